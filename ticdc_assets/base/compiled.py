@@ -1,23 +1,18 @@
 """Loops over bytes, compiled to machine code.
 
-In: a function of numbers and numpy arrays. Out: the same function, compiled by numba when it is
-first called with arguments of new types.
+In: a function of numbers and numpy arrays, in a module called `*_loops.py`, which uses only
+functions and constants of such modules. Out: the same function, compiled by numba when it is first
+called with arguments of new types.
 
-Compiled code is stored in a folder of the user, so only the first process on a machine waits for
-it. The folder's name depends on the text of all modules with such functions, and of this one, which
-says how they are compiled: changed code is compiled again, whatever its timestamp. Unchanged code
-is reused wherever the package is: in a folder, or in the zip that Spark copies to another place for
-each application. These modules are called `*_loops.py`, and a compiled function uses only functions
-and constants of such modules.
+Compiled code is stored in a folder of the user that no other user may write (`user_cache`), so only
+the first process on a machine waits for it; without such a folder each process compiles for itself.
+The folder's name depends on the text of all these modules, so code is reused wherever the package
+is: in a folder, or in the zip that Spark copies to another place for each application.
 
 One process at a time compiles. Others that need the same code wait, and load what was stored: each
 of several workers would compile all of it otherwise, 12 CPU seconds for one format.
 
-The code in that folder is executed, so no other user may write to it (`user_cache`). Without such a
-folder, each process compiles for itself and logs this once.
-
-numba takes half a second to import: import modules with compiled functions where and when you need
-them.
+numba takes half a second to import: import these modules where and when you need them.
 """
 
 # numba has no type information.
@@ -78,9 +73,9 @@ def _compiled(function: Callable[_P, _R], *, inlined: bool) -> Callable[_P, _R]:
         return cast("Callable[_P, _R]", numba.njit(**options)(function))
     # numba has one setting for the whole process; it reads it once, when a function is decorated.
     with _LOCK, _setting("CACHE_LOCATOR_CLASSES", f"{__name__}.{KeptPlace.__name__}"):
-        made: Any = numba.njit(**options, cache=True)(function)
-        made._cache = _KeptOnce(function)
-    return cast("Callable[_P, _R]", made)
+        dispatcher: Any = numba.njit(**options, cache=True)(function)
+        dispatcher._cache = _KeptOnce(function)
+    return cast("Callable[_P, _R]", dispatcher)
 
 
 class _Turn:
@@ -134,12 +129,12 @@ class _KeptOnce(FunctionCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return stored code, None if there is none and this process may compile."""
-        found = super().load_overload(sig, target_context)
-        if found is None and _TURN.begin():
-            found = super().load_overload(sig, target_context)
-            if found is not None:
+        code = super().load_overload(sig, target_context)
+        if code is None and _TURN.begin():
+            code = super().load_overload(sig, target_context)
+            if code is not None:
                 _TURN.end()
-        return found
+        return code
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Store code, and end the turn in which it was compiled."""

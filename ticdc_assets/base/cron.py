@@ -70,7 +70,7 @@ def cron_mistake(text: str) -> str | None:
     fields = text.lower().split(" ")
     if len(fields) != len(_FIELDS) or not text.isascii():
         return f"it has to be {len(_FIELDS)} fields with one space between"
-    found: list[set[int]] = []
+    chosen: list[set[int]] = []
     for field, said in zip(_FIELDS, fields, strict=True):
         numbers: set[int] = set()
         for part in said.split(","):
@@ -81,8 +81,8 @@ def cron_mistake(text: str) -> str | None:
                     "with * or low-high, each with or without /step)"
                 )
             numbers |= some
-        found.append(numbers)
-    days, months = found[2], found[3]
+        chosen.append(numbers)
+    days, months = chosen[2], chosen[3]
     # Also with a day of the week: the schedulers check the day of the month first.
     if not any(min(days) <= _LONGEST[month - 1] for month in months):
         return "that day never comes"

@@ -1,11 +1,9 @@
 """How often Python searches for garbage in cycles: objects that only refer to each other.
 
-Python's default searches after every 700 new objects, and visits all objects again and again while
-their number grows. The imports of a command alone create half a million objects, which stay, and
-planning thousands of tables creates millions. At its end Python visits all of them once more and
-frees them one by one, though the process is about to end. With ten tables, a first sync takes 3.2
-CPU seconds with these settings and 5.1 without, a sync with nothing new 0.74 and 1.04, a check of
-the definitions 2.2 and 3.3. Objects in no cycle are freed at once in any case, and nearly all are.
+Python's default searches after every 700 new objects, though the imports of a command alone create
+half a million objects, which stay, and visits all of them once more at its end. With ten tables, a
+first sync takes 3.2 CPU seconds with these settings and 5.1 without, a sync with nothing new 0.74
+and 1.04. Objects in no cycle, nearly all, are freed at once in any case.
 
 Only this project's programs use it: its commands and its code location. At the end files are
 flushed and temporary folders removed as usual, by their owners or by `atexit`.

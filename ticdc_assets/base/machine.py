@@ -82,27 +82,27 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _full(folders: Iterable[Path]) -> list[Path]:
-    found: list[Path] = []
+    full: list[Path] = []
     for folder in map(nearest_existing, folders):
         try:
             if shutil.disk_usage(folder).free < _LITTLE:
-                found.append(folder)
+                full.append(folder)
         except OSError:
             continue
-    return found
+    return full
 
 
 def _closed(folders: Iterable[Path]) -> list[str]:
     """Return the folders in which no file can be created, each with the reason."""
-    found: list[str] = []
+    closed: list[str] = []
     for folder in map(nearest_existing, folders):
         probe = folder / ".ticdc-assets-probe"
         try:
             probe.touch()
             probe.unlink()
         except OSError as error:
-            found.append(f"{folder} ({error.strerror})")
-    return found
+            closed.append(f"{folder} ({error.strerror})")
+    return closed
 
 
 def nearest_existing(folder: Path) -> Path:

@@ -51,8 +51,8 @@ def split_name(text: str) -> tuple[str, str] | None:
 
     A table without quotes may have dots: `a.b.c` is the table `b.c` of the database `a`.
     """
-    found = _NAME.fullmatch(text)
-    return None if found is None else (_bare(found["database"]), _bare(found["table"]))
+    match = _NAME.fullmatch(text)
+    return None if match is None else (_bare(match["database"]), _bare(match["table"]))
 
 
 def _part(name: str) -> str:

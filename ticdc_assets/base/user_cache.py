@@ -10,9 +10,11 @@ others may write), `UnsafeFolderError` says why.
 Why running it again is safe: an existing folder is checked, not created again.
 """
 
+import fcntl
 import os
 import stat
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 
@@ -43,6 +45,34 @@ def user_folder(*parts: str, env: Mapping[str, str] | None = None) -> Path:
     return levels[-1]
 
 
+def stored(folder: Path, name: str, make: Callable[[Path], None]) -> Path | None:
+    """Return a file of a folder, after making it if it is not there; None if it cannot be made.
+
+    One process at a time makes a file, and others see the whole file or none. Of the files with
+    the same ending, the newest three stay: a process that uses an older one keeps it.
+
+    Args:
+        folder: the folder.
+        name: the file's name, which identifies its content.
+        make: writes the file to a path in an empty folder, or nothing if it cannot.
+    """
+    path = folder / name
+    if path.is_file():
+        return path
+    with (folder / "lock").open("w") as lock, tempfile.TemporaryDirectory(dir=folder) as scratch:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        made = Path(scratch, name)
+        if not path.is_file():
+            make(made)
+            if not made.is_file():
+                return None
+            made.replace(path)
+            others = sorted(folder.glob(f"*{path.suffix}"), key=lambda item: item.stat().st_mtime)
+            for older in others[:-3]:
+                older.unlink(missing_ok=True)
+    return path
+
+
 def _make_own(folder: Path, levels: tuple[Path, ...]) -> None:
     """Create a folder that is this user's alone, and check that it is.
 
@@ -54,14 +84,14 @@ def _make_own(folder: Path, levels: tuple[Path, ...]) -> None:
         # When mkdir creates several folders, those above would get the usual mode.
         level.mkdir(mode=0o700, exist_ok=True)
         # Where groups may write by default, an older version of this package gave them access.
-        found = level.lstat()
-        if level != folder and found.st_uid == os.geteuid() and stat.S_ISDIR(found.st_mode):
-            level.chmod(stat.S_IMODE(found.st_mode) & ~_OTHERS_WRITE)
+        status = level.lstat()
+        if level != folder and status.st_uid == os.geteuid() and stat.S_ISDIR(status.st_mode):
+            level.chmod(stat.S_IMODE(status.st_mode) & ~_OTHERS_WRITE)
     for level in (*reversed(levels[0].parents), *levels[:-1]):
         _require_safe_way(level)
     for item in (folder, *folder.rglob("*")):
-        found = item.lstat()
-        if found.st_uid != os.geteuid() or stat.S_ISLNK(found.st_mode):
+        status = item.lstat()
+        if status.st_uid != os.geteuid() or stat.S_ISLNK(status.st_mode):
             raise UnsafeFolderError(f"{item} does not belong to this user: remove {folder}")
     if stat.S_IMODE(folder.lstat().st_mode) & _OTHERS_WRITE:
         raise UnsafeFolderError(f"others may write {folder}: remove it")
@@ -71,10 +101,10 @@ def _make_own(folder: Path, levels: tuple[Path, ...]) -> None:
 
 def _require_safe_way(folder: Path) -> None:
     """Check that only this user and root can replace a folder on a path."""
-    found = folder.stat()
-    if found.st_uid not in (0, os.geteuid()):
+    status = folder.stat()
+    if status.st_uid not in (0, os.geteuid()):
         raise UnsafeFolderError(f"{folder}, on the way to it, belongs to another user")
-    if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+    if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
         raise UnsafeFolderError(f"everybody may write {folder}, which is on the way to it")
 
 

@@ -150,7 +150,7 @@ def rebuild(changefeed: str, *, accept_losses: bool) -> None:
         # Without its partitions nothing can be published: the source has to say them.
         for gap in see_source(lake).gaps:
             raise gap.error
-    done = run_rebuild(settings, changefeed, accept_losses=accept_losses).rebuild
+    done = run_rebuild(settings, changefeed, accept_losses=accept_losses)
     for line in done.lines():
         click.echo(f"{changefeed}: {shown_text(line)}")
     if done.cut is not None:
@@ -191,7 +191,7 @@ def maintain(changefeed: str, *, dry_run: bool) -> None:
     else:
         from ticdc_assets.orchestration.run import run_maintenance
 
-        done = run_maintenance(settings, changefeed).maintaining
+        done = run_maintenance(settings, changefeed)
     for line in done.lines():
         click.echo(f"{changefeed}: {shown_text(line)}")
 

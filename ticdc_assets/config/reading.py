@@ -262,11 +262,11 @@ def scalar(value: Any, info: ValidationInfo, expected: str) -> OptionValue:
     reference = cast(dict[str, Any], value) if isinstance(value, dict) else {}
     if reference.keys() == {"env"}:
         name = reference["env"]
-        found = cast(File, info.context).env.get(name) if isinstance(name, str) else None
-        if not found:
+        resolved = cast(File, info.context).env.get(name) if isinstance(name, str) else None
+        if not resolved:
             shown = shorten(_masked(name))
             raise mistake(f"the environment variable {shown} is not set or is empty")
-        return OptionValue(found, f"{{env: {name}}}")
+        return OptionValue(resolved, f"{{env: {name}}}")
     if not isinstance(value, str) or not value:
         kind = "empty text" if value == "" else "a mapping" if reference else "a list"
         raise mistake(f"expected {expected}, got {kind}")

@@ -139,18 +139,18 @@ def _properties(value: Any, info: ValidationInfo) -> dict[str, OptionValue]:
     if not isinstance(value, dict):
         # Not shown: it may hold a secret in the wrong place.
         raise mistake("expected a mapping of Spark properties")
-    found: dict[str, OptionValue] = {}
+    options: dict[str, OptionValue] = {}
     mistakes: list[InitErrorDetails] = []
     for name, item in cast(dict[str, Any], value).items():
         try:
             if not _NAME.fullmatch(name):
                 raise mistake("expected the whole name of a Spark property, like spark.master")
-            found[name] = scalar(item, info, "a value or {env: NAME}")
-            _check(name, found[name])
+            options[name] = scalar(item, info, "a value or {env: NAME}")
+            _check(name, options[name])
         except PydanticCustomError as error:
             mistakes.append(at(name, error))
     refuse(mistakes)
-    return found
+    return options
 
 
 def _check(name: str, given: OptionValue) -> None:
@@ -187,32 +187,32 @@ def read_spark(
         folder: where the file is.
         env: environment variables, for `{env: NAME}` and for the two that override the mapping.
     """
-    found: dict[str, OptionValue] = {}
+    options: dict[str, OptionValue] = {}
     mistakes: list[str] = []
     if given is not None:
         try:
-            found = _PROPERTIES.validate_python(given, context=File(folder, env))
+            options = _PROPERTIES.validate_python(given, context=File(folder, env))
         except ValidationError as error:
             mistakes = [
                 f"{''.join(f'{part}: ' for part in it['loc'])}{it['msg']}" for it in error.errors()
             ]
-    stands_at = place if found else "the defaults"
+    stands_at = place if options else "the defaults"
     laid = {
         name: OptionValue(value, value)
         for name, variable in _LAID.items()
         if (value := env.get(variable))
     }
-    if REMOTE in {**found, **laid} and MASTER in {**found, **laid}:
+    if REMOTE in {**options, **laid} and MASTER in {**options, **laid}:
         mistakes.append(f"{REMOTE}: not with {MASTER}: the server has its own")
-    if REMOTE not in found and is_local(SparkSettings(properties=found).master):
+    if REMOTE not in options and is_local(SparkSettings(properties=options).master):
         mistakes += [
             f"{name}: not with {MASTER} {DEFAULT_MASTER} or another local one, which has its own"
-            for name in sorted(OF_A_CLUSTER.intersection(found))
+            for name in sorted(OF_A_CLUSTER.intersection(options))
             if MASTER not in laid
         ]
     if laid:
         stands_at += f" and {' and '.join(_variables(laid))}"
-    return SparkSettings(properties=found | laid, place=stands_at), mistakes
+    return SparkSettings(properties=options | laid, place=stands_at), mistakes
 
 
 def _variables(laid: Iterable[str]) -> list[str]:
@@ -235,14 +235,14 @@ def properties_of(text: str, path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: a property is there twice.
     """
-    found: dict[str, Any] = {}
+    properties: dict[str, Any] = {}
     for line in _logical_lines(text):
         name, value = (_unescaped(part) for part in [*_SEPARATOR.split(line, maxsplit=1), ""][:2])
-        if name in found:
+        if name in properties:
             raise ConfigError(f"{path}: the property {name} is there twice")
         reference = _REFERENCE.fullmatch(value.strip())
-        found[name] = value.strip() if reference is None else {"env": reference[1]}
-    return found
+        properties[name] = value.strip() if reference is None else {"env": reference[1]}
+    return properties
 
 
 def _logical_lines(text: str) -> Iterable[str]:

@@ -32,10 +32,10 @@ def _text(value: Any, info: ValidationInfo) -> str:
 
 @reads(FROM_ENV)
 def _secret(value: Any, info: ValidationInfo) -> str:
-    found = scalar(value, info, _secret.expected)
+    secret = scalar(value, info, _secret.expected)
     if not isinstance(value, dict):
         raise mistake(f"expected {FROM_ENV}, got a value")
-    return found.value
+    return secret.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, config=MODEL)

@@ -43,11 +43,11 @@ ALL_TABLES: Final = TableChoice(("*.*",))
 @lru_cache(maxsize=1024)
 def parts_of(pattern: str) -> tuple[str, str]:
     """Return the patterns of the database and of the table, empty where there is none."""
-    found = split_name(pattern)
-    if found is None:
+    parts = split_name(pattern)
+    if parts is None:
         database, _, table = pattern.partition(".")
-        found = (database, table)
-    return found
+        parts = (database, table)
+    return parts
 
 
 def _like(name: str, pattern: str) -> bool:

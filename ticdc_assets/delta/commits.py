@@ -1,24 +1,18 @@
 """Commits with ids, by which this package recognises its own commits.
 
-In: a table, and the metadata of its next commit. Out: the properties with which delta-rs gives that
-commit a unique id, or the text of the JSON object for a log entry that this package writes; and the
+In: a table, and the metadata of its next commit. Out: what gives that commit a unique id; and the
 commits in a table's log.
 
 Every commit of this package has an id in its JSON object (`COMMIT_ID`). A commit without an id is
-*foreign*. Under a lease (`fencing`), a commit with another lease's number is foreign too: it comes
-from a run that was stalled while this one took over. Its actions decide whether a foreign commit
-matters: one that adds and removes no data and changes no schema (OPTIMIZE, VACUUM) leaves the
-published rows unchanged.
+*foreign*; under a lease, so is one with another lease's number: it comes from a run that was
+stalled while this one took over. A foreign commit matters unless its actions leave rows and schema
+as they are, as those of OPTIMIZE and VACUUM do.
 
-Older versions of this package wrote no ids. Only such commits after the newest cut count as
-foreign: a run was killed before the update. The next sync takes back both kinds.
-
-Logs are read as JSON lines from the lake's folder. For one version and its actions that is cheaper
-than opening the table, and delta-rs does not return the actions of one commit.
+Logs are read as JSON lines: for one version and its actions that is cheaper than opening the table,
+and delta-rs does not return the actions of one commit.
 """
 
 import json
-import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -32,17 +26,16 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
 
 from ticdc_assets.base.errors import TicdcError
-from ticdc_assets.delta.damage import damaged
+from ticdc_assets.delta.damage import reading
+from ticdc_assets.delta.delta_files import commit_actions, versions_of
 from ticdc_assets.delta.fencing import APP_ID, LEASE, fence_of, guard_of, require_lease
-from ticdc_assets.storage.paths import LOG, AnyPath, located, names_in
+from ticdc_assets.storage.paths import LOG, AnyPath, located
 
 METADATA_KEY = "userMetadata"
 """The key under which a commit carries its JSON object."""
 
 COMMIT_ID = "commit"
 """The key of a commit's id in its JSON object."""
-
-_LOG_ENTRY = re.compile(r"[0-9]{20}\.json")
 
 
 class CommitError(TicdcError):
@@ -165,21 +158,12 @@ def creating_properties() -> CommitProperties:
 
 def newest_version(table: AnyPath) -> int:
     """Return the newest version in a table's log; -1 if there is none."""
-    return max(_versions(table), default=-1)
+    return max(versions_of(table), default=-1)
 
 
-def _versions(table: AnyPath) -> list[int]:
-    """Return the versions that have log entries, in order."""
-    return sorted(int(name[:-5]) for name in names_in(table / LOG) if _LOG_ENTRY.fullmatch(name))
-
-
-def commits_after(table: AnyPath, version: int, until: int | None = None) -> list[LoggedCommit]:
-    """Return the commits after `version`, oldest first; those before `until` if it is given."""
-    return [
-        read_commit(table, number)
-        for number in _versions(table)
-        if number > version and (until is None or number < until)
-    ]
+def commits_after(table: AnyPath, version: int) -> list[LoggedCommit]:
+    """Return the commits after `version`, oldest first."""
+    return [read_commit(table, number) for number in versions_of(table) if number > version]
 
 
 def foreign_changes(table: AnyPath, commits: Iterable[LoggedCommit]) -> list[LoggedCommit]:
@@ -201,7 +185,7 @@ def same_rows_at(table: AnyPath, version: int) -> int | None:
 
     Compactions and vacuums by any program leave rows unchanged.
     """
-    versions = _versions(table)
+    versions = versions_of(table)
     newest = versions[-1] if versions else -1
     if newest < version:
         return None
@@ -223,24 +207,19 @@ def read_commit(table: AnyPath, version: int) -> LoggedCommit:
         LakeDamagedError: it is missing or malformed.
         StoreUnavailableError: its store does not answer.
     """
-    path = table / LOG / f"{version:020}.json"
     info: dict[str, Any] = {}
     changes, added, removed, times = False, list[str](), list[str](), list[int]()
-    try:
-        for action in _actions(path):
-            if "commitInfo" in action:
-                info = action["commitInfo"]
-            elif "add" in action:
-                added.append(unquote(action["add"]["path"]))
-            elif "remove" in action:
-                removed.append(unquote(action["remove"]["path"]))
-                times.append(int(action["remove"].get("deletionTimestamp") or 0))
-            if "add" in action or "remove" in action:
-                item = action.get("add") or action["remove"]
-                changes |= bool(item.get("dataChange", True))
-            changes |= action.keys() & _SCHEMA_ACTIONS != set()
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise damaged(table, f"commit {version} of its log cannot be read: {error!r}") from error
+    with reading(table):
+        actions = commit_actions(table, version)
+    for action in actions:
+        info = action.get("commitInfo", info)
+        for kind, paths in (("add", added), ("remove", removed)):
+            if kind in action:
+                paths.append(unquote(action[kind]["path"]))
+                changes |= action[kind].get("dataChange", True)
+        if "remove" in action:
+            times.append(action["remove"].get("deletionTimestamp") or 0)
+        changes |= action.keys() & _SCHEMA_ACTIONS != set()
     carried = object_of(info.get(METADATA_KEY))
     return LoggedCommit(
         version=version,
@@ -252,14 +231,6 @@ def read_commit(table: AnyPath, version: int) -> LoggedCommit:
         removed=tuple(removed),
         removed_ms=min(times, default=None),
     )
-
-
-def _actions(path: AnyPath) -> list[dict[str, Any]]:
-    # Text in a log entry may contain line ends that JSON lines do not count.
-    lines = [line for line in path.read_bytes().split(b"\n") if line.strip()]
-    if not lines:
-        raise ValueError("it is empty")
-    return [json.loads(line) for line in lines]
 
 
 _SCHEMA_ACTIONS = {"metaData", "protocol"}
@@ -285,7 +256,7 @@ def named_files(table: AnyPath) -> set[str]:
 def object_of(text: object) -> dict[str, Any]:
     """Return the JSON object that a commit carries; {} if another program wrote its text."""
     try:
-        found = json.loads(text) if isinstance(text, str) else None
+        value = json.loads(text) if isinstance(text, str) else None
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}

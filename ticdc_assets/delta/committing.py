@@ -1,13 +1,10 @@
 """Commit files that other processes wrote, after checking that they exist.
 
 In: a table, and the writers' descriptions of the files they wrote for it (`files`). Out: one commit
-that names these files. Before the commit, this process opens each file: the file is in the table's
-folder, has the size and the number of rows that its writer reported, and ends with a Parquet
-footer. Otherwise nothing is committed, and the positions, which the commit would carry, do not
-change.
-
-The most likely reason for a failure is a cluster whose workers have a different folder of the same
-name: all files seem to be written, and the commit would damage the table for good.
+that names these files. Before it, this process opens each file: it is in the table's folder, has
+the size and the number of rows that its writer reported, and ends with a Parquet footer. Otherwise
+nothing is committed, and the positions that the commit would carry do not change. On a cluster
+whose workers have another folder of the same name, the commit would damage the table for good.
 
 Only this module names files in a commit: the linter lets nothing else import
 `deltalake.transaction` or the text of `delta_protocol`'s entries.
@@ -204,8 +201,8 @@ def commit_state(
         ConflictError: another program committed this version; nothing was written.
         LeaseLostError: the table has a commit of a newer lease, or the lease is over.
     """
-    own = NamedCommit(path, metadata)
-    leased = own.transaction(newest.transactions)
+    commit = NamedCommit(path, metadata)
+    leased = commit.transaction(newest.transactions)
     version = newest.version + 1
     entry = commit_text(
         newest,
@@ -213,18 +210,18 @@ def commit_state(
         info={
             "operation": operation,
             "engineInfo": "ticdc_assets",
-            METADATA_KEY: own.text,
+            METADATA_KEY: commit.text,
         },
         transactions=[] if leased is None else [leased],
         changes_rows=changes_rows,
     )
     (path / LOG).mkdir(parents=True, exist_ok=True)
-    own.require()
+    commit.require()
     try:
         create(path / LOG / f"{version:020}.json", entry)
     except FileExistsError:
         raise ConflictError(path, version) from None
-    own.require()
+    commit.require()
     if version and version % checkpoint_interval == 0:
         opened(path).create_checkpoint()
     return version

@@ -1,15 +1,13 @@
 """The small control tables of the pipeline, read and written without Spark.
 
 Landings, change groups, schema registry, DDL history and cuts hold at most thousands of rows. They
-are portable Delta tables (no column mapping, no deletion vectors), so delta-rs reads them in tens
-of milliseconds. A sensor or a check reads the progress without a JVM, and a sync does not wait for
-Spark to plan ten rows. Each commit carries a small JSON object (`userMetadata`, as in Spark) with
-the writer's progress. The progress is stored there because it is committed together with the rows.
-Objects in other writers' commits are ignored.
+are portable Delta tables, which delta-rs reads in tens of milliseconds, so a sensor reads the
+progress without a JVM. Each commit carries a small JSON object (`userMetadata`, as in Spark) with
+the writer's progress, committed together with the rows; objects of other writers are ignored.
 
-Every table is opened here. Reading a damaged table raises `LakeDamagedError` (`damage`). A missing
-table is None. A table without a log counts as damaged if later tables of the changefeed exist;
-otherwise a sync would start again from the beginning.
+Every table is opened here. Reading a damaged table raises `LakeDamagedError`. A missing table is
+None, unless later tables of the changefeed exist: then it is damaged, as a sync would start again
+from the beginning.
 """
 
 import re
@@ -101,16 +99,16 @@ def _newest(path: AnyPath) -> DeltaTable | None:
     if mark is None:
         return None
     with _LOCK:
-        known = _OPENED.pop(path, None)
+        entry = _OPENED.pop(path, None)
     # A caller that commits through an open table moves it to a later version.
-    if known is None or known[:2] != (mark, known[2].version()) or _is_passed(path, known[1]):
+    if entry is None or entry[:2] != (mark, entry[2].version()) or _is_passed(path, entry[1]):
         table = _looked_through(path)
-        known = mark, table.version(), table
+        entry = mark, table.version(), table
     with _LOCK:
-        _OPENED[path] = known
+        _OPENED[path] = entry
         while len(_OPENED) > _KEPT_OPEN:
             del _OPENED[next(iter(_OPENED))]
-    return known[2]
+    return entry[2]
 
 
 def _mark(path: AnyPath) -> Hashable | None:
@@ -192,26 +190,22 @@ def keeping(of: str) -> Iterator[None]:
         _KEEPER.reset(before)
 
 
-def kept(
-    path: AnyPath, what: str, read: Callable[[], _Value], *, version: int | None = None
-) -> _Value:
-    """Return what `read` computes from one version of a table, and from nothing else.
+def kept(path: AnyPath, what: str, read: Callable[[], _Value]) -> _Value:
+    """Return what `read` computes from the newest version of a table, and from nothing else.
 
     Args:
         path: the table.
         what: what is computed; one text for one function.
         read: computes it; no caller may change the result.
-        version: the version; the newest if None.
     """
     store = _KEEPER.get()
     if store is None:
         return read()
-    if version is None:
-        version = latest_version(path)
-    found = store.get((path, what))
-    if found is None or found[0] != version:
-        found = store[path, what] = (version, read())
-    return found[1]
+    version = latest_version(path)
+    cached = store.get((path, what))
+    if cached is None or cached[0] != version:
+        cached = store[path, what] = (version, read())
+    return cached[1]
 
 
 _KEPT: dict[str, dict[tuple[AnyPath, str], tuple[int | None, Any]]] = {}
@@ -238,9 +232,9 @@ def _newest_memory(path: AnyPath) -> dict[str, Any]:
     with reading(path):
         for limit in (1, 50, None):
             for commit in table.history(limit):
-                found = _memory_in(commit)
-                if found:
-                    return found
+                memory = _memory_in(commit)
+                if memory:
+                    return memory
     return {}
 
 
@@ -249,10 +243,10 @@ def _memory_in(commit: Mapping[str, Any]) -> dict[str, Any]:
 
     Older versions of this package wrote no id, but counted batches, landings, cuts or TSO.
     """
-    found = object_of(commit.get(METADATA_KEY))
-    if not found.keys() & _MEMORIES:
+    memory = object_of(commit.get(METADATA_KEY))
+    if not memory.keys() & _MEMORIES:
         return {}
-    return {name: value for name, value in found.items() if name not in (COMMIT_ID, LEASE)}
+    return {name: value for name, value in memory.items() if name not in (COMMIT_ID, LEASE)}
 
 
 _MEMORIES = {COMMIT_ID, "batch", "number", "tso"}
@@ -268,9 +262,9 @@ def find_commit_metadata(
     with reading(path):
         for limit in (50, None):
             for commit in table.history(limit):
-                found = _memory_in(commit)
-                if found and wanted(found):
-                    return found
+                memory = _memory_in(commit)
+                if memory and wanted(memory):
+                    return memory
     return None
 
 
@@ -299,12 +293,12 @@ def dataset_of(table: DeltaTable, path: AnyPath) -> ds.Dataset:
         default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True)
     )
     names = tuple(field.name for field in actions.schema if _tells(field))
-    told = zip(*(actions[name].to_pylist() for name in ("path", *names)), strict=True)
+    described = zip(*(actions[name].to_pylist() for name in ("path", *names)), strict=True)
     fragments = [
         form.make_fragment(
             name, filesystem=files, partition_expression=_guarantee(names, tuple(values))
         )
-        for name, *values in told
+        for name, *values in described
     ]
     return ds.FileSystemDataset(fragments, pa.schema(table.schema().to_arrow()), form, files)
 
@@ -330,16 +324,16 @@ def _guarantee(names: tuple[str, ...], values: tuple[Any, ...]) -> ds.Expression
 
     A following run needs the same files in each sync.
     """
-    found = ds.scalar(True)
+    guarantee = ds.scalar(True)
     for name, value in zip(names, values, strict=True):
         kind, _, column = name.partition(".")
         field = ds.field(column)
         if kind == "partition":
-            found &= field.is_null() if value is None else field == value
+            guarantee &= field.is_null() if value is None else field == value
         elif value is not None:
             # Bounds cover only values that are not null.
-            found &= (field >= value if kind == "min" else field <= value) | field.is_null()
-    return found
+            guarantee &= (field >= value if kind == "min" else field <= value) | field.is_null()
+    return guarantee
 
 
 def is_portable(table: DeltaTable) -> bool:
@@ -390,8 +384,10 @@ def read_leaves(
         if greatest is not None and greatest < least:
             continue
         with reading(path), open_parquet(path / action["path"]) as file:
-            found = (file.schema.column(number).path for number in range(len(file.schema.names)))
-            chosen = [leaf for leaf in found if _without_lists(leaf) in leaves]
+            leaves_of_file = (
+                file.schema.column(number).path for number in range(len(file.schema.names))
+            )
+            chosen = [leaf for leaf in leaves_of_file if _without_lists(leaf) in leaves]
             yield from file.iter_batches(batch_size=256, columns=chosen, use_threads=False)
 
 
@@ -410,17 +406,7 @@ def read_rows(
     table = read_table(path, condition, columns=columns)
     if table is None:
         return []
-    names, values = table.column_names, map(_values, table.columns)
-    return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
-
-
-def _values(column: pa.ChunkedArray) -> list[Any]:
-    """Return a column's values; each time converts once, as Arrow takes microseconds for it."""
-    if not pa.types.is_timestamp(column.type) or not len(column):
-        return column.to_pylist()
-    found = column.dictionary_encode().combine_chunks()
-    moments = found.dictionary.to_pylist()
-    return [None if at is None else moments[at] for at in found.indices.to_pylist()]
+    return table.to_pylist()
 
 
 def write_table(
@@ -468,10 +454,10 @@ def create_empty(
             commit_properties=creating_properties(),
         )
     except DeltaError:
-        made = open_table(path)
-        if made is None:
+        table = open_table(path)
+        if table is None:
             raise
-        return made  # another process created it first
-    made = open_table(path)
-    assert made is not None
-    return made
+        return table  # another process created it first
+    table = open_table(path)
+    assert table is not None
+    return table

@@ -1,15 +1,11 @@
 """Damage is noticed where something is read, and raises one error: `LakeDamagedError`.
 
 In: a table and work that reads it (`reading`), or a file of it (`reading_file`). Out: the work's
-result; or, where a library complains, the error that says which table and which file is damaged,
-and what repairs it. The libraries' own messages are many lines long and name no repair. So after
-their error this module examines the table, as `doctor` does, and reports the library's message only
-if that shows nothing. Nothing is examined before it is read.
+result; or the error that says which table and which file is damaged, and what repairs it. The
+libraries' own messages are many lines long and name no repair, so after one of them this module
+examines the table, as `doctor` does. Nothing is examined before it is read.
 
-The repair depends on where a table's rows come from. Mirrors and histories are folded from the
-change log. The tables of decoding and applying are made from the landed records and the rows of
-exports, which have no source in the lake. If a store does not answer, the state of its tables is
-unknown, and that is the error.
+If a store does not answer, the state of its tables is unknown, and that is the error.
 """
 
 import json

@@ -1,13 +1,12 @@
 """The files of a Delta table: which ones a version has, and whether all of them exist.
 
 In: the folder of a table. Out: the files that a version needs, for code that writes its next
-version or reads rows with deletion vectors; or one clause that says what is damaged, for `doctor`
-and after an error (`damage`). This module replays the log itself, because libraries ignore some
-damage: delta-rs reads an empty commit as one that did nothing, and a log that lost its end as an
-older version. Each library also reports the damage that it notices in many lines of its own words.
+version or reads rows with deletion vectors; or one clause that says what is damaged. This module
+replays the log itself, because libraries ignore some damage: delta-rs reads an empty commit as one
+that did nothing, and a log that lost its end as an older version.
 
 Nothing is written. The log is read from its last checkpoint on. Data files are looked up, and their
-footers are read on request. Rows are not read: `verify` finds a damaged page inside an intact file.
+footers are read on request; rows are not read.
 
 Not handled: checkpoints in Delta's second layout, which this package never writes; tables with such
 checkpoints are left to the libraries.
@@ -156,6 +155,12 @@ def has_commits(table: AnyPath) -> bool:
     return any(_counted(names_in(table / LOG)))
 
 
+def versions_of(table: AnyPath) -> list[int]:
+    """Return the versions whose commits are in a table's log, in order."""
+    matches = (_COMMIT.fullmatch(name) for name in names_in(table / LOG))
+    return sorted(int(name[1]) for name in matches if name)
+
+
 def live_files(table: AnyPath, version: int | None = None) -> list[LiveFile]:
     """Return the files that a version needs, the newest if None; [] if only libraries can read it.
 
@@ -188,17 +193,17 @@ def log_state(table: AnyPath, version: int | None = None) -> LogState:
     """
     if version is None and not has_commits(table):
         return LogState()
-    found = _replay(table, version)
-    if found is None:
+    replayed = _replay(table, version)
+    if replayed is None:
         raise BrokenTableError("its log has a checkpoint of the second layout")
-    if found.protocol is None or found.metadata is None:
+    if replayed.protocol is None or replayed.metadata is None:
         raise BrokenTableError("its log says nothing of its schema or its protocol")
     return LogState(
-        version=found.version,
-        protocol=found.protocol,
-        metadata=found.metadata,
-        files=tuple(found.live.values()),
-        transactions=found.transactions,
+        version=replayed.version,
+        protocol=replayed.protocol,
+        metadata=replayed.metadata,
+        files=tuple(replayed.live.values()),
+        transactions=replayed.transactions,
     )
 
 
@@ -230,13 +235,13 @@ def removable(table: AnyPath, before: datetime) -> list[AnyPath] | None:
     Raises:
         BrokenTableError: the log is broken.
     """
-    found = _replay(table, None)
-    if found is None:
+    replayed = _replay(table, None)
+    if replayed is None:
         return None
     least = before.timestamp() * 1000
-    young = [item for item in found.removed if (item.get("deletionTimestamp") or 0) >= least]
-    kept = (*found.live.values(), *young)
-    needed = {file.path for action in kept for file in _files_of(table, action)}
+    young = [item for item in replayed.removed if (item.get("deletionTimestamp") or 0) >= least]
+    named = (*replayed.live.values(), *young)
+    needed = {file.path for action in named for file in _files_of(table, action)}
     return [
         item.path
         for item in files_below(table)
@@ -248,8 +253,8 @@ def removable(table: AnyPath, before: datetime) -> list[AnyPath] | None:
 
 def _live(table: AnyPath, version: int | None) -> list[Mapping[str, Any]] | None:
     """Return the `add` actions of a version; None if only libraries can read it."""
-    found = _replay(table, version)
-    return None if found is None else list(found.live.values())
+    replayed = _replay(table, version)
+    return None if replayed is None else list(replayed.live.values())
 
 
 @dataclass(slots=True, kw_only=True)
@@ -317,11 +322,11 @@ def _listed(table: AnyPath, version: int | None) -> _Replayed | None:
     checkpoints: dict[int, list[AnyPath]] = {}
     parts: dict[int, int] = {}
     for name in _counted(there):
-        if found := _COMMIT.fullmatch(name):
-            commits.add(int(found[1]))
-        elif found := _CHECKPOINT.fullmatch(name):
-            checkpoints.setdefault(int(found[1]), []).append(log / name)
-            parts[int(found[1])] = int(found[2] or 1)
+        if match := _COMMIT.fullmatch(name):
+            commits.add(int(match[1]))
+        elif match := _CHECKPOINT.fullmatch(name):
+            checkpoints.setdefault(int(match[1]), []).append(log / name)
+            parts[int(match[1])] = int(match[2] or 1)
         else:
             return None
     whole = {number: paths for number, paths in checkpoints.items() if len(paths) >= parts[number]}
@@ -352,23 +357,29 @@ def _replayed(
     table: AnyPath, checkpoint: tuple[int, list[AnyPath]] | None, version: int
 ) -> _Replayed:
     """Return the result of a checkpoint's actions and of the commits after it."""
-    found = _Replayed(version=version)
+    state = _Replayed(version=version)
     first = 0
     if checkpoint is not None:
         first = checkpoint[0] + 1
         for path in checkpoint[1]:
             for action in _checkpoint_actions(path):
-                found.take(action)
+                state.take(action)
     for number in range(first, version + 1):
-        for action in _commit_actions(table / LOG, number):
-            found.take(action)
-        if number == 0 and found.protocol is None:
+        for action in commit_actions(table, number):
+            state.take(action)
+        if number == 0 and state.protocol is None:
             raise BrokenTableError("commit 0 of its log is torn: it has no protocol")
-    return found
+    return state
 
 
-def _commit_actions(log: AnyPath, number: int) -> list[dict[str, Any]]:
-    path = _commit_path(log, number)
+def commit_actions(table: AnyPath, number: int) -> list[dict[str, Any]]:
+    """Return the actions of a commit.
+
+    Raises:
+        BrokenTableError: it is missing, empty or torn.
+        OSError: it cannot be read.
+    """
+    path = _commit_path(table / LOG, number)
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -383,17 +394,15 @@ def _commit_actions(log: AnyPath, number: int) -> list[dict[str, Any]]:
             continue
         try:
             action = orjson.loads(line)
-            if isinstance(action, dict):
-                for kind in ("add", "remove"):
-                    if kind in action:
-                        file_id(action[kind])
-                actions.append(action)
-                continue
+            for kind, value in action.items():
+                if kind in ("add", "remove"):
+                    unquote(file_id(value)[0])
+                dict(value)
+            actions.append(action)
         except (ValueError, KeyError, TypeError, AttributeError):
-            pass
-        raise BrokenTableError(
-            f"commit {number} of its log is torn: line {len(actions) + 1} is not an action"
-        )
+            raise BrokenTableError(
+                f"commit {number} of its log is torn: line {len(actions) + 1} is not an action"
+            ) from None
     _check_count(actions, number)
     return actions
 
@@ -424,13 +433,13 @@ def _checkpoint_actions(path: AnyPath) -> Iterator[dict[str, Any]]:
                 if kind in names
                 for member in members
             ]
-            found = file.read(columns=columns).to_pylist()
+            rows = file.read(columns=columns).to_pylist()
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, PermissionError):
             raise
         number = int(path.name.partition(".")[0])
         raise BrokenTableError(f"checkpoint {number} of its log cannot be read") from None
-    for row in found:
+    for row in rows:
         for kind, action in row.items():
             if action and action[_CHECKPOINTED[kind][0]] is not None:
                 yield {kind: _as_logged(action)}
@@ -456,14 +465,14 @@ _MAPS = frozenset({"partitionValues", "configuration", "options", "tags"})
 
 def _as_logged(action: Mapping[str, Any]) -> dict[str, Any]:
     """Return an action of a checkpoint in the form of a commit: without nulls."""
-    found: dict[str, Any] = {}
+    logged: dict[str, Any] = {}
     for name, value in action.items():
         if value is None:
             continue
         if name == "format":
             value = _as_logged(value)
-        found[name] = dict(value) if name in _MAPS else value
-    return found
+        logged[name] = dict(value) if name in _MAPS else value
+    return logged
 
 
 def _files_of(table: AnyPath, action: Mapping[str, Any]) -> Iterator[LiveFile]:
@@ -481,15 +490,15 @@ def file_at(table: AnyPath, text: str) -> AnyPath:
 def _check_file(file: LiveFile, *, footer: bool) -> None:
     what = f"{'data file' if file.is_data else 'deletion vector'} {file.path.name}"
     try:
-        found = file.path.stat()
+        status = file.path.stat()
     except FileNotFoundError:
         raise BrokenTableError(f"{what} is missing") from None
     except OSError as error:
         raise BrokenTableError(f"{what} cannot be read ({error.strerror})") from None
-    if isinstance(found, os.stat_result) and not stat.S_ISREG(found.st_mode):
+    if isinstance(status, os.stat_result) and not stat.S_ISREG(status.st_mode):
         raise BrokenTableError(f"{what} is not a file but a folder")
-    if found.st_size != file.size if file.is_data else found.st_size < file.size:
-        raise BrokenTableError(f"{what} has {found.st_size} bytes where {file.size} were written")
+    if status.st_size != file.size if file.is_data else status.st_size < file.size:
+        raise BrokenTableError(f"{what} has {status.st_size} bytes where {file.size} were written")
     if isinstance(file.path, Path) and not os.access(file.path, os.R_OK):
         raise BrokenTableError(f"{what} may not be read")
     if footer and file.is_data:

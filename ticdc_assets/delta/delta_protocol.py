@@ -1,12 +1,10 @@
 """The parts of the Delta protocol that this package writes: log entries, schemas, deletion vectors.
 
 In: the state of a version of a table (`LogState`, which `delta_files` reads), and the state of the
-next one. Out: the actions of one commit, as text; and deletion vectors, as bytes. A commit takes a
-table from any state to any other: its actions are the difference. So the commit that brings new
-rows also takes back a commit of a killed run or of another program.
-
-delta-rs does the rest: it converts Arrow types to Delta types and writes checkpoints. It cannot add
-a deletion vector or a column mapping, so this module writes the entries.
+next one. Out: the actions of one commit, as text; and deletion vectors, as bytes. A commit's
+actions are the difference between the two states, so the commit that brings new rows also takes
+back a commit of a killed run or of another program. delta-rs cannot add a deletion vector or a
+column mapping; it does the rest.
 
 Why running it again is safe: all functions are pure except `write_vectors`, whose file has no
 effect until a commit names it.
@@ -118,12 +116,12 @@ def _read(vector: DeletionVector) -> BitMap64:
     if data[:4] != struct.pack("<I", _PORTABLE):
         raise DeletionVectorError("not a bitmap in the portable form")
     try:
-        found = BitMap64.deserialize(data[4 : vector.size])
+        bitmap = BitMap64.deserialize(data[4 : vector.size])
     except ValueError:
         raise DeletionVectorError("not a bitmap") from None
-    if len(found) != vector.cardinality:
-        raise DeletionVectorError(f"{len(found)} rows where {vector.cardinality} were deleted")
-    return found
+    if len(bitmap) != vector.cardinality:
+        raise DeletionVectorError(f"{len(bitmap)} rows where {vector.cardinality} were deleted")
+    return bitmap
 
 
 def _in_file(vector: DeletionVector, path: AnyPath) -> bytes:
@@ -151,9 +149,9 @@ def write_vectors(table: AnyPath, vectors: Sequence[DeletionVector]) -> list[Act
     named = uuid.uuid4()
     text = base64.b85encode(named.bytes).decode().translate(_TO_Z85)
     content = bytearray(_FILE_VERSION)
-    found: list[Action] = []
+    entries: list[Action] = []
     for vector in vectors:
-        found.append(
+        entries.append(
             {
                 "storageType": "u",
                 "pathOrInlineDv": text,
@@ -165,7 +163,7 @@ def write_vectors(table: AnyPath, vectors: Sequence[DeletionVector]) -> list[Act
         content += struct.pack(">I", vector.size) + vector.data
         content += struct.pack(">I", zlib.crc32(vector.data))
     (table / vector_path(text)).write_bytes(bytes(content))
-    return found
+    return entries
 
 
 def vector_path(text: str) -> str:
@@ -395,12 +393,12 @@ def _mapped(state: LogState, fields: Sequence[Action], most: int) -> LogState:
     """Return the state with `fields`, in which each column has an id and a name in files."""
     numbered: list[Action] = []
     for item in fields:
-        own = dict(item["metadata"])
-        if _ID not in own:
+        metadata_of_column = dict(item["metadata"])
+        if _ID not in metadata_of_column:
             most += 1
-            own[_ID] = most
-        own.setdefault(_STORED, item["name"])
-        numbered.append({**item, "metadata": own})
+            metadata_of_column[_ID] = most
+        metadata_of_column.setdefault(_STORED, item["name"])
+        numbered.append({**item, "metadata": metadata_of_column})
     configuration = {**state.configuration, _MAPPING: "name", _MOST_ID: str(most)}
     metadata = {**state.metadata, "schemaString": _text(numbered), "configuration": configuration}
     return with_features(replace(state, metadata=metadata), MAPPING)

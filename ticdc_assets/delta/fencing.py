@@ -5,16 +5,11 @@ number of the lease, for the commit's JSON object, and a transaction identifier,
 itself refuses the commits of older numbers. Without a lease there is no fence.
 
 The identifier's version is the lease's number with a counter of this process in the lower bits, so
-it only goes up. Tests with real commits show two consequences:
+it only goes up. Delta refuses a delta-rs commit if another commit with the identifier came after
+the version that it builds on; `transaction` checks that version. Compactions by delta-rs check no
+identifier, but they leave rows unchanged.
 
-- Delta refuses a delta-rs commit if another commit with the same identifier came after the version
-  that it builds on. This package puts a log entry only where none exists. So `transaction` checks
-  the version that a commit builds on, and Delta or the store checks the rest.
-- Compactions by delta-rs check no identifier. They leave rows unchanged; the number in the JSON
-  object shows that they belong to an older lease (`commits.foreign_changes`).
-
-Why running it again is safe: the counter is the only state. `lease` decides which lease counts, and
-for how long.
+Why running it again is safe: the counter is the only state.
 """
 
 from collections.abc import Iterator
@@ -114,8 +109,8 @@ def guard_of(table: AnyPath) -> HeldLease | None:
     """Return the lease under which this process writes to a table; None if it needs none."""
     if not _GUARDS:
         return None
-    found = (_GUARDS.get(str(place)) for place in (table, *table.parents))
-    return next((guard for guard in found if guard is not None), None)
+    guards = (_GUARDS.get(str(place)) for place in (table, *table.parents))
+    return next((guard for guard in guards if guard is not None), None)
 
 
 def fence_of(table: AnyPath) -> Fence | None:

@@ -1,15 +1,11 @@
 """Data files of Delta tables: written with Arrow in any process, committed by one; and read.
 
 In: rows as Arrow tables. Out: a Parquet file with a unique name in the table's folder, and its
-description: size, partition, number of rows, and bounds of the columns by which readers skip files.
-Bounds come from the Parquet footer; nulls are counted for every column.
+description: size, partition, rows, and bounds of the columns by which readers skip files. Rows may
+have values of many MiB, so files of unknown writers are read in batches of limited bytes.
 
-Rows may have values of many MiB, and a file may store a value once and refer to it often. So files
-from unknown writers are read in batches of limited bytes in memory (`read_bounded`).
-
-Why writing again is safe: a file has no effect until a commit names it; only `committing` makes
-such commits, and checks each file first. Maintenance removes files of killed runs and repeated
-tasks, which it recognises by name (`WRITTEN_NAME`).
+Why writing again is safe: a file has no effect until `committing` names it. Maintenance removes
+files of killed runs and repeated tasks, which it recognises by name (`WRITTEN_NAME`).
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
@@ -105,8 +101,8 @@ def layout_of(
     fields: list[pa.Field] = []
     for item in schema:
         name, number = stored[item.name]
-        own = None if number is None else {_FIELD_ID: str(number)}
-        fields.append(pa.field(name, item.type, metadata=own))
+        metadata = None if number is None else {_FIELD_ID: str(number)}
+        fields.append(pa.field(name, item.type, metadata=metadata))
     return FileLayout(
         schema=pa.schema(fields),
         bounded=[
@@ -226,10 +222,10 @@ class FileWriter:
             name = metadata.schema.column(number).path
             if name not in self._bounded:
                 continue
-            found = [group.column(number).statistics for group in groups]
-            if not found or any(item is None for item in found):
+            statistics = [group.column(number).statistics for group in groups]
+            if not statistics or any(item is None for item in statistics):
                 continue
-            values = [item for item in found if item.num_values]
+            values = [item for item in statistics if item.num_values]
             if not values or not all(item.has_min_max for item in values):
                 continue
             low, high = min(item.min for item in values), max(item.max for item in values)

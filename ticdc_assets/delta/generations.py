@@ -44,9 +44,9 @@ def remove_generations(paths: LakePaths, named: Collection[str]) -> None:
         paths: tables of the changefeed.
         named: the generations that kept cuts name.
     """
-    kept = {paths_of(paths.root, paths.changefeed).generation, *named}
+    staying = {paths_of(paths.root, paths.changefeed).generation, *named}
     for name in names_in(paths.generations):
-        if name not in kept:
+        if name not in staying:
             place = paths.generations / name
             require_lease(place)
             # Of a link, only the link is removed.

@@ -1,23 +1,22 @@
 """The lease: who writes to a changefeed, where the file system's locks do not reach.
 
 In: a log of entries in order, which refuses the second of two entries that are put after the same
-one (`Log`; `lease_log` implements it in Delta). Out: a `HeldLease` with a number greater than those
+one (`Log`; `lease_log` implements it in files). Out: a `HeldLease` with a number greater than those
 of all earlier leases, or a `BusyError` that names the holder and until when it holds the lease.
 
-Each entry has the whole state: the number, the holder, and whether the lease is held. Taking the
-lease, renewing it and giving it back write one entry each, so their order depends on no clock:
+Taking the lease, renewing it and giving it back write one entry each, with the whole state. Their
+order depends on no clock, and clocks of two machines are never compared; times in an entry are for
+people.
 
 - Only the newest entry counts. A holder renews with an entry after its own last one. If that is
   refused and the newest entry belongs to another holder, the lease is lost for good.
 - A lease that was given back is free at once. So is one whose holder ran on this machine and has
-  ended. Any other is watched: if no entry comes for the lease's duration, by the watcher's clock,
-  the watcher takes it over; if an entry comes, the holder is alive. Clocks of two machines are
-  never compared. The times in an entry are for people.
-- A holder treats its lease as over a tenth earlier, counted from before it renewed, by its own
-  clock, which also runs while the machine sleeps. The lease is still its own if a renewal succeeds.
+  ended. Any other is watched: if no entry comes for its duration, the watcher takes it over.
+- A holder treats its lease as over a tenth earlier, counted from before it renewed, by a clock that
+  also runs while the machine sleeps. The lease is still its own if a renewal succeeds.
 
-This check is not enough: a holder may stall between the check and the commit. So its commits carry
-the number, and tables refuse older ones (`fencing`).
+A holder may stall between this check and a commit, so its commits carry the number, and tables
+refuse older ones (`fencing`).
 
 Why taking it again is safe: a writer recognises its entry by the token, even if the write reported
 an error. Not handled: entries that a person writes or removes by hand.
@@ -134,11 +133,7 @@ class Log(Protocol):
         ...
 
     def put(self, state: LeaseState, behind: Entry) -> bool:
-        """Put an entry after another one; return False if that is not the newest."""
-        ...
-
-    def first_number(self) -> int:
-        """Return the number of the first lease; it is greater than all that tables have seen."""
+        """Put an entry after another one; return False if that one has an entry after it."""
         ...
 
 
@@ -329,6 +324,7 @@ def take(
     seconds: float,
     *,
     other: str,
+    first: Callable[[], int] = lambda: 1,
     surroundings: Surroundings = Surroundings(),
 ) -> HeldLease:
     """Take the lease as soon as it is free.
@@ -340,6 +336,8 @@ def take(
         holder: the process that takes it.
         seconds: how long it lasts from each renewal on.
         other: who else may hold it, for the error: `another sync of ...`.
+        first: returns the number of the first lease, which is greater than all that tables have
+            seen.
         surroundings: the clock and the processes.
 
     Raises:
@@ -359,7 +357,7 @@ def take(
             continue
         began, now = surroundings.now(), surroundings.at()
         state = LeaseState(
-            number=log.first_number() if before is None else before.number + 1,
+            number=first() if before is None else before.number + 1,
             is_held=True,
             holder=holder,
             token=uuid.uuid4().hex,
@@ -367,10 +365,10 @@ def take(
             taken_at=now,
             renewed_at=now,
         )
-        made = _put(log, state, entry)
-        if made is not None:
+        put_entry = _put(log, state, entry)
+        if put_entry is not None:
             taken_over = before is not None and before.is_held
-            return HeldLease(log, made, began, surroundings, taken_over=taken_over)
+            return HeldLease(log, put_entry, began, surroundings, taken_over=taken_over)
         # Another process was faster; maybe the holder, which is alive.
 
 

@@ -1,159 +1,109 @@
-"""The lease's log: a Delta table without rows, whose commits are the entries.
+"""The lease's log: a folder of numbered files, each of which is an entry.
 
-In: the folder of the table. Out: `DeltaLog`, a `lease.Log`. An entry is a commit with the state as
-its JSON object and with a transaction identifier. Delta refuses a commit if another one with that
-identifier came after the version that it builds on; so of two entries after the same one, it
-refuses one. This holds wherever delta-rs writes: in a folder, and in an object store with
-conditional puts.
+In: the folder. Out: `LeaseLog`, a `lease.Log`. An entry is created under the number after the
+newest one, only where no file is (`storage.creating`). So of two entries after the same one, one is
+refused, in a folder as in an object store or an HDFS. Each entry has the whole state, so a writer
+removes all but the newest ones.
 
-The table has no rows: each would be a file to write, read and vacuum every few seconds. Delta
-writes a checkpoint every ten entries and removes older entries after an hour, so the log does not
-grow.
-
-Why opening it again is safe: two processes that create the table create the same one. The handle is
-the only state.
+Why writing again is safe: an entry's bytes contain the token of its lease, and creating the same
+bytes again finds them. A writer that stalled until its next number was removed puts an entry that
+is not the newest; `lease` reads the newest after each put, so that writer learns that it is late.
 """
 
 import json
-import time
-from collections.abc import Iterable, Mapping
+import re
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.exceptions import CommitFailedError, DeltaError
-
-from ticdc_assets.base.errors import LakeDamagedError
-from ticdc_assets.delta.commits import METADATA_KEY, object_of
-from ticdc_assets.delta.control import create_empty, open_table
-from ticdc_assets.delta.damage import damaged, reading
-from ticdc_assets.delta.fencing import APP_ID, LEASE, number_in
+from ticdc_assets.delta.damage import damaged, require_answer
 from ticdc_assets.delta.lease import Entry, Holder, LeaseState
-from ticdc_assets.storage.paths import AnyPath
+from ticdc_assets.storage.creating import create
+from ticdc_assets.storage.paths import AnyPath, names_in
 
-_SCHEMA = pa.schema([("none", pa.int64())])  # a table needs a column
+_ENTRY = re.compile(r"[0-9]{20}\.json")
 
-_CONFIGURATION = {
-    "delta.checkpointInterval": "10",
-    "delta.logRetentionDuration": "interval 1 hours",
-}
+_KEPT = 20
+"""How many entries are kept, for people and for processes that list them now."""
 
 
-class DeltaLog:
-    """The log of a lease; the table is created if it does not exist.
+class LeaseLog:
+    """The log of a lease.
 
     Args:
-        path: folder of the table.
-        guarded: tables that are written under the lease.
-
-    Raises:
-        LakeDamagedError: the table is broken.
+        folder: its folder, which the first entry creates.
     """
 
-    def __init__(self, path: AnyPath, guarded: Iterable[AnyPath]) -> None:
-        self._path = path
-        self._guarded = tuple(guarded)
-        self._table = _opened_or_made(path)
-        self._newest = Entry(version=self._table.version(), state=_newest_state(path, self._table))
+    def __init__(self, folder: AnyPath) -> None:
+        self._folder = folder
+        self._newest = Entry(version=0, state=None)
 
     def newest(self) -> Entry:
-        """Return the newest entry."""
-        with reading(self._path):
-            try:
-                self._table.update_incremental()
-            except DeltaError:
-                # The entries to read may be removed: the handle lags by more than the log keeps.
-                self._table = open_table(self._path) or self._table
-        version = self._table.version()
-        if version != self._newest.version:
-            self._newest = Entry(version=version, state=_newest_state(self._path, self._table))
+        """Return the newest entry; one of version 0 without a state if there is none.
+
+        Raises:
+            LakeDamagedError: it is not a lease's.
+            StoreUnavailableError: its store does not answer.
+            OSError: the folder cannot be read.
+        """
+        try:
+            # A folder that other hosts write to may show an entry late; this log knows its own.
+            while (version := max(self._versions(), default=0)) > self._newest.version:
+                with suppress(FileNotFoundError):  # removed, because newer ones came
+                    state = self._read(self._entry(version).read_bytes())
+                    self._newest = Entry(version=version, state=state)
+        except OSError:
+            require_answer(self._folder)
+            raise
         return self._newest
 
     def put(self, state: LeaseState, behind: Entry) -> bool:
-        """Put an entry after another one; return False if that is not the newest."""
-        if self._table.version() != behind.version:
+        """Put an entry after another one; return False if there is one already.
+
+        Raises:
+            OSError: nobody knows whether it was put, or it cannot be.
+        """
+        version = behind.version + 1
+        try:
+            create(self._entry(version), _stored(state))
+        except FileExistsError:
             return False
-        properties = CommitProperties(
-            custom_metadata={METADATA_KEY: json.dumps({LEASE: _stored(state)}, sort_keys=True)},
-            app_transactions=[Transaction(APP_ID, state.number)],
-        )
-        with reading(self._path):
-            try:
-                self._table.create_write_transaction(
-                    [], "append", self._table.schema(), commit_properties=properties
-                )
-            except CommitFailedError:
-                return False
+        self._newest = Entry(version=version, state=state)
+        for older in self._versions():
+            if older <= version - _KEPT:
+                self._entry(older).unlink(missing_ok=True)
         return True
 
-    def first_number(self) -> int:
-        """Return a number that is greater than those of all leases that tables have seen.
+    def _entry(self, version: int) -> AnyPath:
+        return self._folder / f"{version:020}.json"
 
-        A killed run may have written to mirrors only, under a lease one above the highest in the
-        tables that are read here.
-        """
-        seen = [0]
-        for path in self._guarded:
-            with suppress(LakeDamagedError):
-                table = open_table(path)
-                number = None if table is None else number_in(table)
-                seen.append(0 if number is None else number + 1)
-        return max(seen) + 1
+    def _versions(self) -> list[int]:
+        # Files that are being written have other names.
+        return [int(name[:-5]) for name in names_in(self._folder) if _ENTRY.fullmatch(name)]
 
-
-def _opened_or_made(path: AnyPath) -> DeltaTable:
-    try:
-        there = open_table(path)
-    except LakeDamagedError:
-        # Another process may be creating it: its log exists, its first commit does not yet.
-        time.sleep(_MAKING_SECONDS)
-        there = open_table(path)
-    return there or create_empty(path, _SCHEMA, configuration=_CONFIGURATION)
+    def _read(self, content: bytes) -> LeaseState:
+        try:
+            stored: dict[str, Any] = json.loads(content)
+            return LeaseState(
+                **{
+                    **stored,
+                    "holder": Holder(**stored["holder"]),
+                    "taken_at": datetime.fromisoformat(stored["taken_at"]),
+                    "renewed_at": datetime.fromisoformat(stored["renewed_at"]),
+                }
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise damaged(self._folder, "its newest entry is not a lease's") from error
 
 
-_MAKING_SECONDS = 1.0
+def read_lease(folder: AnyPath) -> LeaseState | None:
+    """Return the newest entry of a log; None if no process ever took the lease.
 
-
-def read_lease(path: AnyPath) -> LeaseState | None:
-    """Return the newest entry of the log at `path`; None if no process ever took the lease.
-
-    Raises:
-        LakeDamagedError: the table is broken.
+    It raises the errors of `LeaseLog.newest`.
     """
-    table = open_table(path)
-    return None if table is None else _newest_state(path, table)
+    return LeaseLog(folder).newest().state
 
 
-def _newest_state(path: AnyPath, table: DeltaTable) -> LeaseState | None:
-    with reading(path):
-        for limit in (1, 50, None):
-            for commit in table.history(limit):
-                found = object_of(commit.get(METADATA_KEY)).get(LEASE)
-                if isinstance(found, dict):
-                    return _read(path, found)
-    return None
-
-
-def _stored(state: LeaseState) -> dict[str, Any]:
-    return {
-        **asdict(state),
-        "taken_at": state.taken_at.isoformat(),
-        "renewed_at": state.renewed_at.isoformat(),
-    }
-
-
-def _read(path: AnyPath, stored: Mapping[str, Any]) -> LeaseState:
-    try:
-        return LeaseState(
-            **{
-                **stored,
-                "holder": Holder(**stored["holder"]),
-                "taken_at": datetime.fromisoformat(stored["taken_at"]),
-                "renewed_at": datetime.fromisoformat(stored["renewed_at"]),
-            }
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise damaged(path, "its newest entry is not a lease's") from error
+def _stored(state: LeaseState) -> bytes:
+    return json.dumps(asdict(state), default=datetime.isoformat).encode()

@@ -1,19 +1,19 @@
 """One writer per changefeed, and in parallel one rebuild: a file lock, or a lease in the lake.
 
-Dagster's pools keep runs of one instance apart. This module keeps apart what the pools cannot see:
-a command next to a daemon, or another host.
+In: the tables of a changefeed. Out: a lock that this process holds within a block, or a `BusyError`
+that names the holder. Dagster's pools keep runs of one instance apart; this keeps apart what the
+pools cannot see: a command next to a daemon, or another host.
 
-A lake in a folder has advisory locks on files. The operating system drops a lock when its holder
-dies, so a killed run leaves nothing to clean up. The locks reach as far as the file system's: one
-host, or NFSv4. Where that is not enough, in an object store or if `writer.lease` says so, the
-writer also holds a lease (`lease`), and every commit is fenced by its number (`fencing`). A folder
-that ever had a lease keeps it, so that a run whose settings do not name it is kept out too.
-Processes that use the lease share the lock on the file; a process that does not holds it alone.
+A lake in a folder has locks on files, which the operating system drops when their holder dies. They
+reach one host, or NFSv4. In an object store, or if `writer.lease` says so, the writer also holds a
+lease (`lease`), and every commit is fenced by its number (`fencing`). A folder that ever had a
+lease keeps it, so that a run whose settings do not name it is kept out too. Processes that use the
+lease share the lock on the file; a process that does not holds it alone.
 
 The holder of a lease that was not given back may only be stalled. So the process that takes over
 first commits its own number to the changefeed's tables (`_fence`): from then on Delta refuses the
-old holder's commits to them, however late. Mirrors and histories need no such commit: only a row of
-`cuts` makes their versions count.
+old holder's commits to them. Mirrors and histories need no such commit: only a row of `cuts` makes
+their versions count.
 """
 
 import fcntl
@@ -34,10 +34,9 @@ from ticdc_assets.config import Writer
 from ticdc_assets.delta.commits import NamedCommit
 from ticdc_assets.delta.committing import commit_written
 from ticdc_assets.delta.control import commit_metadata, open_table
-from ticdc_assets.delta.delta_files import has_commits
-from ticdc_assets.delta.fencing import guarded
+from ticdc_assets.delta.fencing import guarded, number_in
 from ticdc_assets.delta.lease import Renewing, named_process, take, this_process
-from ticdc_assets.delta.lease_log import DeltaLog
+from ticdc_assets.delta.lease_log import LeaseLog
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
 
@@ -100,7 +99,7 @@ def side_lock(paths: LakePaths, writer: Writer, made: AnyPath | None = None) -> 
 
 
 def _uses_lease(lease: AnyPath, writer: Writer) -> bool:
-    return writer.lease is not None or not isinstance(lease, Path) or has_commits(lease)
+    return writer.lease is not None or not isinstance(lease, Path) or lease.exists()
 
 
 # The lock on a file -----------------------------------------------------------------------------
@@ -240,7 +239,7 @@ def _leased(
     """Hold a lease; yield whether the lease before it was not given back.
 
     Args:
-        path: the table of the lease.
+        path: the folder of the lease.
         base: the folder of the tables that are written under it; None if none are.
         guarded_tables: the tables that refuse commits of older leases.
         writer: how writers are kept apart.
@@ -248,8 +247,13 @@ def _leased(
         run: id of the Dagster run that it is held for, for messages.
     """
     seconds = writer.lease_seconds
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lease = take(DeltaLog(path, guarded_tables), this_process(run), seconds, other=other)
+    lease = take(
+        LeaseLog(path),
+        this_process(run),
+        seconds,
+        other=other,
+        first=lambda: _first_number(guarded_tables),
+    )
     renewing = Renewing(lease, seconds)
     try:
         with nullcontext() if base is None else guarded(base, lease):
@@ -261,6 +265,21 @@ def _leased(
         except (TicdcError, OSError) as error:
             # The next holder has to wait for its duration.
             _LOGGER.warning("lease %d could not be given back: %s", lease.number, error)
+
+
+def _first_number(tables: Sequence[AnyPath]) -> int:
+    """Return a number that is greater than those of all leases that tables have seen.
+
+    A killed run may have written to mirrors only, under a lease one above the highest in the tables
+    that are read here.
+    """
+    highest = 0
+    for path in tables:
+        with suppress(LakeDamagedError):
+            table = open_table(path)
+            number = None if table is None else number_in(table)
+            highest = max(highest, 0 if number is None else number + 1)
+    return highest + 1
 
 
 _FENCE_TRIES = 5

@@ -1,7 +1,7 @@
 """Internal queries over rows in this process or in files of this run.
 
-In: a query of this package, and Arrow tables, readers of batches or Parquet files by name. Out: an
-Arrow table. DuckDB runs it, because it joins and groups more rows than fit into memory.
+In: a query of this package, and Arrow tables, readers of batches or Parquet files by name. Out: its
+result. DuckDB runs it, because it joins and groups more rows than fit into memory.
 
 No text of a message is ever part of a query. Only rows that do not fit into memory are written, to
 a folder that is removed afterwards, so running a query again is safe.
@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pyarrow.dataset as ds
 
 from ticdc_assets.storage.paths import AnyPath, RemotePath, located
@@ -61,22 +60,3 @@ def view_files(
         )
     else:
         connection.read_parquet([str(path) for path in files]).create_view(name)
-
-
-def asked(
-    text: str, *, folder: AnyPath | None = None, **rows: pa.Table | Sequence[AnyPath]
-) -> pa.Table:
-    """Return the result of a query.
-
-    Args:
-        text: the query.
-        folder: see `asking`.
-        rows: the tables that it names: Arrow tables, or at least one Parquet file each.
-    """
-    with asking(folder) as connection:
-        for name, found in rows.items():
-            if isinstance(found, pa.Table):
-                connection.register(name, found)
-            else:
-                view_files(connection, name, found)
-        return connection.sql(text).to_arrow_table()

@@ -64,8 +64,8 @@ def renew_if_lost(table: AnyPath, published: int, configuration: Mapping[str, st
         path.unlink()
     hint = json.loads((log / LAST_CHECKPOINT).read_text(encoding="utf-8"))
     # The checksum would belong to the number before.
-    kept = {name: hint[name] for name in ("size",) if name in hint}
-    (log / LAST_CHECKPOINT).write_text(json.dumps({"version": first} | kept), encoding="utf-8")
+    size = {name: hint[name] for name in ("size",) if name in hint}
+    (log / LAST_CHECKPOINT).write_text(json.dumps({"version": first} | size), encoding="utf-8")
     require_lease(table)
     if (table / LOG).exists():
         number = sum(name.startswith(f"{_ASIDE}_") for name in names_in(table))

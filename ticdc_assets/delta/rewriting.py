@@ -206,11 +206,11 @@ class Rewriter:
         wanted: LogState | None = None,
     ) -> int:
         require_there(self.table, files)
-        kept = [action for action in state.files if action["path"] not in gone]
+        staying = [action for action in state.files if action["path"] not in gone]
         return commit_state(
             self.table,
             state,
-            replace(wanted or state, files=(*kept, *added(files))),
+            replace(wanted or state, files=(*staying, *added(files))),
             self.metadata,
             operation=operation,
             changes_rows=changes_rows,

@@ -210,19 +210,17 @@ def check_class_archive(
             "none; `ticdc-assets doctor --machine` makes one in about a minute, and Spark then "
             "starts some seconds sooner"
         )
-        return Check(name="class archive", ok=True, found=found, needed=needed)
+        return Check.passed("class archive", found)
     if archive is None and progress is not None:
         progress("writing Spark's classes to an archive, for quick starts: about a minute, once")
     archive = archive or make_archive(jars, env)
     if archive is None:
         fix = "Spark starts without it, some seconds later; make the cache folder writable"
         found = "none can be made"
-        return Check(
-            name="class archive", ok=False, found=found, needed=needed, fix=fix, vital=False
-        )
+        return Check.failed("class archive", found, needed, fix, vital=False)
     size = archive.stat().st_size / 1e6
     found = f"{size:.0f} MB at {archive}"
-    return Check(name="class archive", ok=True, found=found, needed=needed)
+    return Check.passed("class archive", found)
 
 
 def check_cluster(settings: Settings, *, progress: Progress | None = None) -> Check:
@@ -242,22 +240,19 @@ def check_cluster(settings: Settings, *, progress: Progress | None = None) -> Ch
     try:
         answers = require_cluster(get_spark(settings=spark), lake / "any")
     except (ClusterError, PrerequisiteError) as error:
-        return Check(
-            name="spark cluster",
-            ok=False,
-            found=str(error),
-            needed=needed,
-            fix=f"correct it in {spark.place}; nothing is landed meanwhile",
+        return Check.failed(
+            "spark cluster",
+            str(error),
+            needed,
+            f"correct it in {spark.place}; nothing is landed meanwhile",
         )
     pythons = ", ".join(sorted({answer.python for answer in answers}))
     packages = ", ".join(sorted({answer.package for answer in answers}))
-    return Check(
-        name="spark cluster",
-        ok=True,
-        found=f"{counted(len(answers), 'executor')} at {spark.master} ({spark.place}) with Python "
+    return Check.passed(
+        "spark cluster",
+        f"{counted(len(answers), 'executor')} at {spark.master} ({spark.place}) with Python "
         f"{pythons} and ticdc_assets {packages}; they and this machine see each other's files in "
         "the lake",
-        needed=needed,
     )
 
 
@@ -267,44 +262,35 @@ def check_cluster(settings: Settings, *, progress: Progress | None = None) -> Ch
 def check_disk(lake: Path) -> Check:
     """Check that there is some disk left where the tables are."""
     free = shutil.disk_usage(nearest_existing(lake)).free
-    ok = free >= LEAST_FREE_BYTES
-    return Check(
-        name="disk",
-        ok=ok,
-        vital=False,
-        found=f"{free / 1e9:.1f} GB free for {lake}",
-        needed=f"{LEAST_FREE_BYTES / 1e9:.0f} GB of free disk",
-        fix=""
-        if ok
-        else "free some, set TICDC_LAKE to another disk, or set `retention` and run "
+    found = f"{free / 1e9:.1f} GB free for {lake}"
+    if free >= LEAST_FREE_BYTES:
+        return Check.passed("disk", found)
+    return Check.failed(
+        "disk",
+        found,
+        f"{LEAST_FREE_BYTES / 1e9:.0f} GB of free disk",
+        "free some, set TICDC_LAKE to another disk, or set `retention` and run "
         "`ticdc-assets maintain CHANGEFEED`",
+        vital=False,
     )
 
 
 def check_store(lake: RemotePath) -> Check:
-    """Check that the store of a lake can be written, and keeps one commit from another one's place.
-
-    Two commits of one version are tried on a table that is removed again: a store that takes both
-    loses the first.
-    """
+    """Check that the store of a lake can be written, and keeps commits apart."""
     # It takes a while to import.
-    from ticdc_assets.delta.store_probe import probe_commits
+    from ticdc_assets.storage.creating import probe_store
 
-    needed = "a store that can be written to, and that refuses to put a commit in another's place"
     try:
-        finding = probe_commits(lake)
+        finding = probe_store(lake)
     except Exception as error:  # noqa: BLE001 - each library has its own
         finding = first_sentence(error)
-    return Check(
-        name="lake",
-        ok=finding is None,
-        found=f"{lake}, which keeps both of two commits made at once"
-        if finding is None
-        else f"{lake}: {finding}",
-        needed=needed,
-        fix=""
-        if finding is None
-        else "check TICDC_LAKE, the block `storage` of the changefeeds file, the credentials, and "
+    if finding is None:
+        return Check.passed("lake", f"{lake}, which keeps both of two commits made at once")
+    return Check.failed(
+        "lake",
+        f"{lake}: {finding}",
+        "a store that can be written to, and that refuses to put a commit in another's place",
+        "check TICDC_LAKE, the block `storage` of the changefeeds file, the credentials, and "
         "whether the bucket exists; a store without conditional puts "
         "(If-None-Match) cannot have a lake",
     )
@@ -322,7 +308,7 @@ def check_home(default: Path, env: Mapping[str, str]) -> Check:
     needed = "a folder that can be written to for the Dagster instance"
 
     def wrong(found: str, fix: str) -> Check:
-        return Check(name="dagster home", ok=False, found=found, needed=needed, fix=fix)
+        return Check.failed("dagster home", found, needed, fix)
 
     another = f"change its permissions or set {HOME_VARIABLE} to another folder"
     if not home.is_absolute():
@@ -334,7 +320,7 @@ def check_home(default: Path, env: Mapping[str, str]) -> Check:
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
         return wrong(f"{home}, which cannot be written to", another)
     if place != home:
-        return Check(name="dagster home", ok=True, found=f"{home} (not there yet)", needed=needed)
+        return Check.passed("dagster home", f"{home} (not there yet)")
     file = home / "dagster.yaml"
     storage = "SQLite"
     if file.exists():
@@ -354,9 +340,7 @@ def check_home(default: Path, env: Mapping[str, str]) -> Check:
                     f"{file} with PostgreSQL, and no package dagster-postgres",
                     "install ticdc-assets with its extra `postgres`",
                 )
-    return Check(
-        name="dagster home", ok=True, found=f"{home}, runs and events in {storage}", needed=needed
-    )
+    return Check.passed("dagster home", f"{home}, runs and events in {storage}")
 
 
 def _env_names(settings: Any) -> Iterator[str]:
@@ -391,17 +375,15 @@ def check_unnamed(settings: Settings) -> Check:
         for name in changefeeds_in(settings.lake)
         if name not in named and _FOLDER.fullmatch(name)
     ]
-    listed = ", ".join(unnamed)
-    return Check(
-        name="changefeeds in the lake",
-        ok=not unnamed,
+    if not unnamed:
+        return Check.passed("changefeeds in the lake", "all are named")
+    return Check.failed(
+        "changefeeds in the lake",
+        f"{', '.join(unnamed)}, which {settings.path} does not name",
+        "the name of every changefeed that is in the lake",
+        "their tables stay as they are; add one back to the file to continue it, "
+        f"or remove its folder from {settings.lake} if you no longer need it",
         vital=False,
-        found=f"{listed}, which {settings.path} does not name" if unnamed else "all are named",
-        needed="the name of every changefeed that is in the lake",
-        fix="their tables stay as they are; add one back to the file to continue it, "
-        f"or remove its folder from {settings.lake} if you no longer need it"
-        if unnamed
-        else "",
     )
 
 
@@ -411,19 +393,14 @@ def check_alerts(changefeed: Changefeed) -> list[Check]:
         return []
     from ticdc_assets.observe.alerting import understands
 
+    name = f"alerts {changefeed.name}"
     wrong = [str(target) for target in changefeed.alerts.to if not understands(target)]
-    return [
-        Check(
-            name=f"alerts {changefeed.name}",
-            ok=not wrong,
-            vital=False,
-            found=f"{', '.join(wrong)} is no URL of Apprise"
-            if wrong
-            else counted(len(changefeed.alerts.to), "target"),
-            needed="a URL such as slack://... or mailto://...: https://appriseit.com",
-            fix="set the environment variable to such a URL" if wrong else "",
-        )
-    ]
+    if not wrong:
+        return [Check.passed(name, counted(len(changefeed.alerts.to), "target"))]
+    found = f"{', '.join(wrong)} is no URL of Apprise"
+    needed = "a URL such as slack://... or mailto://...: https://appriseit.com"
+    fix = "set the environment variable to such a URL"
+    return [Check.failed(name, found, needed, fix, vital=False)]
 
 
 def check_lease(paths: "LakePaths", writer: Writer) -> list[Check]:
@@ -437,11 +414,11 @@ def check_lease(paths: "LakePaths", writer: Writer) -> list[Check]:
     try:
         state = read_lease(paths.lease)
     except LakeDamagedError as error:
-        return [Check(name=name, ok=False, found=error.finding, needed=needed, fix=error.repair)]
+        return [Check.failed(name, error.finding, needed, error.repair)]
     if state is None and writer.lease is None:
         return []
     found = "nobody ever had it" if state is None else str(state)
-    return [Check(name=name, ok=True, found=found, needed=needed)]
+    return [Check.passed(name, found)]
 
 
 def check_tables(paths: "LakePaths") -> list[Check]:
@@ -456,17 +433,13 @@ def check_tables(paths: "LakePaths") -> list[Check]:
     name = f"tables {paths.changefeed}"
     needed = "every file that the newest versions name, as it was written"
     if not paths.base.is_dir():
-        return [Check(name=name, ok=True, found="nothing landed yet", needed=needed)]
+        return [Check.passed(name, "nothing landed yet")]
     damages = find_damage(paths)
     if not damages:
-        return [Check(name=name, ok=True, found="all are whole", needed=needed)]
+        return [Check.passed(name, "all are whole")]
     return [
-        Check(
-            name=name,
-            ok=False,
-            found=f"{error.table}: {error.finding} (in {error.path})",
-            needed=needed,
-            fix=error.repair,
+        Check.failed(
+            name, f"{error.table}: {error.finding} (in {error.path})", needed, error.repair
         )
         for error in damages
     ]
@@ -494,14 +467,13 @@ def check_rows(paths: "LakePaths") -> list[Check]:
             if caveat.startswith(LACKS_EARLIER):
                 findings.setdefault(caveat, []).append(joined_name(mirror.database, mirror.table))
     checks = [
-        Check(
-            name=f"rows {feed}",
-            ok=False,
-            vital=False,
-            found=f"{', '.join(tables)}: {caveat}",
-            needed=needed,
-            fix=f"export them with Dumpling and run: ticdc-assets seed {feed} EXPORT; tables that "
+        Check.failed(
+            f"rows {feed}",
+            f"{', '.join(tables)}: {caveat}",
+            needed,
+            f"export them with Dumpling and run: ticdc-assets seed {feed} EXPORT; tables that "
             "had no rows when the changefeed began are named in `complete_tables`",
+            vital=False,
         )
         for caveat, tables in findings.items()
     ]
@@ -510,25 +482,23 @@ def check_rows(paths: "LakePaths") -> list[Check]:
         names = dict.fromkeys(joined_name(item.database, item.table) for item in created)
         count = sum(item.rows for item in created)
         checks.append(
-            Check(
-                name=f"rows {feed}",
-                ok=False,
-                vital=False,
-                found=f"{counted(count, 'held row')} of tables that no message created: "
+            Check.failed(
+                f"rows {feed}",
+                f"{counted(count, 'held row')} of tables that no message created: "
                 f"{', '.join(names)}",
-                needed=needed,
-                fix=f"export these tables with Dumpling and run: ticdc-assets seed {feed} EXPORT",
+                needed,
+                f"export these tables with Dumpling and run: ticdc-assets seed {feed} EXPORT",
+                vital=False,
             )
         )
     checks += [
-        Check(
-            name=f"rows {feed}",
-            ok=False,
+        Check.failed(
+            f"rows {feed}",
+            item.sentence,
+            "row changes that are applied, held or in quarantine",
+            f"run: ticdc-assets status {feed}",
             vital=False,
-            found=item.sentence,
-            needed="row changes that are applied, held or in quarantine",
-            fix=f"run: ticdc-assets status {feed}",
         )
         for item in cut.unaccounted
     ]
-    return checks or [Check(name=f"rows {feed}", ok=True, found="all are known", needed=needed)]
+    return checks or [Check.passed(f"rows {feed}", "all are known")]

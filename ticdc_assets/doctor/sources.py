@@ -93,16 +93,15 @@ def _check_kafka(
         found, fix = str(error), "correct source.kafka.options in the configuration"
         if isinstance(error, SourceUnavailableError):
             found, fix = error.reason, error.fix or "check the broker"
-        return [Check(name=name, ok=False, found=found, needed=needed, fix=fix)]
+        return [Check.failed(name, found, needed, fix)]
     if not topics.there:
         return [
-            Check(
-                name=name,
-                ok=False,
-                found=f"no topic {_listed(topics.missing)} at {servers}, which has "
+            Check.failed(
+                name,
+                f"no topic {_listed(topics.missing)} at {servers}, which has "
                 f"{_listed(topics.others) or 'no topic at all'}",
-                needed=needed,
-                fix=_missing_fix(topics),
+                needed,
+                _missing_fix(topics),
             )
         ]
     spans = [
@@ -113,7 +112,7 @@ def _check_kafka(
     more = f" and {len(spans) - _LISTED} more" if len(spans) > _LISTED else ""
     found = f"{servers} answers, topic {'; topic '.join(spans[:_LISTED])}{more}"
     return [
-        Check(name=name, ok=True, found=found, needed=needed),
+        Check.passed(name, found),
         *_check_landed(changefeed, lake, topics.offsets, topics.ids),
         _check_missing(changefeed, topics),
         _check_partitions(changefeed, topics),
@@ -157,37 +156,23 @@ def _check_landed(
     gap = next(iter(gaps), None)
     accepted = len(read_accepted(paths))
     partitions = counted(len(position.next_offsets), "partition")
-    found = f"the next record to land is there in {partitions}"
     more = f"; accepted before: {counted(accepted, 'gap')}" if accepted else ""
-    if gap is not None:
-        also = f" and in {counted(len(gaps) - 1, 'more partition')}" if len(gaps) > 1 else ""
-        found = f"landing is stopped by a {gap.error.finding}{also}"
-    return [
-        Check(
-            name=f"landing {changefeed.name}",
-            ok=gap is None,
-            found=f"{found}{more}",
-            needed="the next record to land",
-            fix="" if gap is None else gap.fix,
-        )
-    ]
+    name = f"landing {changefeed.name}"
+    if gap is None:
+        return [Check.passed(name, f"the next record to land is there in {partitions}{more}")]
+    also = f" and in {counted(len(gaps) - 1, 'more partition')}" if len(gaps) > 1 else ""
+    found = f"landing is stopped by a {gap.error.finding}{also}{more}"
+    return [Check.failed(name, found, "the next record to land", gap.fix)]
 
 
 def _check_missing(changefeed: Changefeed, topics: _Topics) -> Check:
     """Warn about names and patterns that match no topic, if others match one."""
-    count = len(topics.there)
-    return Check(
-        name=f"topics {changefeed.name}",
-        ok=not topics.missing,
-        vital=False,
-        found=f"no topic for {_listed(topics.missing)}"
-        if topics.missing
-        else counted(count, "topic"),
-        needed="a topic for every name and pattern",
-        fix=f"nothing waits for it: it joins when it appears. Otherwise {_missing_fix(topics)}"
-        if topics.missing
-        else "",
-    )
+    name = f"topics {changefeed.name}"
+    if not topics.missing:
+        return Check.passed(name, counted(len(topics.there), "topic"))
+    found, needed = f"no topic for {_listed(topics.missing)}", "a topic for every name and pattern"
+    fix = f"nothing waits for it: it joins when it appears. Otherwise {_missing_fix(topics)}"
+    return Check.failed(name, found, needed, fix, vital=False)
 
 
 def _missing_fix(topics: _Topics) -> str:
@@ -254,45 +239,42 @@ def _check_retention(
         )
     except TicdcError as error:
         # Reading settings needs another right than reading records.
-        return Check(name=name, ok=True, found=f"the broker did not say: {error}", needed=needed)
+        return Check.passed(name, f"the broker did not say: {error}")
     compacted = [
         topic for topic, values in settings.items() if "compact" in values["cleanup.policy"]
     ]
     if compacted:
-        return Check(
-            name=name,
-            ok=False,
-            found=f"cleanup.policy=compact of {_listed(compacted)}, which removes changes",
-            needed=needed,
-            fix=_alter(compacted, "cleanup.policy=delete"),
+        return Check.failed(
+            name,
+            f"cleanup.policy=compact of {_listed(compacted)}, which removes changes",
+            needed,
+            _alter(compacted, "cleanup.policy=delete"),
         )
     times = {topic: int(values["retention.ms"] or -1) for topic, values in settings.items()}
     short = [topic for topic, time in times.items() if 0 <= time < LEAST_RETENTION_MS]
     if short:
         least = min(times[topic] for topic in short)
-        return Check(
-            name=name,
-            ok=False,
-            vital=False,
-            found=f"a retention of {duration(least / 1000)} in {_listed(short)}",
-            needed=needed,
-            fix="an outage of syncs that is longer loses changes for good; "
+        return Check.failed(
+            name,
+            f"a retention of {duration(least / 1000)} in {_listed(short)}",
+            needed,
+            "an outage of syncs that is longer loses changes for good; "
             + _alter(short, f"retention.ms={LEAST_RETENTION_MS}"),
+            vital=False,
         )
     limited = [
         topic for topic, values in settings.items() if int(values["retention.bytes"] or -1) >= 0
     ]
     if limited:
-        return Check(
-            name=name,
-            ok=False,
+        return Check.failed(
+            name,
+            f"retention.bytes set for {_listed(limited)}, so a burst shortens it",
+            needed,
+            _alter(limited, "retention.bytes=-1"),
             vital=False,
-            found=f"retention.bytes set for {_listed(limited)}, so a burst shortens it",
-            needed=needed,
-            fix=_alter(limited, "retention.bytes=-1"),
         )
     kept = "for ever" if any(time < 0 for time in times.values()) else "a week or more"
-    return Check(name=name, ok=True, found=f"records are kept {kept}", needed=needed)
+    return Check.passed(name, f"records are kept {kept}")
 
 
 def _alter(topics: Sequence[str], setting: str) -> str:
@@ -315,12 +297,8 @@ def _check_topic_records(
     try:
         records = list(consume(source, ranges, timeout_seconds=timeout_seconds))
     except SourceRefusedError as error:
-        return Check(
-            name=f"format {changefeed.name}",
-            ok=False,
-            found=error.reason,
-            needed="the right to read the records",
-            fix=error.fix,
+        return Check.failed(
+            f"format {changefeed.name}", error.reason, "the right to read the records", error.fix
         )
     except SourceUnavailableError:
         # Expired in between: landing will report it with its coordinates.
@@ -339,11 +317,11 @@ def _check_capture(
         landed = [] if lake is None else _check_captured(changefeed, source, lake)
     except TicdcError as error:
         fix = "put the file there, or correct source.capture in the configuration"
-        return [Check(name=name, ok=False, found=str(error), needed=needed, fix=fix)]
+        return [Check.failed(name, str(error), needed, fix)]
     what = f"first record of topic {records[0].topic}" if records else "no record yet"
     found = f"{source.path}, {counted(size, 'byte')}, {what}"
     return [
-        Check(name=name, ok=True, found=found, needed=needed),
+        Check.passed(name, found),
         *landed,
         _check_records(changefeed, records),
     ]
@@ -361,7 +339,7 @@ def _check_records(changefeed: Changefeed, records: Sequence[CaptureRecord]) -> 
     stated = Look(WireFormat(changefeed.wire_format), changefeed.compression)
     needed = f"records in {stated}"
     if not records:
-        return Check(name=name, ok=True, found="no record to check yet", needed=needed)
+        return Check.passed(name, "no record to check yet")
     by_topic: dict[str, list[Record]] = {}
     for item in records:
         by_topic.setdefault(item.topic, []).append(Record(key=item.key, value=item.value))
@@ -370,25 +348,23 @@ def _check_records(changefeed: Changefeed, records: Sequence[CaptureRecord]) -> 
         if stated in looks:
             continue
         if looks:
-            return Check(
-                name=name,
-                ok=False,
-                found=f"records of topic {topic} that look like {looks[0]}",
-                needed=needed,
-                fix=_format_fix(stated, looks[0]),
+            return Check.failed(
+                name,
+                f"records of topic {topic} that look like {looks[0]}",
+                needed,
+                _format_fix(stated, looks[0]),
             )
         foreign = foreign_look(some)
-        return Check(
-            name=name,
-            ok=False,
-            found=f"records of topic {topic} that look like {foreign or 'no format of TiCDC'}",
-            needed=needed,
-            fix="let TiCDC write one of the formats that are read (`protocol` of its sink: simple, "
+        return Check.failed(
+            name,
+            f"records of topic {topic} that look like {foreign or 'no format of TiCDC'}",
+            needed,
+            "let TiCDC write one of the formats that are read (`protocol` of its sink: simple, "
             "open-protocol, canal-json or craft), into a new topic",
         )
     count = sum(map(len, by_topic.values()))
     found = f"{counted(count, 'record')} checked, {stated}"
-    return Check(name=name, ok=True, found=found, needed=needed)
+    return Check.passed(name, found)
 
 
 def _format_fix(stated: Look, looks: Look) -> str:

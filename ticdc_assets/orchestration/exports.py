@@ -20,6 +20,7 @@ from pydantic import Field
 
 from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.base.isolation import first_sentence
+from ticdc_assets.base.names import counted
 from ticdc_assets.base.progress import listened
 from ticdc_assets.log.cuts import newest_cut
 from ticdc_assets.orchestration.content_verdicts import judge_seeds, judge_source
@@ -203,9 +204,10 @@ def export_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
             context.log.warning("the folder %s cannot be read and is left out: %s", place, reason)
         ready = [(tso, place) for tso, place in exports if tso <= cut.tso]
         if not ready:
-            left_out = f"; {len(unread)} folders cannot be read" if unread else ""
+            left_out = f"; {counted(len(unread), 'folder')} cannot be read" if unread else ""
             return dg.SkipReason(
-                f"{len(exports)} finished exports in the folder, none at or below the newest cut"
+                f"{counted(len(exports), 'finished export')} in the folder, none at or below the "
+                "newest cut"
                 f"{left_out}"
             )
         tso, place = max(ready)

@@ -40,7 +40,6 @@ from ticdc_assets.config import CHANGEFEEDS_VARIABLE, LAKE_VARIABLE, Settings
 from ticdc_assets.delta.lock import seen_at_work
 from ticdc_assets.log.decoding import Decoding
 from ticdc_assets.log.landing import Landing
-from ticdc_assets.log.schema_tables import Registering
 from ticdc_assets.mirrors.standing import Applying
 from ticdc_assets.orchestration.active_runs import end_orphans
 from ticdc_assets.orchestration.changefeeds import definitions_of
@@ -88,49 +87,35 @@ class RunReport:
     @property
     def landing(self) -> Landing:
         """The landing."""
-        return self._last(Landing)
+        return self.last(Landing)
 
     @property
     def decoding(self) -> Decoding:
         """The decoding."""
-        return self._last(Decoding)
-
-    @property
-    def registering(self) -> Registering:
-        """What was registered."""
-        return self._last(Registering)
+        return self.last(Decoding)
 
     @property
     def applying(self) -> Applying:
         """What was applied."""
-        return self._last(Applying)
+        return self.last(Applying)
 
     @property
     def redriving(self) -> Redriving:
         """What was tried again."""
-        return self._last(Redriving)
+        return self.last(Redriving)
 
     @property
     def seeding(self) -> Seeding:
         """What was seeded."""
-        return self._last(Seeding)
+        return self.last(Seeding)
 
     @property
     def followed(self) -> Followed:
         """The numbers of a run that followed its source, and why it ended."""
-        return self._last(Followed)
+        return self.last(Followed)
 
-    @property
-    def maintaining(self) -> Maintaining:
-        """What was removed and compacted."""
-        return self._last(Maintaining)
-
-    @property
-    def rebuild(self) -> Rebuild:
-        """What was rebuilt."""
-        return self._last(Rebuild)
-
-    def _last(self, kind: type[_Result]) -> _Result:
+    def last(self, kind: type[_Result]) -> _Result:
+        """Return the last result of a kind."""
         return next(result for result in reversed(self.results) if isinstance(result, kind))
 
 
@@ -224,14 +209,15 @@ def run_landed(settings: Settings, changefeed: str) -> RunReport:
     return _run("redrive", settings, changefeed, config)
 
 
-def run_rebuild(settings: Settings, changefeed: str, *, accept_losses: bool = False) -> RunReport:
+def run_rebuild(settings: Settings, changefeed: str, *, accept_losses: bool = False) -> Rebuild:
     """Run the rebuild job of a changefeed once; `accept_losses` is as for `rebuilding.rebuild`."""
-    return _run("rebuild", settings, changefeed, {"rebuild": {"accept_losses": accept_losses}})
+    config = {"rebuild": {"accept_losses": accept_losses}}
+    return _run("rebuild", settings, changefeed, config).last(Rebuild)
 
 
-def run_maintenance(settings: Settings, changefeed: str) -> RunReport:
+def run_maintenance(settings: Settings, changefeed: str) -> Maintaining:
     """Run the maintenance job of a changefeed once."""
-    return _run("maintenance", settings, changefeed, {})
+    return _run("maintenance", settings, changefeed, {}).last(Maintaining)
 
 
 def _run(

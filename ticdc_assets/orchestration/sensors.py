@@ -113,7 +113,8 @@ class SensorState:
         if new:
             reasons.append(f"{counted(len(new), 'new partition')} ({', '.join(map(_place, new))})")
         if status.landed_batch > status.decoded_batch:
-            reasons.append(f"{status.landed_batch - status.decoded_batch} landed batches wait")
+            batches = status.landed_batch - status.decoded_batch
+            reasons.append(counted(batches, "landed batch waits", "landed batches wait"))
         if status.log_batch > self.applied_batch:
             reasons.append(f"batch {status.log_batch} of the change log was not applied yet")
         watermark = status.watermark.watermark_ts

@@ -360,7 +360,7 @@ class Reporter:
         mirrors = [item for item in cut.mirrors if _name(item) in tables]
         return dg.AssetMaterialization(
             asset_key=self._steps.names.asset("mirrors"),
-            description=f"{len(mirrors)} tables changed",
+            description=f"{counted(len(mirrors), 'table')} changed",
             metadata=together_metadata(mirrors, cut),
         )
 

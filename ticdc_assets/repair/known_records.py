@@ -18,7 +18,7 @@ from ticdc_assets.base.errors import LakeDamagedError
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.delta.control import read_table
 from ticdc_assets.delta.files import open_parquet
-from ticdc_assets.delta.queries import asked
+from ticdc_assets.delta.queries import asking
 from ticdc_assets.log.change_files import DecodedFiles
 from ticdc_assets.log.cuts import Cut
 from ticdc_assets.log.positions import read_position
@@ -225,7 +225,10 @@ def refused_records(
         log: coordinates and table of rows that were decoded before.
         waiting: coordinates of records that count only if they have such rows.
     """
-    rows = asked(_REFUSED, errors=errors, log=log, waiting=waiting)
+    with asking() as engine:
+        for name, table in (("errors", errors), ("log", log), ("waiting", waiting)):
+            engine.register(name, table)
+        rows = engine.sql(_REFUSED).to_arrow_table()
     return tuple(
         RefusedRecords(**row | {"examples": tuple(row["examples"])}) for row in rows.to_pylist()
     )

@@ -16,23 +16,19 @@ folder that only this user can write (`user_cache`).
 Why running it again is safe: an archive is created atomically, and an existing one is kept.
 """
 
-import fcntl
 import hashlib
 import os
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ticdc_assets.base.errors import PrerequisiteError
-from ticdc_assets.base.user_cache import UnsafeFolderError, user_folder
+from ticdc_assets.base.user_cache import UnsafeFolderError, stored, user_folder
 from ticdc_assets.config import LAKE_VARIABLE
 from ticdc_assets.spark.jars import java_path, spark_home
 
 _TIMEOUT_SECONDS = 300.0
-_KEPT = 3
 _QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
 
 
@@ -72,47 +68,26 @@ def make_archive(jars: Iterable[Path], env: Mapping[str, str] | None = None) -> 
     env = os.environ if env is None else env
     jars = list(jars)
     archive = _archive(jars, env)
-    if archive is None or archive.is_file():
-        return archive
-    with (
-        _lock(archive.parent),
-        tempfile.TemporaryDirectory(dir=archive.parent) as scratch,
-    ):
-        if archive.is_file():
-            return archive
-        made = Path(scratch) / "made.jsa"
+    if archive is None:
+        return None
+
+    def make(made: Path) -> None:
+        words = (str(made), os.pathsep.join(map(str, jars)))
         try:
             subprocess.run(
-                [
-                    *(sys.executable, "-m", "ticdc_assets.spark.class_archive", scratch),
-                    *(str(made), os.pathsep.join(map(str, jars))),
-                ],
+                [sys.executable, "-m", "ticdc_assets.spark.class_archive", *words],
                 # The class archive's own lake is in a folder, whatever the real lake is.
                 env={name: value for name, value in env.items() if name != LAKE_VARIABLE},
-                cwd=scratch,
+                cwd=made.parent,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 timeout=_TIMEOUT_SECONDS,
                 check=True,
             )
         except (OSError, subprocess.SubprocessError):
-            return None
-        if not made.is_file():
-            return None
-        made.replace(archive)
-        # Archives of earlier JDKs and jars are useless; a running JVM keeps its mapping.
-        kept = sorted(archive.parent.glob("*.jsa"), key=lambda path: path.stat().st_mtime)
-        for older in kept[:-_KEPT]:
-            older.unlink()
-    return archive
+            made.unlink(missing_ok=True)
 
-
-@contextmanager
-def _lock(folder: Path) -> Iterator[None]:
-    """Let one process at a time make an archive; the others then use it."""
-    with (folder / "lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    return stored(archive.parent, archive.name, make)
 
 
 def _archive(jars: Iterable[Path], env: Mapping[str, str]) -> Path | None:
@@ -124,8 +99,8 @@ def _archive(jars: Iterable[Path], env: Mapping[str, str]) -> Path | None:
         return None
     places = [java, *sorted((spark_home() / "jars").iterdir()), *sorted(jars)]
     stats = [(place, place.stat()) for place in places]
-    told = [f"{place} {stat.st_size} {stat.st_mtime_ns}\n" for place, stat in stats]
-    digest = hashlib.sha256("".join(told).encode()).hexdigest()[:16]
+    lines = [f"{place} {stat.st_size} {stat.st_mtime_ns}\n" for place, stat in stats]
+    digest = hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
     return folder / f"{digest}.jsa"
 
 
@@ -134,13 +109,10 @@ def _quoted(option: str) -> str:
     return '"' + option.replace("\\", "\\\\").replace('"', '\\"') + '"' if " " in option else option
 
 
-def _work(folder: Path, archive: Path, *, jars: Sequence[Path]) -> None:
-    """Do a sync's work on Spark, in a JVM that writes its classes to `archive`.
+def _work(archive: Path, jars: Sequence[Path]) -> None:
+    """Do a sync's work on Spark, next to `archive`, in a JVM that writes its classes to it.
 
-    Args:
-        folder: an empty folder.
-        archive: the file to write.
-        jars: the jars besides Spark's own; the archive's users must have the same.
+    The users of the archive must have the same jars.
     """
     import pyarrow as pa
 
@@ -152,7 +124,7 @@ def _work(folder: Path, archive: Path, *, jars: Sequence[Path]) -> None:
     spark = get_spark(
         {"spark.driver.extraJavaOptions": " ".join(options)}, settings=SparkSettings(), jars=jars
     )
-    table = folder / "table"
+    table = archive.parent / "table"
     rows = spark.range(20).selectExpr("id AS a", "string(id) AS b")
     rows.write.format("delta").option("delta.enableDeletionVectors", "true").save(str(table))
     for sql in (f"OPTIMIZE delta.`{table}`", f"VACUUM delta.`{table}`"):
@@ -161,8 +133,8 @@ def _work(folder: Path, archive: Path, *, jars: Sequence[Path]) -> None:
     def same(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         yield from batches
 
-    found = spark.read.format("delta").option("versionAsOf", 0).load(str(table))
-    found.mapInArrow(same, found.schema).groupBy("b").count().orderBy("b").toArrow()
+    rows_read = spark.read.format("delta").option("versionAsOf", 0).load(str(table))
+    rows_read.mapInArrow(same, rows_read.schema).groupBy("b").count().orderBy("b").toArrow()
     jvm: subprocess.Popen[bytes] = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
     spark.stop()
     # The JVM ends with its input, and writes the archive then.
@@ -170,8 +142,4 @@ def _work(folder: Path, archive: Path, *, jars: Sequence[Path]) -> None:
 
 
 if __name__ == "__main__":
-    _work(
-        Path(sys.argv[1]),
-        Path(sys.argv[2]),
-        jars=[Path(jar) for jar in sys.argv[3].split(os.pathsep)],
-    )
+    _work(Path(sys.argv[1]), [Path(jar) for jar in sys.argv[2].split(os.pathsep)])

@@ -3,18 +3,15 @@
 In: a session and a folder of the lake. Out: each executor's `Answer`, or one error that names the
 worker and the problem. A worker must run this package's exact files and the driver's Python, have
 the libraries that they need, see what this process writes into the lake, and write there what this
-process sees. Workers of a local session are this machine's and are not checked.
+process sees. Workers of a local session are not checked.
 
-The check runs once for each session, folder and set of executors (`require_cluster`), before steps
-go to them. A small sync needs no Spark, so a landing checks once a day for each configuration
-(`require_before_landing`): a broken cluster is refused before anything is landed. `doctor` checks
-in each run.
+The check runs once for each session, folder and set of executors, before steps go to them
+(`require_cluster`), and once a day before a landing (`require_before_landing`), as a small sync
+needs no Spark.
 
 Why running it again is safe: it writes to a separate folder, which is removed; a killed run's
-folder is removed like those of readers (`scratch`).
-
-Not handled: a broken executor that joins during a step. The check before the commit notices files
-that it wrote elsewhere (`committing`).
+folder is removed like those of readers (`scratch`). Not handled: a broken executor that joins
+during a step. The check before the commit notices files that it wrote elsewhere (`committing`).
 """
 
 import contextlib
@@ -107,9 +104,9 @@ def require_cluster(spark: SparkSession, folder: AnyPath) -> tuple[Answer, ...]:
         return ()
     base = folder.parent
     with _LOCK:
-        known = _SEEN.get(_key(spark, base))
-        if known is not None:
-            return known
+        answers = _SEEN.get(_key(spark, base))
+        if answers is not None:
+            return answers
         tell("checking Spark's executors")
         answers = _asked(spark, base)
         if len(answers) >= len(executors_of(spark)) - 1:
@@ -142,8 +139,8 @@ def require_before_landing(spark: SparkSession, folder: AnyPath) -> None:
 
 def _mark(settings: SparkSettings, base: AnyPath) -> Path | None:
     """Return the file that records when this configuration worked with this lake and package."""
-    told = [f"{name}={option.shown}" for name, option in sorted(settings.properties.items())]
-    digest = hashlib.sha256("\n".join([str(base), own_digest(), *told]).encode()).hexdigest()
+    lines = [f"{name}={option.shown}" for name, option in sorted(settings.properties.items())]
+    digest = hashlib.sha256("\n".join([str(base), own_digest(), *lines]).encode()).hexdigest()
     try:
         return user_folder("cluster") / digest[:16]
     except UnsafeFolderError:
@@ -178,18 +175,18 @@ def _asked(spark: SparkSession, base: AnyPath) -> tuple[Answer, ...]:
 
 def _answers(spark: SparkSession, place: AnyPath) -> tuple[Answer, ...]:
     """Return what each executor answers; one that is busy all the while does not answer."""
-    found: dict[str, Answer] = {}
+    answers: dict[str, Answer] = {}
     pause = _PAUSE_SECONDS
     for _ in range(_ROUNDS):
         # So many tasks, each with a pause, that no executor finishes them all before another
         # begins.
         tasks = 2 * max(workers_of(spark), len(executors_of(spark)))
         for name, values in _collected(spark, _asking(place, pause), tasks):
-            found.setdefault(name, Answer(**values))
-        if len(found) >= len(executors_of(spark)) - 1:
+            answers.setdefault(name, Answer(**values))
+        if len(answers) >= len(executors_of(spark)) - 1:
             break
         pause *= 2
-    return tuple(found.values())
+    return tuple(answers.values())
 
 
 def _asking(place: AnyPath, pause: float) -> Any:
@@ -211,12 +208,12 @@ def _asking(place: AnyPath, pause: float) -> Any:
         version, lacks = "", []
         for module in (package, *libraries):
             try:
-                found = importlib.import_module(module)
+                imported = importlib.import_module(module)
             except Exception as error:  # noqa: BLE001  # any error is reported
                 lacks.append(f"{module} ({type(error).__name__}: {error})")
                 continue
             if module not in libraries:
-                version = found.package_version()
+                version = imported.package_version()
         wrote = f"{socket.gethostname()}-{uuid.uuid4().hex}"
         try:
             sees = (pickle.loads(packed) / begun).read_text(encoding="utf-8") == begun
@@ -281,8 +278,8 @@ _REASONS = re.compile(
 
 def _reason(error: BaseException) -> str:
     """Return the most informative line of a Spark error."""
-    found = _REASONS.search(str(error))
-    return first_sentence(error) if found is None else found[0].strip().rstrip(".")
+    match = _REASONS.search(str(error))
+    return first_sentence(error) if match is None else match[0].strip().rstrip(".")
 
 
 # The check of answers ---------------------------------------------------------------------------

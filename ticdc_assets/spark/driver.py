@@ -143,8 +143,8 @@ def running() -> SparkSession | None:
     if is_connected():
         from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-        found: Any = ConnectSession._default_session
-        return None if found is None or found.is_stopped else found
+        session: Any = ConnectSession._default_session
+        return None if session is None or session.is_stopped else session
     if SparkContext._active_spark_context is None:
         return None
     # Without settings it changes no setting of the session.

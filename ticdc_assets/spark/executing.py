@@ -1,10 +1,9 @@
 """Run a step in this process, or distributed over Spark's Python workers.
 
 In: a *step*, which is a function from parts of the work to results, and the parts. Out: the results
-of all parts, in the order of the parts. The size of the work decides where a step runs, never which
-step runs. For small work, nearly all of the time is Spark's fixed cost (a plan, a job, workers), so
-up to `INLINE_ROWS` rows run in this process. If these have more than `INLINE_BYTES` bytes, their
-values are large: buckets are files then, and a step holds one of them at a time.
+of all parts, in their order. The size of the work decides where a step runs, never which step runs:
+up to `INLINE_ROWS` rows, for which Spark's fixed cost would be nearly all, run in this process. If
+these have more than `INLINE_BYTES` bytes, buckets are files, and a step holds one at a time.
 
 If rows of many parts belong together (the changes of a key), the step returns rows with the number
 of their *bucket*, and a second function makes results from each bucket's rows (`reduce`).
@@ -220,12 +219,12 @@ class OnSpark:
 
     def _results(self, rows: DataFrame) -> list[Any]:
         with described(self._spark, self._does):
-            found = rows.toArrow()
-        numbers = found["number"].to_numpy()
+            table = rows.toArrow()
+        numbers = table["number"].to_numpy()
         results: list[Any] = []
         # Rows of one number arrive in their order.
         for place in np.argsort(numbers, kind="stable").tolist():
-            result = pickle.loads(found["data"][place].as_buffer())
+            result = pickle.loads(table["data"][place].as_buffer())
             if isinstance(result, _Raised):
                 raise result.error
             results.append(result)
@@ -309,6 +308,6 @@ def executor(
 
 def on_spark(spark: SparkSession, folder: AnyPath, does: str, *, rows: int) -> OnSpark:
     """Return the executor that runs steps on Spark, whatever their size; see `executor`."""
-    found = OnSpark(spark, folder, does)
+    runs_on = OnSpark(spark, folder, does)
     report(place_of(spark), does, rows)
-    return found
+    return runs_on

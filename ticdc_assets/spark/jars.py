@@ -121,18 +121,14 @@ def spark_jars(scheme: str | None) -> JarSet:
     )
 
 
-def lake_jars(lake: AnyPath, *, progress: "Progress | None" = None) -> tuple[Path, ...]:
+def lake_jars(lake: AnyPath) -> tuple[Path, ...]:
     """Return the jars of a session on a lake, after downloading missing ones.
-
-    Args:
-        lake: the lake.
-        progress: called with a line for each jar that is downloaded.
 
     Raises:
         PrerequisiteError: there is no java, or the jars cannot be downloaded.
     """
     scheme = lake.store.scheme if isinstance(lake, RemotePath) else None
-    return resolve(spark_jars(scheme), progress=progress)
+    return resolve(spark_jars(scheme))
 
 
 BROKER_JARS = JarSet(
@@ -218,13 +214,13 @@ def resolve(jar_set: JarSet, *, progress: Progress | None = None) -> tuple[Path,
     Raises:
         PrerequisiteError: there is no java, or the jars cannot be downloaded; the text says which.
     """
-    known = resolved(jar_set)
-    if known is not None:
-        return known
+    jars = resolved(jar_set)
+    if jars is not None:
+        return jars
     with _one_at_a_time():
-        known = resolved(jar_set)
-        if known is not None:
-            return known
+        jars = resolved(jar_set)
+        if jars is not None:
+            return jars
         jars = _ask_spark_submit(jar_set, progress or _ignore)
         _remember(jar_set, jars)
     return jars

@@ -77,9 +77,21 @@ class Check:
     name: str
     ok: bool
     found: str
-    needed: str
+    needed: str = ""
     fix: str = ""
     vital: bool = True
+
+    @classmethod
+    def passed(cls, name: str, found: str) -> "Check":
+        """Return the check of a prerequisite that is met."""
+        return cls(name=name, ok=True, found=found)
+
+    @classmethod
+    def failed(
+        cls, name: str, found: str, needed: str = "", fix: str = "", *, vital: bool = True
+    ) -> "Check":
+        """Return the check of a prerequisite that is not met."""
+        return cls(name=name, ok=False, found=found, needed=needed, fix=fix, vital=vital)
 
     def sentence(self) -> str:
         """Return the check as one sentence, the fix included when it failed."""
@@ -98,7 +110,7 @@ def check_java(env: Mapping[str, str] | None = None) -> Check:
     needed = f"Java {OLDEST_JAVA} to {NEWEST_JAVA}"
 
     def missing(found: str, fix: str = JAVA_FIX) -> Check:
-        return Check(name="java", ok=False, found=found, needed=needed, fix=fix)
+        return Check.failed("java", found, needed, fix)
 
     home = env.get("JAVA_HOME")
     try:
@@ -117,41 +129,34 @@ def check_java(env: Mapping[str, str] | None = None) -> Check:
         return missing(f"Java {version} at {java}")
     if _SPARK_MODULE not in _run([str(java), "--list-modules"], env):
         return missing(f"Java {version} at {java}, a cut-down one without {_SPARK_MODULE}")
-    return Check(name="java", ok=True, found=f"Java {version} at {java}", needed=needed)
+    return Check.passed("java", f"Java {version} at {java}")
 
 
 def check_python(version: tuple[int, int] | None = None) -> Check:
     """Check the version of the running Python, or of the given one."""
     major, minor = version or sys.version_info[:2]
+    found = f"Python {major}.{minor} at {sys.executable}"
+    if OLDEST_PYTHON <= (major, minor) <= NEWEST_PYTHON:
+        return Check.passed("python", found)
     oldest, newest = (".".join(map(str, pair)) for pair in (OLDEST_PYTHON, NEWEST_PYTHON))
-    ok = OLDEST_PYTHON <= (major, minor) <= NEWEST_PYTHON
-    return Check(
-        name="python",
-        ok=ok,
-        found=f"Python {major}.{minor} at {sys.executable}",
-        needed=f"Python {oldest} or {newest}",
-        fix="" if ok else f"install Python {newest} and run `make clean setup`",
-    )
+    fix = f"install Python {newest} and run `make clean setup`"
+    return Check.failed("python", found, f"Python {oldest} or {newest}", fix)
 
 
 def check_pyspark() -> Check:
     """Check that pyspark and delta-spark are installed in the versions the jars belong to."""
-    found: list[str] = []
-    wrong = False
-    for name, version in _EXPECTED.items():
+    installed: dict[str, str] = {}
+    for name in _EXPECTED:
         try:
-            installed = importlib.metadata.version(name)
+            installed[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            installed = "missing"
-        wrong = wrong or not installed.startswith(version)
-        found.append(f"{name} {installed}")
-    return Check(
-        name="pyspark",
-        ok=not wrong,
-        found=", ".join(found),
-        needed=" and ".join(f"{name} {version}*" for name, version in _EXPECTED.items()),
-        fix="run `make setup`, or install the versions that pyproject.toml pins" if wrong else "",
-    )
+            installed[name] = "missing"
+    found = ", ".join(f"{name} {version}" for name, version in installed.items())
+    if all(installed[name].startswith(version) for name, version in _EXPECTED.items()):
+        return Check.passed("pyspark", found)
+    needed = " and ".join(f"{name} {version}*" for name, version in _EXPECTED.items())
+    fix = "run `make setup`, or install the versions that pyproject.toml pins"
+    return Check.failed("pyspark", found, needed, fix)
 
 
 _EXPECTED: Mapping[str, str] = {"pyspark": "4.1.", "delta-spark": "4.4."}
@@ -164,10 +169,10 @@ def check_jars(jar_set: JarSet, *, progress: Progress | None = None) -> Check:
         jars = resolve(jar_set, progress=progress)
     except PrerequisiteError as error:
         fix = "make the Maven repository reachable and run this again"
-        return Check(name="jars", ok=False, found=str(error), needed=needed, fix=fix)
+        return Check.failed("jars", str(error), needed, fix)
     folders = dict.fromkeys(str(jar.parent) for jar in jars)
     found = f"{counted(len(jars), 'jar')} of {jar_set.name} in {', '.join(folders)}"
-    return Check(name="jars", ok=True, found=found, needed=needed)
+    return Check.passed("jars", found)
 
 
 def check_broker_jars() -> Check:
@@ -175,7 +180,7 @@ def check_broker_jars() -> Check:
     # Only the demo and the tests run a broker: its jars are not worth a download here.
     jars = resolved(BROKER_JARS)
     found = f"{counted(len(jars), 'jar')} of {BROKER_JARS.name}" if jars else "not here yet"
-    return Check(name="broker jars", ok=True, found=found, needed="nothing before the demo runs")
+    return Check.passed("broker jars", found)
 
 
 # --- the settings ---
@@ -190,10 +195,8 @@ def check_configuration(env: Mapping[str, str]) -> "tuple[Check, Settings | None
         load_settings,
     )
 
-    needed = "a valid changefeeds file"
-
     def wrong(found: str, fix: str = "") -> "tuple[Check, None]":
-        return Check(name="configuration", ok=False, found=found, needed="", fix=fix), None
+        return Check.failed("configuration", found, "", fix), None
 
     another = f"set {CHANGEFEEDS_VARIABLE} to another file"
     try:
@@ -213,7 +216,7 @@ def check_configuration(env: Mapping[str, str]) -> "tuple[Check, Settings | None
         )
     names = ", ".join(changefeed.name for changefeed in settings.changefeeds)
     found = f"{settings.path} with {names or 'no changefeed'}"
-    return Check(name="configuration", ok=True, found=found, needed=needed), settings
+    return Check.passed("configuration", found), settings
 
 
 def check_lake(lake: Path) -> Check:
@@ -223,7 +226,7 @@ def check_lake(lake: Path) -> Check:
     another = "set TICDC_LAKE to another folder"
 
     def wrong(found: str, fix: str) -> Check:
-        return Check(name="lake", ok=False, found=found, needed=needed, fix=fix)
+        return Check.failed("lake", found, needed, fix)
 
     if not place.is_dir():
         return wrong(f"{lake}, but {place} is not a folder", another)
@@ -238,7 +241,7 @@ def check_lake(lake: Path) -> Check:
         )
     there = "" if lake.exists() else " (not there yet)"
     found = f"{lake}{there}, {free / 1e9:.0f} GB free"
-    return Check(name="lake", ok=True, found=found, needed=needed)
+    return Check.passed("lake", found)
 
 
 # --- running ---

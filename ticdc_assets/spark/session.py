@@ -1,9 +1,8 @@
 """The Spark session: one set of versions and settings for commands, Dagster and tests.
 
-The settings matter on small machines, according to measurements (bench/figures.md): few
-shuffle partitions, because a sync moves few rows; one task for a Delta snapshot; deletion vectors
-and column mapping from a mirror's first version. UTC is the session's time zone: the changefeed's
-zone is applied where values are converted and nowhere else.
+The settings are for small machines (bench/figures.md): few shuffle partitions, because a sync moves
+few rows, and one task for a Delta snapshot. UTC is the session's time zone: the changefeed's zone
+is applied where values are converted.
 
 Spark's expressions (`col`, `lit`, a window) can only be built while Spark runs, and a lazy session
 does not run before its first use. So only this module may import `pyspark.sql.functions`, which the

@@ -24,10 +24,9 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import PrerequisiteError
 from ticdc_assets.base.own_files import PACKAGE, digest_of, own_digest, own_files
-from ticdc_assets.base.user_cache import UnsafeFolderError, user_folder
+from ticdc_assets.base.user_cache import UnsafeFolderError, stored, user_folder
 from ticdc_assets.spark.driver import give_file
 
-_KEPT = 3
 _MOMENT = (1980, 1, 1, 0, 0, 0)
 """The earliest time in a zip; the files' times would make the zips of the same files differ."""
 
@@ -64,34 +63,28 @@ def package_zip() -> Path:
     except UnsafeFolderError:
         folder = Path(tempfile.mkdtemp(prefix="ticdc-assets-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    found = folder / name
-    if not found.is_file():
-        with tempfile.TemporaryDirectory(dir=folder) as place:
-            _write(f"{place}/{name}")
-            Path(place, name).replace(found)
-        kept = sorted(folder.glob("*.zip"), key=lambda path: path.stat().st_mtime)
-        for older in kept[:-_KEPT]:
-            older.unlink(missing_ok=True)
-    return found
+    path = stored(folder, name, _write)
+    assert path is not None
+    return path
 
 
-def _write(path: str) -> None:
-    found = {
+def _write(path: Path) -> None:
+    contents_of = {
         package: [(name, file.read_bytes()) for name, file in own_files(package=package)]
         for package in (PACKAGE, _DELTA)
     }
-    if digest_of(found[PACKAGE]) != own_digest():
+    if digest_of(contents_of[PACKAGE]) != own_digest():
         raise PrerequisiteError(
             f"the files of {PACKAGE} have changed since this program started, and Spark's "
             "workers would run other files; start it again"
         )
-    with zipfile.ZipFile(path, "w") as made:
-        for package, contents in found.items():
+    with zipfile.ZipFile(path, "w") as packed:
+        for package, contents in contents_of.items():
             for name, content in contents:
                 entry = zipfile.ZipInfo(f"{package}/{name}", _MOMENT)
                 entry.compress_type = zipfile.ZIP_DEFLATED
                 entry.external_attr = 0o100644 << 16
-                made.writestr(entry, content)
+                packed.writestr(entry, content)
 
 
 def ship(spark: SparkSession) -> None:

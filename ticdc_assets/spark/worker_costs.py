@@ -47,10 +47,10 @@ class _ZipFile(zipimporter):
 
     def _stat(self) -> tuple[int, int]:
         try:
-            found = Path(self.archive).stat()
+            stat = Path(self.archive).stat()
         except OSError:
             return 0, 0
-        return found.st_mtime_ns, found.st_size
+        return stat.st_mtime_ns, stat.st_size
 
 
 def _keep_directories() -> None:

@@ -1,25 +1,22 @@
 """Create a file where none is: how a commit written by hand enters a Delta log.
 
-In: a path of either kind, and the bytes of the file. Out: the file, whole, or an error. A file that
-is already there stays as it is. Of all writers, on any hosts, that create the same path at the same
-time, one succeeds and each other one gets FileExistsError. Readers see the whole file or none.
+In: a path of either kind, and the bytes of the file. Out: the file, whole, or an error. Of all
+writers, on any hosts, that create the same path at the same time, one succeeds and each other one
+gets FileExistsError.
 
-How each kind of lake refuses the second writer:
-
-- A folder: the bytes are written under a hidden name, synced to the disk and linked to the path.
-  `link` fails if the path is taken, also between hosts on NFS. A process that is killed in between
-  leaves the hidden file, which no reader of Delta counts; log cleaning removes it.
+- A folder: the bytes are written under a hidden name, synced and linked to the path. `link` fails
+  if the path is taken, also between hosts on NFS. The hidden file of a killed process is removed by
+  log cleaning.
 - S3, Azure and Google: one PUT with a condition (`If-None-Match: *`, or Google's generation 0).
-- HDFS: the bytes are written under a hidden name and renamed without overwriting, which the name
-  node does for one writer.
+- HDFS: the bytes are written under a hidden name and renamed without overwriting.
 
 The answer of a store can get lost: the library then sends the PUT again, and the store refuses it
 because of the first one. And S3 may refuse two PUTs at once (409) although no file is there yet. So
-after each refusal or error `create` reads the path back. The same bytes are this writer's file, and
-`create` returns. Other bytes are another writer's file. If no file is there, `create` puts again.
+after each refusal or error `create` reads the path back. The same bytes are this writer's file;
+other bytes are another writer's. If no file is there, `create` puts again.
 
-Why running it again is safe: the caller's bytes contain an id that nobody else has, as each commit
-does. Creating the same bytes again finds them and returns.
+Why running it again is safe: the caller's bytes contain an id that nobody else has, so creating
+them again finds them.
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
@@ -29,11 +26,12 @@ import errno
 import os
 import re
 import time
+import uuid
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
-from ticdc_assets.storage.paths import AnyPath, RemotePath, staged_name
+from ticdc_assets.storage.paths import AnyPath, RemotePath, names_in, staged_name
 
 if TYPE_CHECKING:
     from ticdc_assets.storage.hdfs import HdfsHandler
@@ -121,6 +119,30 @@ def _read(path: AnyPath, failure: OSError) -> bytes | None:
                 f"{path} may have been written ({failure}), and cannot be read ({error})"
             ) from failure
         raise failure from error
+
+
+def probe_store(lake: RemotePath) -> str | None:
+    """Return what is wrong with the store of a lake; None if nothing is.
+
+    In a store without conditional puts a second commit replaces the first one, and a lake there
+    would lose commits. The probe creates a file next to the changefeeds twice, and removes it.
+
+    Raises:
+        OSError: the store cannot be reached or written.
+        PrerequisiteError: the package that reaches it is not installed.
+    """
+    path = lake / f".probe-{uuid.uuid4().hex}"
+    try:
+        path.write_bytes(b"first")
+        with suppress(FileExistsError):
+            create(path, b"second")
+            return "of two simultaneous commits the second replaced the first"
+        if path.name not in names_in(lake):
+            return "a listing does not show what was written"
+    finally:
+        with suppress(OSError):
+            path.unlink()
+    return None
 
 
 # A folder -----------------------------------------------------------------------------------------

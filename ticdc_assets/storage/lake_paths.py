@@ -180,7 +180,7 @@ class LakePaths:
 
     @property
     def lease(self) -> AnyPath:
-        """Who holds the changefeed, where locks of files do not reach; its commits record it."""
+        """Who holds the changefeed, where locks of files do not reach: numbered files."""
         return self.home / "lease"
 
     @property

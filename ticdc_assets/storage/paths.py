@@ -1,17 +1,15 @@
 """Paths of a lake: those of a folder are `pathlib.Path`, those of a URI are `RemotePath`.
 
 In: the URI of a lake and how its store is reached. Out: a path that behaves as `pathlib.Path` does
-as far as this package uses it, and functions for what `pathlib` has no method for. A lake that is a
-folder costs nothing more.
+as far as this package uses it, and functions for what `pathlib` has no method for.
 
-A store has objects, not folders: a folder is there if an object is below it, creating one does
-nothing, and a rename is a copy. An object is there whole or not at all, so writing one is like a
-rename on a disk (`write_at_once`). HDFS is a file system: folders stay when they are empty, and
-renames of files and folders are atomic, as on a disk.
+A store has objects, not folders: a folder is there if an object is below it, and a rename is a
+copy. An object is there whole or not at all. HDFS is a file system: folders stay when they are
+empty, and renames are atomic, as on a disk.
 
 Why running it again is safe: in a store of objects a tree is moved by copies first and deletions
 second, those of logs first and oldest first (`move`). A run killed in between leaves the tree whole
-where it was, or whole where it is to be, and never a table that looks like an older one.
+in one of both places, and never a table that looks like an older one.
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
@@ -100,10 +98,10 @@ class RemotePath:
     @property
     def parents(self) -> "tuple[RemotePath, ...]":
         """The folders that it is in, the innermost first; the store is the last."""
-        found = [self.parent]
-        while found[-1].key:
-            found.append(found[-1].parent)
-        return tuple(found)
+        folders = [self.parent]
+        while folders[-1].key:
+            folders.append(folders[-1].parent)
+        return tuple(folders)
 
     def with_name(self, name: str) -> "RemotePath":
         """Return the path of something else in the same folder."""
@@ -167,22 +165,22 @@ class RemotePath:
         from pyarrow.fs import FileSelector
 
         selector = FileSelector(self.inside, allow_not_found=True, recursive=deep)
-        found = cast("list[FileInfo]", self.files.get_file_info(selector))
-        if not found:
+        infos = cast("list[FileInfo]", self.files.get_file_info(selector))
+        if not infos:
             # A bucket that is not there would look like an empty lake.
             self.store.require_there()
         skipped = len(self.inside)
-        return [(self / info.path[skipped:], info) for info in found]
+        return [(self / info.path[skipped:], info) for info in infos]
 
     def _missing(self) -> FileNotFoundError:
         return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self))
 
     def iterdir(self) -> "Iterator[RemotePath]":
         """Yield what is in the folder; FileNotFoundError if it is empty."""
-        found = self.listed(deep=False)
-        if not found:
+        entries = self.listed(deep=False)
+        if not entries:
             raise self._missing()
-        yield from (path for path, _ in found)
+        yield from (path for path, _ in entries)
 
     def glob(self, pattern: str) -> "Iterator[RemotePath]":
         """Yield what is in the folder and has a name like `pattern`."""
@@ -378,13 +376,13 @@ def move(folder: AnyPath, target: AnyPath) -> None:
         target.files.create_dir(target.parent.inside)
         folder.files.move(folder.inside, target.inside)
         return
-    found = sorted(
+    parts = sorted(
         (item.below for item in files_below(folder)),
         key=lambda part: (LOG not in (folder.name, *part.parts), str(part)),
     )
-    for part in found:
+    for part in parts:
         copy(folder / part, target / part)
-    for part in found:
+    for part in parts:
         (folder / part).unlink(missing_ok=True)
     remove_tree(folder)
 

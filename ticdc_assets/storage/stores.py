@@ -146,7 +146,7 @@ class Store:
         match self.scheme:
             case "s3":
                 endpoint = urlsplit(storage.endpoint or "")
-                found: dict[str, Any] = {
+                options: dict[str, Any] = {
                     "region": storage.region,
                     "access_key": storage.access_key,
                     "secret_key": storage.secret_key,
@@ -156,11 +156,11 @@ class Store:
                     "endpoint_override": endpoint.netloc or None,
                 }
             case "abfss":
-                found = {name: getattr(storage, name) for name in _OF_AZURE}
-                found["account_name"] = self._account.partition(".")[0]
+                options = {name: getattr(storage, name) for name in _OF_AZURE}
+                options["account_name"] = self._account.partition(".")[0]
             case _:
-                found = {}
-        return {name: value for name, value in found.items() if value is not None}
+                options = {}
+        return {name: value for name, value in options.items() if value is not None}
 
     @property
     def _path_style(self) -> bool:
@@ -281,8 +281,8 @@ def store_of(uri: str, storage: Storage, env: Mapping[str, str]) -> tuple[Store,
     parsed = urlsplit(uri)
     scheme = _OTHER_NAMES.get(parsed.scheme, parsed.scheme)
     if scheme not in USED:
-        known = ", ".join(f"{name}://" for name in USED)
-        raise ConfigError(f"expected a folder or a URI of {known}, got {shorten(uri)}")
+        schemes = ", ".join(f"{name}://" for name in USED)
+        raise ConfigError(f"expected a folder or a URI of {schemes}, got {shorten(uri)}")
     _check_authority(scheme, parsed.netloc)
     parts = [part for part in parsed.path.split("/") if part]
     if parsed.query or parsed.fragment or {".", ".."} & set(parts):

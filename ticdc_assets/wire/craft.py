@@ -37,7 +37,6 @@ from ticdc_assets.model.schemas import ColumnFlag, RowShape, SentColumn, sent_sh
 from ticdc_assets.wire.column_types import TYPE_NAMES, ddl_word
 from ticdc_assets.wire.craft_bytes import Reader
 from ticdc_assets.wire.craft_layout import (
-    MAX_FLAGS,
     Body,
     ColumnGroup,
     EventKind,
@@ -96,13 +95,9 @@ def shape_of(group: ColumnGroup, other: ColumnGroup | None = None, *, partial: b
 
 def _columns(group: ColumnGroup) -> dict[str, SentColumn]:
     return {
-        name: SentColumn(name, TYPE_NAMES[code][bool(flags & ColumnFlag.BINARY)], FLAGS[flags])
+        name: SentColumn(name, TYPE_NAMES[code][bool(flags & ColumnFlag.BINARY)], ColumnFlag(flags))
         for name, code, flags in zip(group.names, group.types, group.flags, strict=True)
     }
-
-
-FLAGS: Final = tuple(ColumnFlag(flags) for flags in range(MAX_FLAGS + 1))
-"""All combinations of flags, by number."""
 
 
 def _row(value: bytes, header: Header, body: Body, terms: Sequence[str]) -> Event:

@@ -480,6 +480,9 @@ NO_FIT: list[tuple[str, str, list[Any]]] = [
     ("lag_error_seconds", "a number of seconds above 0", [-1]),
     ("max_ahead_seconds", "a number of seconds above 0", [0]),
     ("follow_seconds", "a number of seconds, 0 or more, got", [-1, "long"]),
+    ("history", "all, or a non-empty list of database.table, got", ["some", []]),
+    ("history[0]", "database.table, in which * means", [["orders"], [".orders"]]),
+    ("history[1]", "each table once, got 'a.b'", [["a.b", "a.b"]]),
     ("owners", "a non-empty list of owners, got", [[], "team:a"]),
     ("owners[0]", "team:name or an e-mail address", [["ada"], ["team:"], ["team:a b"], ["a@b"]]),
     ("owners[1]", "team:name or an e-mail", [["team:a", {"b": 1}]]),
@@ -896,20 +899,6 @@ def test_tables_with_history_are_chosen_by_name() -> None:
     assert {name: feed.keeps_history(*name) for name in kept} == kept
     assert not feed.history.includes("a", "b.c")
     assert not parse(entry())[0].keeps_history("shop", "orders")
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        ("some", "history: expected all, or a non-empty list of database.table, got 'some'"),
-        ([], "history: expected all, or a non-empty list of database.table, got []"),
-        (["orders"], "history[0]: expected database.table, in which * means"),
-        ([".orders"], "history[0]: expected database.table, in which * means"),
-        (["a.b", "a.b"], "history[1]: expected each table once, got 'a.b'"),
-    ],
-)
-def test_what_is_no_choice_of_tables_is_told(value: Any, expected: str) -> None:
-    assert expected in mistake(entry(history=value))
 
 
 # --- one wrong entry beside others ---

@@ -250,7 +250,7 @@ def test_a_broken_log_entry_is_told_in_one_sentence(text: str, tmp_path: Path) -
     own_append(table, {})
     entry = table / "_delta_log" / f"{1:020}.json"
     entry.write_text(text)
-    with pytest.raises(LakeDamagedError, match="commit 1 of its log cannot be read") as caught:
+    with pytest.raises(LakeDamagedError, match=r"commit 1 of its log is (empty|torn)") as caught:
         same_rows_at(table, 0)
     assert str(table) in str(caught.value)
     # Waiting does not mend it.

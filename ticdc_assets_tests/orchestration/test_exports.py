@@ -148,8 +148,7 @@ def test_the_schedule_compares_each_finished_export_once(
     shutil.rmtree(exported)
     shutil.rmtree(later)
     assert looked() == (
-        "0 finished exports in the folder, none at or below the newest cut; "
-        "1 folders cannot be read"
+        "0 finished exports in the folder, none at or below the newest cut; 1 folder cannot be read"
     )
     shutil.rmtree(exported.parent)
     assert "none at or below" in looked()

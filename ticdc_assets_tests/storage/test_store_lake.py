@@ -5,21 +5,19 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Literal
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
 
 from ticdc_assets.base.errors import BusyError, LakeDamagedError, StoreUnavailableError
 from ticdc_assets.config import Writer
-from ticdc_assets.delta import store_probe
 from ticdc_assets.delta.commits import read_commit
 from ticdc_assets.delta.control import open_table, opened, read_rows, write_table
 from ticdc_assets.delta.delta_files import broken
 from ticdc_assets.delta.files import FileWriter
 from ticdc_assets.delta.lock import writer_lock
-from ticdc_assets.delta.queries import asked
+from ticdc_assets.delta.queries import asking, view_files
 from ticdc_assets.delta.renewing import renew_if_lost
 from ticdc_assets.log.cuts import require_cut
 from ticdc_assets.log.damage import check_files
@@ -27,6 +25,7 @@ from ticdc_assets.reading.mirrors import locate_mirror, read_mirror
 from ticdc_assets.repair.maintenance import remove_unnamed
 from ticdc_assets.spark import scratch
 from ticdc_assets.spark.scratch import READING, WRITING, Scratch, remove_forgotten
+from ticdc_assets.storage import creating
 from ticdc_assets.storage.lake_paths import LakePaths, changefeeds_in
 from ticdc_assets.storage.paths import (
     RemotePath,
@@ -170,19 +169,12 @@ def test_a_name_node_that_is_away_is_no_damaged_lake(
 def test_the_store_keeps_commits_apart(
     store_lake: StoreLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert store_probe.probe_commits(store_lake.path) is None
+    assert creating.probe_store(store_lake.path) is None
     assert list(files_below(store_lake.path)) == []
-    writers: list[object] = []
-
-    def write(table: DeltaTable, rows: pa.Table, mode: Literal["append"]) -> None:
-        # As if the second commit had taken the first one's place: one of both is there.
-        writers.append(table)
-        if len(writers) == 1:
-            write_deltalake(table, rows, mode=mode)
-
-    monkeypatch.setattr(store_probe, "write_deltalake", write)
-    assert "replaced the first" in str(store_probe.probe_commits(store_lake.path))
-    assert len(writers) == 2
+    # As if the store took a second file in the place of the first one.
+    monkeypatch.setattr(creating, "_put", lambda path, data: path.write_bytes(data))
+    assert "replaced the first" in str(creating.probe_store(store_lake.path))
+    assert list(files_below(store_lake.path)) == []
 
 
 def test_a_damaged_table_is_told_by_what_is_missing(table: RemotePath) -> None:
@@ -254,8 +246,9 @@ def test_files_are_queried(table: RemotePath) -> None:
         writer = FileWriter(table, ROWS.schema)
         writer.write(ROWS)
         written.append(table / writer.close().path)
-    found = asked("SELECT sum(a)::BIGINT AS a FROM rows", folder=table, rows=written)
-    assert found.to_pylist() == [{"a": 6}]
+    with asking(table) as engine:
+        view_files(engine, "rows", written)
+        assert engine.sql("SELECT sum(a) FROM rows").fetchall() == [(6,)]
 
 
 def test_a_table_that_is_open_is_brought_to_what_was_committed(table: RemotePath) -> None:

@@ -30,7 +30,6 @@ from ticdc_assets.wire.rows import (
     image_to_json,
 )
 from ticdc_assets_tests import strategies
-from ticdc_assets_tests.wire import golden
 from ticdc_assets_tests.wire.comparing import assert_equal, batch_decoded, batch_of
 from ticdc_assets_tests.wire.simple_messages import (
     BOOTSTRAP,
@@ -204,25 +203,6 @@ def test_other_columns_and_wider_types_are_taken(
     assert decoded.column("kind").to_pylist() == ["row", "error", "error"]
 
 
-def test_a_slice_of_a_batch_is_decoded_as_it_stands() -> None:
-    batch = batch_of([b"x", INSERT, b"\xff", WATERMARK, b"y"]).slice(1, 3)
-    decoded = decode_batch(WireFormat.SIMPLE_JSON, batch)
-    assert decoded.column("offset").to_pylist() == [1001, 1002, 1003]
-    assert decoded.column("kind").to_pylist() == ["row", "error", "watermark"]
-
-
-@pytest.mark.parametrize("usual_count", [1, 2, 40, 100])
-@pytest.mark.parametrize("other", [DDL, WATERMARK, b"{}", None])
-@pytest.mark.thorough
-def test_long_runs_of_usual_messages_and_others_are_all_there(
-    usual_count: int, other: bytes | None
-) -> None:
-    usual, others = [INSERT] * usual_count, [other] * 100
-    for values in (usual + others, others + usual, usual + others + usual, others + usual + others):
-        assert [row["offset"] for row in rows(values)] == [1000 + n for n in range(len(values))]
-        assert_equal(values)
-
-
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 90)), min_size=1, max_size=6))
 def test_rows_are_joined_in_the_order_of_their_records(runs: list[tuple[bool, int]]) -> None:
     is_own = np.repeat([own for own, _ in runs], [count for _, count in runs])
@@ -246,40 +226,6 @@ def test_rows_are_joined_in_the_order_of_their_records(runs: list[tuple[bool, in
 def test_both_decoders_say_the_same_of_generated_messages(events: list[Event]) -> None:
     values = [record.value for record in encode(WireFormat.SIMPLE_JSON, events)]
     assert batch_decoded(values) == [[event] for event in events]
-
-
-@settings(deadline=None)
-@given(strategies.events, st.data())
-def test_both_decoders_say_the_same_of_reshaped_messages(event: Event, data: st.DataObject) -> None:
-    """Other spacing, order and escapes, twice the same member, unknown ones, wrong types."""
-    (record,) = encode(WireFormat.SIMPLE_JSON, [event])
-    members = list(json.loads(record.value or b"").items())
-    others = st.sampled_from(
-        [None, True, 0, -1, 2**63, 2**70, 1.5, "", "x", [], {}, [[]], {"a": 1}, {"id": "1"}]
-    )
-    for name in data.draw(st.lists(st.sampled_from([name for name, _ in members]), max_size=2)):
-        members.insert(data.draw(st.integers(0, len(members))), (name, data.draw(others)))
-    if data.draw(st.booleans()):
-        members.append(("new", data.draw(others)))
-    if data.draw(st.booleans()):
-        members = data.draw(st.permutations(members))
-    ascii_only = data.draw(st.booleans())
-    text = ",".join(
-        f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=ascii_only)}"
-        for name, value in members
-    )
-    assert_equal([("{" + text + "}").encode()])
-
-
-@golden.needs_golden
-def test_cutting_golden_messages_anywhere_changes_nothing() -> None:
-    values = [record.value for record in golden.messages("simple-json/corrupt")]
-    whole = decode_batch(WireFormat.SIMPLE_JSON, batch_of(values))
-    parts = [
-        decode_batch(WireFormat.SIMPLE_JSON, batch_of(values).slice(start, 97))
-        for start in range(0, len(values), 97)
-    ]
-    assert pa.Table.from_batches(parts) == pa.Table.from_batches([whole])
 
 
 def test_few_records_are_read_without_the_compiled_loops() -> None:

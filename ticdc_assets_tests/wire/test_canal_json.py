@@ -32,7 +32,6 @@ from ticdc_assets.wire import batch as batch_module
 from ticdc_assets.wire import rows as rows_module
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.fields import LARGEST, Kind
-from ticdc_assets.wire.go_json import MAX_DEPTH
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.repeating import MAX_REPEATED
 from ticdc_assets_tests.examples import examples
@@ -667,38 +666,6 @@ def test_memory_stays_near_the_size_of_the_message() -> None:
             _, peak = tracemalloc.get_traced_memory()
             tracemalloc.stop()
         assert peak < 60 * len(value), value[:80]
-
-
-# Without end.
-
-
-@pytest.mark.parametrize("depth", [MAX_DEPTH - 3, MAX_DEPTH - 2, MAX_DEPTH - 1, MAX_DEPTH, 100_000])
-def test_depth_in_every_kind_of_place(depth: int) -> None:
-    deep = b"[" * depth + b"]" * depth
-    values = [deep, b"[" * depth, b'{"a":' * depth]
-    for message in (INSERT, PLAIN, WATERMARK, DDL):
-        for name in (b"new", b"data", b"old", b"sqlType", b"mysqlType", b"_tidb", b"ts"):
-            # Thrown away, and kept.
-            values.append(b'{"' + name + b'":' + deep + b"," + message[1:])
-            values.append(message[:-1] + b',"' + name + b'":' + deep + b"}")
-        values.append(message.replace(b'"data":', b'"data":[' + deep + b'],"data":'))
-    values.append(INSERT.replace(b'"data":[{', b'"data":[{"id":' + deep + b","))
-    outcomes = assert_equal(values)
-    assert any(isinstance(outcome, list) for outcome in outcomes) is (depth < MAX_DEPTH)
-
-
-def test_numbers_without_end() -> None:
-    digits = b"9" * 100_000
-    assert_equal(
-        [
-            b'{"' + name + b'":' + number + b"," + message[1:]
-            for number in (digits, b"-" + digits, b"0." + digits, b"1e" + digits)
-            for name in (b"es", b"ts", b"id", b"new", b"data")
-            for message in (INSERT, WATERMARK)
-        ]
-        + [INSERT.replace(b'"id":"2"', b'"id":' + digits)]
-        + [INSERT[:-1] + b',"' + name + b'":' + digits + b"}" for name in (b"es", b"ts", b"id")]
-    )
 
 
 # Round trips of any events.

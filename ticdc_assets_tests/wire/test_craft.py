@@ -874,12 +874,6 @@ def test_rows_of_many_shapes_in_one_batch() -> None:
     assert all(isinstance(outcome, list) for outcome in assert_equal(values + values[::-1], CRAFT))
 
 
-def test_rows_have_the_offsets_of_their_records() -> None:
-    """Also where there are as many rows read at once as there are records."""
-    decoded = decode_batch(CRAFT, batch_of([WATERMARK, b"", THREE]))
-    assert decoded.column("offset").to_pylist() == [1000, 1001, 1002, 1002, 1002]
-
-
 @pytest.mark.parametrize("size", [1, 100, 1000])
 def test_the_parts_of_a_batch_do_not_show(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     values = [*SMALL, UPDATE, None, THREE, b"", INSERT, UPDATE, WATERMARK, b"\xff", DELETE]

@@ -858,13 +858,6 @@ def test_every_truncation_inside_a_frame_is_refused(part: Record) -> None:
     assert all(isinstance(outcome, tuple) for outcome in outcomes)
 
 
-def test_nesting_and_digits_without_end_are_refused() -> None:
-    start = b'{"u":{"c":{"t":3,"f":0,"v":'
-    endless = (b'{"u":' * 20000, start + b"[" * 20000, start + b"9" * 100000 + b"}}}")
-    outcomes = assert_equal([record((ROW_KEY, value)) for value in endless], OPEN)
-    assert all(isinstance(outcome, tuple) for outcome in outcomes)
-
-
 PIECES = st.sampled_from(
     [
         *(b"{", b"}", b"[", b"]", b":", b",", b'"', b"\\", b"-", b"0", b"1", b".", b"e", b" "),
@@ -925,19 +918,6 @@ def test_as_many_columns_as_there_are_are_read_at_once() -> None:
     exact = open_protocol_batch.decode_exact(batch_of(records))
     assert exact is not None
     assert exact.sources.tolist() == list(range(60))
-
-
-def test_texts_of_each_length_end_where_they_end() -> None:
-    texts = [
-        "x" * size + mark + "y" * behind
-        for size in range(18)
-        for behind in (0, 1, 9)
-        for mark in ("", r"\"", r"\\", r"\u00e9", "é", r"\x", "\t", r"\u12")
-    ]
-    for code in (15, 252, 245, 12):
-        assert_equal([row(c=column(code, f'"{text}"')) for text in texts], OPEN)
-        cut = [row(c=column(code, f'"{text}')) for text in texts]
-        assert_equal(cut, OPEN)
 
 
 # --- there and back ---

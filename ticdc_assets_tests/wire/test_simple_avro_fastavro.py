@@ -16,7 +16,6 @@ import pytest
 from fastavro import parse_schema, schemaless_reader
 from hypothesis import given
 
-from ticdc_assets.base.errors import WireError
 from ticdc_assets.demo.simulator.encoders import encode
 from ticdc_assets.model.events import (
     Bootstrap,
@@ -30,7 +29,7 @@ from ticdc_assets.model.events import (
 )
 from ticdc_assets.model.schemas import ColumnFlag, ColumnSchema, RowShape, TableSchema
 from ticdc_assets.model.values.floats import double_text, float_text, to_float32
-from ticdc_assets.wire import WireFormat, avro, decode
+from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.wire import golden
@@ -384,56 +383,3 @@ def spelled(image: Read | None, ours: Image | None) -> Image | None:
             case _:
                 found[name] = value
     return found
-
-
-# Why fastavro is not our reader: decision 0010 ----------------------------------------------------
-
-LETTERS = {"type": "enum", "name": "Letters", "symbols": ["A", "B"]}
-LONGS = {"type": "array", "items": "long"}
-
-
-@pytest.mark.parametrize(
-    ("schema", "ours", "damaged", "taken", "reason", "place"),
-    [
-        ({"type": "map", "values": VALUES[:2]}, avro.Map(avro.Optional(avro.LONG)),
-         "04 0261 0202 0261 0204 00", {"a": 2}, "duplicate_column", 5),
-        ("boolean", avro.BOOLEAN, "02", True, "invalid_boolean", 0),
-        (["null", "long"], avro.Optional(avro.LONG), "01 02", 1, "unknown_branch", 0),
-        (LETTERS, avro.Enum(("A", "B")), "01", "B", "unknown_symbol", 0),
-        ("int", avro.INT, "80 80 80 80 80 80 01", 2**41, "out_of_range", 0),
-        ("long", avro.LONG, "82 00", 1, "invalid_number", 0),
-        ("long", avro.LONG, "ff ff ff ff ff ff ff ff ff 7f", -(2**63), "invalid_number", 0),
-        (LONGS, avro.Array(avro.LONG), "03 7e 02 04 00", [1, 2], "invalid_length", 1),
-    ],
-)  # fmt: skip
-def test_fastavro_takes_damage_for_values(
-    schema: Any, ours: avro.AvroType, damaged: str, taken: Any, reason: str, place: int
-) -> None:
-    value = bytes.fromhex(damaged)
-    stream = io.BytesIO(value)
-    assert schemaless_reader(stream, parse_schema(schema), None) == taken
-    assert stream.read() == b"", "nothing is left over by which a caller could tell"
-    with pytest.raises(WireError) as caught:
-        ours.read(avro.Reader(value))
-    assert (caught.value.reason, caught.value.position) == (reason, f"byte {place}")
-
-
-@pytest.mark.parametrize(
-    ("schema", "ours", "damaged", "error", "reason"),
-    [
-        ("string", avro.STRING, "7e 61", EOFError, "invalid_length"),
-        ("string", avro.STRING, "02 ff", UnicodeDecodeError, "invalid_utf8"),
-        ("long", avro.LONG, "80", IndexError, "truncated"),
-        (["null", "long"], avro.Optional(avro.LONG), "0e", IndexError, "unknown_branch"),
-    ],
-)
-def test_fastavro_names_no_byte(
-    schema: Any, ours: avro.AvroType, damaged: str, error: type[Exception], reason: str
-) -> None:
-    value = bytes.fromhex(damaged)
-    with pytest.raises(error):
-        schemaless_reader(io.BytesIO(value), parse_schema(schema), None)
-    with pytest.raises(WireError) as caught:
-        ours.read(avro.Reader(value))
-    assert caught.value.reason == reason
-    assert caught.value.position.startswith("byte ")

@@ -19,10 +19,9 @@ from ticdc_assets.model.events import (
 )
 from ticdc_assets.model.mysql_types import fractional_digits
 from ticdc_assets.model.schemas import ColumnFlag, ColumnSchema, RowShape, SentColumn, TableSchema
-from ticdc_assets.wire import WireFormat, decode, simple_avro_batch
+from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.wire import golden
-from ticdc_assets_tests.wire.comparing import batch_of
 from ticdc_assets_tests.wire.golden_truth import KINDS, STILL_VALID, compare_with_truth, decoded
 from ticdc_assets_tests.wire.test_simple_golden import meaning, wanted_meaning
 
@@ -203,16 +202,3 @@ def test_every_message_is_written_again_byte_for_byte(folder: str) -> None:
         written += 1
     assert written + without_schema == len(decoded(folder)) - len(golden.damaged(folder))
     assert without_schema == 0
-
-
-@pytest.mark.parametrize("folder", FOLDERS)
-@pytest.mark.thorough
-def test_every_row_is_read_at_once(folder: str) -> None:
-    """The reference says the same, so only this sees rows that it reads alone."""
-    values = [record.value for record, _, _ in decoded(folder)]
-    exact = simple_avro_batch.decode_exact(batch_of(values))
-    assert exact is not None
-    taken = {values[number] for number in exact.sources.tolist()}
-    rows = {record.value for record, event in events_of(folder) if isinstance(event, RowChange)}
-    assert rows
-    assert rows <= taken

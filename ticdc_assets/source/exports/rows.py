@@ -98,11 +98,11 @@ def split_file(
     begin = FilePart(file=file)
     try:
         chunk_bytes = min(most, _CHUNK_BYTES)
-        for found in _found_rows(filesystem, root, begin, dialect, chunk_bytes):
+        for chunk_rows in _rows_of_chunks(filesystem, root, begin, dialect, chunk_bytes):
             # The last part reaches the end of the file, so it shows whether something was cut off.
-            if begin.begin + most <= found.next_part.begin < file.size:
-                parts.append(replace(begin, end=found.next_part.begin))
-                begin = found.next_part
+            if begin.begin + most <= chunk_rows.next_part.begin < file.size:
+                parts.append(replace(begin, end=chunk_rows.next_part.begin))
+                begin = chunk_rows.next_part
     except (OSError, pa.ArrowException):
         return whole
     return [*parts, begin]
@@ -119,12 +119,12 @@ def read_rows(
                 line += batch.num_rows
                 yield batch
             return
-        for found in _found_rows(filesystem, root, part, dialect, _CHUNK_BYTES):
-            line = found.next_part.line
-            for columns, batch in found.batches:
+        for chunk_rows in _rows_of_chunks(filesystem, root, part, dialect, _CHUNK_BYTES):
+            line = chunk_rows.next_part.line
+            for columns, batch in chunk_rows.batches:
                 yield _row_batch(part.file, columns, batch)
-            if found.problem is not None:
-                yield _problem(part.file, line, found.problem)
+            if chunk_rows.problem is not None:
+                yield _problem(part.file, line, chunk_rows.problem)
                 return
     except (OSError, pa.ArrowException) as error:
         yield _problem(part.file, line, f"the file cannot be read further: {shorten(str(error))}")
@@ -159,7 +159,7 @@ class _Batch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _ChunkRows:
     """Rows of a chunk: batches with their columns' names, and where to continue."""
 
     batches: Sequence[tuple[tuple[str, ...] | None, _Batch]]
@@ -167,32 +167,32 @@ class _Found:
     problem: str | None = None
 
 
-def _found_rows(
+def _rows_of_chunks(
     filesystem: fs.FileSystem,
     root: str,
     part: FilePart,
     dialect: CsvDialect,
     chunk_bytes: int,
-) -> Iterator[_Found]:
+) -> Iterator[_ChunkRows]:
     """Yield the rows of a part of a CSV or SQL file, a chunk at a time."""
-    find = _sql_found if part.file.format == "sql" else _csv_found
+    find = _rows_of_sql if part.file.format == "sql" else _rows_of_csv
     held = b""
     for chunk, is_last in _chunks(filesystem, f"{root}/{part.file.path}", part, chunk_bytes):
         data = held + chunk if held else chunk
         while True:
-            found, used = find(data, part, dialect, is_last)
-            part = replace(found.next_part, begin=part.begin + used)
-            yield replace(found, next_part=part)
+            chunk_rows, used = find(data, part, dialect, is_last)
+            part = replace(chunk_rows.next_part, begin=part.begin + used)
+            yield replace(chunk_rows, next_part=part)
             data = data[used:] if used else data
             # The arrays for rows are bounded, so there may be more rows in the same bytes.
-            if not used or not data or found.problem is not None:
+            if not used or not data or chunk_rows.problem is not None:
                 break
-        if found.problem is not None:
+        if chunk_rows.problem is not None:
             return
         held = data
         if len(held) > _MOST_ROW_BYTES:
             problem = f"a row has more than {_MOST_ROW_BYTES >> 20} MiB"
-            yield _Found(batches=(), next_part=part, problem=problem)
+            yield _ChunkRows(batches=(), next_part=part, problem=problem)
             return
 
 
@@ -222,9 +222,9 @@ def _room(most: int) -> value_loops.Rows:
     return value_loops.Rows(*(np.empty(most, np.int64) for _ in range(3)))
 
 
-def _csv_found(
+def _rows_of_csv(
     data: bytes, part: FilePart, dialect: CsvDialect, is_last: bool
-) -> tuple[_Found, int]:
+) -> tuple[_ChunkRows, int]:
     most = min(max(16, len(data) // 2), _MOST_ROWS)
     rows = _room(most)
     count, used, line = csv_loops.csv_rows(
@@ -239,14 +239,14 @@ def _csv_found(
     if count > first:
         batches.append((columns, _batch(data, *(item[first:count] for item in rows))))
     return (
-        _Found(batches=batches, next_part=replace(part, line=int(line), columns=columns)),
+        _ChunkRows(batches=batches, next_part=replace(part, line=int(line), columns=columns)),
         int(used),
     )
 
 
-def _sql_found(
+def _rows_of_sql(
     data: bytes, part: FilePart, dialect: CsvDialect, is_last: bool
-) -> tuple[_Found, int]:
+) -> tuple[_ChunkRows, int]:
     most = min(max(16, len(data) // 3), _MOST_ROWS)
     rows = _room(most)
     heads = np.empty(_MOST_HEADS, np.int64)
@@ -286,7 +286,7 @@ def _sql_found(
         elif not in_rows and _begins_insert(rest):
             problem = "the last statement is incomplete"
     return (
-        _Found(
+        _ChunkRows(
             batches=batches,
             next_part=replace(
                 part, line=int(line), columns=columns, in_rows=in_rows, is_bare=is_bare
@@ -307,10 +307,10 @@ def _begins_insert(statement: bytes) -> bool:
     word = _WORD.match(statement, blank.end() if blank else 0)
     if word is None:
         return False
-    found = word[0].upper()
+    verb = word[0].upper()
     if word.end() == len(statement):
-        return b"INSERT".startswith(found) or b"REPLACE".startswith(found)
-    return found in (b"INSERT", b"REPLACE")
+        return b"INSERT".startswith(verb) or b"REPLACE".startswith(verb)
+    return verb in (b"INSERT", b"REPLACE")
 
 
 _NAME = re.compile(r"`((?:[^`]|``)*)`|([^\s,`]+)")
@@ -319,10 +319,10 @@ _COLUMNS = re.compile(rb"\(((?:[^()`]|`(?:[^`]|``)*`)*)\)\s*$")
 
 def _columns_of(head: bytes) -> tuple[str, ...] | None:
     """Return the columns that the head of an INSERT names; None if it names none."""
-    found = _COLUMNS.search(head)
-    if found is None:
+    listed = _COLUMNS.search(head)
+    if listed is None:
         return None
-    names = _NAME.findall(found[1].decode("utf-8", "replace"))
+    names = _NAME.findall(listed[1].decode("utf-8", "replace"))
     return tuple(quoted.replace("``", "`") or bare for quoted, bare in names)
 
 
