@@ -362,7 +362,10 @@ def test_decode_shows_every_record(commands: Commands) -> None:
         assert (line["database"], line["table"]) == ORDERS
         assert "held" not in line
     sql = [line["sql"] for line in lines if line["type"] == "ddl"]
-    assert [text.split()[:2] for text in sql] == [["CREATE", "DATABASE"], ["CREATE", "TABLE"]]
+    assert [text.upper().split()[:2] for text in sql] == [
+        ["CREATE", "DATABASE"],
+        ["CREATE", "TABLE"],
+    ]
     watermarks = [line["commit_ts"] for line in lines if line["type"] == "watermark"]
     assert watermarks[-1] >= updated["commit_ts"]
     assert (last["type"], last["offset"]) == ("error", damage.offset)
