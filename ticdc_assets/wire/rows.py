@@ -209,6 +209,10 @@ class ExactRows:
         return pa.RecordBatch.from_arrays(columns, schema=CHANGE_SCHEMA)
 
 
+_SHORT_RUN: Final = 32
+"""Rows that are worth copying as one run; shorter runs are picked row by row."""
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SourcedRows:
     """Finished rows, and the records they come from.
@@ -233,7 +237,25 @@ class SourcedRows:
             return other
         sources = np.concatenate([self.sources, other.sources])
         order = np.argsort(sources, kind="stable")
-        rows = pa.concat_batches([self.rows, other.rows]).take(pa.array(order))
+        own = len(self.sources)
+        # A new run starts where the source changes.
+        first = np.concatenate(
+            [[0], np.flatnonzero((np.diff(order) != 1) | (order[1:] == own)) + 1]
+        )
+        if len(first) * _SHORT_RUN > len(order):
+            rows = pa.concat_batches([self.rows, other.rows]).take(pa.array(order))
+        else:
+            runs = zip(
+                order[first].tolist(), np.diff(first, append=len(order)).tolist(), strict=True
+            )
+            rows = pa.concat_batches(
+                [
+                    self.rows.slice(start, count)
+                    if start < own
+                    else other.rows.slice(start - own, count)
+                    for start, count in runs
+                ]
+            )
         return SourcedRows(sources=sources[order], rows=rows)
 
 
