@@ -42,7 +42,8 @@ from ticdc_assets_tests.brokers import OwnBroker
 SECTION = "A million changes, cold"
 CHANGEFEED = TOPIC = "million"
 CHANGES = 1_000_000
-WARM_UP_CHANGES = 20_000
+WARM_UP_CHANGES = 50_000
+"""More than run without Spark, so that what a large sync compiles is compiled."""
 PARTITIONS = 4
 
 _VALUES = 65_521
