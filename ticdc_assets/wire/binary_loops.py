@@ -26,7 +26,7 @@ from ticdc_assets.model.values.vector_loops import word_at
 from ticdc_assets.model.values.word_loops import copied, stop
 from ticdc_assets.wire.character_loops import bytes_in_text, in_base64
 from ticdc_assets.wire.json_loops import MINUS, ONE, Ints, Octets, is_utf8
-from ticdc_assets.wire.tape_loops import BARE, NONE, TEXT, WHOLE, Nodes
+from ticdc_assets.wire.tape_loops import BARE, FOUR_BYTES, NONE, TEXT, WHOLE, Nodes
 
 ROOM: Final = 8
 """Bytes of text after the messages that a byte of them has at most."""
@@ -36,7 +36,6 @@ MORE: Final = 0x80
 _LAST_SHIFT, _SEVEN = np.uint64(63), np.uint64(7)
 _TEN, _ZERO = np.uint64(10), np.uint64(ord("0"))
 _DOUBLE_EXPONENT, _FLOAT_EXPONENT = np.uint64(0x7FF << 52), np.uint64(0xFF << 23)
-_FOUR_BYTES: Final = np.uint64(0xFFFFFFFF)
 _LOCATION, _VALUE, _END = (
     np.frombuffer(text + bytes(32), np.uint8) for text in (b'{"location":"', b'","value":"', b'"}')
 )
@@ -180,7 +179,7 @@ def float_put(target: Target, start: int, size: int, is_float: bool, is_any: boo
     bits = word_at(target.octets, start)
     exponent = _DOUBLE_EXPONENT
     if size == 4:
-        bits, exponent = bits & _FOUR_BYTES, _FLOAT_EXPONENT
+        bits, exponent = bits & FOUR_BYTES, _FLOAT_EXPONENT
     if bits & exponent == exponent and not is_any:
         return NONE
     node = _put(target, 0, 0, BARE)

@@ -34,7 +34,7 @@ from ticdc_assets.wire.binary_loops import (
     varint,
 )
 from ticdc_assets.wire.json_image_loops import Columns, Images, column_of
-from ticdc_assets.wire.json_loops import Octets, Places, Texts
+from ticdc_assets.wire.json_loops import ONE, Octets, Places, Texts
 from ticdc_assets.wire.tape_loops import ESCAPED, NONE, Nodes
 
 ROW: Final = np.dtype(
@@ -65,7 +65,6 @@ NULL_FORM, TEXT_FORM, BYTES_FORM, SIGNED_FORM, UNSIGNED_FORM, FLOAT_FORM, DOUBLE
 _VERSION, _ROW_KIND, _AFTER, _BEFORE = 1, 1, 1, 2
 _MOST_NAME_BYTES: Final = 256
 _LONGEST_LENGTH: Final = 3
-_ONE: Final = np.uint64(1)
 
 
 @inlined
@@ -192,7 +191,7 @@ def _rows_of(target: Target, start: int, end: int, record: int, rows: Nodes, fir
             two_size = one + step
         if min(moments, kinds, ids, databases, names, sizes, groups) < 0:
             return -1
-        if commit_ts < 0 or kind != _ROW_KIND or table_id < -1 or parts - _ONE > _ONE:
+        if commit_ts < 0 or kind != _ROW_KIND or table_id < -1 or parts - ONE > ONE:
             return -1
         if not 0 <= database < terms or not 0 <= table < terms:
             return -1

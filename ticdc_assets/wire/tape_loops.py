@@ -70,7 +70,7 @@ NONE: Final = -1
 MAX_DEPTH: Final = 100
 _NULL_WORD, _TRUE_WORD = (np.uint64(int.from_bytes(word, "little")) for word in (b"null", b"true"))
 _FALSE_WORD: Final = np.uint64(int.from_bytes(b"false", "little"))
-_FOUR_BYTES, _FIVE_BYTES = np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFFFFFF)
+FOUR_BYTES, _FIVE_BYTES = np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFFFFFF)
 _SLOT_BITS: Final = np.uint64(57)
 SLOTS: Final = 128
 """How many slots are searched for a name."""
@@ -79,7 +79,7 @@ SLOTS: Final = 128
 @inlined
 def _literal_end(octets: Octets, at: int) -> tuple[int, int]:
     """Return the place after true, false or null and its kind, -1 if none begins at a place."""
-    four = word_at(octets, at) & _FOUR_BYTES
+    four = word_at(octets, at) & FOUR_BYTES
     if four == _NULL_WORD:
         return at + 4, NULL
     if four == _TRUE_WORD:
