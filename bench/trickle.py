@@ -47,6 +47,10 @@ PLOT = "A batch by the size of the mirror"
 MILLION, TEN_MILLION = 1_000_000, 10_000_000
 
 _WARM_UP = 3
+_READ_BEFORE = 2
+"""Readings that do not count, as multiples of those that do: Spark's JVM compiles meanwhile."""
+_READINGS = 3
+"""Readings for each repetition of a sync: they take less time, and vary more."""
 _LEAST_SHARE = 0.6
 """Of a batch: inserts, less deletes of the same rows. As many rows a reader must find at least."""
 
@@ -124,7 +128,7 @@ def measure_trickle(
             if size != million:
                 shutil.rmtree(folder / f"rows_{size}")
         later = apart(batches_apart, warm[million].loaded, changes, batches).result()
-        reads = apart(readers_apart, later.loaded, repetitions).result()
+        reads = apart(readers_apart, later.loaded, _READINGS * repetitions).result()
         shutil.rmtree(folder / f"rows_{million}")
         loaded = apart(load_apart, folder / "command", broker.port, command_rows).result()
         quiet, watermark, changed = apart(command_apart, loaded, changes, repetitions).result()
@@ -193,7 +197,8 @@ def measure_trickle(
             f"batches into {million:,} rows {warm[million].memory.jvm} MB.",
             f"Readers read the mirror of {million:,} rows after more than {batches} batches; the "
             "other readings are of a copy of the lake in which Spark wrote the same rows again, in "
-            f"files of a million rows. {reads.files}",
+            "files of a million rows. Twice as many readings before them do not count: Spark's JVM "
+            f"compiles meanwhile. {reads.files}",
         ],
     )
 
@@ -474,7 +479,9 @@ def _in_turns(
     """
     found: set[int] = set()
     first, second = measure_in_turn(
-        [lambda: found.add(read()), lambda: found.add(read_anew())], repetitions=repetitions
+        [lambda: found.add(read()), lambda: found.add(read_anew())],
+        repetitions=repetitions,
+        warm_up=_READ_BEFORE * repetitions,
     )
     if len(found) != 1:
         raise ValueError(f"readings of the same rows differ: {found}")

@@ -154,9 +154,9 @@ def _java_options(jars: Sequence[Path] | None, *, has_memory: bool) -> list[str]
             # With few gigabytes it holds a third less than the JVM's default, and takes no more
             # CPU.
             options.append("-XX:+UseSerialGC")
-            # The heap starts small and returns what it does not use. By default it starts at a 64th
-            # of the machine's memory, and a long run touches all of that.
-            options += ["-Xms64m", "-XX:MinHeapFreeRatio=20", "-XX:MaxHeapFreeRatio=40"]
+            # By default the heap starts at a 64th of the machine's memory, and a long run touches
+            # all of that.
+            options.append("-Xms64m")
     # Spark's classes fill this soon; until then the JVM would run a full collection many times.
     return [*options, "-XX:MetaspaceSize=256m"]
 
