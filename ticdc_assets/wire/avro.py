@@ -33,6 +33,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from ticdc_assets.base.errors import WireError, shorten
+from ticdc_assets.wire.record import text_of
 
 MAX_ITEMS: Final = 65_536
 """Most items of one array or map that are read.
@@ -253,12 +254,7 @@ class String:
     def read(self, reader: Reader, /) -> str:
         """Read a length and UTF-8."""
         raw = reader.take(reader.length("text"), "text")
-        try:
-            return raw.decode()
-        except UnicodeDecodeError as error:
-            start = reader.position - len(raw) + error.start
-            got = shorten(raw[error.start : error.start + 16])
-        raise WireError("invalid_utf8", f"byte {start}", "UTF-8", got)
+        return text_of(raw, reader.position - len(raw))
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,13 +300,7 @@ class Optional:
 
     def read(self, reader: Reader, /) -> Any:
         """Read null or a value."""
-        start = reader.position
-        number = reader.number()
-        if number == 0:
-            return None
-        if number == 1:
-            return self.type.read(reader)
-        raise WireError("unknown_branch", f"byte {start}", "branch 0 1", str(number))
+        return Union({0: NULL, 1: self.type}).read(reader)[1]
 
 
 @dataclass(frozen=True, slots=True)

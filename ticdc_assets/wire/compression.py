@@ -54,7 +54,7 @@ import pyarrow as pa
 from ticdc_assets.base.errors import WireError, shorten
 from ticdc_assets.wire import open_protocol
 from ticdc_assets.wire.formats import WireFormat
-from ticdc_assets.wire.record import Record
+from ticdc_assets.wire.record import Record, content_of
 
 MAX_DECOMPRESSED: Final = 64 * 1024 * 1024
 """The largest content that is read, in bytes. Kafka's own messages are some MiB."""
@@ -182,8 +182,7 @@ def _read_lz4(value: bytes, limit: int) -> bytes:
 
 def _lz4_bound(value: bytes, limit: int) -> int:
     """Walk through the one frame that `value` must be; return the most bytes of its content."""
-    if not value:
-        raise WireError("empty_value", "byte 0", "an lz4 frame", "0 bytes")
+    content_of(value, "an lz4 frame")
     if not value.startswith(_LZ4_MAGIC):
         raise _invalid_lz4(0, f"the magic number {_LZ4_MAGIC.hex(' ')}", value[:4].hex(" "))
     if len(value) < 7:
@@ -249,9 +248,7 @@ _MAX_UINT32: Final = 2**32 - 1
 
 
 def _read_snappy(value: bytes, limit: int) -> bytes:
-    if not value:
-        raise WireError("empty_value", "byte 0", "a snappy block", "0 bytes")
-    size, start = _snappy_size(value)
+    size, start = _snappy_size(content_of(value, "a snappy block"))
     if size > limit:
         raise _too_large(limit, f"{size} bytes")
     if size * 3 > (len(value) - start) * 64:

@@ -46,7 +46,7 @@ from ticdc_assets.wire.craft_layout import (
     read_message,
 )
 from ticdc_assets.wire.craft_values import READERS, form_of
-from ticdc_assets.wire.record import Record
+from ticdc_assets.wire.record import Record, content_of
 from ticdc_assets.wire.repeating import check_repeated, stored_bytes
 
 MAX_ACTION_CODE: Final = 255
@@ -60,8 +60,8 @@ def decode(record: Record) -> list[Event]:
         WireError: the value is not a message of Craft.
         UnsupportedVersionError: the message has another version.
     """
-    message = read_message(record.value)
-    value = record.value or b""
+    value = content_of(record.value, "a message")
+    message = read_message(value)
     events = [
         _EVENTS[header.kind](value, header, body, message.terms)
         for header, body in zip(message.headers, message.bodies, strict=True)

@@ -20,9 +20,11 @@ refused.
 Source: pingcap/tiflow pkg/sink/codec/craft/message_encoder.go and message_decoder.go at 017624f.
 """
 
+from itertools import accumulate
 from typing import Final, NoReturn
 
 from ticdc_assets.base.errors import WireError, shorten
+from ticdc_assets.wire.record import text_of
 
 MAX_UINT64: Final = 2**64 - 1
 
@@ -80,21 +82,13 @@ class Reader:
 
     def delta_uvarints(self, count: int) -> list[int]:
         """Read a delta uvarint chunk."""
-        number = 0
-        numbers: list[int] = []
-        for delta in self.uvarints(count):
-            number = (number + delta) & MAX_UINT64
-            numbers.append(number)
-        return numbers
+        return list(
+            accumulate(self.uvarints(count), lambda sum_, delta: (sum_ + delta) & MAX_UINT64)
+        )
 
     def delta_varints(self, count: int) -> list[int]:
         """Read a delta varint chunk."""
-        number = 0
-        numbers: list[int] = []
-        for delta in self.varints(count):
-            number = wrapped(number + delta)
-            numbers.append(number)
-        return numbers
+        return list(accumulate(self.varints(count), lambda sum_, delta: wrapped(sum_ + delta)))
 
     def take(self, length: int) -> bytes:
         """Read `length` bytes."""
@@ -149,16 +143,6 @@ class Reader:
     def _check(self, count: int) -> None:
         if count > self.end - self.position:
             self.truncated(self.position, f"{count} elements")
-
-
-def text_of(raw: bytes, position: int) -> str:
-    """Return the UTF-8 text of `raw`, which is at `position`."""
-    try:
-        return raw.decode()
-    except UnicodeDecodeError as error:
-        got = shorten(raw[error.start : error.start + 16])
-        place = f"byte {position + error.start}"
-        raise WireError("invalid_utf8", place, "UTF-8", got) from None
 
 
 def reversed_uvarint(value: bytes, start: int) -> tuple[int, int]:

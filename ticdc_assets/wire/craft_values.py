@@ -37,7 +37,8 @@ from ticdc_assets.base.errors import WireError, shorten
 from ticdc_assets.model.schemas import ColumnFlag
 from ticdc_assets.model.values.floats import double_text, float_text, to_float32
 from ticdc_assets.wire.column_types import TYPE_NAMES
-from ticdc_assets.wire.craft_bytes import Reader, text_of
+from ticdc_assets.wire.craft_bytes import Reader
+from ticdc_assets.wire.record import text_of
 from ticdc_assets.wire.value_forms import Form
 
 _BY_TYPE: Final[Mapping[tuple[str, ...], tuple[Form, Form]]] = {

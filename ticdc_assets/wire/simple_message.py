@@ -1,8 +1,7 @@
 """What a message of the Simple protocol means, in either encoding.
 
-In: the fields of one message, already converted (`Fields`): names as in the JSON encoding, values
-`int`, `str`, `bool`, an image, a `Checksum`, a `TableSchema`. Out: one event, or a `WireError` that
-names the field.
+In: the fields of one message, already converted: by their meaning `int`, `str`, `bool`, an image, a
+`Checksum`, a `TableSchema`. Out: one event, or a `WireError` that names the field.
 
     field               kind       INSERT UPDATE DELETE  DDL  BOOTSTRAP  WATERMARK
     version             integer      1      1      1      1       1          1
@@ -34,11 +33,12 @@ MySQL), and the large messages at `claimCheckLocation`; the location is passed o
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from ticdc_assets.base.errors import UnsupportedVersionError, WireError, shorten
 from ticdc_assets.model.events import (
     Bootstrap,
+    Checksum,
     DdlEvent,
     Event,
     Op,
@@ -47,12 +47,10 @@ from ticdc_assets.model.events import (
 )
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.wire.fields import Field, Kind, Presence
+from ticdc_assets.wire.json_fields import read_fields, read_object
 
 VERSION: Final = 1
 """The only version of the protocol."""
-
-Fields: TypeAlias = Mapping[str, Any]
-"""The converted fields of one message; optional fields that were not sent are absent."""
 
 
 class MessageType(StrEnum):
@@ -168,11 +166,16 @@ def message_type(word: str) -> MessageType:
     return found
 
 
-def event_from_fields(kind: MessageType, fields: Fields) -> Event:
-    """Return the event of a message of type `kind` with `fields`."""
-    attributes = {
-        field.meaning: fields[field.name] for field in FIELDS[kind] if field.name in fields
-    }
+def read_checksum(value: Any, position: str) -> Checksum:
+    """Return `value` as the checksum of a row."""
+    return Checksum(**read_fields(read_object(value, position), CHECKSUM, position))
+
+
+def event_from_fields(kind: MessageType, attributes: dict[str, Any]) -> Event:
+    """Return the event of a message of type `kind` whose fields mean `attributes`.
+
+    Optional fields that were not sent are absent.
+    """
     match kind:
         case MessageType.BOOTSTRAP:
             return Bootstrap(**attributes)
