@@ -40,18 +40,16 @@ from ticdc_assets.base.errors import WireError
 from ticdc_assets.base.loops import loops_pay
 from ticdc_assets.wire import DECODERS, WireFormat
 from ticdc_assets.wire.compression import Compression, decompressed
-from ticdc_assets.wire.go_json import LEAST_BYTES_OF_TOO_MANY
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.rows import (
     CHANGE_SCHEMA,
     COORDINATES,
-    ExactRows,
+    PART_BYTES,
     Rows,
     SourcedRows,
     decoded_rows,
     error_row,
     exact_and_others,
-    picked,
     takeable,
 )
 
@@ -162,25 +160,9 @@ def _decoded(wire_format: WireFormat, batch: pa.RecordBatch) -> SourcedRows:
     decode = DECODERS[wire_format]
     if batch.num_rows <= FEW_RECORDS or not loops_pay(batch.num_rows):
         return exact_and_others(batch, None, decode)
-    large = _sizes(batch) > LEAST_BYTES_OF_TOO_MANY
-    if wire_format not in _IN_JSON or not large.any():
-        exact = BATCH_READERS[wire_format](batch)
-        _ALONE.count += batch.num_rows - (0 if exact is None else exact.records)
-        return exact_and_others(batch, exact, decode)
-    numbers = np.flatnonzero(~large)
-    others = _decoded(wire_format, picked(batch, numbers, (*COORDINATES, "key", "value")))
-    counted = Rows()
-    for number in np.flatnonzero(large).tolist():
-        key, value = (batch.column(name)[number].as_py() for name in ("key", "value"))
-        counted.add(number, decoded_rows(decode, Record(key=key, value=value)))
-    rows = SourcedRows(sources=numbers[others.sources], rows=others.rows)
-    return rows.joined(_sourced(counted, batch))
-
-
-_IN_JSON: Final = frozenset(
-    {WireFormat.SIMPLE_JSON, WireFormat.CANAL_JSON, WireFormat.OPEN_PROTOCOL}
-)
-"""Formats in JSON: their reference decoders count values before they make any (`go_json`)."""
+    exact = BATCH_READERS[wire_format](batch)
+    _ALONE.count += batch.num_rows - (0 if exact is None else exact.records)
+    return exact_and_others(batch, exact, decode)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -202,12 +184,7 @@ def _decoded_piece(wire_format: WireFormat, batch: pa.RecordBatch, piece: _Piece
     """Return the rows of some records of `batch`, in its order."""
     decoded = _decoded(wire_format, piece.records)
     rows = SourcedRows(sources=piece.numbers[decoded.sources], rows=decoded.rows)
-    return rows.joined(_sourced(piece.finished, batch)).rows
-
-
-def _sourced(rows: Rows, batch: pa.RecordBatch) -> SourcedRows:
-    """Return rows of records of `batch`."""
-    return SourcedRows(sources=np.array(rows.sources, np.int64), rows=rows.to_batch(batch))
+    return rows.joined(piece.finished.sourced(batch)).rows
 
 
 def _decompressed(
@@ -247,8 +224,8 @@ def _decompressed(
             finished.add(number, [error_row(error)])
             continue
         content = len(record.key or b"") + len(record.value or b"")
-        if wire_format in _IN_JSON and content > LEAST_BYTES_OF_TOO_MANY:
-            # At once, without a copy among the others.
+        if content > PART_BYTES:
+            # At once by the reference, without a copy among the others.
             finished.add(number, decoded_rows(DECODERS[wire_format], record))
         else:
             numbers.append(number)
@@ -262,16 +239,16 @@ def _decompressed(
         yield taken()
 
 
-def _at_once(module: str) -> Callable[[pa.RecordBatch], ExactRows | None]:
+def _at_once(module: str) -> Callable[[pa.RecordBatch], SourcedRows | None]:
     """Return the batch reader of a module, which is imported when it is called first."""
 
-    def decode_exact(batch: pa.RecordBatch) -> ExactRows | None:
+    def decode_exact(batch: pa.RecordBatch) -> SourcedRows | None:
         return import_module(f"ticdc_assets.wire.{module}").decode_exact(batch)
 
     return decode_exact
 
 
-BATCH_READERS: Final[Mapping[WireFormat, Callable[[pa.RecordBatch], ExactRows | None]]] = {
+BATCH_READERS: Final[Mapping[WireFormat, Callable[[pa.RecordBatch], SourcedRows | None]]] = {
     WireFormat.SIMPLE_JSON: _at_once("simple_json_batch"),
     WireFormat.SIMPLE_AVRO: _at_once("simple_avro_batch"),
     WireFormat.CANAL_JSON: _at_once("canal_json_batch"),

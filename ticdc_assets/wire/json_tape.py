@@ -15,21 +15,25 @@ The loops are in `tape_loops` and `json_image_loops`; the results depend on the 
 
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ticdc_assets.base.errors import WireError
+from ticdc_assets.model.schemas import RowShape
 from ticdc_assets.wire import json_image_loops, tape_loops
 from ticdc_assets.wire.byte_columns import PADDING, padded, writing
 from ticdc_assets.wire.fields import LARGEST, Field, Kind, Presence
+from ticdc_assets.wire.go_json import LEAST_BYTES_OF_TOO_MANY
 from ticdc_assets.wire.json_image_loops import Images
 from ticdc_assets.wire.json_loops import Flags, Ints, Octets, Places, Texts
 from ticdc_assets.wire.json_value_loops import LAST_PLAIN_WAY
+from ticdc_assets.wire.rows import shape_text
 from ticdc_assets.wire.tape_loops import NONE, Nodes
 
 _STRINGS: Final = (tape_loops.TEXT, tape_loops.ESCAPED)
@@ -107,12 +111,12 @@ class Workspace:
             found = self._arrays[name] = np.empty(count, dtype)
         return found[:count]
 
-    def padded(self, octets: Octets) -> Octets:
-        """Return bytes with padding."""
+    def padded(self, octets: Octets, room: int = 0) -> Octets:
+        """Return bytes with padding, and with room for so many more for each of them."""
         count = len(octets)
-        found = self.array("buffer", count + PADDING, np.uint8)
+        found = self.array("buffer", count * (1 + room) + PADDING, np.uint8)
         found[:count] = octets
-        found[count:] = 0
+        found[count : count + PADDING] = 0
         return found
 
 
@@ -252,8 +256,11 @@ def tape_of(texts: Texts, rules: Rules, place: Workspace) -> tuple[Tape, Places]
     """Return the tape of texts, and the nodes of the members of their objects.
 
     It is valid until the next tape of its workspace. A text that is not an object, or whose members
-    are unclear, has no root.
+    are unclear, has no root; nor has one so long that the reference has to count its values first.
     """
+    is_long = texts.ends - texts.starts > LEAST_BYTES_OF_TOO_MANY
+    if is_long.any():
+        texts = texts._replace(ends=np.where(is_long, texts.starts, texts.ends))
     size = int((texts.ends - texts.starts).sum())
     nodes, roots = (
         place.array("nodes", size + 1, tape_loops.NODE),
@@ -297,12 +304,12 @@ class ColumnList(NamedTuple):
     """The columns of an image.
 
     Attributes:
-        root: the root with which the list begins.
+        table: the table at which the list begins, see `ImageLists`.
         names: their names.
         labels: the label of each.
     """
 
-    root: int
+    table: Any
     names: tuple[str, ...]
     labels: tuple[int, ...]
 
@@ -313,11 +320,11 @@ class ImageLists:
 
     Attributes:
         tape: the tape of the images.
-        roots: how many lists begin separately.
+        tables: the tables at which lists begin; a list of one is never that of another.
     """
 
     tape: Tape
-    roots: int = 1
+    tables: Sequence[Hashable] = (None,)
     _columns: json_image_loops.Columns = field(init=False)
     _described: list[tuple[int, int, str]] = field(default_factory=list[tuple[int, int, str]])
     _lists: dict[int, ColumnList] = field(default_factory=dict[int, ColumnList])
@@ -344,7 +351,7 @@ class ImageLists:
 
         Args:
             objects: their nodes, `NONE` for none.
-            firsts: the root with which the list of each begins; the first if None.
+            firsts: the number of the table of each; that of the first if None.
             take: finds the columns; each member of an object is one if None.
         """
         count = len(objects)
@@ -370,6 +377,11 @@ class ImageLists:
         else:
             take(self._columns, images)
         return images
+
+    @property
+    def roots(self) -> int:
+        """How many of the columns are those before the first ones: one of each table."""
+        return len(self.tables)
 
     @property
     def columns(self) -> Nodes:
@@ -399,7 +411,9 @@ class ImageLists:
                 column, label, name = described[column]
                 names.append(name)
                 labels.append(label)
-            found = self._lists[last] = ColumnList(column, tuple(names[::-1]), tuple(labels[::-1]))
+            found = self._lists[last] = ColumnList(
+                self.tables[column], tuple(names[::-1]), tuple(labels[::-1])
+            )
         return found
 
     def plain(self, ways: Octets) -> Octets:
@@ -449,6 +463,23 @@ def numbered(values: npt.NDArray[np.integer[Any]]) -> tuple[list[int], Ints]:
     return found.dictionary.to_pylist(), found.indices.to_numpy()
 
 
+Shape: TypeAlias = Callable[[ColumnList, ColumnList, bool], RowShape | None]
+
+
+@lru_cache(maxsize=1000)
+def _shape_text(
+    shape: Shape, after: ColumnList, before: ColumnList, is_partial: bool
+) -> str | None:
+    """Return the text of the shape of rows with these columns, None if no table has them."""
+    if any(len(set(own.names)) < len(own.names) for own in (after, before)):
+        return None
+    try:
+        found = shape(after, before, is_partial)
+    except WireError:
+        return None
+    return None if found is None else shape_text(found)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Shapes:
     """The shapes of rows.
@@ -464,26 +495,31 @@ class Shapes:
     @classmethod
     def of(
         cls,
+        lists: ImageLists,
         after: Images,
         before: Images,
         partial: Flags,
         rows: Flags,
-        shape: Callable[[int, int, bool], str | None],
+        shape: Shape,
     ) -> "Shapes":
         """Return the shapes of rows, by the columns of their images.
 
         Args:
-            after: their images after.
+            lists: the lists of columns.
+            after: the rows' images after.
             before: their images before.
             partial: whether each may lack columns.
             rows: which have a shape.
-            shape: the text of a shape by the last columns of both images and whether it is partial,
-                None if no table can have it; it is called once for all rows with the same columns.
+            shape: returns a shape by the columns of both images and whether it is partial; None, or
+                a `WireError`, if no table can have it.
         """
         which = np.full(len(rows), NONE, np.int64)
         said = after.lasts.astype(np.int64) << 32 | before.lasts.astype(np.int64) << 1 | partial
         distinct, which[rows] = numbered(said[rows])
-        texts = [shape(key >> 32, key >> 1 & 0x7FFF_FFFF, bool(key & 1)) for key in distinct]
+        texts: list[str | None] = []
+        for key in distinct:
+            new, old = lists.list_of(key >> 32), lists.list_of(key >> 1 & 0x7FFF_FFFF)
+            texts.append(_shape_text(shape, new, old, bool(key & 1)))
         refused = np.array([text is None for text in texts] + [True], np.bool_)
         which[refused[which]] = NONE
         return cls(pa.array(texts, pa.string()), which)

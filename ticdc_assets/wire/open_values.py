@@ -33,7 +33,7 @@ import math
 import re
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Mapping, Sequence
-from enum import StrEnum
+from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -45,18 +45,18 @@ from ticdc_assets.wire.go_quote import is_quoted, unquote
 from ticdc_assets.wire.json_fields import read_text, wrong_type
 
 
-class Spelling(StrEnum):
-    """How the values of a type are written."""
+class Spelling(IntEnum):
+    """How the values of a type are written, by the numbers of the ways in `json_value_loops`."""
 
-    INTEGER = "integer"
-    UNSIGNED = "unsigned"
-    FLOAT = "float"
-    DOUBLE = "double"
-    NULL = "null"
-    TEXT = "text"
-    QUOTED = "quoted"
-    TEXT_IN_BASE64 = "text in base64"
-    BYTES_IN_BASE64 = "bytes in base64"
+    TEXT = 1
+    INTEGER = 5
+    UNSIGNED = 6
+    FLOAT = 7
+    DOUBLE = 8
+    NULL = 9
+    QUOTED = 10
+    TEXT_IN_BASE64 = 11
+    BYTES_IN_BASE64 = 12
 
 
 _SPELLINGS: Final[Mapping[tuple[int, ...], tuple[Spelling, Spelling]]] = {

@@ -25,14 +25,13 @@ from ticdc_assets.wire.json_loops import Texts
 from ticdc_assets.wire.json_tape import (
     ImageLists,
     Rules,
-    Workspace,
     chosen_of,
     distinct_lists,
     tape_of,
     workspace,
 )
 from ticdc_assets.wire.json_value_loops import ZONED_WAY
-from ticdc_assets.wire.rows import ExactRows
+from ticdc_assets.wire.rows import SourcedRows
 from ticdc_assets.wire.simple_message import CHECKSUM, FIELDS, OPS, VERSION, MessageType
 from ticdc_assets.wire.tape_loops import NONE
 
@@ -42,14 +41,13 @@ _RULES: Final = Rules.of(*(FIELDS[kind] for kind in _TYPES), besides=("version",
 _CHECKSUM: Final = Rules.of(CHECKSUM)
 
 
-def decode_exact(batch: pa.RecordBatch) -> ExactRows | None:
+def decode_exact(batch: pa.RecordBatch) -> SourcedRows | None:
     """Return the rows of those records of `batch` that are row changes and watermarks."""
-    place = workspace("value")
-    return exact_rows(batch, lambda _first, texts: _rows(texts, place), place.padded)
+    return exact_rows(batch, _rows)
 
 
-def _rows(texts: Texts, place: Workspace) -> PartRows:
-    tape, found = tape_of(texts, _RULES, place)
+def _rows(texts: Texts, _records: pa.RecordBatch) -> PartRows:
+    tape, found = tape_of(texts, _RULES, workspace("value"))
     versions, words, *_ = found
     types = tape.words(words, _TYPES)
     checked = tape.checked(found, types, _RULES)
