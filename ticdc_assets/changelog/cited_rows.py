@@ -106,15 +106,13 @@ def attach_groups(
             ):
                 lineage.wrong_version.append(group.citation)
     for group, lying_in in unknown:
-        waiting = [
-            lineage
-            for lineage in lying_in
-            if group.schema_version not in lineage.versions
-            and min(group.max_ts, cut_ts) > lineage.held_above
-        ]
-        for lineage in waiting:
+        for lineage in lying_in:
             # A snapshot too, so that its digest changes when the schema arrives.
-            if lineage.alive or lineage in past:
+            if (
+                (lineage.alive or lineage in past)
+                and group.schema_version not in lineage.versions
+                and min(group.max_ts, cut_ts) > lineage.held_above
+            ):
                 lineage.held.append(group.citation)
     return _untaken(groups, cut_ts, lineages)
 
