@@ -239,20 +239,16 @@ def _decompressed(
         yield taken()
 
 
-def _at_once(module: str) -> Callable[[pa.RecordBatch], SourcedRows | None]:
-    """Return the batch reader of a module, which is imported when it is called first."""
-
-    def decode_exact(batch: pa.RecordBatch) -> SourcedRows | None:
-        return import_module(f"ticdc_assets.wire.{module}").decode_exact(batch)
-
-    return decode_exact
+def _at_once(module: str, batch: pa.RecordBatch) -> SourcedRows | None:
+    """Return the rows of the batch reader of a module, which is imported at its first call."""
+    return import_module(f"ticdc_assets.wire.{module}").decode_exact(batch)
 
 
 BATCH_READERS: Final[Mapping[WireFormat, Callable[[pa.RecordBatch], SourcedRows | None]]] = {
-    WireFormat.SIMPLE_JSON: _at_once("simple_json_batch"),
-    WireFormat.SIMPLE_AVRO: _at_once("simple_avro_batch"),
-    WireFormat.CANAL_JSON: _at_once("canal_json_batch"),
-    WireFormat.CRAFT: _at_once("craft_batch"),
-    WireFormat.OPEN_PROTOCOL: _at_once("open_protocol_batch"),
+    WireFormat.SIMPLE_JSON: partial(_at_once, "simple_json_batch"),
+    WireFormat.SIMPLE_AVRO: partial(_at_once, "simple_avro_batch"),
+    WireFormat.CANAL_JSON: partial(_at_once, "canal_json_batch"),
+    WireFormat.CRAFT: partial(_at_once, "craft_batch"),
+    WireFormat.OPEN_PROTOCOL: partial(_at_once, "open_protocol_batch"),
 }
 """The batch readers; they leave some records to the reference."""

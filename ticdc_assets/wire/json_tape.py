@@ -27,7 +27,7 @@ import pyarrow as pa
 from ticdc_assets.base.errors import WireError
 from ticdc_assets.model.schemas import RowShape
 from ticdc_assets.wire import json_image_loops, tape_loops
-from ticdc_assets.wire.byte_columns import PADDING, padded, writing
+from ticdc_assets.wire.byte_columns import PADDING, room_for, texts_in
 from ticdc_assets.wire.fields import LARGEST, Field, Kind, Presence
 from ticdc_assets.wire.go_json import LEAST_BYTES_OF_TOO_MANY
 from ticdc_assets.wire.json_image_loops import Images
@@ -120,19 +120,12 @@ class Workspace:
         return found
 
 
-class _Workspaces(threading.local):
-    """The workspaces of a thread, by their purpose."""
-
-    def __init__(self) -> None:
-        self.own: dict[str, Workspace] = {}
-
-
-_WORKSPACES: Final = _Workspaces()
+_WORKSPACES: Final = threading.local()
 
 
 def workspace(purpose: str) -> Workspace:
     """Return this thread's workspace for a purpose."""
-    return _WORKSPACES.own.setdefault(purpose, Workspace())
+    return vars(_WORKSPACES).setdefault(purpose, Workspace())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -166,12 +159,6 @@ class Tape:
         tape_loops.words_of(self.texts.octets, self.nodes, at, _names(words), found)
         return found
 
-    def naturals(self, at: Places) -> Ints:
-        """Return integers, `NONE` for anything but integers from 0 on."""
-        found = np.empty(len(at), np.int64)
-        tape_loops.naturals(self.texts.octets, self.nodes, at, found)
-        return found
-
     def kinds(self, at: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int32]:
         """Return the kinds of nodes, 0 for none."""
         return np.where(at < 0, 0, self.nodes["kind"][at])
@@ -182,9 +169,9 @@ class Tape:
         there = at >= 0
         chosen = at[there]
         sizes = self.nodes["end"][chosen] - self.nodes["start"][chosen]
-        written = writing(int(sizes.sum()))
-        tape_loops.strings_written(self.texts, self.nodes, at, written.octets, ends)
-        return written.texts(ends, there)
+        written = room_for(int(sizes.sum()))
+        tape_loops.strings_written(self.texts, self.nodes, at, written, ends)
+        return texts_in(written, ends, there)
 
     def filled_strings(self, at: npt.NDArray[np.integer[Any]]) -> "pa.Array[Any]":
         """Return the same, null for an empty text too."""
@@ -277,7 +264,7 @@ def _names(names: tuple[str, ...]) -> tape_loops.Names:
     encoded = [name.encode() for name in names]
     sizes = np.array([len(name) for name in encoded], np.int64)
     starts = np.cumsum(sizes) - sizes
-    octets = padded(np.frombuffer(b"".join(encoded), np.uint8))
+    octets = np.frombuffer(bytearray(b"".join([*encoded, bytes(PADDING)])), np.uint8)
     slots = np.zeros(tape_loops.SLOTS, np.uint8)
     tape_loops.names_put(octets, starts, sizes, slots)
     return tape_loops.Names(octets, starts, sizes, slots)
@@ -439,7 +426,7 @@ class ImageLists:
             most: how many bytes the images may have together; as many as the texts if None.
         """
         size = len(self.tape.texts.octets)
-        written = writing(size if most is None else most)
+        written = room_for(size if most is None else most)
         there = listed.objects >= 0
         ends = np.empty(len(there), np.int64)
         # Only numbers are unsure.
@@ -449,12 +436,12 @@ class ImageLists:
             self.tape.nodes,
             listed,
             self.plain(ways),
-            written.octets,
+            written,
             self.tape.workspace.array("scratch", size + PADDING, np.uint8),
             ends,
             unsure,
         )
-        return WrittenImages(written.texts(ends, there), unsure[:count].copy())
+        return WrittenImages(texts_in(written, ends, there), unsure[:count].copy())
 
 
 def numbered(values: npt.NDArray[np.integer[Any]]) -> tuple[list[int], Ints]:

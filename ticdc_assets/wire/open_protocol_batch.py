@@ -29,8 +29,10 @@ from ticdc_assets.wire import json_value_loops as loops
 from ticdc_assets.wire import open_loops, open_protocol
 from ticdc_assets.wire.byte_columns import double_texts, float_texts, gathered_texts
 from ticdc_assets.wire.column_rows import PartRows, exact_rows, part_of, row_columns
+from ticdc_assets.wire.fields import Field, Kind
 from ticdc_assets.wire.json_loops import Flags, Ints, Octets, Places, Texts
 from ticdc_assets.wire.json_tape import (
+    Checked,
     ColumnList,
     ImageLists,
     Rules,
@@ -47,6 +49,7 @@ from ticdc_assets.wire.tape_loops import NONE, Nodes
 
 _TYPES: Final = (open_protocol.ROW, open_protocol.WATERMARK)
 _ROW, _WATERMARK = range(len(_TYPES))
+_KIND: Final = Rules.of((Field("t", Kind.INTEGER),))
 _KEY: Final = Rules.of(*(KEYS[kind] for kind in _TYPES), besides=("t",))
 _VALUE: Final = Rules.of(VALUE)
 _INSERT, _UPDATE, _DELETE = range(3)
@@ -79,7 +82,7 @@ def _rows(values: Texts, records: pa.RecordBatch) -> PartRows:
         parts[name].astype(np.int64) for name in ("start", "end", "key_start", "key_end")
     )
     key_tape, found = tape_of(keys._replace(starts=key_starts, ends=key_ends), _KEY, of_keys)
-    types = _numbers_of(key_tape.naturals(found[0]))
+    types = _types_of(key_tape.checked(found[:1], np.zeros(len(parts), np.int64), _KIND))
     key = key_tape.checked(found, types, _KEY)
     tape, members = tape_of(values._replace(starts=starts, ends=ends), _VALUE, workspace("value"))
     value = tape.checked(members, np.where(tape.roots >= 0, 0, NONE), _VALUE)
@@ -130,11 +133,11 @@ def _rows(values: Texts, records: pa.RecordBatch) -> PartRows:
     )
 
 
-def _numbers_of(types: Ints) -> Ints:
-    """Return the number of the table of each type, `NONE` for a type without one."""
-    found = np.full(len(types), NONE, np.int64)
+def _types_of(kinds: Checked) -> Ints:
+    """Return the number of the table of each kind of event, `NONE` for a kind without one."""
+    found = np.full(len(kinds.good), NONE, np.int64)
     for number, kind in enumerate(_TYPES):
-        found[types == kind] = number
+        found[kinds.good & (kinds.values["t"] == kind)] = number
     return found
 
 

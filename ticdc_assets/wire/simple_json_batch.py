@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from ticdc_assets.wire.column_rows import PartRows, checksum_texts, exact_rows, row_columns
-from ticdc_assets.wire.fields import Kind
+from ticdc_assets.wire.fields import Field, Kind
 from ticdc_assets.wire.json_loops import Texts
 from ticdc_assets.wire.json_tape import (
     ImageLists,
@@ -37,7 +37,8 @@ from ticdc_assets.wire.tape_loops import NONE
 
 _TYPES: Final = (*OPS, MessageType.WATERMARK)
 _WATERMARK: Final = _TYPES.index(MessageType.WATERMARK)
-_RULES: Final = Rules.of(*(FIELDS[kind] for kind in _TYPES), besides=("version", "type"))
+_VERSION: Final = Field("version", Kind.INTEGER)
+_RULES: Final = Rules.of(*((_VERSION, *FIELDS[kind]) for kind in _TYPES), besides=("type",))
 _CHECKSUM: Final = Rules.of(CHECKSUM)
 
 
@@ -48,10 +49,9 @@ def decode_exact(batch: pa.RecordBatch) -> SourcedRows | None:
 
 def _rows(texts: Texts, _records: pa.RecordBatch) -> PartRows:
     tape, found = tape_of(texts, _RULES, workspace("value"))
-    versions, words, *_ = found
-    types = tape.words(words, _TYPES)
+    types = tape.words(found[0], _TYPES)
     checked = tape.checked(found, types, _RULES)
-    good = checked.good & (tape.naturals(versions) == VERSION)
+    good = checked.good & (checked.values["version"] == VERSION)
     checksums = tape.checked_inside(checked, "checksum", np.zeros_like(types), _CHECKSUM)
     good &= checksums.good | (checked.values["checksum"] < 0)
 

@@ -313,17 +313,6 @@ def words_of(octets: Octets, nodes: Nodes, at: Places, names: Names, found: Ints
                 found[number] = _number_of(octets, node.start, size, names)
 
 
-@compiled
-def naturals(octets: Octets, nodes: Nodes, at: Places, found: Ints) -> None:
-    """Read integers from 0 on, of at most `LONGEST_NUMBER` digits; `NONE` for all others."""
-    for number in range(len(at)):
-        found[number] = NONE
-        if at[number] >= 0:
-            node = nodes[at[number]]
-            if node.kind == INTEGER:
-                found[number] = natural(octets, node.start, node.end)
-
-
 NOT_LOOKED_AT, FORBIDDEN, OPTIONAL, REQUIRED = range(4)
 """The presence of a field."""
 
