@@ -33,6 +33,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from ticdc_assets.base.errors import WireError, shorten
+from ticdc_assets.wire.byte_reader import ByteReader
 from ticdc_assets.wire.record import text_of
 
 MAX_ITEMS: Final = 65_536
@@ -42,63 +43,14 @@ It is above every limit of MySQL (columns of a table, labels of an ENUM), and ke
 hostile message small.
 """
 
-_MIN_LONG: Final = -(2**63)
-_MAX_LONG: Final = 2**63 - 1
-_LONGEST_NUMBER: Final = 10
 
-
-class Reader:
+class Reader(ByteReader):
     """A position in the bytes of a message, which only moves on."""
 
-    __slots__ = ("position", "value")
+    __slots__ = ()
 
-    def __init__(self, value: bytes) -> None:
-        self.value = value
-        self.position = 0
-
-    def take(self, count: int, expected: str) -> bytes:
-        """Return the next `count` bytes.
-
-        Raises:
-            WireError: fewer are left.
-        """
-        start = self.position
-        end = start + count
-        if end > len(self.value):
-            left = len(self.value) - start
-            raise WireError("truncated", f"byte {start}", expected, f"{left} bytes")
-        self.position = end
-        return self.value[start:end]
-
-    def number(self) -> int:
-        """Return the next zigzag number.
-
-        Raises:
-            WireError: the message ends in it, it has more than 64 bits, or it takes more bytes than
-                it needs.
-        """
-        value, start = self.value, self.position
-        bits = shift = 0
-        for place in range(start, min(start + _LONGEST_NUMBER, len(value))):
-            byte = value[place]
-            bits |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                if byte == 0 and place > start:
-                    break
-                if bits >> 64:
-                    break
-                self.position = place + 1
-                return (bits >> 1) ^ -(bits & 1)
-        else:
-            if len(value) < start + _LONGEST_NUMBER:
-                raise WireError(
-                    "truncated", f"byte {start}", "a number", f"{len(value) - start} bytes"
-                )
-        got = shorten(value[start : start + _LONGEST_NUMBER])
-        raise WireError(
-            "invalid_number", f"byte {start}", "a number of 64 bits in its shortest form", got
-        )
+    is_shortest = True
+    wrong_number = ("invalid_number", "a number of 64 bits in its shortest form")
 
     def length(self, expected: str) -> int:
         """Return the next number, the length of what follows.
@@ -107,9 +59,9 @@ class Reader:
             WireError: it is negative, or more than the bytes that are left.
         """
         start = self.position
-        length = self.number()
-        if not 0 <= length <= len(self.value) - self.position:
-            left = len(self.value) - self.position
+        length = self.varint()
+        left = self.end - self.position
+        if not 0 <= length <= left:
             raise WireError(
                 "invalid_length", f"byte {start}", f"{expected} within {left} bytes", str(length)
             )
@@ -127,14 +79,14 @@ class Reader:
         total = 0
         while True:
             start = self.position
-            count = self.number()
+            count = self.varint()
             size = self.length("a block") if count < 0 else None
             count = abs(count)
             if count == 0:
                 return
             first = self.position
             total += count
-            room = min((len(self.value) - first) // least, MAX_ITEMS)
+            room = min((self.end - first) // least, MAX_ITEMS)
             if count > room or total > MAX_ITEMS:
                 raise WireError(
                     "invalid_count", f"byte {start}", f"at most {room} items", str(count)
@@ -147,18 +99,6 @@ class Reader:
                     f"a block of {self.position - first} bytes",
                     str(size),
                 )
-
-    def end(self) -> None:
-        """Accept the end of the message, and nothing else.
-
-        Raises:
-            WireError: bytes are left.
-        """
-        if self.position != len(self.value):
-            got = shorten(self.value[self.position : self.position + 16])
-            raise WireError(
-                "trailing_bytes", f"byte {self.position}", "the end of the message", got
-            )
 
 
 class AvroType(Protocol):
@@ -209,7 +149,7 @@ class Integer:
     def read(self, reader: Reader, /) -> int:
         """Read a zigzag number."""
         start = reader.position
-        number = reader.number()
+        number = reader.varint()
         if not self.low <= number <= self.high:
             raise WireError(
                 "out_of_range", f"byte {start}", f"{self.low} to {self.high}", str(number)
@@ -267,7 +207,7 @@ class Enum:
     def read(self, reader: Reader, /) -> str:
         """Read the number of a symbol."""
         start = reader.position
-        number = reader.number()
+        number = reader.varint()
         if not 0 <= number < len(self.symbols):
             raise WireError("unknown_symbol", f"byte {start}", " ".join(self.symbols), str(number))
         return self.symbols[number]
@@ -283,7 +223,7 @@ class Union:
     def read(self, reader: Reader, /) -> tuple[int, Any]:
         """Read the number of a branch and its value."""
         start = reader.position
-        number = reader.number()
+        number = reader.varint()
         branch = self.branches.get(number)
         if branch is None:
             known = " ".join(map(str, self.branches))
@@ -364,7 +304,7 @@ class Map:
 NULL: Final = Null()
 BOOLEAN: Final = Boolean()
 INT: Final = Integer(-(2**31), 2**31 - 1)
-LONG: Final = Integer(_MIN_LONG, _MAX_LONG)
+LONG: Final = Integer(-(2**63), 2**63 - 1)
 FLOAT: Final = Floating(struct.Struct("<f"))
 DOUBLE: Final = Floating(struct.Struct("<d"))
 BYTES: Final = Bytes()

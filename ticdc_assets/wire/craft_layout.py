@@ -183,7 +183,7 @@ def read_message(value: bytes) -> Message:
         WireError: `value` is not a message.
         UnsupportedVersionError: the message has another version.
     """
-    start = Reader(value, 0, len(value))
+    start = Reader(value)
     version = start.uvarint()
     if version != VERSION:
         raise UnsupportedVersionError(

@@ -203,21 +203,21 @@ def decode(record: Record) -> list[Event]:
     wrapper = _wrapper(reader)
     check_version(avro.INT.read(reader))
     sent = PAYLOADS[wrapper].read(reader)
-    reader.end()
+    reader.finish()
     kind = message_type(sent.get("type", wrapper))
     fields = read_fields(sent, FIELDS[kind], readers=_READERS, read_required=required_not_null)
     return [event_from_fields(kind, fields)]
 
 
 def _wrapper(reader: avro.Reader) -> str:
-    branch = reader.number()
+    branch = reader.varint()
     if branch != MESSAGE_BRANCH:
         raise WireError(
             "unknown_branch", "byte 0", f"branch {MESSAGE_BRANCH}, a Message", str(branch)
         )
     wrapper = HEADER_ENUM.read(reader)
     start = reader.position
-    payload = reader.number()
+    payload = reader.varint()
     if payload != MESSAGE_TYPES.index(wrapper):
         raise WireError(
             "unknown_branch",

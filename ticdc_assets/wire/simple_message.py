@@ -92,6 +92,16 @@ CHECKSUM: Final = (
 )
 """The members of checksums."""
 
+
+def _row(*, data: Presence, old: Presence) -> tuple[Field, ...]:
+    """Return the fields of a row with these images."""
+    return (
+        *_ROW,
+        Field("data", Kind.IMAGE, data, "after"),
+        Field("old", Kind.IMAGE, old, "before"),
+    )
+
+
 _ROW: Final = (
     Field("database", Kind.NAME),
     Field("table", Kind.NAME),
@@ -113,21 +123,9 @@ _DDL: Final = (
 
 FIELDS: Final[Mapping[MessageType, tuple[Field, ...]]] = MappingProxyType(
     {
-        MessageType.INSERT: (
-            *_ROW,
-            Field("data", Kind.IMAGE, meaning="after"),
-            Field("old", Kind.IMAGE, Presence.ABSENT, "before"),
-        ),
-        MessageType.UPDATE: (
-            *_ROW,
-            Field("data", Kind.IMAGE, meaning="after"),
-            Field("old", Kind.IMAGE, meaning="before"),
-        ),
-        MessageType.DELETE: (
-            *_ROW,
-            Field("data", Kind.IMAGE, Presence.ABSENT, "after"),
-            Field("old", Kind.IMAGE, meaning="before"),
-        ),
+        MessageType.INSERT: _row(data=Presence.REQUIRED, old=Presence.ABSENT),
+        MessageType.UPDATE: _row(data=Presence.REQUIRED, old=Presence.REQUIRED),
+        MessageType.DELETE: _row(data=Presence.ABSENT, old=Presence.REQUIRED),
         MessageType.WATERMARK: (
             Field("commitTs", Kind.INTEGER, meaning="watermark_ts"),
             Field("buildTs", Kind.INTEGER, meaning="build_ts_ms"),
