@@ -3,16 +3,6 @@
 In: the numbers that Open Protocol and Craft send. Out: base types as in `SentColumn.mysql_type` and
 the words of `DdlEvent.ddl_type`. Both are tables, so the same number always gives the same word.
 
-    code  type         code  type         code  type                  code  type
-       1  tinyint         9  mediumint      16  bit                    249  tinytext / tinyblob
-       2  smallint       10  date          225  vector                 250  mediumtext / mediumblob
-       3  int            11  time          245  json                   251  longtext / longblob
-       4  float          12  datetime      246  decimal                252  text / blob
-       5  double         13  year          247  enum                   253  varchar / varbinary
-       6  null           14  newdate       248  set                    254  char / binary
-       7  timestamp      15  varchar / varbinary
-       8  bigint
-
 The flag `BINARY` decides between the words of a pair, and only there: TiDB sets it on every column
 that is not text, numbers and dates too.
 
