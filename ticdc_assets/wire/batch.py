@@ -18,11 +18,6 @@ records that the batch reader leaves.
 Not handled: typing of values, and schemas of rows.
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
-
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping

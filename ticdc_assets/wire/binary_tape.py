@@ -5,11 +5,6 @@ In: the bytes of messages with room after them, and loops that put their values 
 after the messages depends on them alone.
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
-
 from dataclasses import replace
 from typing import Any, Final
 

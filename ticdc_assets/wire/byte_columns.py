@@ -6,11 +6,6 @@ Numbers are written by Arrow; its FLOAT and DOUBLE have the same shortest digits
 except powers of two and exponents, which `values.floats` writes.
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
-
 from collections.abc import Callable
 from typing import Any, Final
 

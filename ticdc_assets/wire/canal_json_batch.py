@@ -10,12 +10,6 @@ strict JSON that `go_json` reads (`tape_loops`), and the functions of the refere
 message says of its table, once for all messages with equal content (`canal_loops`).
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
-# pyright: reportUnknownLambdaType=false
-
 import json
 from dataclasses import dataclass
 from functools import cached_property, lru_cache

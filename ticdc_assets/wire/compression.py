@@ -41,10 +41,6 @@ Source: `Encode` and `Decode` in pingcap/tiflow pkg/compression/compress.go at 0
 frame format 1.6.1; snappy's format_description.txt.
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false, reportUnknownLambdaType=false
-
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Final, TypeAlias

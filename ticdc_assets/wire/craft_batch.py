@@ -10,12 +10,6 @@ How it stays equal: a message that looks unusual anywhere is left to the referen
 flags, once for all images with the same list.
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
-# pyright: reportUnknownLambdaType=false
-
 from functools import partial
 from typing import Final
 

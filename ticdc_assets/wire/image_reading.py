@@ -5,11 +5,6 @@ In: Arrow columns of images (`rows.image_from_json`), and the names of a table's
 image that is not exact has no places; `rows.image_from_json` reads any.
 """
 
-# pyarrow ships no types, and numba hides those of what it compiles.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from json.encoder import encode_basestring as quoted

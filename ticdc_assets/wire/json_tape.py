@@ -8,11 +8,6 @@ not take are left to the reference, which says what they are.
 The loops are in `tape_loops` and `json_image_loops`; the results depend on the texts alone.
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false
-
 import json
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence

@@ -11,12 +11,6 @@ value becomes text, and the functions of the reference work out the meaning of a
 codes and flags, once for all images with the same list.
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
-# pyright: reportUnknownLambdaType=false
-
 from functools import partial
 from typing import Any, Final
 

@@ -11,12 +11,6 @@ finite, an image in more than one block, with a name twice, or that the op does 
 that ends too early or too late.
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
-# pyright: reportUnknownLambdaType=false
-
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final

@@ -8,12 +8,6 @@ How it stays equal: both readers use the same table of fields (`simple_message.F
 are the strict JSON that `go_json` reads (`tape_loops`).
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
-# pyright: reportUnknownLambdaType=false
-
 from typing import Final
 
 import numpy as np
