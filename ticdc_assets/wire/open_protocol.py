@@ -102,7 +102,7 @@ from ticdc_assets.wire.open_values import (
     physical_values,
     read_integer,
 )
-from ticdc_assets.wire.record import Record
+from ticdc_assets.wire.record import Record, content_of
 
 VERSION: Final = 1
 """The only version of the protocol."""
@@ -154,14 +154,14 @@ class Part:
     Attributes:
         number: number of the event in the record.
         key: its JSON in the key.
-        value: its JSON in the value.
+        value: its JSON in the value; the record's value if that is null or empty.
         key_start: where `key` starts in the record's key.
         value_start: where `value` starts in the record's value.
     """
 
     number: int
     key: bytes
-    value: bytes
+    value: bytes | None
     key_start: int
     value_start: int
 
@@ -214,49 +214,30 @@ def _parts(record: Record) -> Iterator[Part]:
         raise UnsupportedVersionError(
             "unsupported_version", "key byte 0", str(VERSION), shorten(version)
         )
-    if not value:
-        keys = _keys_of_watermarks(key)
-        if not keys:
-            reason, got = ("empty_value", "0 bytes")
-            if value is None:
-                reason, got = ("null_value", "null value (tombstone)")
-            raise WireError(reason, "byte 0", "a value for each key", got)
-        for number, (start, end) in enumerate(keys):
-            yield Part(number=number, key=key[start:end], value=b"", key_start=start, value_start=0)
-        return
     number, key_end, value_end = 0, NUMBER_SIZE, 0
     while key_end < len(key):
         key_start, key_end = _frame(key, key_end, "key ")
-        if value_end == len(value):
-            raise WireError("missing_value", f"byte {value_end}", "a value for each key", "the end")
-        value_start, value_end = _frame(value, value_end, "")
+        # Without any value each has none, as watermarks do.
+        part_value, value_start = value, 0
+        if value:
+            if value_end == len(value):
+                place = f"byte {value_end}"
+                raise WireError("missing_value", place, "a value for each key", "the end")
+            value_start, value_end = _frame(value, value_end, "")
+            part_value = value[value_start:value_end]
         yield Part(
             number=number,
             key=key[key_start:key_end],
-            value=value[value_start:value_end],
+            value=part_value,
             key_start=key_start,
             value_start=value_start,
         )
         number += 1
-    if value_end < len(value):
+    if number == 0:
+        content_of(value, "a value for each key")
+    if value and value_end < len(value):
         got = shorten(value[value_end : value_end + 16])
         raise WireError("trailing_bytes", f"byte {value_end}", "a value for each key", got)
-
-
-def _keys_of_watermarks(key: bytes) -> list[tuple[int, int]]:
-    """Return where the parts of a record's key are if all are watermarks, else an empty list."""
-    found: list[tuple[int, int]] = []
-    end = NUMBER_SIZE
-    try:
-        while end < len(key):
-            start, end = _frame(key, end, "key ")
-            fields = _json_object(key[start:end], start, "key ", "$")
-            if required_not_null(fields, "t", _natural, "$") != WATERMARK:
-                return []
-            found.append((start, end))
-    except WireError:
-        return []
-    return found
 
 
 def _frame(content: bytes, position: int, where: str) -> tuple[int, int]:
@@ -276,7 +257,7 @@ def _frame(content: bytes, position: int, where: str) -> tuple[int, int]:
 # --- JSON ---
 
 
-def _json_object(content: bytes, start: int, where: str, path: str) -> dict[str, Any]:
+def _json_object(content: bytes | None, start: int, where: str, path: str) -> dict[str, Any]:
     """Return the JSON object of a part, with its numbers as sent."""
     try:
         parsed = go_json.parse(content, as_sent=True)
