@@ -50,7 +50,7 @@ import pyarrow as pa
 from ticdc_assets.base.errors import WireError, shorten
 from ticdc_assets.wire import open_protocol
 from ticdc_assets.wire.formats import WireFormat
-from ticdc_assets.wire.record import Record, content_of
+from ticdc_assets.wire.record import Record, content_of, moved
 
 MAX_DECOMPRESSED: Final = 64 * 1024 * 1024
 """The largest content that is read, in bytes. Kafka's own messages are some MiB."""
@@ -90,7 +90,7 @@ def decompressed(
         try:
             content = read(value, left)
         except WireError as error:
-            raise _moved(error, position) from error
+            raise moved(error, position) from error
         # The limit is for the whole record, however many pieces it has.
         left -= len(content)
         return content
@@ -129,16 +129,6 @@ _CHANGES: Final[Mapping[WireFormat, Callable[[Record, Change], Record]]] = {
     WireFormat.OPEN_PROTOCOL: open_protocol.map_values,
     WireFormat.CANAL_JSON: _change_value,
 }
-
-
-def _moved(error: WireError, start: str) -> WireError:
-    """Return `error` with a position in the record instead of one counted from `start`."""
-    byte = _byte(start) + _byte(error.position)
-    return WireError(error.reason, f"byte {byte}", error.expected, error.got)
-
-
-def _byte(position: str) -> int:
-    return int(position.removeprefix("byte "))
 
 
 # --- lz4 ---

@@ -102,7 +102,7 @@ from ticdc_assets.wire.open_values import (
     physical_values,
     read_integer,
 )
-from ticdc_assets.wire.record import Record, content_of
+from ticdc_assets.wire.record import Record, content_of, moved
 
 VERSION: Final = 1
 """The only version of the protocol."""
@@ -262,9 +262,7 @@ def _json_object(content: bytes | None, start: int, where: str, path: str) -> di
     try:
         parsed = go_json.parse(content, as_sent=True)
     except WireError as error:
-        # The byte is one of the part, and the reader of the error has the record.
-        byte = start + int(error.position.removeprefix("byte "))
-        raise WireError(error.reason, f"{where}byte {byte}", error.expected, error.got) from None
+        raise moved(error, f"{where}byte {start}") from None
     return read_object(parsed, path)
 
 

@@ -41,3 +41,15 @@ def text_of(raw: bytes, position: int) -> str:
         got = shorten(raw[error.start : error.start + 16])
         place = f"byte {position + error.start}"
         raise WireError("invalid_utf8", place, "UTF-8", got) from None
+
+
+def moved(error: WireError, start: str) -> WireError:
+    """Return the error of a part of a record with its byte in the record.
+
+    Args:
+        error: the error, whose position is a byte of the part.
+        start: where the part starts, `byte 8` or `key byte 8`.
+    """
+    where, _, first = start.rpartition("byte ")
+    byte = int(first) + int(error.position.removeprefix("byte "))
+    return WireError(error.reason, f"{where}byte {byte}", error.expected, error.got)
