@@ -23,7 +23,7 @@ from ticdc_assets.base.errors import WireError
 from ticdc_assets.model.schemas import RowShape
 from ticdc_assets.wire import json_image_loops, tape_loops
 from ticdc_assets.wire.byte_columns import PADDING, room_for, texts_in
-from ticdc_assets.wire.fields import LARGEST, Field, Kind, Presence
+from ticdc_assets.wire.fields import LARGEST, Field, Kind
 from ticdc_assets.wire.go_json import LEAST_BYTES_OF_TOO_MANY
 from ticdc_assets.wire.json_image_loops import Images
 from ticdc_assets.wire.json_loops import Flags, Ints, Octets, Places, Texts
@@ -43,12 +43,6 @@ _NODES: Final[Mapping[Kind, tuple[int, ...]]] = {
     Kind.BOOLEAN: (tape_loops.FALSE, tape_loops.TRUE),
 }
 """The kinds of node of a kind of value."""
-
-_PRESENCES: Final = {
-    Presence.ABSENT: tape_loops.FORBIDDEN,
-    Presence.OPTIONAL: tape_loops.OPTIONAL,
-    Presence.REQUIRED: tape_loops.REQUIRED,
-}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,7 +75,7 @@ class Rules:
         for number, table in enumerate(tables):
             for item in table:
                 rules[number, fields.index(item.name)] = (
-                    _PRESENCES[item.presence],
+                    item.presence,
                     item.kind is Kind.NAME,
                     sum(1 << kind for kind in _NODES[item.kind]),
                     LARGEST.get(item.kind, NONE),

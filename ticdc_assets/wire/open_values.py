@@ -34,7 +34,6 @@ import re
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from ticdc_assets.base.errors import WireError, shorten
@@ -71,9 +70,9 @@ _SPELLINGS: Final[Mapping[tuple[int, ...], tuple[Spelling, Spelling]]] = {
 }
 """Of each type code: without and with the flag `BINARY`."""
 
-SPELLINGS: Final[Mapping[int, tuple[Spelling, Spelling]]] = MappingProxyType(
-    {code: pair for codes, pair in _SPELLINGS.items() for code in codes}
-)
+SPELLINGS: Final[Mapping[int, tuple[Spelling, Spelling]]] = {
+    code: pair for codes, pair in _SPELLINGS.items() for code in codes
+}
 """How the values of a type code are written, without and with the flag `BINARY`."""
 
 _MIN_INTEGER: Final = -(2**63)

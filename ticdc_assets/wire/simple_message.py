@@ -32,7 +32,6 @@ MySQL), and the large messages at `claimCheckLocation`; the location is passed o
 
 from collections.abc import Mapping
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Any, Final
 
 from ticdc_assets.base.errors import UnsupportedVersionError, WireError, shorten
@@ -71,13 +70,11 @@ class MessageType(StrEnum):
     QUERY = "QUERY"
 
 
-OPS: Final[Mapping[MessageType, Op]] = MappingProxyType(
-    {
-        MessageType.INSERT: Op.INSERT,
-        MessageType.UPDATE: Op.UPDATE,
-        MessageType.DELETE: Op.DELETE,
-    }
-)
+OPS: Final[Mapping[MessageType, Op]] = {
+    MessageType.INSERT: Op.INSERT,
+    MessageType.UPDATE: Op.UPDATE,
+    MessageType.DELETE: Op.DELETE,
+}
 """The operation of each row type."""
 
 DDL_TYPES: Final = frozenset(MessageType) - {*OPS, MessageType.BOOTSTRAP, MessageType.WATERMARK}
@@ -121,22 +118,20 @@ _DDL: Final = (
     Field("preTableSchema", Kind.SCHEMA, Presence.OPTIONAL, "pre_schema"),
 )
 
-FIELDS: Final[Mapping[MessageType, tuple[Field, ...]]] = MappingProxyType(
-    {
-        MessageType.INSERT: _row(data=Presence.REQUIRED, old=Presence.ABSENT),
-        MessageType.UPDATE: _row(data=Presence.REQUIRED, old=Presence.REQUIRED),
-        MessageType.DELETE: _row(data=Presence.ABSENT, old=Presence.REQUIRED),
-        MessageType.WATERMARK: (
-            Field("commitTs", Kind.INTEGER, meaning="watermark_ts"),
-            Field("buildTs", Kind.INTEGER, meaning="build_ts_ms"),
-        ),
-        MessageType.BOOTSTRAP: (
-            Field("buildTs", Kind.INTEGER, meaning="build_ts_ms"),
-            Field("tableSchema", Kind.SCHEMA, meaning="schema"),
-        ),
-        **dict.fromkeys(sorted(DDL_TYPES), _DDL),
-    }
-)
+FIELDS: Final[Mapping[MessageType, tuple[Field, ...]]] = {
+    MessageType.INSERT: _row(data=Presence.REQUIRED, old=Presence.ABSENT),
+    MessageType.UPDATE: _row(data=Presence.REQUIRED, old=Presence.REQUIRED),
+    MessageType.DELETE: _row(data=Presence.ABSENT, old=Presence.REQUIRED),
+    MessageType.WATERMARK: (
+        Field("commitTs", Kind.INTEGER, meaning="watermark_ts"),
+        Field("buildTs", Kind.INTEGER, meaning="build_ts_ms"),
+    ),
+    MessageType.BOOTSTRAP: (
+        Field("buildTs", Kind.INTEGER, meaning="build_ts_ms"),
+        Field("tableSchema", Kind.SCHEMA, meaning="schema"),
+    ),
+    **dict.fromkeys(sorted(DDL_TYPES), _DDL),
+}
 """The fields of each message type besides `version` and `type`."""
 
 
