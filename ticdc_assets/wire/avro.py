@@ -29,8 +29,8 @@ Source: https://avro.apache.org/docs/1.11.1/specification/#binary-encoding
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from dataclasses import dataclass
+from typing import Any, Final
 
 from ticdc_assets.base.errors import WireError, shorten
 from ticdc_assets.wire.byte_reader import ByteReader
@@ -101,34 +101,37 @@ class Reader(ByteReader):
                 )
 
 
-class AvroType(Protocol):
+class AvroType:
     """A type: reads its values."""
+
+    __slots__ = ()
 
     @property
     def least(self) -> int:
         """The fewest bytes that a value takes."""
-        ...
+        return 1
 
     def read(self, reader: Reader, /) -> Any:
         """Return the value at the reader's position, and move past it."""
-        ...
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
-class Null:
+class Null(AvroType):
     """The type of None."""
 
-    least: int = 0
+    @property
+    def least(self) -> int:
+        """None takes no byte."""
+        return 0
 
     def read(self, _reader: Reader, /) -> None:
         """Read nothing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Boolean:
+class Boolean(AvroType):
     """The type of True and False."""
-
-    least: int = 1
 
     def read(self, reader: Reader, /) -> bool:
         """Read one byte."""
@@ -139,12 +142,11 @@ class Boolean:
 
 
 @dataclass(frozen=True, slots=True)
-class Integer:
+class Integer(AvroType):
     """The types int and long, and the numbers of enums: integers from `low` to `high`."""
 
     low: int
     high: int
-    least: int = 1
 
     def read(self, reader: Reader, /) -> int:
         """Read a zigzag number."""
@@ -158,7 +160,7 @@ class Integer:
 
 
 @dataclass(frozen=True, slots=True)
-class Floating:
+class Floating(AvroType):
     """The types float and double, by their layout."""
 
     layout: struct.Struct
@@ -175,10 +177,8 @@ class Floating:
 
 
 @dataclass(frozen=True, slots=True)
-class Bytes:
+class Bytes(AvroType):
     """The type of bytes."""
-
-    least: int = 1
 
     def read(self, reader: Reader, /) -> bytes:
         """Read a length and the bytes."""
@@ -186,10 +186,8 @@ class Bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class String:
+class String(AvroType):
     """The type of text."""
-
-    least: int = 1
 
     def read(self, reader: Reader, /) -> str:
         """Read a length and UTF-8."""
@@ -198,11 +196,10 @@ class String:
 
 
 @dataclass(frozen=True, slots=True)
-class Enum:
+class Enum(AvroType):
     """A type of words, each known by its number."""
 
     symbols: tuple[str, ...]
-    least: int = 1
 
     def read(self, reader: Reader, /) -> str:
         """Read the number of a symbol."""
@@ -214,11 +211,10 @@ class Enum:
 
 
 @dataclass(frozen=True, slots=True)
-class Union:
+class Union(AvroType):
     """One of several types; a value is the pair of the branch's number and its value."""
 
     branches: Mapping[int, AvroType]
-    least: int = 1
 
     def read(self, reader: Reader, /) -> tuple[int, Any]:
         """Read the number of a branch and its value."""
@@ -232,11 +228,10 @@ class Union:
 
 
 @dataclass(frozen=True, slots=True)
-class Optional:
+class Optional(AvroType):
     """The union of null and another type; a value is None or one of that type."""
 
     type: AvroType
-    least: int = 1
 
     def read(self, reader: Reader, /) -> Any:
         """Read null or a value."""
@@ -244,15 +239,15 @@ class Optional:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordType:
+class RecordType(AvroType):
     """Fields in their order; a value is a dict of all of them."""
 
     fields: Sequence[tuple[str, AvroType]]
-    least: int = field(init=False)
 
-    def __post_init__(self) -> None:
-        """Sum up the fewest bytes that the fields take."""
-        object.__setattr__(self, "least", sum(kind.least for _, kind in self.fields))
+    @property
+    def least(self) -> int:
+        """The fewest bytes that the fields take together."""
+        return sum(kind.least for _, kind in self.fields)
 
     def read(self, reader: Reader, /) -> dict[str, Any]:
         """Read the fields one after the other."""
@@ -265,11 +260,10 @@ def record(**fields: AvroType) -> RecordType:
 
 
 @dataclass(frozen=True, slots=True)
-class Array:
+class Array(AvroType):
     """Items of one type, in blocks; a value is a list."""
 
     items: AvroType
-    least: int = 1
 
     def read(self, reader: Reader, /) -> list[Any]:
         """Read blocks of items."""
@@ -280,11 +274,10 @@ class Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Map:
+class Map(AvroType):
     """Values of one type by name, in blocks; a value is a dict, in the order of the bytes."""
 
     values: AvroType
-    least: int = 1
 
     def read(self, reader: Reader, /) -> dict[str, Any]:
         """Read blocks of entries."""
