@@ -115,7 +115,7 @@ class _Builder:
             met = self._meet_rows(met, commit_ts)
             self._apply_ddls(list(together))
         self._meet_rows(met, self._cut_ts)
-        untaken = attach_groups(
+        held, strays = attach_groups(
             self._groups,
             self._history,
             self._cut_ts,
@@ -139,8 +139,8 @@ class _Builder:
         return Plan(
             cut_ts=self._cut_ts,
             mirrors=tuple(sorted(mirrors, key=lambda mirror: mirror.name)),
-            held=untaken.held,
-            strays=untaken.strays,
+            held=held,
+            strays=strays,
             ignored=tuple(sorted(self._ignored.items())),
             failed=tuple(sorted(failed, key=lambda table: table.name)),
             gone=tuple(

@@ -263,18 +263,14 @@ def exact_and_others(
     numbers = np.flatnonzero(rest)
     records = batch
     if len(numbers) < batch.num_rows:
-        records = picked(batch, numbers, (*COORDINATES, "key", "value"))
+        columns = {
+            name: takeable(batch.column(name)).take(pa.array(numbers))
+            for name in (*COORDINATES, "key", "value")
+        }
+        records = pa.RecordBatch.from_pydict(columns)
     others = reference_rows(decode, records).sourced(records)
     others = SourcedRows(sources=numbers[others.sources], rows=others.rows)
     return others if exact is None else exact.joined(others)
-
-
-def picked(
-    batch: pa.RecordBatch, numbers: npt.NDArray[np.int64], names: Sequence[str]
-) -> pa.RecordBatch:
-    """Return the records with these numbers, and their columns with these names."""
-    columns = [takeable(batch.column(name)).take(pa.array(numbers)) for name in names]
-    return pa.RecordBatch.from_arrays(columns, names=list(names))
 
 
 def takeable(column: "pa.Array[Any]") -> "pa.Array[Any]":
