@@ -126,10 +126,10 @@ class _Twice(dict[str, Any]):
 def _avro_message(value: bytes) -> tuple[str, Mapping[str, Any]] | None:
     reader = avro.Reader(value)
     try:
-        if reader.number() != 11:
+        if reader.varint() != 11:
             return None
         wrapper = avro.Enum(simple_avro.MESSAGE_TYPES).read(reader)
-        reader.number()
+        reader.varint()
         avro.INT.read(reader)
         return wrapper, simple_avro.PAYLOADS[wrapper].read(reader)
     except WireError:

@@ -7,33 +7,14 @@ table had their name are returned, whatever they cite: no table takes them, so t
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import TypeAlias
 
-from ticdc_assets.changelog.lineages import (
-    Lineage,
-    name_of,
-)
-from ticdc_assets.changelog.plan import (
-    Binding,
-    RowGroup,
-    TableName,
-)
-from ticdc_assets.registry.history import (
-    SchemaHistory,
-)
+from ticdc_assets.changelog.lineages import Lineage, name_of
+from ticdc_assets.changelog.plan import Binding, RowGroup, TableName
+from ticdc_assets.registry.history import SchemaHistory
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Untaken:
-    """Groups of rows that cite a name while no table has it.
-
-    Attributes:
-        held: groups all of whose rows are of such a time.
-        strays: groups some of whose rows may be of such a time; others are of a table's time.
-    """
-
-    held: tuple[RowGroup, ...]
-    strays: tuple[RowGroup, ...]
+_Groups: TypeAlias = tuple[RowGroup, ...]
 
 
 def attach_groups(
@@ -43,8 +24,8 @@ def attach_groups(
     *,
     lineages: Sequence[Lineage],
     snapshots: Sequence[Lineage],
-) -> Untaken:
-    """Give each group to the tables of its time; return the groups of no table's time.
+) -> tuple[_Groups, _Groups]:
+    """Give each group to the tables of its time.
 
     Args:
         groups: the row changes in numbers, by the commit ts where they begin.
@@ -52,6 +33,10 @@ def attach_groups(
         cut_ts: the TSO of the plan.
         lineages: the tables.
         snapshots: tables as they were at some moment, oldest first.
+
+    Returns:
+        The groups all of whose rows are of a time in which no table has their name; and those some
+        of whose rows may be of such a time, while others are of a table's time.
     """
     owners = {table_id: lineage.mirror_id for lineage in lineages for table_id in lineage.ids}
     past = set(snapshots)
@@ -106,20 +91,20 @@ def attach_groups(
             ):
                 lineage.wrong_version.append(group.citation)
     for group, lying_in in unknown:
-        waiting = [
-            lineage
-            for lineage in lying_in
-            if group.schema_version not in lineage.versions
-            and min(group.max_ts, cut_ts) > lineage.held_above
-        ]
-        for lineage in waiting:
+        for lineage in lying_in:
             # A snapshot too, so that its digest changes when the schema arrives.
-            if lineage.alive or lineage in past:
+            if (
+                (lineage.alive or lineage in past)
+                and group.schema_version not in lineage.versions
+                and min(group.max_ts, cut_ts) > lineage.held_above
+            ):
                 lineage.held.append(group.citation)
     return _untaken(groups, cut_ts, lineages)
 
 
-def _untaken(groups: Iterable[RowGroup], cut_ts: int, lineages: Iterable[Lineage]) -> Untaken:
+def _untaken(
+    groups: Iterable[RowGroup], cut_ts: int, lineages: Iterable[Lineage]
+) -> tuple[_Groups, _Groups]:
     """Return the rows of times in which no table had their name, one group a time and version."""
     bindings: dict[TableName, list[Binding]] = {}
     for lineage in lineages:
@@ -147,7 +132,7 @@ def _untaken(groups: Iterable[RowGroup], cut_ts: int, lineages: Iterable[Lineage
     # Where some are uncertain, all of the time are counted together.
     for key in strays.keys() & held.keys():
         strays[key] = strays[key].joined(held.pop(key))
-    return Untaken(held=tuple(held.values()), strays=tuple(strays.values()))
+    return tuple(held.values()), tuple(strays.values())
 
 
 def _free_spans(bindings: Iterable[Binding], until_ts: int) -> list[tuple[int, int]]:

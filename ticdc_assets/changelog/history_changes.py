@@ -21,12 +21,11 @@ from enum import StrEnum
 from typing import NotRequired, TypeAlias, TypedDict, Unpack
 
 from ticdc_assets.base.errors import ImageError
-from ticdc_assets.changelog.carrying import RowCarrier
+from ticdc_assets.changelog.carrying import CarriedRow, RowCarrier
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, Removal
 from ticdc_assets.changelog.resolve import ResolvedChange, RowResolver
 from ticdc_assets.model.events import Image, Op
 from ticdc_assets.model.schemas import RowShape, TableSchema
-from ticdc_assets.model.values import key_text
 from ticdc_assets.registry.evolution import (
     CanonicalRow,
     RowTransform,
@@ -206,9 +205,6 @@ class HistoryResolver:
         self._plan = plan
         self._timezone = timezone
         self._strict = RowResolver(plan, timezone)
-        names = plan.schema.handle_key or [column.name for column in plan.schema.columns]
-        columns = {column.name: column for column in plan.schema.columns}
-        self._identity = [columns[name] for name in names]
         self._keeping: dict[int, tuple[RowResolver, KeepingCarry, RowCarrier]] = {}
         self._actions = removal_actions(plan.removals)
 
@@ -223,11 +219,7 @@ class HistoryResolver:
         Raises:
             ImageError: the row has no value in a column of the key.
         """
-        values = [row.get(column.name) for column in self._identity]
-        if self.keyed and None in values:
-            name = self._identity[values.index(None)].name
-            raise ImageError("no_key", name, "a value of the handle key", "NULL or nothing")
-        return key_text(values, self._identity)
+        return self._strict.key_of(CarriedRow(row=row))
 
     def resolve(
         self, op: Op, schema_version: int | None, **images: Unpack[SentImages]

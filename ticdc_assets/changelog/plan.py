@@ -214,8 +214,8 @@ class ExportedRows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MirrorPlan:
-    """How one mirror comes from the change log.
+class TablePlan:
+    """A table that exists at a cut.
 
     Attributes:
         mirror_id: stable name of the table through renames and truncates: its first table id.
@@ -224,6 +224,30 @@ class MirrorPlan:
         table_id: logical table id at the cut.
         bindings: names through time, by which rows are selected.
         floor_ts: row changes at or below it do not count (CREATE, TRUNCATE, a handover, an export).
+    """
+
+    mirror_id: str
+    database: str
+    table: str
+    table_id: int
+    bindings: tuple[Binding, ...]
+    floor_ts: int
+
+    @property
+    def name(self) -> TableName:
+        """(database, table) at the cut."""
+        return (self.database, self.table)
+
+    def meets(self, name: TableName, min_ts: int, max_ts: int) -> bool:
+        """Return whether the table had the name `name` at some commit ts in [min_ts, max_ts]."""
+        return any_meets(self.bindings, name, min_ts, max_ts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorPlan(TablePlan):
+    """How one mirror comes from the change log.
+
+    Attributes:
         schema: schema at the cut.
         versions: every schema version its rows may cite, ascending; the last is `schema`'s.
         steps: one step between each two neighbours of `versions`.
@@ -248,12 +272,6 @@ class MirrorPlan:
             each row has its shape.
     """
 
-    mirror_id: str
-    database: str
-    table: str
-    table_id: int
-    bindings: tuple[Binding, ...]
-    floor_ts: int
     schema: TableSchema
     versions: tuple[TableSchema, ...]
     steps: tuple[SchemaStep, ...]
@@ -270,15 +288,6 @@ class MirrorPlan:
     earlier: "MirrorPlan | None" = field(default=None, compare=False, repr=False)
     past_digest: str = ""
     reads_shapes: bool = field(default=False, compare=False)
-
-    @property
-    def name(self) -> TableName:
-        """(database, table) at the cut."""
-        return (self.database, self.table)
-
-    def meets(self, name: TableName, min_ts: int, max_ts: int) -> bool:
-        """Return whether the table had the name `name` at some commit ts in [min_ts, max_ts]."""
-        return any_meets(self.bindings, name, min_ts, max_ts)
 
     @property
     def parts(self) -> tuple[HandoverPart, ...]:
@@ -342,25 +351,13 @@ def earlier_first(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FailedPlan:
+class FailedPlan(TablePlan):
     """A table that exists at the cut and whose plan could not be made.
 
     Attributes:
-        mirror_id: as in `MirrorPlan`.
-        database: database at the cut.
-        table: name at the cut.
-        table_id: logical table id at the cut.
-        bindings: names through time.
-        floor_ts: row changes at or below it do not count.
         reason: one sentence.
     """
 
-    mirror_id: str
-    database: str
-    table: str
-    table_id: int
-    bindings: tuple[Binding, ...]
-    floor_ts: int
     reason: str
 
 

@@ -115,7 +115,7 @@ class _Builder:
             met = self._meet_rows(met, commit_ts)
             self._apply_ddls(list(together))
         self._meet_rows(met, self._cut_ts)
-        untaken = attach_groups(
+        held, strays = attach_groups(
             self._groups,
             self._history,
             self._cut_ts,
@@ -139,10 +139,10 @@ class _Builder:
         return Plan(
             cut_ts=self._cut_ts,
             mirrors=tuple(sorted(mirrors, key=lambda mirror: mirror.name)),
-            held=untaken.held,
-            strays=untaken.strays,
+            held=held,
+            strays=strays,
             ignored=tuple(sorted(self._ignored.items())),
-            failed=tuple(sorted(failed, key=lambda item: (item.database, item.table))),
+            failed=tuple(sorted(failed, key=lambda table: table.name)),
             gone=tuple(
                 binding
                 for lineage in self._lineages
@@ -177,7 +177,7 @@ class _Builder:
                 continue
             present = self._names.get(group.name)
             if present is None:
-                lineage = self._begin(group.name, schema, after_ts=self._freed.get(group.name, 0))
+                lineage = self._begin(group.name, schema)
                 emptied = self._empty.pop(folded_name(*group.name), None)
                 if emptied is not None:
                     lineage.is_whole = True
@@ -291,9 +291,7 @@ class _Builder:
     def _seed(self, ddl: RegisteredDdl, schema: TableSchema) -> None:
         """Let the table of a name begin again with the rows of an export."""
         name = name_of(schema)
-        lineage = self._named(name)
-        if lineage is None:
-            lineage = self._begin(name, schema, after_ts=self._freed.get(name, 0))
+        lineage = self._named(name) or self._begin(name, schema)
         self._exported.begin(lineage, ddl, schema)
         spread_by_create(lineage, ddl.beyond_schemas, self._named)
 
@@ -303,14 +301,19 @@ class _Builder:
         if lineage is None:
             self._ignore(f"{ddl.kind} without schema")
             return
-        before = self._snapshot(lineage, event.commit_ts) if changes_key(ddl) else None
-        self._note(lineage, ddl)
-        if before is not None:
-            # Which changes are of one row depends on the key at their time.
-            self._hand_over(lineage, event.commit_ts, [LineagePart(lineage=before)], before.schema)
+        self._restructure(lineage, ddl)
         for change in ddl.beyond_schemas.changes:
             if change.partition is not None:
                 repartition(lineage, change.partition, event, timezone=self._timezone)
+
+    def _restructure(self, lineage: Lineage, ddl: RegisteredDdl) -> None:
+        """Record the schemas of a DDL; the table begins again if its key is another one now."""
+        ts = ddl.event.commit_ts
+        before = self._snapshot(lineage, ts) if changes_key(ddl) else None
+        self._note(lineage, ddl)
+        if before is not None:
+            # Which changes are of one row depends on the key at their time.
+            self._hand_over(lineage, ts, [LineagePart(lineage=before)], before.schema)
 
     def _exchange(self, ddl: RegisteredDdl) -> None:
         """Swap the rows of a partition with those of a table.
@@ -330,10 +333,7 @@ class _Builder:
                 other.add_caveat(reason, event)
             self._ignore(f"{ddl.kind} without schema")
             return
-        lineage = self._find(event.schema)
-        if lineage is None:
-            name = name_of(event.schema)
-            lineage = self._begin(name, event.schema, after_ts=self._freed.get(name, 0))
+        lineage = self._find(event.schema) or self._begin(name_of(event.schema), event.schema)
         other_name = (change.other.database or lineage.name[0], change.other.table)
         other = self._named(other_name)
         sent = event.pre_schema
@@ -456,16 +456,11 @@ class _Builder:
             if lineage is None:
                 name = name_of(schema)
                 occupant = self._names.get(name)
-                lineage = self._begin(name, schema, after_ts=self._freed.get(name, 0))
+                lineage = self._begin(name, schema)
                 tables[schema.table_id] = lineage
                 if occupant is not None:
                     self._names[name] = occupant
-            was = self._snapshot(lineage, ddl.event.commit_ts) if changes_key(ddl) else None
-            self._note(lineage, ddl)
-            if was is not None:
-                self._hand_over(
-                    lineage, ddl.event.commit_ts, [LineagePart(lineage=was)], was.schema
-                )
+            self._restructure(lineage, ddl)
             moves[lineage] = ddl
         for lineage, ddl in moves.items():
             self._unbind(lineage, ddl.event.commit_ts)
@@ -495,7 +490,10 @@ class _Builder:
 
     # Tables -----------------------------------------------------------------------------------
 
-    def _begin(self, name: TableName, schema: TableSchema, *, after_ts: int) -> Lineage:
+    def _begin(
+        self, name: TableName, schema: TableSchema, *, after_ts: int | None = None
+    ) -> Lineage:
+        """Begin a table; by default where the last table of its name ended."""
         mirror_id = str(schema.table_id)
         number = 2
         while mirror_id in self._used_ids:
@@ -507,7 +505,7 @@ class _Builder:
         )
         lineage.versions[schema.version] = schema
         self._lineages.append(lineage)
-        self._bind(lineage, name, after_ts)
+        self._bind(lineage, name, self._freed.get(name, 0) if after_ts is None else after_ts)
         return lineage
 
     def _find(self, schema: TableSchema) -> Lineage | None:
@@ -532,11 +530,7 @@ class _Builder:
         schema = event.pre_schema or event.schema
         if schema is None:
             return None
-        lineage = self._find(schema)
-        if lineage is None:
-            name = name_of(schema)
-            lineage = self._begin(name, schema, after_ts=self._freed.get(name, 0))
-        return lineage
+        return self._find(schema) or self._begin(name_of(schema), schema)
 
     def _note(
         self, lineage: Lineage, ddl: RegisteredDdl, schemas: Sequence[TableSchema] = ()
@@ -566,10 +560,7 @@ class _Builder:
         self._names[name] = lineage
 
     def _unbind(self, lineage: Lineage, until_ts: int) -> None:
-        last = lineage.bindings[-1]
-        lineage.bindings[-1] = Binding(
-            database=last.database, table=last.table, after_ts=last.after_ts, until_ts=until_ts
-        )
+        lineage.bindings[-1] = replace(lineage.bindings[-1], until_ts=until_ts)
         if self._names.get(lineage.name) is lineage:
             del self._names[lineage.name]
         self._freed[lineage.name] = until_ts

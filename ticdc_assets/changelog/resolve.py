@@ -177,7 +177,7 @@ class RowResolver:
                 self._require_whole(missing)
             # A row with a key ends whatever else is known of it.
             carried = version.carry(row, MAX_TSO if self._key else commit_ts, "before")
-            old_key = self._key_of(carried, "before")
+            old_key = self.key_of(carried, "before")
             changes.append(
                 ResolvedChange(
                     key=old_key,
@@ -197,7 +197,7 @@ class RowResolver:
                     raise
                 return [refused]
             carried = version.carry(row, commit_ts, "after")
-            key = self._key_of(carried, "after")
+            key = self.key_of(carried, "after")
             if key == old_key and self._key:
                 # The row keeps its identity: the put replaces it, and no delete is needed. A bag
                 # counts copies: there the deleted copy makes room for the new one.
@@ -235,7 +235,7 @@ class RowResolver:
             return None
         try:
             carried = version.carry(version.readable(after, shape), commit_ts, "after")
-            key = self._key_of(carried, "after")
+            key = self.key_of(carried, "after")
         except ImageError:
             return None
         if old_key not in (None, key):
@@ -320,15 +320,13 @@ class RowResolver:
             version = self._versions[number] = _Version(schema, carrier, self._timezone)
         return version
 
-    def key_of(self, carried: CarriedRow) -> str:
+    def key_of(self, carried: CarriedRow, image: str = "row") -> str:
         """Return the identity of a row under the mirror's schema.
 
         Raises:
-            ImageError: the row has no value in a column of the key, or the value does not survive.
+            ImageError: the row, which is this image, has no value in a column of the key, or the
+                value does not survive.
         """
-        return self._key_of(carried, "row")
-
-    def _key_of(self, carried: CarriedRow, image: str) -> str:
         row = carried.row
         if not self._key:
             text = key_text([row.get(column.name) for column in self._columns], self._columns)

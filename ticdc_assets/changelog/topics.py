@@ -72,7 +72,8 @@ def topic_tables(
     ddls: Iterable[RegisteredDdl], rows: Iterable[TopicRows]
 ) -> Mapping[str, TopicTables]:
     """Return the tables of each topic that had a row, a bootstrap or a DDL."""
-    history = [part for parts in all_parts(sorted(ddls, key=_order)) for part in parts]
+    ordered = sorted(ddls, key=lambda ddl: ddl.order)
+    history = [part for parts in all_parts(ordered) for part in parts]
     seen: dict[str, _Seen] = {}
     oldest_row: dict[_Name, int] = {}
     newest_row: dict[_Name, int] = {}
@@ -135,10 +136,6 @@ def _ended(
             else:
                 ended[name] = commit_ts
     return ended
-
-
-def _order(ddl: RegisteredDdl) -> tuple[object, ...]:
-    return ddl.order
 
 
 _WITHOUT_TABLES = frozenset({DdlKind.OTHER, DdlKind.DROP_DATABASE, DdlKind.EXCHANGE})

@@ -202,7 +202,7 @@ def _replaced(batch: pa.RecordBatch, numbers: list[int], rows: Rows) -> pa.Recor
     """Return `batch` with other rows in place of those with these numbers."""
     if not numbers:
         return batch
-    completed = rows.to_batch(batch.take(pa.array(numbers)))
+    completed = rows.sourced(batch.take(pa.array(numbers))).rows
     places = list(range(batch.num_rows))
     for number, place in enumerate(numbers):
         places[place] = batch.num_rows + number

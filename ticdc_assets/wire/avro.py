@@ -29,10 +29,12 @@ Source: https://avro.apache.org/docs/1.11.1/specification/#binary-encoding
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from dataclasses import dataclass
+from typing import Any, Final
 
 from ticdc_assets.base.errors import WireError, shorten
+from ticdc_assets.wire.byte_reader import ByteReader
+from ticdc_assets.wire.record import text_of
 
 MAX_ITEMS: Final = 65_536
 """Most items of one array or map that are read.
@@ -41,63 +43,14 @@ It is above every limit of MySQL (columns of a table, labels of an ENUM), and ke
 hostile message small.
 """
 
-_MIN_LONG: Final = -(2**63)
-_MAX_LONG: Final = 2**63 - 1
-_LONGEST_NUMBER: Final = 10
 
-
-class Reader:
+class Reader(ByteReader):
     """A position in the bytes of a message, which only moves on."""
 
-    __slots__ = ("position", "value")
+    __slots__ = ()
 
-    def __init__(self, value: bytes) -> None:
-        self.value = value
-        self.position = 0
-
-    def take(self, count: int, expected: str) -> bytes:
-        """Return the next `count` bytes.
-
-        Raises:
-            WireError: fewer are left.
-        """
-        start = self.position
-        end = start + count
-        if end > len(self.value):
-            left = len(self.value) - start
-            raise WireError("truncated", f"byte {start}", expected, f"{left} bytes")
-        self.position = end
-        return self.value[start:end]
-
-    def number(self) -> int:
-        """Return the next zigzag number.
-
-        Raises:
-            WireError: the message ends in it, it has more than 64 bits, or it takes more bytes than
-                it needs.
-        """
-        value, start = self.value, self.position
-        bits = shift = 0
-        for place in range(start, min(start + _LONGEST_NUMBER, len(value))):
-            byte = value[place]
-            bits |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                if byte == 0 and place > start:
-                    break
-                if bits >> 64:
-                    break
-                self.position = place + 1
-                return (bits >> 1) ^ -(bits & 1)
-        else:
-            if len(value) < start + _LONGEST_NUMBER:
-                raise WireError(
-                    "truncated", f"byte {start}", "a number", f"{len(value) - start} bytes"
-                )
-        got = shorten(value[start : start + _LONGEST_NUMBER])
-        raise WireError(
-            "invalid_number", f"byte {start}", "a number of 64 bits in its shortest form", got
-        )
+    is_shortest = True
+    wrong_number = ("invalid_number", "a number of 64 bits in its shortest form")
 
     def length(self, expected: str) -> int:
         """Return the next number, the length of what follows.
@@ -106,9 +59,9 @@ class Reader:
             WireError: it is negative, or more than the bytes that are left.
         """
         start = self.position
-        length = self.number()
-        if not 0 <= length <= len(self.value) - self.position:
-            left = len(self.value) - self.position
+        length = self.varint()
+        left = self.end - self.position
+        if not 0 <= length <= left:
             raise WireError(
                 "invalid_length", f"byte {start}", f"{expected} within {left} bytes", str(length)
             )
@@ -126,14 +79,14 @@ class Reader:
         total = 0
         while True:
             start = self.position
-            count = self.number()
+            count = self.varint()
             size = self.length("a block") if count < 0 else None
             count = abs(count)
             if count == 0:
                 return
             first = self.position
             total += count
-            room = min((len(self.value) - first) // least, MAX_ITEMS)
+            room = min((self.end - first) // least, MAX_ITEMS)
             if count > room or total > MAX_ITEMS:
                 raise WireError(
                     "invalid_count", f"byte {start}", f"at most {room} items", str(count)
@@ -147,47 +100,38 @@ class Reader:
                     str(size),
                 )
 
-    def end(self) -> None:
-        """Accept the end of the message, and nothing else.
 
-        Raises:
-            WireError: bytes are left.
-        """
-        if self.position != len(self.value):
-            got = shorten(self.value[self.position : self.position + 16])
-            raise WireError(
-                "trailing_bytes", f"byte {self.position}", "the end of the message", got
-            )
-
-
-class AvroType(Protocol):
+class AvroType:
     """A type: reads its values."""
+
+    __slots__ = ()
 
     @property
     def least(self) -> int:
         """The fewest bytes that a value takes."""
-        ...
+        return 1
 
     def read(self, reader: Reader, /) -> Any:
         """Return the value at the reader's position, and move past it."""
-        ...
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
-class Null:
+class Null(AvroType):
     """The type of None."""
 
-    least: int = 0
+    @property
+    def least(self) -> int:
+        """None takes no byte."""
+        return 0
 
     def read(self, _reader: Reader, /) -> None:
         """Read nothing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Boolean:
+class Boolean(AvroType):
     """The type of True and False."""
-
-    least: int = 1
 
     def read(self, reader: Reader, /) -> bool:
         """Read one byte."""
@@ -198,17 +142,16 @@ class Boolean:
 
 
 @dataclass(frozen=True, slots=True)
-class Integer:
+class Integer(AvroType):
     """The types int and long, and the numbers of enums: integers from `low` to `high`."""
 
     low: int
     high: int
-    least: int = 1
 
     def read(self, reader: Reader, /) -> int:
         """Read a zigzag number."""
         start = reader.position
-        number = reader.number()
+        number = reader.varint()
         if not self.low <= number <= self.high:
             raise WireError(
                 "out_of_range", f"byte {start}", f"{self.low} to {self.high}", str(number)
@@ -217,7 +160,7 @@ class Integer:
 
 
 @dataclass(frozen=True, slots=True)
-class Floating:
+class Floating(AvroType):
     """The types float and double, by their layout."""
 
     layout: struct.Struct
@@ -234,10 +177,8 @@ class Floating:
 
 
 @dataclass(frozen=True, slots=True)
-class Bytes:
+class Bytes(AvroType):
     """The type of bytes."""
-
-    least: int = 1
 
     def read(self, reader: Reader, /) -> bytes:
         """Read a length and the bytes."""
@@ -245,49 +186,40 @@ class Bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class String:
+class String(AvroType):
     """The type of text."""
-
-    least: int = 1
 
     def read(self, reader: Reader, /) -> str:
         """Read a length and UTF-8."""
         raw = reader.take(reader.length("text"), "text")
-        try:
-            return raw.decode()
-        except UnicodeDecodeError as error:
-            start = reader.position - len(raw) + error.start
-            got = shorten(raw[error.start : error.start + 16])
-        raise WireError("invalid_utf8", f"byte {start}", "UTF-8", got)
+        return text_of(raw, reader.position - len(raw))
 
 
 @dataclass(frozen=True, slots=True)
-class Enum:
+class Enum(AvroType):
     """A type of words, each known by its number."""
 
     symbols: tuple[str, ...]
-    least: int = 1
 
     def read(self, reader: Reader, /) -> str:
         """Read the number of a symbol."""
         start = reader.position
-        number = reader.number()
+        number = reader.varint()
         if not 0 <= number < len(self.symbols):
             raise WireError("unknown_symbol", f"byte {start}", " ".join(self.symbols), str(number))
         return self.symbols[number]
 
 
 @dataclass(frozen=True, slots=True)
-class Union:
+class Union(AvroType):
     """One of several types; a value is the pair of the branch's number and its value."""
 
     branches: Mapping[int, AvroType]
-    least: int = 1
 
     def read(self, reader: Reader, /) -> tuple[int, Any]:
         """Read the number of a branch and its value."""
         start = reader.position
-        number = reader.number()
+        number = reader.varint()
         branch = self.branches.get(number)
         if branch is None:
             known = " ".join(map(str, self.branches))
@@ -296,33 +228,26 @@ class Union:
 
 
 @dataclass(frozen=True, slots=True)
-class Optional:
+class Optional(AvroType):
     """The union of null and another type; a value is None or one of that type."""
 
     type: AvroType
-    least: int = 1
 
     def read(self, reader: Reader, /) -> Any:
         """Read null or a value."""
-        start = reader.position
-        number = reader.number()
-        if number == 0:
-            return None
-        if number == 1:
-            return self.type.read(reader)
-        raise WireError("unknown_branch", f"byte {start}", "branch 0 1", str(number))
+        return Union({0: NULL, 1: self.type}).read(reader)[1]
 
 
 @dataclass(frozen=True, slots=True)
-class RecordType:
+class RecordType(AvroType):
     """Fields in their order; a value is a dict of all of them."""
 
     fields: Sequence[tuple[str, AvroType]]
-    least: int = field(init=False)
 
-    def __post_init__(self) -> None:
-        """Sum up the fewest bytes that the fields take."""
-        object.__setattr__(self, "least", sum(kind.least for _, kind in self.fields))
+    @property
+    def least(self) -> int:
+        """The fewest bytes that the fields take together."""
+        return sum(kind.least for _, kind in self.fields)
 
     def read(self, reader: Reader, /) -> dict[str, Any]:
         """Read the fields one after the other."""
@@ -335,11 +260,10 @@ def record(**fields: AvroType) -> RecordType:
 
 
 @dataclass(frozen=True, slots=True)
-class Array:
+class Array(AvroType):
     """Items of one type, in blocks; a value is a list."""
 
     items: AvroType
-    least: int = 1
 
     def read(self, reader: Reader, /) -> list[Any]:
         """Read blocks of items."""
@@ -350,11 +274,10 @@ class Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Map:
+class Map(AvroType):
     """Values of one type by name, in blocks; a value is a dict, in the order of the bytes."""
 
     values: AvroType
-    least: int = 1
 
     def read(self, reader: Reader, /) -> dict[str, Any]:
         """Read blocks of entries."""
@@ -374,7 +297,7 @@ class Map:
 NULL: Final = Null()
 BOOLEAN: Final = Boolean()
 INT: Final = Integer(-(2**31), 2**31 - 1)
-LONG: Final = Integer(_MIN_LONG, _MAX_LONG)
+LONG: Final = Integer(-(2**63), 2**63 - 1)
 FLOAT: Final = Floating(struct.Struct("<f"))
 DOUBLE: Final = Floating(struct.Struct("<d"))
 BYTES: Final = Bytes()

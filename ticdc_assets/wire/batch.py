@@ -18,17 +18,12 @@ records that the batch reader leaves.
 Not handled: typing of values, and schemas of rows.
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
-
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from itertools import starmap
 from typing import Final
 
 import numpy as np
@@ -38,20 +33,14 @@ import pyarrow.compute as pc
 
 from ticdc_assets.base.errors import WireError
 from ticdc_assets.base.loops import loops_pay
-from ticdc_assets.wire import DECODERS, WireFormat
+from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.compression import Compression, decompressed
-from ticdc_assets.wire.go_json import LEAST_BYTES_OF_TOO_MANY
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.rows import (
     CHANGE_SCHEMA,
-    COORDINATES,
-    ExactRows,
-    Rows,
+    PART_BYTES,
     SourcedRows,
-    decoded_rows,
-    error_row,
     exact_and_others,
-    picked,
     takeable,
 )
 
@@ -100,21 +89,60 @@ def decode_pieces(
         compression: how their values were compressed.
         piece_bytes: about how many bytes of keys and decompressed values a piece has.
     """
-    for records in _pieces(batch, piece_bytes):
-        if compression is Compression.NONE:
-            yield _decoded(wire_format, records).rows
-            continue
-        # By `map`, which keeps no piece: else two would be in memory at a time.
-        yield from map(
-            partial(_decoded_piece, wire_format, records),
-            _decompressed(wire_format, records, compression, piece_bytes),
-        )
+    # By `starmap`, which keeps no piece: else two would be in memory at a time.
+    yield from starmap(
+        partial(_decoded, wire_format, compression),
+        _pieces(wire_format, compression, batch, piece_bytes),
+    )
 
 
-def _pieces(batch: pa.RecordBatch, piece_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Yield the records of `batch`, as many at a time as fit `piece_bytes`, but at least one."""
-    for start, stop in runs_within(_sizes(batch), piece_bytes):
-        yield batch.slice(start, stop - start)
+def _pieces(
+    wire_format: WireFormat, compression: Compression, batch: pa.RecordBatch, piece_bytes: int
+) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+    """Yield the records of `batch`, as many at a time as fit `piece_bytes`, but at least one.
+
+    Each piece twice: as it is, and decompressed. There a value is null that cannot be decompressed,
+    or that is too long for a batch reader: the reference decompresses it again.
+    """
+    if compression is Compression.NONE:
+        for start, stop in runs_within(_sizes(batch), piece_bytes):
+            piece = batch.slice(start, stop - start)
+            yield piece, piece
+        return
+    keys, values = (batch.column(name).to_pylist() for name in ("key", "value"))
+    contents: list[bytes | None] = []
+    start, size = 0, 0
+    for stop, (key, value) in enumerate(zip(keys, values, strict=True), 1):
+        content = _content(wire_format, compression, Record(key=key, value=value))
+        size += len(key or b"") + len(content or b"")
+        contents.append(None if content is None or len(content) > PART_BYTES else content)
+        del content
+        if size >= piece_bytes or stop == batch.num_rows:
+            piece = _with_values(batch.slice(start, stop - start), contents)
+            contents.clear()
+            start, size = stop, 0
+            yield piece
+            del piece
+
+
+def _content(wire_format: WireFormat, compression: Compression, record: Record) -> bytes | None:
+    """Return the decompressed value of a record, None if it cannot be decompressed.
+
+    The error is not kept: it keeps the frames it came through, and so the buffers of its codec,
+    many times the size of its value.
+    """
+    try:
+        return decompressed(wire_format, record, compression).value
+    except WireError:
+        return None
+
+
+def _with_values(
+    batch: pa.RecordBatch, values: list[bytes | None]
+) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """Return records, and the same with other values."""
+    number = batch.schema.get_field_index("value")
+    return batch, batch.set_column(number, "value", pa.array(values, pa.binary()))
 
 
 def _sizes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
@@ -157,125 +185,38 @@ def read_alone() -> int:
     return found
 
 
-def _decoded(wire_format: WireFormat, batch: pa.RecordBatch) -> SourcedRows:
-    """Return the rows of records: those of the batch reader, and those of the reference."""
-    decode = DECODERS[wire_format]
-    if batch.num_rows <= FEW_RECORDS or not loops_pay(batch.num_rows):
-        return exact_and_others(batch, None, decode)
-    large = _sizes(batch) > LEAST_BYTES_OF_TOO_MANY
-    if wire_format not in _IN_JSON or not large.any():
-        exact = BATCH_READERS[wire_format](batch)
-        _ALONE.count += batch.num_rows - (0 if exact is None else exact.records)
-        return exact_and_others(batch, exact, decode)
-    numbers = np.flatnonzero(~large)
-    others = _decoded(wire_format, picked(batch, numbers, (*COORDINATES, "key", "value")))
-    counted = Rows()
-    for number in np.flatnonzero(large).tolist():
-        key, value = (batch.column(name)[number].as_py() for name in ("key", "value"))
-        counted.add(number, decoded_rows(decode, Record(key=key, value=value)))
-    rows = SourcedRows(sources=numbers[others.sources], rows=others.rows)
-    return rows.joined(_sourced(counted, batch))
+def _decoded(
+    wire_format: WireFormat,
+    compression: Compression,
+    records: pa.RecordBatch,
+    contents: pa.RecordBatch,
+) -> pa.RecordBatch:
+    """Return the rows of records: those of the batch reader, and those of the reference.
 
-
-_IN_JSON: Final = frozenset(
-    {WireFormat.SIMPLE_JSON, WireFormat.CANAL_JSON, WireFormat.OPEN_PROTOCOL}
-)
-"""Formats in JSON: their reference decoders count values before they make any (`go_json`)."""
-
-
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class _Piece:
-    """Some records of a batch.
-
-    Attributes:
-        numbers: the numbers of the compressed records.
-        records: these records, decompressed.
-        finished: the rows of the others: errors, and records that were decoded alone.
+    Args:
+        wire_format: how the records are written.
+        compression: how their values were compressed.
+        records: the records.
+        contents: the same, decompressed.
     """
-
-    numbers: npt.NDArray[np.int64]
-    records: pa.RecordBatch
-    finished: Rows
-
-
-def _decoded_piece(wire_format: WireFormat, batch: pa.RecordBatch, piece: _Piece) -> pa.RecordBatch:
-    """Return the rows of some records of `batch`, in its order."""
-    decoded = _decoded(wire_format, piece.records)
-    rows = SourcedRows(sources=piece.numbers[decoded.sources], rows=decoded.rows)
-    return rows.joined(_sourced(piece.finished, batch)).rows
+    exact = None
+    if records.num_rows > FEW_RECORDS and loops_pay(records.num_rows):
+        exact = BATCH_READERS[wire_format](contents)
+        _ALONE.count += records.num_rows - (0 if exact is None else exact.records)
+    reference = partial(decode, wire_format, compression=compression)
+    return exact_and_others(records, exact, reference).rows
 
 
-def _sourced(rows: Rows, batch: pa.RecordBatch) -> SourcedRows:
-    """Return rows of records of `batch`."""
-    return SourcedRows(sources=np.array(rows.sources, np.int64), rows=rows.to_batch(batch))
+def _at_once(module: str, batch: pa.RecordBatch) -> SourcedRows | None:
+    """Return the rows of the batch reader of a module, which is imported at its first call."""
+    return import_module(f"ticdc_assets.wire.{module}").decode_exact(batch)
 
 
-def _decompressed(
-    wire_format: WireFormat, batch: pa.RecordBatch, compression: Compression, piece_bytes: int
-) -> Iterator[_Piece]:
-    """Yield the decompressed records of `batch`, in pieces.
-
-    At `piece_bytes` of content decompression stops until the next piece. The errors themselves are
-    not kept: each keeps the frames it came through, and so the buffers of its codec, many times the
-    size of its value.
-    """
-    numbers: list[int] = []
-    keys: list[bytes | None] = []
-    values: list[bytes | None] = []
-    finished = Rows()
-    size = 0
-
-    def taken() -> _Piece:
-        nonlocal numbers, keys, values, finished, size
-        kept = np.array(numbers, np.int64)
-        columns = [
-            *batch.select(list(COORDINATES)).take(pa.array(kept)).columns,
-            pa.array(keys, pa.binary()),
-            pa.array(values, pa.binary()),
-        ]
-        records = pa.RecordBatch.from_arrays(columns, names=[*COORDINATES, "key", "value"])
-        piece = _Piece(numbers=kept, records=records, finished=finished)
-        numbers, keys, values, finished, size = [], [], [], Rows(), 0
-        return piece
-
-    for number, (key, value) in enumerate(
-        zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)
-    ):
-        try:
-            record = decompressed(wire_format, Record(key=key, value=value), compression)
-        except WireError as error:
-            finished.add(number, [error_row(error)])
-            continue
-        content = len(record.key or b"") + len(record.value or b"")
-        if wire_format in _IN_JSON and content > LEAST_BYTES_OF_TOO_MANY:
-            # At once, without a copy among the others.
-            finished.add(number, decoded_rows(DECODERS[wire_format], record))
-        else:
-            numbers.append(number)
-            keys.append(record.key)
-            values.append(record.value)
-        size += content
-        del record
-        if size >= piece_bytes:
-            yield taken()
-    if numbers or finished.sources:
-        yield taken()
-
-
-def _at_once(module: str) -> Callable[[pa.RecordBatch], ExactRows | None]:
-    """Return the batch reader of a module, which is imported when it is called first."""
-
-    def decode_exact(batch: pa.RecordBatch) -> ExactRows | None:
-        return import_module(f"ticdc_assets.wire.{module}").decode_exact(batch)
-
-    return decode_exact
-
-
-BATCH_READERS: Final[Mapping[WireFormat, Callable[[pa.RecordBatch], ExactRows | None]]] = {
-    WireFormat.SIMPLE_JSON: _at_once("simple_json_batch"),
-    WireFormat.SIMPLE_AVRO: _at_once("simple_avro_batch"),
-    WireFormat.CANAL_JSON: _at_once("canal_json_batch"),
-    WireFormat.CRAFT: _at_once("craft_batch"),
-    WireFormat.OPEN_PROTOCOL: _at_once("open_protocol_batch"),
+BATCH_READERS: Final[Mapping[WireFormat, Callable[[pa.RecordBatch], SourcedRows | None]]] = {
+    WireFormat.SIMPLE_JSON: partial(_at_once, "simple_json_batch"),
+    WireFormat.SIMPLE_AVRO: partial(_at_once, "simple_avro_batch"),
+    WireFormat.CANAL_JSON: partial(_at_once, "canal_json_batch"),
+    WireFormat.CRAFT: partial(_at_once, "craft_batch"),
+    WireFormat.OPEN_PROTOCOL: partial(_at_once, "open_protocol_batch"),
 }
 """The batch readers; they leave some records to the reference."""

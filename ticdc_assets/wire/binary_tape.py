@@ -5,12 +5,6 @@ In: the bytes of messages with room after them, and loops that put their values 
 after the messages depends on them alone.
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
-
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -20,7 +14,7 @@ import pyarrow as pa
 from ticdc_assets.wire import binary_loops
 from ticdc_assets.wire.byte_columns import PADDING, double_texts, float_texts
 from ticdc_assets.wire.json_image_loops import Images
-from ticdc_assets.wire.json_loops import Octets, Texts
+from ticdc_assets.wire.json_loops import Texts
 from ticdc_assets.wire.json_tape import ImageLists, Tape, Workspace
 from ticdc_assets.wire.json_value_loops import TEXT_WAY
 from ticdc_assets.wire.tape_loops import NODE, NULL
@@ -35,7 +29,7 @@ class BinaryTape:
     """A tape that gets the values of messages.
 
     Args:
-        texts: the messages, with room after them (`roomy`).
+        texts: the messages, with `binary_loops.ROOM` after them.
         place: where the nodes are.
 
     Attributes:
@@ -103,15 +97,3 @@ def _float_texts(floats: Any) -> "pa.Array[Any]":
     numbers = np.where(floats["size"] == 4, bits.astype(np.uint32).view(np.float32), wide)
     # Anything but a FLOAT is 0, as in the reference.
     return float_texts(np.where(np.isfinite(numbers), numbers, np.float32(0)))
-
-
-def roomy(place: Workspace) -> Callable[[Octets], Octets]:
-    """Return a function that returns bytes with the room that their values as text may take."""
-
-    def with_room(octets: Octets) -> Octets:
-        count = len(octets)
-        room = place.array("buffer", count * (1 + binary_loops.ROOM) + PADDING, np.uint8)
-        room[:count] = octets
-        return room
-
-    return with_room

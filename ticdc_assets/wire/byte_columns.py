@@ -1,4 +1,4 @@
-"""Many texts one after the other, as Arrow arrays; and the bytes that loops read, with padding.
+"""Many texts one after the other, as Arrow arrays.
 
 In: bytes and places in them, or numbers. Out: Arrow arrays of their texts.
 
@@ -6,13 +6,7 @@ Numbers are written by Arrow; its FLOAT and DOUBLE have the same shortest digits
 except powers of two and exponents, which `values.floats` writes.
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
-
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -27,39 +21,25 @@ PADDING: Final = 256
 """Zeros after the bytes: more than is read in one go from any place."""
 
 
-def padded(octets: Octets) -> Octets:
-    """Return `octets` with padding."""
-    return np.concatenate((octets, np.zeros(PADDING, np.uint8)))
+def room_for(size: int) -> Octets:
+    """Return room for texts of together `size` bytes, and `PADDING`."""
+    return np.frombuffer(pa.allocate_buffer(size + PADDING), np.uint8)
 
 
-@dataclass(frozen=True, slots=True)
-class Writing:
-    """Texts while they are written one after the other, with `PADDING` after them.
+def texts_in(octets: Octets, ends: Ints, present: Flags | None = None) -> "pa.Array[Any]":
+    """Return texts that were written one after the other; they have to be UTF-8.
 
-    Attributes:
-        octets: the bytes.
+    Args:
+        octets: their bytes.
+        ends: where each ends.
+        present: which are there; the others are null, and empty. None if all are.
     """
-
-    octets: Octets
-
-    def texts(self, ends: Ints, present: Flags | None = None) -> "pa.Array[Any]":
-        """Return the texts, which have to be UTF-8.
-
-        Args:
-            ends: where each ends.
-            present: which are there; the others are null, and empty. None if all are.
-        """
-        offsets = np.zeros(len(ends) + 1, np.int32)
-        offsets[1:] = ends
-        valid = None if present is None else pa.py_buffer(np.packbits(present, bitorder="little"))
-        return pa.StringArray.from_buffers(
-            len(ends), pa.py_buffer(offsets), pa.py_buffer(self.octets), valid
-        )
-
-
-def writing(size: int) -> Writing:
-    """Return room for texts of together `size` bytes."""
-    return Writing(np.frombuffer(pa.allocate_buffer(size + PADDING), np.uint8))
+    offsets = np.zeros(len(ends) + 1, np.int32)
+    offsets[1:] = ends
+    valid = None if present is None else pa.py_buffer(np.packbits(present, bitorder="little"))
+    return pa.StringArray.from_buffers(
+        len(ends), pa.py_buffer(offsets), pa.py_buffer(octets), valid
+    )
 
 
 def gathered_texts(octets: Octets, starts: Ints, ends: Ints) -> "pa.Array[Any]":
@@ -71,9 +51,9 @@ def gathered_texts(octets: Octets, starts: Ints, ends: Ints) -> "pa.Array[Any]":
         ends: where it ends.
     """
     ends_written = np.cumsum(ends - starts)
-    written = writing(int(ends_written[-1]) if len(starts) else 0)
-    gathered(octets, starts, ends, written.octets)
-    return written.texts(ends_written)
+    written = room_for(int(ends_written[-1]) if len(starts) else 0)
+    gathered(octets, starts, ends, written)
+    return texts_in(written, ends_written)
 
 
 def float_texts(numbers: np.ndarray[Any, np.dtype[np.float32]]) -> "pa.Array[Any]":

@@ -142,8 +142,6 @@ DDL_FIELDS: Final = (
 )
 """The fields of a DDL."""
 
-_DDL_WORDS: Final = frozenset(kind.value for kind in DDL_TYPES)
-
 # Labels of ENUM and SET are between quotes; a quote in a label is doubled and no other escape hides
 # a quote, so pairs of quotes are enough.
 _QUOTED: Final = re.compile(r"('[^']*(?:'|\Z))")
@@ -205,8 +203,8 @@ def row_shape(
 
 
 def _ddl(word: str, message: Mapping[str, Any]) -> DdlEvent:
-    if word not in _DDL_WORDS:
-        raise WireError("unknown_type", "$.type", " ".join(sorted(_DDL_WORDS)), shorten(word))
+    if word not in DDL_TYPES:
+        raise WireError("unknown_type", "$.type", " ".join(sorted(DDL_TYPES)), shorten(word))
     fields = read_fields(message, DDL_FIELDS, readers=_READERS)
     extension = fields.get("_tidb")
     if extension is not None:

@@ -10,12 +10,6 @@ strict JSON that `go_json` reads (`tape_loops`), and the functions of the refere
 message says of its table, once for all messages with equal content (`canal_loops`).
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
-# pyright: reportUnknownLambdaType=false
-
 import json
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -25,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from ticdc_assets.base.errors import WireError
+from ticdc_assets.model.schemas import RowShape
 from ticdc_assets.model.tso import LOGICAL_BITS
 from ticdc_assets.wire import canal_json, canal_loops
 from ticdc_assets.wire.canal_json import EXTENSION, FIELDS, WATERMARK_TYPE, Columns
@@ -33,17 +28,17 @@ from ticdc_assets.wire.json_fields import read_names
 from ticdc_assets.wire.json_loops import Flags, Octets, Places, Texts
 from ticdc_assets.wire.json_tape import (
     Checked,
+    ColumnList,
     ImageLists,
     Rules,
     Shapes,
     Tape,
-    Workspace,
     chosen_of,
     tape_of,
     workspace,
 )
 from ticdc_assets.wire.json_value_loops import LATIN1_WAY, NUMBER_WAY, REFUSED_WAY
-from ticdc_assets.wire.rows import ExactRows, shape_text
+from ticdc_assets.wire.rows import SourcedRows
 from ticdc_assets.wire.tape_loops import FALSE, NONE
 
 _WORDS: Final = (*canal_json.OPS, WATERMARK_TYPE)
@@ -59,14 +54,13 @@ _GROWTH: Final = 3
 """How many times its own length an image grows at most."""
 
 
-def decode_exact(batch: pa.RecordBatch) -> ExactRows | None:
+def decode_exact(batch: pa.RecordBatch) -> SourcedRows | None:
     """Return the rows of those records of `batch` that are changes of one row and watermarks."""
-    place = workspace("value")
-    return exact_rows(batch, lambda _first, texts: _rows(texts, place), place.padded)
+    return exact_rows(batch, _rows)
 
 
-def _rows(texts: Texts, place: Workspace) -> PartRows:
-    tape, found = tape_of(texts, _RULES, place)
+def _rows(texts: Texts, _records: pa.RecordBatch) -> PartRows:
+    tape, found = tape_of(texts, _RULES, workspace("value"))
     is_ddl, words, es, extensions, *_ = found
     types = np.where(tape.kinds(is_ddl) == FALSE, tape.words(words, _WORDS), NONE)
     checked = tape.checked(found, types, _RULES)
@@ -84,7 +78,7 @@ def _rows(texts: Texts, place: Workspace) -> PartRows:
 
     tables = _Tables.of(tape, checked, np.where(good & ~marks, checked.values["mysqlType"], NONE))
     good &= marks | (tables.which >= 0)
-    lists = ImageLists(tape, roots=len(tables.all) + 1)
+    lists = ImageLists(tape, [None, *tables.all])
     firsts = np.where(good, tables.which + 1, 0).astype(np.int32)
     deleted = types == _DELETE
     after = lists.listed(np.where(good & ~deleted, data, NONE), firsts)
@@ -93,12 +87,7 @@ def _rows(texts: Texts, place: Workspace) -> PartRows:
     location = tape.filled_strings(extension.values["claimCheckLocation"])
     cut = tape.is_true(extension.values["onlyHandleKey"]) | np.asarray(location.is_valid())
 
-    def shape(new: int, old: int, is_partial: bool) -> str | None:
-        # A list begins at its table, so the list names the table, too.
-        own, earlier = lists.list_of(new), lists.list_of(old)
-        return _shape(tables.all[own.root - 1], own.names, earlier.names, is_partial)
-
-    shapes = Shapes.of(after, before, cut | deleted, good & ~marks, shape)
+    shapes = Shapes.of(lists, after, before, cut | deleted, good & ~marks, _shape)
     good &= marks | (shapes.which >= 0)
     ways = tables.ways(lists)
     most = _GROWTH * len(texts.octets)
@@ -141,20 +130,19 @@ def _only_rows(tape: Tape, checked: Checked, name: str, good: Flags) -> Places:
 
 @dataclass(frozen=True, eq=False)
 class _Table:
-    """A table as messages describe it; without columns if no table has such a description."""
+    """A table as messages describe it."""
 
     database: str
     table: str
     primary_key: tuple[str, ...] | None
-    columns: Columns | None
+    columns: Columns
 
     @cached_property
     def ways(self) -> dict[str, int]:
         """The way of each column, by its name."""
-        types = {} if self.columns is None else self.columns.types
         return {
             name: LATIN1_WAY if canal_json.is_binary_type(mysql_type) else NUMBER_WAY
-            for name, mysql_type in types.items()
+            for name, mysql_type in self.columns.types.items()
         }
 
 
@@ -163,11 +151,11 @@ class _Tables:
     """The tables of messages.
 
     Attributes:
-        all: the tables that are described.
+        all: the tables that are described, None where no table has such a description.
         which: for each message the number of its table, `NONE` for none.
     """
 
-    all: list[_Table]
+    all: list[_Table | None]
     which: Places
 
     @classmethod
@@ -189,34 +177,34 @@ class _Tables:
             _table(tape, [*parts[:, message].tolist(), int(types[message])], count)
             for message, _, _, count in room.all[: room.used[0]].tolist()
         ]
-        refused = np.array([table.columns is None for table in tables] + [True], np.bool_)
+        refused = np.array([table is None for table in tables] + [True], np.bool_)
         which[refused[which]] = NONE
         return cls(tables, which)
 
     def texts(self, name: str, which: Places) -> "pa.Array[Any]":
         """Return a name of the tables of messages."""
-        names = pa.array([getattr(table, name) for table in self.all], pa.string())
+        names = pa.array([getattr(table, name, None) for table in self.all], pa.string())
         return names.take(pa.array(which, mask=which < 0))
 
     def ways(self, lists: ImageLists) -> Octets:
         """Return the way of each column of the lists that begin at the tables."""
         found = np.full(len(lists.columns), REFUSED_WAY, np.uint8)
-        tables = list(range(-1, lists.roots - 1))
+        ways = [{} if table is None else table.ways for table in (None, *self.all)]
         for number, (before, _, name) in enumerate(lists.described[lists.roots :], lists.roots):
             # A column comes after its predecessor.
-            table = tables[before]
-            tables.append(table)
-            found[number] = self.all[table].ways.get(name, REFUSED_WAY)
+            ways.append(ways[before])
+            found[number] = ways[before].get(name, REFUSED_WAY)
         return found
 
 
-def _table(tape: Tape, nodes: list[int], count: int) -> _Table:
+def _table(tape: Tape, nodes: list[int], count: int) -> _Table | None:
     """Return the table that a message describes by these nodes, with so many types."""
     database, table, primary_key, rank, types = map(tape.bytes_at, nodes)
     members = frozenset(_parse(types).items())
     # Of two equal names the last counts, and which is last depends on the order.
-    said = members if len(members) == count else None
-    return _table_said(database, table, primary_key, rank, said)
+    if len(members) < count:
+        return None
+    return _table_said(database, table, primary_key, rank, members)
 
 
 @lru_cache(maxsize=1000)
@@ -225,22 +213,19 @@ def _table_said(
     table: bytes,
     primary_key: bytes,
     rank: bytes,
-    types: frozenset[tuple[str, str]] | None,
-) -> _Table:
+    types: frozenset[tuple[str, str]],
+) -> _Table | None:
     """Return the table of a description: one object, whatever the order of its types."""
-    own_database, own_table = (_parse(b'"%s"' % name) for name in (database, table))
     own_key = _parse(primary_key)
     try:
         return _Table(
-            own_database,
-            own_table,
+            _parse(b'"%s"' % database),
+            _parse(b'"%s"' % table),
             None if own_key is None else read_names(own_key, ""),
-            None
-            if types is None
-            else Columns.of(canal_json.read_types(dict(types), ""), _parse(rank) or {}),
+            Columns.of(canal_json.read_types(dict(types), ""), _parse(rank) or {}),
         )
     except WireError:
-        return _Table(own_database, own_table, None, None)
+        return None
 
 
 def _no_text(_number: str) -> None:
@@ -254,24 +239,14 @@ def _parse(text: bytes) -> Any:
     return _DECODER.decode(text.decode())
 
 
-@lru_cache(maxsize=1000)
-def _shape(
-    table: _Table, after: tuple[str, ...], before: tuple[str, ...], partial: bool
-) -> str | None:
-    """Return the text of the shape of rows, None if no table can have it."""
-    columns = table.columns
-    if columns is None or any(len(set(names)) < len(names) for names in (after, before)):
+def _shape(after: ColumnList, before: ColumnList, is_partial: bool) -> RowShape | None:
+    # Both lists begin at the table of the row.
+    table: _Table = after.table
+    if not table.columns.types.keys() >= {*after.names, *before.names}:
         return None
-    if not columns.types.keys() >= {*after, *before}:
-        return None
-    try:
-        return shape_text(
-            canal_json.row_shape(
-                columns.ordered(dict.fromkeys(before), dict.fromkeys(after)),
-                columns.types,
-                primary_key=table.primary_key,
-                partial=partial,
-            )
-        )
-    except WireError:
-        return None
+    return canal_json.row_shape(
+        table.columns.ordered(dict.fromkeys(before.names), dict.fromkeys(after.names)),
+        table.columns.types,
+        primary_key=table.primary_key,
+        partial=is_partial,
+    )

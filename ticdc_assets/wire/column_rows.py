@@ -1,18 +1,14 @@
 """Exact rows of a batch as columns, built from the rows of its parts.
 
 In: a batch of records, and a function that reads the exact records among some adjacent ones: their
-numbers, one a row, and the columns of the rows. Out: the exact rows of the batch as Arrow columns.
+numbers, one a row, and the columns of the rows. Out: the exact rows of the batch.
 
-A batch is read in parts of at most `_PART_BYTES`, so that the memory besides the bytes stays
+A batch is read in parts of at most `PART_BYTES`, so that the memory besides the bytes stays
 bounded; a longer message is never exact. The parts do not show in the result.
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -20,42 +16,40 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_assets.model.events import Op
-from ticdc_assets.wire.byte_columns import padded
 from ticdc_assets.wire.json_loops import Flags, Ints, Octets, Texts
-from ticdc_assets.wire.rows import ROW, WATERMARK, ExactRows
+from ticdc_assets.wire.json_tape import workspace
+from ticdc_assets.wire.rows import PART_BYTES, ROW, WATERMARK, SourcedRows
 from ticdc_assets.wire.simple_message import CHECKSUM
-
-_PART_BYTES: Final = 1 << 22
-
 
 PartRows: TypeAlias = "tuple[Ints, Mapping[str, pa.Array[Any]]]"
 """For each exact row of a part the number of its record there, in order; and their columns."""
 
 
 def exact_rows(
-    batch: pa.RecordBatch,
-    read: Callable[[int, Texts], PartRows],
-    to_octets: Callable[[Octets], Octets] = padded,
-) -> ExactRows | None:
+    batch: pa.RecordBatch, read: Callable[[Texts, pa.RecordBatch], PartRows], *, room: int = 0
+) -> SourcedRows | None:
     """Return the exact rows of the records of `batch`, None if there are none.
 
     Args:
         batch: records with a column `value`.
-        read: reads the exact records of a part, by the number of its first record.
-        to_octets: returns the bytes of a part, with padding.
+        read: reads the exact records of a part, by their values (in `workspace("value")`) and
+            records.
+        room: for how many bytes there is room after the values, for each byte of them.
     """
     sources: list[Ints] = []
     parts: list[Mapping[str, pa.Array[Any]]] = []
+    to_octets = partial(workspace("value").padded, room=room)
     for first, part in parts_of(batch.column("value"), to_octets):
-        numbers, columns = read(first, part)
+        numbers, columns = read(part, batch.slice(first, len(part.starts)))
         if len(numbers):
             sources.append(first + numbers)
             parts.append(columns)
     if not parts:
         return None
-    return ExactRows(
-        sources=np.concatenate(sources),
-        columns=parts[0]
+    return SourcedRows.of(
+        batch,
+        np.concatenate(sources),
+        parts[0]
         if len(parts) == 1
         else {name: pa.concat_arrays([part[name] for part in parts]) for name in parts[0]},
     )
@@ -111,7 +105,7 @@ def checksum_texts(there: Flags, members: Sequence[Ints | Flags]) -> "pa.Array[A
 
 
 def parts_of(
-    column: "pa.Array[Any]", to_octets: Callable[[Octets], Octets] = padded
+    column: "pa.Array[Any]", to_octets: Callable[[Octets], Octets]
 ) -> Iterator[tuple[int, Texts]]:
     """Yield the values of a binary column in parts, each with the number of its first record.
 
@@ -120,17 +114,17 @@ def parts_of(
     octets, offsets, ends = _places(column)
     count, first = len(ends), 0
     while first < count:
-        last = int(np.searchsorted(offsets, offsets[first] + _PART_BYTES, side="right")) - 1
+        last = int(np.searchsorted(offsets, offsets[first] + PART_BYTES, side="right")) - 1
         last = min(max(last, first + 1), count)
         low, high = int(offsets[first]), int(offsets[last])
         starts, stops = offsets[first:last] - low, ends[first:last] - low
-        if high - low > _PART_BYTES:
+        if high - low > PART_BYTES:
             high, stops = low, starts
         yield first, Texts(to_octets(octets[low:high]), starts, stops)
         first = last
 
 
-def part_of(column: "pa.Array[Any]", to_octets: Callable[[Octets], Octets] = padded) -> Texts:
+def part_of(column: "pa.Array[Any]", to_octets: Callable[[Octets], Octets]) -> Texts:
     """Return all values of a binary column as one part, however long they are."""
     octets, offsets, ends = _places(column)
     low, high = int(offsets[0]), int(offsets[-1])

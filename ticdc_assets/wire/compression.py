@@ -41,10 +41,6 @@ Source: `Encode` and `Decode` in pingcap/tiflow pkg/compression/compress.go at 0
 frame format 1.6.1; snappy's format_description.txt.
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false, reportUnknownLambdaType=false
-
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Final, TypeAlias
@@ -54,7 +50,7 @@ import pyarrow as pa
 from ticdc_assets.base.errors import WireError, shorten
 from ticdc_assets.wire import open_protocol
 from ticdc_assets.wire.formats import WireFormat
-from ticdc_assets.wire.record import Record
+from ticdc_assets.wire.record import Record, content_of, moved
 
 MAX_DECOMPRESSED: Final = 64 * 1024 * 1024
 """The largest content that is read, in bytes. Kafka's own messages are some MiB."""
@@ -94,7 +90,7 @@ def decompressed(
         try:
             content = read(value, left)
         except WireError as error:
-            raise _moved(error, position) from error
+            raise moved(error, position) from error
         # The limit is for the whole record, however many pieces it has.
         left -= len(content)
         return content
@@ -135,16 +131,6 @@ _CHANGES: Final[Mapping[WireFormat, Callable[[Record, Change], Record]]] = {
 }
 
 
-def _moved(error: WireError, start: str) -> WireError:
-    """Return `error` with a position in the record instead of one counted from `start`."""
-    byte = _byte(start) + _byte(error.position)
-    return WireError(error.reason, f"byte {byte}", error.expected, error.got)
-
-
-def _byte(position: str) -> int:
-    return int(position.removeprefix("byte "))
-
-
 # --- lz4 ---
 
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
@@ -182,8 +168,7 @@ def _read_lz4(value: bytes, limit: int) -> bytes:
 
 def _lz4_bound(value: bytes, limit: int) -> int:
     """Walk through the one frame that `value` must be; return the most bytes of its content."""
-    if not value:
-        raise WireError("empty_value", "byte 0", "an lz4 frame", "0 bytes")
+    content_of(value, "an lz4 frame")
     if not value.startswith(_LZ4_MAGIC):
         raise _invalid_lz4(0, f"the magic number {_LZ4_MAGIC.hex(' ')}", value[:4].hex(" "))
     if len(value) < 7:
@@ -249,9 +234,7 @@ _MAX_UINT32: Final = 2**32 - 1
 
 
 def _read_snappy(value: bytes, limit: int) -> bytes:
-    if not value:
-        raise WireError("empty_value", "byte 0", "a snappy block", "0 bytes")
-    size, start = _snappy_size(value)
+    size, start = _snappy_size(content_of(value, "a snappy block"))
     if size > limit:
         raise _too_large(limit, f"{size} bytes")
     if size * 3 > (len(value) - start) * 64:

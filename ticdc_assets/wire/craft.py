@@ -21,7 +21,8 @@ shape is always partial. Older versions with old values off send an UPDATE like 
 Not handled: damaged FLOAT values, which look like others (`craft_values`).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Final
 
 from ticdc_assets.base.errors import WireError, shorten
@@ -46,7 +47,7 @@ from ticdc_assets.wire.craft_layout import (
     read_message,
 )
 from ticdc_assets.wire.craft_values import READERS, form_of
-from ticdc_assets.wire.record import Record
+from ticdc_assets.wire.record import Record, content_of
 from ticdc_assets.wire.repeating import check_repeated, stored_bytes
 
 MAX_ACTION_CODE: Final = 255
@@ -60,8 +61,8 @@ def decode(record: Record) -> list[Event]:
         WireError: the value is not a message of Craft.
         UnsupportedVersionError: the message has another version.
     """
-    message = read_message(record.value)
-    value = record.value or b""
+    value = content_of(record.value, "a message")
+    message = read_message(value)
     events = [
         _EVENTS[header.kind](value, header, body, message.terms)
         for header, body in zip(message.headers, message.bodies, strict=True)
@@ -79,25 +80,22 @@ def _names(event: Event) -> Iterator[str]:
         yield from (event.database, event.table, *(event.before or ()), *(event.after or ()))
 
 
-def shape_of(group: ColumnGroup, other: ColumnGroup | None = None, *, partial: bool) -> RowShape:
-    """Return the columns of `group`, and after them those that only `other` has.
+def shape_of(*images: Iterable[tuple[str, int, int]], partial: bool, position: int = 0) -> RowShape:
+    """Return the columns of a row's images, in their order.
 
-    All type codes are known.
+    Args:
+        images: the names, the type codes, which are known, and the flags of the columns of each.
+        partial: whether the row may have more columns.
+        position: where the first image starts in its message.
 
     Raises:
         WireError: no table can have such columns.
     """
-    columns = _columns(group)
-    if other is not None:
-        columns |= {name: column for name, column in _columns(other).items() if name not in columns}
-    return sent_shape(tuple(columns.values()), f"byte {group.position}", partial=partial, raw=True)
-
-
-def _columns(group: ColumnGroup) -> dict[str, SentColumn]:
-    return {
-        name: SentColumn(name, TYPE_NAMES[code][bool(flags & ColumnFlag.BINARY)], ColumnFlag(flags))
-        for name, code, flags in zip(group.names, group.types, group.flags, strict=True)
-    }
+    columns: dict[str, SentColumn] = {}
+    for name, code, flags in chain(*images):
+        base_type = TYPE_NAMES[code][bool(flags & ColumnFlag.BINARY)]
+        columns.setdefault(name, SentColumn(name, base_type, ColumnFlag(flags)))
+    return sent_shape(tuple(columns.values()), f"byte {position}", partial=partial, raw=True)
 
 
 def _row(value: bytes, header: Header, body: Body, terms: Sequence[str]) -> Event:
@@ -123,11 +121,7 @@ def _row(value: bytes, header: Header, body: Body, terms: Sequence[str]) -> Even
         )
     after, before = groups.get(GroupKind.AFTER), groups.get(GroupKind.BEFORE)
     images = {kind: _image(group) for kind, group in groups.items()}
-    shape = (
-        shape_of(after, before, partial=False)
-        if after is not None
-        else shape_of(groups[GroupKind.BEFORE], None, partial=True)
-    )
+    there = [group for group in (after, before) if group is not None]
     return RowChange(
         op=OPS[after is not None, before is not None],
         commit_ts=header.commit_ts,
@@ -138,7 +132,11 @@ def _row(value: bytes, header: Header, body: Body, terms: Sequence[str]) -> Even
         schema_version=None,
         before=images.get(GroupKind.BEFORE),
         after=images.get(GroupKind.AFTER),
-        shape=shape,
+        shape=shape_of(
+            *(zip(group.names, group.types, group.flags, strict=True) for group in there),
+            partial=after is None,
+            position=there[0].position,
+        ),
     )
 
 

@@ -10,29 +10,24 @@ How it stays equal: a message that looks unusual anywhere is left to the referen
 flags, once for all images with the same list.
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
-# pyright: reportUnknownLambdaType=false
-
-from functools import lru_cache, partial
+from functools import partial
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from ticdc_assets.base.errors import WireError
+from ticdc_assets.model.schemas import RowShape
 from ticdc_assets.wire import craft, craft_loops
-from ticdc_assets.wire.binary_tape import BinaryTape, roomy
+from ticdc_assets.wire.binary_loops import ROOM
+from ticdc_assets.wire.binary_tape import BinaryTape
 from ticdc_assets.wire.column_rows import PartRows, exact_rows, row_columns
 from ticdc_assets.wire.column_types import TYPE_NAMES
-from ticdc_assets.wire.craft_layout import MAX_FLAGS, ColumnGroup, GroupKind
+from ticdc_assets.wire.craft_layout import MAX_FLAGS
 from ticdc_assets.wire.craft_values import form_of
 from ticdc_assets.wire.json_image_loops import Images
 from ticdc_assets.wire.json_loops import Octets, Texts
-from ticdc_assets.wire.json_tape import ColumnList, Shapes, Workspace, chosen_of, workspace
-from ticdc_assets.wire.rows import ExactRows, shape_text
+from ticdc_assets.wire.json_tape import ColumnList, Shapes, chosen_of, workspace
+from ticdc_assets.wire.rows import SourcedRows
 
 _INSERT, _UPDATE, _DELETE = range(3)
 
@@ -51,13 +46,13 @@ def _forms() -> Octets:
 _FORMS: Final = _forms()
 
 
-def decode_exact(batch: pa.RecordBatch) -> ExactRows | None:
+def decode_exact(batch: pa.RecordBatch) -> SourcedRows | None:
     """Return the rows of those records of `batch` that are messages of rows, as TiCDC writes."""
+    return exact_rows(batch, _rows, room=ROOM)
+
+
+def _rows(texts: Texts, _records: pa.RecordBatch) -> PartRows:
     place = workspace("value")
-    return exact_rows(batch, lambda _first, texts: _rows(texts, place), roomy(place))
-
-
-def _rows(texts: Texts, place: Workspace) -> PartRows:
     binary = BinaryTape(texts, place)
     room = place.array("rows", binary.size // craft_loops.ROW_BYTES + 1, craft_loops.ROW)
     rows = room[: craft_loops.rows_found(texts, binary.target, room)]
@@ -73,19 +68,13 @@ def _rows(texts: Texts, place: Workspace) -> PartRows:
     good = after.good & before.good
     deleted = rows["after"] < 0
 
-    def shape(new: int, old: int, is_partial: bool) -> str | None:
-        lists = [binary.lists.list_of(last) for last in (new, old)]
-        return _shape_text(lists[0], lists[1], is_partial)
-
-    shapes = Shapes.of(after, before, deleted, good, shape)
+    shapes = Shapes.of(binary.lists, after, before, deleted, good, _shape)
     good &= shapes.which >= 0
     after_texts, before_texts = binary.written(after, before)
 
     # A record is exact as a whole.
     records = rows["record"].astype(np.int64)
-    refused = np.zeros(len(texts.starts), np.bool_)
-    refused[records[~good]] = True
-    chosen = np.flatnonzero(~refused[records])
+    chosen = np.flatnonzero(~np.isin(records, records[~good]))
     table_ids = rows["table_id"][chosen]
     updated = (rows["before"] >= 0) & ~deleted
     return records[chosen], row_columns(
@@ -103,24 +92,14 @@ def _rows(texts: Texts, place: Workspace) -> PartRows:
     )
 
 
-@lru_cache(maxsize=1000)
-def _shape_text(after: ColumnList, before: ColumnList, is_partial: bool) -> str | None:
-    """Return the text of the shape of rows with these columns, None if no table has them."""
-    groups: list[ColumnGroup] = []
-    for kind, columns in ((GroupKind.AFTER, after), (GroupKind.BEFORE, before)):
-        if len(set(columns.names)) < len(columns.names):
-            return None
-        if columns.names:
-            groups.append(
-                ColumnGroup(
-                    kind=kind,
-                    names=columns.names,
-                    types=tuple(label & 0xFF for label in columns.labels),
-                    flags=tuple(label >> craft_loops.FLAGS_SHIFT for label in columns.labels),
-                    values=(),
-                )
-            )
-    try:
-        return shape_text(craft.shape_of(groups[0], *groups[1:], partial=is_partial))
-    except WireError:
-        return None
+def _shape(after: ColumnList, before: ColumnList, is_partial: bool) -> RowShape:
+    return craft.shape_of(
+        *(
+            [
+                (name, label & 0xFF, label >> craft_loops.FLAGS_SHIFT)
+                for name, label in zip(image.names, image.labels, strict=True)
+            ]
+            for image in (after, before)
+        ),
+        partial=is_partial,
+    )

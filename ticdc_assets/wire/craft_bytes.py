@@ -2,11 +2,10 @@
 
 In: a range of bytes. Out: the values there, or a `WireError` that names the byte. Every count is
 compared with the bytes that are left before it is used: n elements take at least n bytes, so no
-count takes memory for more than was sent. A `Reader` only moves forward.
+count takes memory for more than was sent.
 
-    uvarint       7 bits a byte, the lowest first; all bytes but the last have the top bit set
+    uvarint       see `byte_reader`, as is varint
     reversed      a uvarint with its bytes in reverse order, read from the end
-    varint        a uvarint of the zigzag number: 0, -1, 1, -2 are 0, 1, 2, 3
     float64       8 bytes, the lowest first
     string        uvarint length, bytes
     chunk         the elements one after the other; their count is elsewhere
@@ -20,53 +19,20 @@ refused.
 Source: pingcap/tiflow pkg/sink/codec/craft/message_encoder.go and message_decoder.go at 017624f.
 """
 
-from typing import Final, NoReturn
+from itertools import accumulate
+from typing import Final
 
 from ticdc_assets.base.errors import WireError, shorten
-
-MAX_UINT64: Final = 2**64 - 1
+from ticdc_assets.wire.byte_reader import LONGEST_NUMBER, MAX_UINT64, ByteReader
+from ticdc_assets.wire.record import text_of
 
 _SIGN: Final = 2**63
-_LONGEST: Final = 10
 
 
-class Reader:
-    """Reads primitives and chunks of `value` from `position` to `end`, and not a byte more."""
+class Reader(ByteReader):
+    """Reads primitives and chunks of a range of bytes."""
 
-    __slots__ = ("end", "position", "value")
-
-    def __init__(self, value: bytes, position: int, end: int) -> None:
-        self.value = value
-        self.position = position
-        self.end = end
-
-    def uvarint(self) -> int:
-        """Read an unsigned number of 64 bits."""
-        value, start = self.value, self.position
-        number = shift = 0
-        for position in range(start, min(self.end, start + _LONGEST)):
-            byte = value[position]
-            number |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                if number > MAX_UINT64:
-                    break
-                self.position = position + 1
-                return number
-            shift += 7
-        else:
-            if self.end - start < _LONGEST:
-                self.truncated(start, "the end of a number")
-        raise WireError(
-            "number_too_long",
-            f"byte {start}",
-            "a number of 64 bits",
-            shorten(value[start : start + _LONGEST]),
-        )
-
-    def varint(self) -> int:
-        """Read a signed number of 64 bits."""
-        number = self.uvarint()
-        return (number >> 1) ^ -(number & 1)
+    __slots__ = ()
 
     def uvarints(self, count: int) -> list[int]:
         """Read a uvarint chunk."""
@@ -80,29 +46,13 @@ class Reader:
 
     def delta_uvarints(self, count: int) -> list[int]:
         """Read a delta uvarint chunk."""
-        number = 0
-        numbers: list[int] = []
-        for delta in self.uvarints(count):
-            number = (number + delta) & MAX_UINT64
-            numbers.append(number)
-        return numbers
+        return list(
+            accumulate(self.uvarints(count), lambda sum_, delta: (sum_ + delta) & MAX_UINT64)
+        )
 
     def delta_varints(self, count: int) -> list[int]:
         """Read a delta varint chunk."""
-        number = 0
-        numbers: list[int] = []
-        for delta in self.varints(count):
-            number = wrapped(number + delta)
-            numbers.append(number)
-        return numbers
-
-    def take(self, length: int) -> bytes:
-        """Read `length` bytes."""
-        if not 0 <= length <= self.end - self.position:
-            self.truncated(self.position, f"{shorten(length)} bytes")
-        start = self.position
-        self.position = start + length
-        return self.value[start : self.position]
+        return list(accumulate(self.varints(count), lambda sum_, delta: wrapped(sum_ + delta)))
 
     def string(self) -> str:
         """Read a string."""
@@ -130,42 +80,16 @@ class Reader:
         self._check(count)
         return count
 
-    def finish(self) -> None:
-        """Refuse bytes that are left."""
-        if self.position != self.end:
-            raise WireError(
-                "trailing_bytes",
-                f"byte {self.position}",
-                f"the end at byte {self.end}",
-                shorten(self.value[self.position : min(self.end, self.position + 16)]),
-            )
-
-    def truncated(self, position: int, expected: str) -> NoReturn:
-        """Return the error that there are fewer bytes at `position` than there must be."""
-        raise WireError(
-            "truncated", f"byte {position}", expected, f"{self.end - position} bytes left"
-        )
-
     def _check(self, count: int) -> None:
         if count > self.end - self.position:
             self.truncated(self.position, f"{count} elements")
-
-
-def text_of(raw: bytes, position: int) -> str:
-    """Return the UTF-8 text of `raw`, which is at `position`."""
-    try:
-        return raw.decode()
-    except UnicodeDecodeError as error:
-        got = shorten(raw[error.start : error.start + 16])
-        place = f"byte {position + error.start}"
-        raise WireError("invalid_utf8", place, "UTF-8", got) from None
 
 
 def reversed_uvarint(value: bytes, start: int) -> tuple[int, int]:
     """Return the number whose bytes end `value` in reverse order, and where they start."""
     number = shift = 0
     end = len(value)
-    for position in range(end - 1, max(start, end - _LONGEST) - 1, -1):
+    for position in range(end - 1, max(start, end - LONGEST_NUMBER) - 1, -1):
         byte = value[position]
         number |= (byte & 0x7F) << shift
         if byte < 0x80:

@@ -48,11 +48,8 @@ from typing import Final, NamedTuple
 
 from ticdc_assets.base.errors import UnsupportedVersionError, WireError, shorten
 from ticdc_assets.model.tso import MAX_TSO
-from ticdc_assets.wire.craft_bytes import (
-    Reader,
-    reversed_uvarint,
-    text_of,
-)
+from ticdc_assets.wire.craft_bytes import Reader, reversed_uvarint
+from ticdc_assets.wire.record import text_of
 from ticdc_assets.wire.repeating import stored_bytes
 
 VERSION: Final = 1
@@ -179,18 +176,14 @@ class Message:
     terms: tuple[str, ...]
 
 
-def read_message(value: bytes | None) -> Message:
-    """Return the parts of the message that `value` is.
+def read_message(value: bytes) -> Message:
+    """Return the parts of the message that `value`, which is not empty, is.
 
     Raises:
         WireError: `value` is not a message.
         UnsupportedVersionError: the message has another version.
     """
-    if value is None:
-        raise WireError("null_value", "byte 0", "a message", "null value (tombstone)")
-    if not value:
-        raise WireError("empty_value", "byte 0", "a message", "0 bytes")
-    start = Reader(value, 0, len(value))
+    start = Reader(value)
     version = start.uvarint()
     if version != VERSION:
         raise UnsupportedVersionError(

@@ -37,7 +37,8 @@ from ticdc_assets.base.errors import WireError, shorten
 from ticdc_assets.model.schemas import ColumnFlag
 from ticdc_assets.model.values.floats import double_text, float_text, to_float32
 from ticdc_assets.wire.column_types import TYPE_NAMES
-from ticdc_assets.wire.craft_bytes import Reader, text_of
+from ticdc_assets.wire.craft_bytes import Reader
+from ticdc_assets.wire.record import text_of
 from ticdc_assets.wire.value_forms import Form
 
 _BY_TYPE: Final[Mapping[tuple[str, ...], tuple[Form, Form]]] = {
@@ -80,13 +81,12 @@ def _binary(raw: bytes, _position: int) -> str:
 
 def _unsigned(raw: bytes, position: int) -> str:
     """Return the number of `raw`, a uvarint."""
-    return str(_number(raw, position))
+    return str(_number(raw, position, Reader.uvarint))
 
 
 def _signed(raw: bytes, position: int) -> str:
     """Return the number of `raw`, a varint."""
-    number = _number(raw, position)
-    return str((number >> 1) ^ -(number & 1))
+    return str(_number(raw, position, Reader.varint))
 
 
 def _double(raw: bytes, position: int) -> str:
@@ -107,10 +107,10 @@ def _nothing(raw: bytes, position: int) -> str:
     raise WireError("unexpected_value", f"byte {position}", "NULL", shorten(raw[:16]))
 
 
-def _number(raw: bytes, position: int) -> int:
-    reader = Reader(raw, 0, len(raw))
+def _number(raw: bytes, position: int, read: Callable[[Reader], int]) -> int:
+    reader = Reader(raw)
     try:
-        number = reader.uvarint()
+        number = read(reader)
         reader.finish()
     except WireError as error:
         raise WireError(error.reason, f"byte {position}", error.expected, error.got) from None

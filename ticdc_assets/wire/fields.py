@@ -7,7 +7,7 @@ change and keep no state.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import Final
 
 from ticdc_assets.model.tso import LOGICAL_BITS, MAX_TSO
@@ -47,12 +47,12 @@ LARGEST: Final[Mapping[Kind, int]] = {
 """The greatest number of each kind of those that begin at 0."""
 
 
-class Presence(StrEnum):
-    """Whether a field must be there; null counts as absent."""
+class Presence(IntEnum):
+    """Whether a field must be there; null counts as absent. The loops know the numbers."""
 
-    REQUIRED = "required"
-    OPTIONAL = "optional"
-    ABSENT = "absent"
+    ABSENT = 1
+    OPTIONAL = 2
+    REQUIRED = 3
 
 
 @dataclass(frozen=True, slots=True)

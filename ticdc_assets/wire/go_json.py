@@ -22,6 +22,7 @@ from typing import Any, Final
 import numpy as np
 
 from ticdc_assets.base.errors import WireError, shorten
+from ticdc_assets.wire.record import content_of, text_of
 
 MAX_DEPTH: Final = 100
 """Most nested arrays and objects that are read; a table schema needs 6."""
@@ -73,8 +74,12 @@ class OtherNumber:
         return self.text
 
 
-def parse(value: bytes | None) -> Any:
+def parse(value: bytes | None, *, as_sent: bool = False) -> Any:
     """Return the JSON value of `value`.
+
+    Args:
+        value: the bytes.
+        as_sent: whether every number is an `OtherNumber`, so that -0 is not lost.
 
     Raises:
         WireError: `value` is null, empty, blank or not strict JSON; the position is a byte.
@@ -84,7 +89,7 @@ def parse(value: bytes | None) -> Any:
     _check_values(text)
     start = _skip_whitespace(text, 0)
     try:
-        parsed, end = _DECODER.raw_decode(text, start)
+        parsed, end = (_DECODER_AS_SENT if as_sent else _DECODER).raw_decode(text, start)
     except json.JSONDecodeError as error:
         raise _invalid(text, error.pos, error.msg) from None
     except _ConstantError:
@@ -133,19 +138,12 @@ def member(position: str, name: str) -> str:
 
 
 def _text(value: bytes | None) -> str:
-    if value is None:
-        raise WireError("null_value", "byte 0", "a JSON object", "null value (tombstone)")
-    if not value:
-        raise WireError("empty_value", "byte 0", "a JSON object", "0 bytes")
-    try:
-        text = value.decode()
-    except UnicodeDecodeError as error:
-        got = shorten(value[error.start : error.start + 16])
-        raise WireError("invalid_utf8", f"byte {error.start}", "UTF-8", got) from None
+    content = content_of(value, "a JSON object")
+    text = text_of(content, 0)
     if text.startswith(_BYTE_ORDER_MARK):
         raise WireError("byte_order_mark", "byte 0", "a JSON object", "U+FEFF")
     if not text.strip(_WHITESPACE):
-        raise WireError("blank_value", "byte 0", "a JSON object", f"{len(value)} blank bytes")
+        raise WireError("blank_value", "byte 0", "a JSON object", f"{len(content)} blank bytes")
     return text
 
 
@@ -212,4 +210,7 @@ def _constant(text: str) -> None:
 
 _DECODER: Final = json.JSONDecoder(
     parse_int=_integer, parse_float=OtherNumber, parse_constant=_constant
+)
+_DECODER_AS_SENT: Final = json.JSONDecoder(
+    parse_int=OtherNumber, parse_float=OtherNumber, parse_constant=_constant
 )

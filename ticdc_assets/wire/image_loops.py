@@ -16,18 +16,13 @@ An image's bytes alone count; after it, after the names and after the output the
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ticdc_assets.base.compiled import compiled
 from ticdc_assets.model.values.column_loops import ESCAPED, NULL, TEXT, ZONED, Column
 from ticdc_assets.model.values.text_loops import NULL_WORD, stands
 from ticdc_assets.model.values.word_loops import copied, same, stop
 from ticdc_assets.wire.character_loops import text_written
-from ticdc_assets.wire.json_loops import escapes_end
-
-Bytes = npt.NDArray[np.uint8]
-Places = npt.NDArray[np.int32]
-Flags = npt.NDArray[np.bool_]
+from ticdc_assets.wire.json_loops import Flags, Octets, Places, escapes_end
 
 INEXACT: Final = -1
 """In place of the count of columns of an image that is not exact."""
@@ -39,7 +34,7 @@ _VALUE = np.frombuffer(b'","value":"', np.uint8)
 
 
 @compiled
-def _put(names: Bytes, offsets: Places, slots: Places) -> None:
+def _put(names: Octets, offsets: Places, slots: Places) -> None:
     mask = len(slots) - 1
     for number in range(len(offsets) - 1):
         found = _SEED
@@ -51,7 +46,7 @@ def _put(names: Bytes, offsets: Places, slots: Places) -> None:
         slots[slot] = number
 
 
-def slots_of(names: Bytes, offsets: Places) -> Places:
+def slots_of(names: Octets, offsets: Places) -> Places:
     """Return a table from hashes of names to their numbers, with free slots (-1) between them.
 
     Args:
@@ -64,7 +59,7 @@ def slots_of(names: Bytes, offsets: Places) -> Places:
 
 
 @compiled
-def _is_zone(data: Bytes, begin: int, end: int, zones: Bytes, offsets: Places) -> bool:
+def _is_zone(data: Octets, begin: int, end: int, zones: Octets, offsets: Places) -> bool:
     for number in range(len(offsets) - 1):
         zone = zones[offsets[number] : offsets[number + 1]]
         if len(zone) == end - begin and stands(data, begin, end, zone):
@@ -81,7 +76,7 @@ class Texts(NamedTuple):
         ends: where each ends.
     """
 
-    data: Bytes
+    data: Octets
     begins: Places
     ends: Places
 
@@ -97,10 +92,10 @@ class Names(NamedTuple):
         zone_offsets: where each begins, and the end of the last.
     """
 
-    data: Bytes
+    data: Octets
     offsets: Places
     slots: Places
-    zones: Bytes
+    zones: Octets
     zone_offsets: Places
 
 
@@ -114,9 +109,9 @@ class Members(NamedTuple):
         counts: how many columns each image has, or `INEXACT`.
     """
 
-    begins: npt.NDArray[np.int32]
-    ends: npt.NDArray[np.int32]
-    forms: npt.NDArray[np.uint8]
+    begins: Places
+    ends: Places
+    forms: Octets
     counts: Places
 
 
@@ -223,7 +218,7 @@ def find_members(images: Texts, table: Names, members: Members) -> None:
 
 
 @compiled
-def texts(column: Column, offsets: Places, out: Bytes, exact: Flags) -> None:
+def texts(column: Column, offsets: Places, out: Octets, exact: Flags) -> None:
     """Copy texts, without their escapes.
 
     Args:
@@ -253,12 +248,12 @@ def texts(column: Column, offsets: Places, out: Bytes, exact: Flags) -> None:
 
 @compiled
 def keys(
-    data: Bytes,
-    begins: npt.NDArray[np.int32],
-    ends: npt.NDArray[np.int32],
+    data: Octets,
+    begins: Places,
+    ends: Places,
     rows: Places,
     offsets: Places,
-    out: Bytes,
+    out: Octets,
 ) -> None:
     """Write texts without escapes as JSON arrays of strings after a `=`, one a row.
 

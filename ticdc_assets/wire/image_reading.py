@@ -5,11 +5,6 @@ In: Arrow columns of images (`rows.image_from_json`), and the names of a table's
 image that is not exact has no places; `rows.image_from_json` reads any.
 """
 
-# pyarrow ships no types, and numba hides those of what it compiles.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from json.encoder import encode_basestring as quoted
@@ -34,21 +29,17 @@ class Images:
 
     Attributes:
         texts: where they are.
-        members: the values in them.
+        begins: of each column and image where the value begins.
+        ends: where it ends.
+        forms: its form.
+        counts: how many columns each image has, `image_loops.INEXACT` if it is not exact.
     """
 
     texts: loops.Texts
-    members: loops.Members
-
-    @property
-    def forms(self) -> npt.NDArray[np.uint8]:
-        """Of each column and image the form of the value."""
-        return self.members.forms
-
-    @property
-    def counts(self) -> npt.NDArray[np.int32]:
-        """How many columns each image has, `image_loops.INEXACT` if it is not exact."""
-        return self.members.counts
+    begins: npt.NDArray[np.int32]
+    ends: npt.NDArray[np.int32]
+    forms: npt.NDArray[np.uint8]
+    counts: npt.NDArray[np.int32]
 
     @property
     def exact(self) -> Flags:
@@ -57,16 +48,14 @@ class Images:
 
     def filled(self, images: npt.NDArray[np.int64], others: npt.NDArray[np.int64]) -> None:
         """Take the columns that images lack from other images."""
-        begins, ends, forms, _ = self.members
-        lacks = forms[:, images] == ABSENT
-        for places in (begins, ends, forms):
+        lacks = self.forms[:, images] == ABSENT
+        for places in (self.begins, self.ends, self.forms):
             places[:, images] = np.where(lacks, places[:, others], places[:, images])
 
     def column(self, number: int) -> Places:
         """Return the places of a column's values."""
         data, _, _ = self.texts
-        begins, ends, forms, _ = self.members
-        column = Column(data, begins[number], ends[number], forms[number])
+        column = Column(data, self.begins[number], self.ends[number], self.forms[number])
 
         def texts() -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8], Flags]:
             size = int(np.where(column.forms > NULL, column.ends - column.begins, 0).sum())
@@ -86,7 +75,7 @@ class Images:
             images: numbers of the images, which must have texts without escapes there.
         """
         chosen = np.array(columns, np.int64)
-        begins, ends = self.members.begins[chosen], self.members.ends[chosen]
+        begins, ends = self.begins[chosen], self.ends[chosen]
         sizes = (ends - begins).sum(axis=0, dtype=np.int64)[images]
         size = int(sizes.sum()) + 3 * (len(columns) + 1) * len(images)
         content = np.empty(size + PADDING, np.uint8)
@@ -137,7 +126,7 @@ class ImageReader:
             counts=np.empty(len(starts), np.int32),
         )
         loops.find_members(texts, self._names, members)
-        return Images(texts, members)
+        return Images(texts, *members)
 
 
 def _joined(texts: Sequence[str]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:

@@ -1,9 +1,9 @@
 """The kinds of JSON values in messages, read strictly.
 
-In: a value as `go_json.parse` gives it, and its JSON path; or an object and the name of one of its
-fields. Out: the value with its type, or a `WireError` with that path. A number is never text, text
-never a number, and true not an integer: TiCDC's encoders write one type for each field. Every
-reader depends on its arguments alone.
+In: a value as `go_json.parse` gives it (or `avro`, whose values are like these), and its JSON path;
+or an object and the name of one of its fields. Out: the value with its type, or a `WireError` with
+that path. A number is never text, text never a number, and true not an integer: TiCDC's encoders
+write one type for each field. Every reader depends on its arguments alone.
 
 Not handled: which fields a message has (the formats' own tables of `Field`), and what they mean.
 """
@@ -84,10 +84,21 @@ def required(
     return read(fields[name], f"{position}.{name}")
 
 
+def required_not_null(
+    fields: Mapping[str, Any], name: str, read: Callable[[Any, str], _T], position: str = "$"
+) -> _T:
+    """Return the same; null counts as missing."""
+    value = fields.get(name)
+    if value is None:
+        got = "null" if name in fields else "nothing"
+        raise WireError("missing_field", f"{position}.{name}", "the field", got)
+    return read(value, f"{position}.{name}")
+
+
 def optional(
     fields: Mapping[str, Any], name: str, read: Callable[[Any, str], _T], position: str = "$"
 ) -> _T | None:
-    """Return the same, None if there is no such field or it is null."""
+    """Return the field `name`, None if there is no such field or it is null."""
     value = fields.get(name)
     return None if value is None else read(value, f"{position}.{name}")
 
@@ -119,7 +130,7 @@ def read_fields(
     readers: Mapping[Kind, Reader] = READERS,
     read_required: Callable[[Mapping[str, Any], str, Reader, str], Any] = required,
 ) -> dict[str, Any]:
-    """Return the values of the fields that are there.
+    """Return the values of the fields that are there, by their meaning.
 
     Args:
         members: the parsed object.
@@ -135,11 +146,11 @@ def read_fields(
     for field in fields:
         name, value = field.name, members.get(field.name)
         if field.presence is Presence.REQUIRED:
-            found[name] = read_required(members, name, readers[field.kind], position)
+            found[field.meaning] = read_required(members, name, readers[field.kind], position)
         elif value is None:
             continue
         elif field.presence is Presence.OPTIONAL:
-            found[name] = readers[field.kind](value, f"{position}.{name}")
+            found[field.meaning] = readers[field.kind](value, f"{position}.{name}")
         else:
             expected = f"no {name} in this type"
             raise WireError("unexpected_field", f"{position}.{name}", expected, shorten(value))

@@ -1,9 +1,9 @@
 """Compiled loops over JSON: the class of each byte, where strings end, numbers, UTF-8.
 
-In: the bytes of many texts one after the other, with padding (`byte_columns.Buffer`), and places in
-them. Out: places, and numbers. All loops have these arguments: `octets` are bytes, `at` or `start`
-is where something begins and `end` where it or its text ends; `written` are the bytes of the
-output, and `place` is a place there.
+In: the bytes of many texts one after the other, with `byte_columns.PADDING`, and places in them.
+Out: places, and numbers. All loops have these arguments: `octets` are bytes, `at` or `start` is
+where something begins and `end` where it or its text ends; `written` are the bytes of the output,
+and `place` is a place there.
 
 A place is -1 where something unexpected was read.
 

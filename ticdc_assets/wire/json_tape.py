@@ -8,28 +8,27 @@ not take are left to the reference, which says what they are.
 The loops are in `tape_loops` and `json_image_loops`; the results depend on the texts alone.
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false
-
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ticdc_assets.base.errors import WireError
+from ticdc_assets.model.schemas import RowShape
 from ticdc_assets.wire import json_image_loops, tape_loops
-from ticdc_assets.wire.byte_columns import PADDING, padded, writing
-from ticdc_assets.wire.fields import LARGEST, Field, Kind, Presence
+from ticdc_assets.wire.byte_columns import PADDING, room_for, texts_in
+from ticdc_assets.wire.fields import LARGEST, Field, Kind
+from ticdc_assets.wire.go_json import LEAST_BYTES_OF_TOO_MANY
 from ticdc_assets.wire.json_image_loops import Images
 from ticdc_assets.wire.json_loops import Flags, Ints, Octets, Places, Texts
 from ticdc_assets.wire.json_value_loops import LAST_PLAIN_WAY
+from ticdc_assets.wire.rows import shape_text
 from ticdc_assets.wire.tape_loops import NONE, Nodes
 
 _STRINGS: Final = (tape_loops.TEXT, tape_loops.ESCAPED)
@@ -44,12 +43,6 @@ _NODES: Final[Mapping[Kind, tuple[int, ...]]] = {
     Kind.BOOLEAN: (tape_loops.FALSE, tape_loops.TRUE),
 }
 """The kinds of node of a kind of value."""
-
-_PRESENCES: Final = {
-    Presence.ABSENT: tape_loops.FORBIDDEN,
-    Presence.OPTIONAL: tape_loops.OPTIONAL,
-    Presence.REQUIRED: tape_loops.REQUIRED,
-}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,7 +75,7 @@ class Rules:
         for number, table in enumerate(tables):
             for item in table:
                 rules[number, fields.index(item.name)] = (
-                    _PRESENCES[item.presence],
+                    item.presence,
                     item.kind is Kind.NAME,
                     sum(1 << kind for kind in _NODES[item.kind]),
                     LARGEST.get(item.kind, NONE),
@@ -107,28 +100,21 @@ class Workspace:
             found = self._arrays[name] = np.empty(count, dtype)
         return found[:count]
 
-    def padded(self, octets: Octets) -> Octets:
-        """Return bytes with padding."""
+    def padded(self, octets: Octets, room: int = 0) -> Octets:
+        """Return bytes with padding, and with room for so many more for each of them."""
         count = len(octets)
-        found = self.array("buffer", count + PADDING, np.uint8)
+        found = self.array("buffer", count * (1 + room) + PADDING, np.uint8)
         found[:count] = octets
-        found[count:] = 0
+        found[count : count + PADDING] = 0
         return found
 
 
-class _Workspaces(threading.local):
-    """The workspaces of a thread, by their purpose."""
-
-    def __init__(self) -> None:
-        self.own: dict[str, Workspace] = {}
-
-
-_WORKSPACES: Final = _Workspaces()
+_WORKSPACES: Final = threading.local()
 
 
 def workspace(purpose: str) -> Workspace:
     """Return this thread's workspace for a purpose."""
-    return _WORKSPACES.own.setdefault(purpose, Workspace())
+    return vars(_WORKSPACES).setdefault(purpose, Workspace())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -162,12 +148,6 @@ class Tape:
         tape_loops.words_of(self.texts.octets, self.nodes, at, _names(words), found)
         return found
 
-    def naturals(self, at: Places) -> Ints:
-        """Return integers, `NONE` for anything but integers from 0 on."""
-        found = np.empty(len(at), np.int64)
-        tape_loops.naturals(self.texts.octets, self.nodes, at, found)
-        return found
-
     def kinds(self, at: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int32]:
         """Return the kinds of nodes, 0 for none."""
         return np.where(at < 0, 0, self.nodes["kind"][at])
@@ -178,9 +158,9 @@ class Tape:
         there = at >= 0
         chosen = at[there]
         sizes = self.nodes["end"][chosen] - self.nodes["start"][chosen]
-        written = writing(int(sizes.sum()))
-        tape_loops.strings_written(self.texts, self.nodes, at, written.octets, ends)
-        return written.texts(ends, there)
+        written = room_for(int(sizes.sum()))
+        tape_loops.strings_written(self.texts, self.nodes, at, written, ends)
+        return texts_in(written, ends, there)
 
     def filled_strings(self, at: npt.NDArray[np.integer[Any]]) -> "pa.Array[Any]":
         """Return the same, null for an empty text too."""
@@ -252,8 +232,11 @@ def tape_of(texts: Texts, rules: Rules, place: Workspace) -> tuple[Tape, Places]
     """Return the tape of texts, and the nodes of the members of their objects.
 
     It is valid until the next tape of its workspace. A text that is not an object, or whose members
-    are unclear, has no root.
+    are unclear, has no root; nor has one so long that the reference has to count its values first.
     """
+    is_long = texts.ends - texts.starts > LEAST_BYTES_OF_TOO_MANY
+    if is_long.any():
+        texts = texts._replace(ends=np.where(is_long, texts.starts, texts.ends))
     size = int((texts.ends - texts.starts).sum())
     nodes, roots = (
         place.array("nodes", size + 1, tape_loops.NODE),
@@ -270,7 +253,7 @@ def _names(names: tuple[str, ...]) -> tape_loops.Names:
     encoded = [name.encode() for name in names]
     sizes = np.array([len(name) for name in encoded], np.int64)
     starts = np.cumsum(sizes) - sizes
-    octets = padded(np.frombuffer(b"".join(encoded), np.uint8))
+    octets = np.frombuffer(bytearray(b"".join([*encoded, bytes(PADDING)])), np.uint8)
     slots = np.zeros(tape_loops.SLOTS, np.uint8)
     tape_loops.names_put(octets, starts, sizes, slots)
     return tape_loops.Names(octets, starts, sizes, slots)
@@ -297,12 +280,12 @@ class ColumnList(NamedTuple):
     """The columns of an image.
 
     Attributes:
-        root: the root with which the list begins.
+        table: the table at which the list begins, see `ImageLists`.
         names: their names.
         labels: the label of each.
     """
 
-    root: int
+    table: Any
     names: tuple[str, ...]
     labels: tuple[int, ...]
 
@@ -313,11 +296,11 @@ class ImageLists:
 
     Attributes:
         tape: the tape of the images.
-        roots: how many lists begin separately.
+        tables: the tables at which lists begin; a list of one is never that of another.
     """
 
     tape: Tape
-    roots: int = 1
+    tables: Sequence[Hashable] = (None,)
     _columns: json_image_loops.Columns = field(init=False)
     _described: list[tuple[int, int, str]] = field(default_factory=list[tuple[int, int, str]])
     _lists: dict[int, ColumnList] = field(default_factory=dict[int, ColumnList])
@@ -344,7 +327,7 @@ class ImageLists:
 
         Args:
             objects: their nodes, `NONE` for none.
-            firsts: the root with which the list of each begins; the first if None.
+            firsts: the number of the table of each; that of the first if None.
             take: finds the columns; each member of an object is one if None.
         """
         count = len(objects)
@@ -370,6 +353,11 @@ class ImageLists:
         else:
             take(self._columns, images)
         return images
+
+    @property
+    def roots(self) -> int:
+        """How many of the columns are those before the first ones: one of each table."""
+        return len(self.tables)
 
     @property
     def columns(self) -> Nodes:
@@ -399,7 +387,9 @@ class ImageLists:
                 column, label, name = described[column]
                 names.append(name)
                 labels.append(label)
-            found = self._lists[last] = ColumnList(column, tuple(names[::-1]), tuple(labels[::-1]))
+            found = self._lists[last] = ColumnList(
+                self.tables[column], tuple(names[::-1]), tuple(labels[::-1])
+            )
         return found
 
     def plain(self, ways: Octets) -> Octets:
@@ -425,7 +415,7 @@ class ImageLists:
             most: how many bytes the images may have together; as many as the texts if None.
         """
         size = len(self.tape.texts.octets)
-        written = writing(size if most is None else most)
+        written = room_for(size if most is None else most)
         there = listed.objects >= 0
         ends = np.empty(len(there), np.int64)
         # Only numbers are unsure.
@@ -435,18 +425,35 @@ class ImageLists:
             self.tape.nodes,
             listed,
             self.plain(ways),
-            written.octets,
+            written,
             self.tape.workspace.array("scratch", size + PADDING, np.uint8),
             ends,
             unsure,
         )
-        return WrittenImages(written.texts(ends, there), unsure[:count].copy())
+        return WrittenImages(texts_in(written, ends, there), unsure[:count].copy())
 
 
 def numbered(values: npt.NDArray[np.integer[Any]]) -> tuple[list[int], Ints]:
     """Return the distinct values, and the number of each value among them."""
     found: Any = pa.array(values).dictionary_encode()
     return found.dictionary.to_pylist(), found.indices.to_numpy()
+
+
+Shape: TypeAlias = Callable[[ColumnList, ColumnList, bool], RowShape | None]
+
+
+@lru_cache(maxsize=1000)
+def _shape_text(
+    shape: Shape, after: ColumnList, before: ColumnList, is_partial: bool
+) -> str | None:
+    """Return the text of the shape of rows with these columns, None if no table has them."""
+    if any(len(set(own.names)) < len(own.names) for own in (after, before)):
+        return None
+    try:
+        found = shape(after, before, is_partial)
+    except WireError:
+        return None
+    return None if found is None else shape_text(found)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -464,26 +471,31 @@ class Shapes:
     @classmethod
     def of(
         cls,
+        lists: ImageLists,
         after: Images,
         before: Images,
         partial: Flags,
         rows: Flags,
-        shape: Callable[[int, int, bool], str | None],
+        shape: Shape,
     ) -> "Shapes":
         """Return the shapes of rows, by the columns of their images.
 
         Args:
-            after: their images after.
+            lists: the lists of columns.
+            after: the rows' images after.
             before: their images before.
             partial: whether each may lack columns.
             rows: which have a shape.
-            shape: the text of a shape by the last columns of both images and whether it is partial,
-                None if no table can have it; it is called once for all rows with the same columns.
+            shape: returns a shape by the columns of both images and whether it is partial; None, or
+                a `WireError`, if no table can have it.
         """
         which = np.full(len(rows), NONE, np.int64)
         said = after.lasts.astype(np.int64) << 32 | before.lasts.astype(np.int64) << 1 | partial
         distinct, which[rows] = numbered(said[rows])
-        texts = [shape(key >> 32, key >> 1 & 0x7FFF_FFFF, bool(key & 1)) for key in distinct]
+        texts: list[str | None] = []
+        for key in distinct:
+            new, old = lists.list_of(key >> 32), lists.list_of(key >> 1 & 0x7FFF_FFFF)
+            texts.append(_shape_text(shape, new, old, bool(key & 1)))
         refused = np.array([text is None for text in texts] + [True], np.bool_)
         which[refused[which]] = NONE
         return cls(pa.array(texts, pa.string()), which)

@@ -73,7 +73,7 @@ _FIVES: Final = np.array([5**power for power in range(10)], np.int64)
 """How the values of a column become text.
 
 Text as it is; text, or a text in a zone; text or a number; text whose characters are bytes; and the
-ways of `open_values` for the others.
+ways of Open Protocol, whose numbers are those of `open_values.Spelling`.
 """
 
 LAST_PLAIN_WAY: Final = NUMBER_WAY

@@ -65,11 +65,10 @@ Not handled: what values mean, the large messages at `ccl`, and compression, whi
 inside the record: `map_values` changes them.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, cast
 
 from ticdc_assets.base.errors import UnsupportedVersionError, WireError, shorten
 from ticdc_assets.model.events import (
@@ -94,6 +93,7 @@ from ticdc_assets.wire.json_fields import (
     read_fields,
     read_name,
     read_object,
+    required_not_null,
 )
 from ticdc_assets.wire.open_values import (
     BYTES,
@@ -102,9 +102,7 @@ from ticdc_assets.wire.open_values import (
     physical_values,
     read_integer,
 )
-from ticdc_assets.wire.record import Record
-
-_T = TypeVar("_T")
+from ticdc_assets.wire.record import Record, content_of, moved
 
 VERSION: Final = 1
 """The only version of the protocol."""
@@ -148,9 +146,6 @@ MAX_FLAGS: Final = 2**16 - 1
 MAX_ACTION_CODE: Final = 255
 _CODE_DIGITS: Final = 3
 
-_MIN_ROW_ID: Final = -(2**63)
-_MAX_ROW_ID: Final = 2**63 - 1
-
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -159,14 +154,14 @@ class Part:
     Attributes:
         number: number of the event in the record.
         key: its JSON in the key.
-        value: its JSON in the value.
+        value: its JSON in the value; the record's value if that is null or empty.
         key_start: where `key` starts in the record's key.
         value_start: where `value` starts in the record's value.
     """
 
     number: int
     key: bytes
-    value: bytes
+    value: bytes | None
     key_start: int
     value_start: int
 
@@ -219,49 +214,30 @@ def _parts(record: Record) -> Iterator[Part]:
         raise UnsupportedVersionError(
             "unsupported_version", "key byte 0", str(VERSION), shorten(version)
         )
-    if not value:
-        keys = _keys_of_watermarks(key)
-        if not keys:
-            reason, got = ("empty_value", "0 bytes")
-            if value is None:
-                reason, got = ("null_value", "null value (tombstone)")
-            raise WireError(reason, "byte 0", "a value for each key", got)
-        for number, (start, end) in enumerate(keys):
-            yield Part(number=number, key=key[start:end], value=b"", key_start=start, value_start=0)
-        return
     number, key_end, value_end = 0, NUMBER_SIZE, 0
     while key_end < len(key):
         key_start, key_end = _frame(key, key_end, "key ")
-        if value_end == len(value):
-            raise WireError("missing_value", f"byte {value_end}", "a value for each key", "the end")
-        value_start, value_end = _frame(value, value_end, "")
+        # Without any value each has none, as watermarks do.
+        part_value, value_start = value, 0
+        if value:
+            if value_end == len(value):
+                place = f"byte {value_end}"
+                raise WireError("missing_value", place, "a value for each key", "the end")
+            value_start, value_end = _frame(value, value_end, "")
+            part_value = value[value_start:value_end]
         yield Part(
             number=number,
             key=key[key_start:key_end],
-            value=value[value_start:value_end],
+            value=part_value,
             key_start=key_start,
             value_start=value_start,
         )
         number += 1
-    if value_end < len(value):
+    if number == 0:
+        content_of(value, "a value for each key")
+    if value and value_end < len(value):
         got = shorten(value[value_end : value_end + 16])
         raise WireError("trailing_bytes", f"byte {value_end}", "a value for each key", got)
-
-
-def _keys_of_watermarks(key: bytes) -> list[tuple[int, int]]:
-    """Return where the parts of a record's key are if all are watermarks, else an empty list."""
-    found: list[tuple[int, int]] = []
-    end = NUMBER_SIZE
-    try:
-        while end < len(key):
-            start, end = _frame(key, end, "key ")
-            fields = _json_object(key[start:end], start, "key ", "$")
-            if _required_value(fields, "t", _natural, "$") != WATERMARK:
-                return []
-            found.append((start, end))
-    except WireError:
-        return []
-    return found
 
 
 def _frame(content: bytes, position: int, where: str) -> tuple[int, int]:
@@ -281,38 +257,16 @@ def _frame(content: bytes, position: int, where: str) -> tuple[int, int]:
 # --- JSON ---
 
 
-def _json_object(content: bytes, start: int, where: str, path: str) -> dict[str, Any]:
-    """Return the JSON object of a part; its numbers are `OtherNumber`, so that -0 is not lost."""
+def _json_object(content: bytes | None, start: int, where: str, path: str) -> dict[str, Any]:
+    """Return the JSON object of a part, with its numbers as sent."""
     try:
-        go_json.parse(content)
+        parsed = go_json.parse(content, as_sent=True)
     except WireError as error:
-        # The byte is one of the part, and the reader of the error has the record.
-        byte = start + int(error.position.removeprefix("byte "))
-        raise WireError(error.reason, f"{where}byte {byte}", error.expected, error.got) from None
-    return read_object(_NUMBERS_AS_SENT.decode(content.decode()), path)
+        raise moved(error, f"{where}byte {start}") from None
+    return read_object(parsed, path)
 
 
-def _required_value(
-    fields: Mapping[str, Any], name: str, read: Callable[[Any, str], _T], position: str
-) -> _T:
-    """Return the field `name` of the object at `position`; null counts as missing."""
-    value = fields.get(name)
-    if value is None:
-        got = "null" if name in fields else "nothing"
-        raise WireError("missing_field", f"{position}.{name}", "the field", got)
-    return read(value, f"{position}.{name}")
-
-
-def _natural(value: Any, position: str, maximum: int = MAX_TSO) -> int:
-    """Return the integer of a parsed JSON number from 0 to `maximum`."""
-    return read_integer(value, position, minimum=0, maximum=maximum)
-
-
-def _row_id(value: Any, position: str) -> int:
-    return read_integer(value, position, minimum=_MIN_ROW_ID, maximum=_MAX_ROW_ID)
-
-
-_NUMBERS_AS_SENT: Final = json.JSONDecoder(parse_int=OtherNumber, parse_float=OtherNumber)
+_natural: Final = partial(read_integer, minimum=0, maximum=MAX_TSO)
 
 
 # --- columns ---
@@ -327,11 +281,6 @@ def _nameless(image: Any) -> list[str]:
 
 
 _OF_COLUMN: Final = frozenset({"t", "h", "f", "v"})
-
-
-def _is_damaged(value: Mapping[str, Any]) -> bool:
-    """Return whether `p` lacks columns that changed, as they have no names there."""
-    return bool(_nameless(value.get("p")))
 
 
 def _cells_of(value: Mapping[str, Any], name: str, position: str) -> dict[str, SentValue]:
@@ -350,7 +299,7 @@ def _cells_of(value: Mapping[str, Any], name: str, position: str) -> dict[str, S
 
 def _cell(value: Any, position: str) -> SentValue:
     fields = read_object(value, position)
-    code = _required_value(fields, "t", _natural, position)
+    code = required_not_null(fields, "t", _natural, position)
     flags = optional(fields, "f", partial(_natural, maximum=MAX_FLAGS), position)
     is_handle_key = optional(fields, "h", read_boolean, position)
     if code not in TYPE_NAMES:
@@ -408,7 +357,7 @@ def row_flags(columns: Mapping[str, tuple[int, bool]]) -> dict[str, ColumnFlag]:
 def _event(part: Part) -> Event:
     position = f"$.keys[{part.number}]"
     key = _json_object(part.key, part.key_start, "key ", position)
-    kind = _required_value(key, "t", _natural, position)
+    kind = required_not_null(key, "t", _natural, position)
     read = _READERS.get(kind)
     if read is None:
         expected = "1 (row), 2 (DDL) or 3 (watermark)"
@@ -437,13 +386,13 @@ def _read_ddl(part: Part, key: Mapping[str, Any], position: str) -> Event:
     value, position = _value(part)
     if not (fields.get("ts") or database or table or value.get("q")):
         return Bootstrap(build_ts_ms=None, schema=None)
-    commit_ts = _required_value(key, "ts", _natural, key_position)
+    commit_ts = required_not_null(key, "ts", _natural, key_position)
     code = _action_code(value, position)
     return DdlEvent(
         ddl_type=ddl_word(code),
         commit_ts=commit_ts,
         build_ts_ms=None,
-        sql=_required_value(value, "q", read_name, position),
+        sql=required_not_null(value, "q", read_name, position),
         database=database,
         table=table,
         schema=None,
@@ -457,12 +406,12 @@ def _action_code(fields: dict[str, Any], position: str) -> int:
     text = fields.get("t")
     if type(text) is str and text.isascii() and text.isdecimal() and len(text) <= _CODE_DIGITS:
         fields = fields | {"t": OtherNumber(text)}
-    return _required_value(fields, "t", partial(_natural, maximum=MAX_ACTION_CODE), position)
+    return required_not_null(fields, "t", partial(_natural, maximum=MAX_ACTION_CODE), position)
 
 
 def _key_fields(kind: int, key: Mapping[str, Any], position: str) -> dict[str, Any]:
     return read_fields(
-        key, KEYS[kind], position, readers=_READERS_OF_KEYS, read_required=_required_value
+        key, KEYS[kind], position, readers=_READERS_OF_KEYS, read_required=required_not_null
     )
 
 
@@ -473,7 +422,8 @@ def _read_row(part: Part, key: Mapping[str, Any], position: str) -> Event:
     handle_key_only = fields.get("ohk", False) or location is not None
     value, position = _value(part)
     images = {field.name: _cells_of(value, field.name, position) for field in VALUE}
-    damaged = _is_damaged(value)
+    # Then `p` lacks columns that changed.
+    damaged = bool(_nameless(value.get("p")))
     there = [name for name, columns in images.items() if columns or (name == "p" and damaged)]
     op = _OPS.get(tuple(there))
     if op is None:
@@ -503,7 +453,11 @@ def _read_row(part: Part, key: Mapping[str, Any], position: str) -> Event:
     )
 
 
-_READERS_OF_KEYS: Final = {**READERS, Kind.INTEGER: _natural, Kind.ROW_ID: _row_id}
+_READERS_OF_KEYS: Final = {
+    **READERS,
+    Kind.INTEGER: _natural,
+    Kind.ROW_ID: partial(read_integer, minimum=-(2**63), maximum=2**63 - 1),
+}
 _READERS: Final[Mapping[int, Callable[[Part, Mapping[str, Any], str], Event]]] = {
     ROW: _read_row,
     DDL: _read_ddl,

@@ -11,62 +11,46 @@ value becomes text, and the functions of the reference work out the meaning of a
 codes and flags, once for all images with the same list.
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
-# pyright: reportUnknownLambdaType=false
-
-from collections.abc import Mapping
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_assets.base.errors import WireError
-from ticdc_assets.model.schemas import ColumnFlag, SentColumn, sent_shape
+from ticdc_assets.model.schemas import ColumnFlag, RowShape, SentColumn, sent_shape
 from ticdc_assets.wire import json_value_loops as loops
 from ticdc_assets.wire import open_loops, open_protocol
 from ticdc_assets.wire.byte_columns import double_texts, float_texts, gathered_texts
 from ticdc_assets.wire.column_rows import PartRows, exact_rows, part_of, row_columns
+from ticdc_assets.wire.fields import Field, Kind
 from ticdc_assets.wire.json_loops import Flags, Ints, Octets, Places, Texts
 from ticdc_assets.wire.json_tape import (
+    Checked,
+    ColumnList,
     ImageLists,
     Rules,
     Shapes,
     Tape,
-    Workspace,
     chosen_of,
     tape_of,
     workspace,
 )
 from ticdc_assets.wire.open_protocol import KEYS, VALUE, base_type_of, row_flags
-from ticdc_assets.wire.open_values import SPELLINGS, Spelling, spelling
-from ticdc_assets.wire.rows import ExactRows, shape_text
+from ticdc_assets.wire.open_values import SPELLINGS, spelling
+from ticdc_assets.wire.rows import SourcedRows
 from ticdc_assets.wire.tape_loops import NONE, Nodes
 
 _TYPES: Final = (open_protocol.ROW, open_protocol.WATERMARK)
 _ROW, _WATERMARK = range(len(_TYPES))
+_KIND: Final = Rules.of((Field("t", Kind.INTEGER),))
 _KEY: Final = Rules.of(*(KEYS[kind] for kind in _TYPES), besides=("t",))
 _VALUE: Final = Rules.of(VALUE)
 _INSERT, _UPDATE, _DELETE = range(3)
 
-_WAYS: Final[Mapping[Spelling, int]] = {
-    Spelling.TEXT: loops.TEXT_WAY,
-    Spelling.INTEGER: loops.INTEGER_WAY,
-    Spelling.UNSIGNED: loops.UNSIGNED_WAY,
-    Spelling.FLOAT: loops.FLOAT_WAY,
-    Spelling.DOUBLE: loops.DOUBLE_WAY,
-    Spelling.NULL: loops.NULL_WAY,
-    Spelling.QUOTED: loops.QUOTED_WAY,
-    Spelling.TEXT_IN_BASE64: loops.TEXT_IN_BASE64_WAY,
-    Spelling.BYTES_IN_BASE64: loops.BYTES_IN_BASE64_WAY,
-}
 _WAY_OF_CODES: Final = np.full((2, 256), loops.REFUSED_WAY, np.uint8)
 for _code, _spellings in SPELLINGS.items():
-    _WAY_OF_CODES[:, _code] = [_WAYS[spelled] for spelled in _spellings]
+    _WAY_OF_CODES[:, _code] = _spellings
 
 _LONGEST_SURE: Final = 300
 """Bytes of a number without exponent that is less than 1e300."""
@@ -78,27 +62,23 @@ Three control characters are four bytes of base64, and 18 of JSON.
 """
 
 
-def decode_exact(batch: pa.RecordBatch) -> ExactRows | None:
+def decode_exact(batch: pa.RecordBatch) -> SourcedRows | None:
     """Return the rows of those records of `batch` that hold row changes and watermarks."""
-    of_keys, of_values = workspace("key"), workspace("value")
-
-    def read(first: int, texts: Texts) -> PartRows:
-        keys = part_of(batch.column("key").slice(first, len(texts.starts)), of_keys.padded)
-        return _rows(keys, texts, of_keys, of_values)
-
-    return exact_rows(batch, read, of_values.padded)
+    return exact_rows(batch, _rows)
 
 
-def _rows(keys: Texts, values: Texts, of_keys: Workspace, of_values: Workspace) -> PartRows:
+def _rows(values: Texts, records: pa.RecordBatch) -> PartRows:
+    of_keys = workspace("key")
+    keys = part_of(records.column("key"), of_keys.padded)
     room = np.empty(len(keys.octets) // 8 + 1, open_loops.PART)
     parts = room[: open_loops.parts_of_records(keys, values, room)]
     starts, ends, key_starts, key_ends = (
         parts[name].astype(np.int64) for name in ("start", "end", "key_start", "key_end")
     )
     key_tape, found = tape_of(keys._replace(starts=key_starts, ends=key_ends), _KEY, of_keys)
-    types = _numbers_of(key_tape.naturals(found[0]))
+    types = _types_of(key_tape.checked(found[:1], np.zeros(len(parts), np.int64), _KIND))
     key = key_tape.checked(found, types, _KEY)
-    tape, members = tape_of(values._replace(starts=starts, ends=ends), _VALUE, of_values)
+    tape, members = tape_of(values._replace(starts=starts, ends=ends), _VALUE, workspace("value"))
     value = tape.checked(members, np.where(tape.roots >= 0, 0, NONE), _VALUE)
     marks = types == _WATERMARK
     good = key.good & np.where(marks, starts == ends, value.good)
@@ -117,7 +97,7 @@ def _rows(keys: Texts, values: Texts, of_keys: Workspace, of_values: Workspace) 
     good &= after.good & before.good
     location = key_tape.filled_strings(key.values["ccl"])
     cut = key_tape.is_true(key.values["ohk"]) | np.asarray(location.is_valid())
-    shapes = Shapes.of(after, before, cut | deleted, good & ~marks, partial(_shape, lists))
+    shapes = Shapes.of(lists, after, before, cut | deleted, good & ~marks, _shape)
     good &= marks | (shapes.which >= 0)
     ways = _ways(lists)
     texts: list[pa.Array[Any]] = []
@@ -128,12 +108,10 @@ def _rows(keys: Texts, values: Texts, of_keys: Workspace, of_values: Workspace) 
         good[_not_shortest(tape, written.unsure)] = False
 
     # A record is exact as a whole.
-    records = parts["record"].astype(np.int64)
-    refused = np.zeros(len(values.starts), np.bool_)
-    refused[records[~good]] = True
-    chosen = np.flatnonzero(~refused[records])
+    numbers = parts["record"].astype(np.int64)
+    chosen = np.flatnonzero(~np.isin(numbers, numbers[~good]))
     own_marks = marks[chosen]
-    return records[chosen], row_columns(
+    return numbers[chosen], row_columns(
         ~own_marks,
         index=pa.array(parts["index"][chosen]),
         op=ops[chosen],
@@ -149,11 +127,11 @@ def _rows(keys: Texts, values: Texts, of_keys: Workspace, of_values: Workspace) 
     )
 
 
-def _numbers_of(types: Ints) -> Ints:
-    """Return the number of the table of each type, `NONE` for a type without one."""
-    found = np.full(len(types), NONE, np.int64)
+def _types_of(kinds: Checked) -> Ints:
+    """Return the number of the table of each kind of event, `NONE` for a kind without one."""
+    found = np.full(len(kinds.good), NONE, np.int64)
     for number, kind in enumerate(_TYPES):
-        found[types == kind] = number
+        found[kinds.good & (kinds.values["t"] == kind)] = number
     return found
 
 
@@ -169,33 +147,20 @@ def _ways(lists: ImageLists) -> Octets:
     return _WAY_OF_CODES[(flags & int(ColumnFlag.BINARY) != 0).astype(np.int8), labels & 0xFF]
 
 
-def _shape(lists: ImageLists, after: int, before: int, is_partial: bool) -> str | None:
-    """Return the text of the shape of rows by the last columns of their images; None for none."""
-    columns: dict[str, int] = {}
-    for last in (after, before):
-        _, names, labels = lists.list_of(last)
-        image = dict(zip(names, labels, strict=True))
-        if len(image) != len(names):
-            return None
-        # The first description of a name counts, and its first place.
-        columns |= {name: label for name, label in image.items() if name not in columns}
-    return _shape_text(tuple(columns.items()), is_partial)
-
-
-@lru_cache(maxsize=1000)
-def _shape_text(columns: tuple[tuple[str, int], ...], is_partial: bool) -> str | None:
-    said = {name: _said(label) for name, label in columns}
+def _shape(after: ColumnList, before: ColumnList, is_partial: bool) -> RowShape | None:
+    said: dict[str, tuple[int, int, bool]] = {}
+    for image in (after, before):
+        for name, label in zip(image.names, image.labels, strict=True):
+            # The first description of a name counts, and its first place.
+            said.setdefault(name, _said(label))
     if any(code not in SPELLINGS for code, _, _ in said.values()):
         return None
     flags = row_flags({name: (sent, is_key) for name, (_, sent, is_key) in said.items()})
-    sent_columns = tuple(
+    columns = tuple(
         SentColumn(name, base_type_of(code, spelling(code, sent)), flags[name])
         for name, (code, sent, _) in said.items()
     )
-    try:
-        return shape_text(sent_shape(sent_columns, "", partial=is_partial))
-    except WireError:
-        return None
+    return sent_shape(columns, "", partial=is_partial)
 
 
 def _said(label: int) -> tuple[int, int, bool]:

@@ -33,8 +33,7 @@ import math
 import re
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Mapping, Sequence
-from enum import StrEnum
-from types import MappingProxyType
+from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from ticdc_assets.base.errors import WireError, shorten
@@ -45,18 +44,18 @@ from ticdc_assets.wire.go_quote import is_quoted, unquote
 from ticdc_assets.wire.json_fields import read_text, wrong_type
 
 
-class Spelling(StrEnum):
-    """How the values of a type are written."""
+class Spelling(IntEnum):
+    """How the values of a type are written, by the numbers of the ways in `json_value_loops`."""
 
-    INTEGER = "integer"
-    UNSIGNED = "unsigned"
-    FLOAT = "float"
-    DOUBLE = "double"
-    NULL = "null"
-    TEXT = "text"
-    QUOTED = "quoted"
-    TEXT_IN_BASE64 = "text in base64"
-    BYTES_IN_BASE64 = "bytes in base64"
+    TEXT = 1
+    INTEGER = 5
+    UNSIGNED = 6
+    FLOAT = 7
+    DOUBLE = 8
+    NULL = 9
+    QUOTED = 10
+    TEXT_IN_BASE64 = 11
+    BYTES_IN_BASE64 = 12
 
 
 _SPELLINGS: Final[Mapping[tuple[int, ...], tuple[Spelling, Spelling]]] = {
@@ -71,9 +70,9 @@ _SPELLINGS: Final[Mapping[tuple[int, ...], tuple[Spelling, Spelling]]] = {
 }
 """Of each type code: without and with the flag `BINARY`."""
 
-SPELLINGS: Final[Mapping[int, tuple[Spelling, Spelling]]] = MappingProxyType(
-    {code: pair for codes, pair in _SPELLINGS.items() for code in codes}
-)
+SPELLINGS: Final[Mapping[int, tuple[Spelling, Spelling]]] = {
+    code: pair for codes, pair in _SPELLINGS.items() for code in codes
+}
 """How the values of a type code are written, without and with the flag `BINARY`."""
 
 _MIN_INTEGER: Final = -(2**63)

@@ -1,6 +1,11 @@
-"""A Kafka record as `wire` sees it: key and value. Coordinates stay with the caller."""
+"""A Kafka record as `wire` sees it: key and value. Coordinates stay with the caller.
+
+Also what all formats check in the same way: that a value has content, and that bytes are text.
+"""
 
 from dataclasses import dataclass
+
+from ticdc_assets.base.errors import WireError, shorten
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -9,3 +14,42 @@ class Record:
 
     key: bytes | None
     value: bytes | None
+
+
+def content_of(value: bytes | None, expected: str) -> bytes:
+    """Return a value with content.
+
+    Raises:
+        WireError: it is null or empty, where `expected` is wanted.
+    """
+    if value is None:
+        raise WireError("null_value", "byte 0", expected, "null value (tombstone)")
+    if not value:
+        raise WireError("empty_value", "byte 0", expected, "0 bytes")
+    return value
+
+
+def text_of(raw: bytes, position: int) -> str:
+    """Return the UTF-8 text of `raw`, which is at `position`.
+
+    Raises:
+        WireError: it is not UTF-8.
+    """
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        got = shorten(raw[error.start : error.start + 16])
+        place = f"byte {position + error.start}"
+        raise WireError("invalid_utf8", place, "UTF-8", got) from None
+
+
+def moved(error: WireError, start: str) -> WireError:
+    """Return the error of a part of a record with its byte in the record.
+
+    Args:
+        error: the error, whose position is a byte of the part.
+        start: where the part starts, `byte 8` or `key byte 8`.
+    """
+    where, _, first = start.rpartition("byte ")
+    byte = int(first) + int(error.position.removeprefix("byte "))
+    return WireError(error.reason, f"{where}byte {byte}", error.expected, error.got)

@@ -9,11 +9,6 @@ one way to write them and `image_from_json` and its like the one way to read the
 the same whichever decoder wrote it. The same events give the same rows.
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false, reportUnknownLambdaType=false
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -92,6 +87,8 @@ DAMAGED_ROW: Final = "row with a damaged image"
 OF_MIRRORS: Final = (ROW, SNAPSHOT)
 """Kinds of rows that mirrors are built from."""
 
+PART_BYTES: Final = 1 << 22
+"""Bytes of values that are read at once, at most: a longer one is left to the reference."""
 
 COORDINATES: Final = ("topic", "partition", "offset")
 """The columns that identify a record."""
@@ -160,53 +157,14 @@ class Rows:
         self.sources += [source] * len(rows)
         self.rows += rows
 
-    def to_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def sourced(self, batch: pa.RecordBatch) -> "SourcedRows":
         """Return the rows with the coordinates of their records in `batch`."""
-        # Each record has at least one row, so with as many rows as records each has exactly one.
-        sources = None if len(self.rows) == batch.num_rows else self.sources
-        return pa.RecordBatch.from_arrays(
-            [
-                coordinate(batch.column(column.name), column.name, sources)
-                if column.name in COORDINATES
-                else pa.array([row.get(column.name) for row in self.rows], column.type)
-                for column in CHANGE_SCHEMA
-            ],
-            schema=CHANGE_SCHEMA,
-        )
-
-
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class ExactRows:
-    """Rows of the exact records of a batch, as columns.
-
-    Attributes:
-        sources: for each row the number of its record in the batch, in their order.
-        columns: the columns of `CHANGE_SCHEMA` that these rows have, without coordinates; the
-            others are null.
-    """
-
-    sources: npt.NDArray[np.int64]
-    columns: Mapping[str, "pa.Array[Any]"]
-
-    @property
-    def records(self) -> int:
-        """How many records the rows come from."""
-        return int(np.count_nonzero(np.diff(self.sources, prepend=-1)))
-
-    def to_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows with the coordinates of their records in `batch`."""
-        length = len(self.sources)
-        every = np.array_equal(self.sources, np.arange(batch.num_rows))
-        columns: list[pa.Array[Any]] = []
-        for field_ in CHANGE_SCHEMA:
-            if field_.name in COORDINATES:
-                column = batch.column(field_.name)
-                columns.append(coordinate(column, field_.name, None if every else self.sources))
-            elif field_.name in self.columns:
-                columns.append(self.columns[field_.name])
-            else:
-                columns.append(pa.nulls(length, field_.type))
-        return pa.RecordBatch.from_arrays(columns, schema=CHANGE_SCHEMA)
+        columns = {
+            column.name: pa.array([row.get(column.name) for row in self.rows], column.type)
+            for column in CHANGE_SCHEMA
+            if column.name not in COORDINATES
+        }
+        return SourcedRows.of(batch, np.array(self.sources, np.int64), columns)
 
 
 _SHORT_RUN: Final = 32
@@ -218,16 +176,44 @@ class SourcedRows:
     """Finished rows, and the records they come from.
 
     Attributes:
-        sources: for each row the number of its record in the batch.
+        sources: for each row the number of its record in the batch, in their order.
         rows: the rows, with the columns of `CHANGE_SCHEMA`.
     """
 
     sources: npt.NDArray[np.int64]
     rows: pa.RecordBatch
 
-    def __post_init__(self) -> None:
-        if len(self.sources) != self.rows.num_rows:
-            raise ValueError(f"{len(self.sources)} sources for {self.rows.num_rows} rows")
+    @classmethod
+    def of(
+        cls,
+        batch: pa.RecordBatch,
+        sources: npt.NDArray[np.int64],
+        columns: "Mapping[str, pa.Array[Any]]",
+    ) -> "SourcedRows":
+        """Return rows with the coordinates of their records in `batch`.
+
+        Args:
+            batch: the records.
+            sources: for each row the number of its record.
+            columns: the columns of `CHANGE_SCHEMA` that the rows have, without coordinates; the
+                others are null.
+        """
+        every = np.array_equal(sources, np.arange(batch.num_rows))
+        arrays: list[pa.Array[Any]] = []
+        for column in CHANGE_SCHEMA:
+            if column.name in COORDINATES:
+                coordinate = batch.column(column.name).cast(column.type)
+                arrays.append(coordinate if every else coordinate.take(pa.array(sources)))
+            elif column.name in columns:
+                arrays.append(columns[column.name])
+            else:
+                arrays.append(pa.nulls(len(sources), column.type))
+        return cls(sources=sources, rows=pa.RecordBatch.from_arrays(arrays, schema=CHANGE_SCHEMA))
+
+    @property
+    def records(self) -> int:
+        """How many records the rows come from."""
+        return int(np.count_nonzero(np.diff(self.sources, prepend=-1)))
 
     def joined(self, other: "SourcedRows") -> "SourcedRows":
         """Return these rows and others in the order of their records; no record is in both."""
@@ -261,7 +247,7 @@ class SourcedRows:
 
 def exact_and_others(
     batch: pa.RecordBatch,
-    exact: ExactRows | None,
+    exact: SourcedRows | None,
     decode: Callable[[Record], list[Event]],
 ) -> SourcedRows:
     """Return the rows of all records of `batch`: the exact ones, and those of the reference.
@@ -277,43 +263,19 @@ def exact_and_others(
     numbers = np.flatnonzero(rest)
     records = batch
     if len(numbers) < batch.num_rows:
-        records = picked(batch, numbers, (*COORDINATES, "key", "value"))
-    others = reference_rows(decode, records)
-    sourced = SourcedRows(
-        sources=numbers[np.array(others.sources, np.int64)], rows=others.to_batch(records)
-    )
-    if exact is None:
-        return sourced
-    return SourcedRows(sources=exact.sources, rows=exact.to_batch(batch)).joined(sourced)
-
-
-def picked(
-    batch: pa.RecordBatch, numbers: npt.NDArray[np.int64], names: Sequence[str]
-) -> pa.RecordBatch:
-    """Return the records with these numbers, and their columns with these names."""
-    columns = [takeable(batch.column(name)).take(pa.array(numbers)) for name in names]
-    return pa.RecordBatch.from_arrays(columns, names=list(names))
+        columns = {
+            name: takeable(batch.column(name)).take(pa.array(numbers))
+            for name in (*COORDINATES, "key", "value")
+        }
+        records = pa.RecordBatch.from_pydict(columns)
+    others = reference_rows(decode, records).sourced(records)
+    others = SourcedRows(sources=numbers[others.sources], rows=others.rows)
+    return others if exact is None else exact.joined(others)
 
 
 def takeable(column: "pa.Array[Any]") -> "pa.Array[Any]":
     """Return the same values in a type that rows can be taken from."""
     return column.cast(pa.large_binary()) if column.type == pa.binary_view() else column
-
-
-def coordinate(
-    column: "pa.Array[Any]", name: str, sources: "Sequence[int] | npt.NDArray[np.int64] | None"
-) -> "pa.Array[Any]":
-    """Return the coordinate `name` of rows from that of their records.
-
-    Args:
-        column: the coordinate of the records.
-        name: its name.
-        sources: for each row the number of its record; None if each record has one row.
-    """
-    wanted = CHANGE_SCHEMA.field(name).type
-    if column.type != wanted:
-        column = column.cast(wanted)
-    return column if sources is None else column.take(pa.array(sources, pa.int64()))
 
 
 def decoded_rows(decode: Callable[[Record], list[Event]], record: Record) -> list[Row]:

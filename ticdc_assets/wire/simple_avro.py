@@ -52,11 +52,10 @@ Not handled: compressed values, which are refused as bytes of another record.
 import math
 from base64 import b64encode
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, Final
 
 from ticdc_assets.base.errors import WireError, shorten
-from ticdc_assets.model.events import Checksum, Event, PhysicalValue, ZonedTimestamp
+from ticdc_assets.model.events import Event, PhysicalValue, ZonedTimestamp
 from ticdc_assets.model.mysql_types import Kind as ColumnKind
 from ticdc_assets.model.mysql_types import kind_of
 from ticdc_assets.model.schemas import (
@@ -67,15 +66,16 @@ from ticdc_assets.model.schemas import (
 )
 from ticdc_assets.model.values.floats import double_text, float_text
 from ticdc_assets.wire import avro
-from ticdc_assets.wire.fields import LARGEST, Field, Kind, Presence
+from ticdc_assets.wire.fields import Kind
 from ticdc_assets.wire.go_json import member
-from ticdc_assets.wire.record import Record
+from ticdc_assets.wire.json_fields import READERS, Reader, read_fields, required_not_null
+from ticdc_assets.wire.record import Record, content_of
 from ticdc_assets.wire.simple_message import (
-    CHECKSUM,
     FIELDS,
     check_version,
     event_from_fields,
     message_type,
+    read_checksum,
 )
 from ticdc_assets.wire.value_forms import Form
 
@@ -199,34 +199,25 @@ def decode(record: Record) -> list[Event]:
         WireError: the value is not a message of the Simple protocol in Avro.
         UnsupportedVersionError: the message has another version.
     """
-    value = record.value
-    if value is None:
-        raise WireError("null_value", "byte 0", "an Avro message", "null value (tombstone)")
-    if not value:
-        raise WireError("empty_value", "byte 0", "an Avro message", "0 bytes")
-    reader = avro.Reader(value)
+    reader = avro.Reader(content_of(record.value, "an Avro message"))
     wrapper = _wrapper(reader)
     check_version(avro.INT.read(reader))
     sent = PAYLOADS[wrapper].read(reader)
-    reader.end()
+    reader.finish()
     kind = message_type(sent.get("type", wrapper))
-    fields: dict[str, Any] = {}
-    for field in FIELDS[kind]:
-        found = _field(sent.get(field.name), field)
-        if found is not None:
-            fields[field.name] = found
+    fields = read_fields(sent, FIELDS[kind], readers=_READERS, read_required=required_not_null)
     return [event_from_fields(kind, fields)]
 
 
 def _wrapper(reader: avro.Reader) -> str:
-    branch = reader.number()
+    branch = reader.varint()
     if branch != MESSAGE_BRANCH:
         raise WireError(
             "unknown_branch", "byte 0", f"branch {MESSAGE_BRANCH}, a Message", str(branch)
         )
     wrapper = HEADER_ENUM.read(reader)
     start = reader.position
-    payload = reader.number()
+    payload = reader.varint()
     if payload != MESSAGE_TYPES.index(wrapper):
         raise WireError(
             "unknown_branch",
@@ -235,44 +226,6 @@ def _wrapper(reader: avro.Reader) -> str:
             str(payload),
         )
     return wrapper
-
-
-def _field(value: Any, field: Field) -> Any:
-    """Return the value of a field, None for an absent one."""
-    position = f"$.{field.name}"
-    if value is None:
-        if field.presence is Presence.REQUIRED:
-            raise WireError("missing_field", position, "the field", "null")
-        return None
-    if field.presence is Presence.ABSENT:
-        expected = f"no {field.name} in this type"
-        raise WireError("unexpected_field", position, expected, shorten(value))
-    return _KINDS[field.kind](value, position)
-
-
-def _integer(value: int, position: str, *, maximum: int) -> int:
-    if not 0 <= value <= maximum:
-        raise WireError("out_of_range", position, f"0 to {maximum}", str(value))
-    return value
-
-
-def _as_read(value: Any, _position: str) -> Any:
-    return value
-
-
-def _name(value: str, position: str) -> str:
-    if not value:
-        raise WireError("empty_text", position, "text that is not empty", "''")
-    return value
-
-
-def _checksum(value: Mapping[str, Any], position: str) -> Checksum:
-    return Checksum(
-        **{
-            field.name: _KINDS[field.kind](value[field.name], f"{position}.{field.name}")
-            for field in CHECKSUM
-        }
-    )
 
 
 def _image(value: Mapping[str, tuple[int, Any]], position: str) -> dict[str, PhysicalValue]:
@@ -350,12 +303,9 @@ def _default(column: Mapping[str, Any], position: str) -> Any:
     raise WireError("invalid_utf8", position, "UTF-8", got)
 
 
-_KINDS: Final[Mapping[Kind, Callable[[Any, str], Any]]] = {
-    **{kind: partial(_integer, maximum=most) for kind, most in LARGEST.items()},
-    Kind.TEXT: _as_read,
-    Kind.NAME: _name,
-    Kind.BOOLEAN: _as_read,
+_READERS: Final[Mapping[Kind, Reader]] = {
+    **READERS,
     Kind.IMAGE: _image,
-    Kind.CHECKSUM: _checksum,
+    Kind.CHECKSUM: read_checksum,
     Kind.SCHEMA: _schema,
 }

@@ -11,12 +11,6 @@ finite, an image in more than one block, with a name twice, or that the op does 
 that ends too early or too late.
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
-# pyright: reportUnknownLambdaType=false
-
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
@@ -26,13 +20,14 @@ import pyarrow as pa
 
 from ticdc_assets.wire import avro, avro_loops, simple_avro
 from ticdc_assets.wire.avro_loops import FLAG_FIELD, NUMBER_FIELD, TEXT_FIELD
-from ticdc_assets.wire.binary_tape import BinaryTape, roomy
+from ticdc_assets.wire.binary_loops import ROOM
+from ticdc_assets.wire.binary_tape import BinaryTape
 from ticdc_assets.wire.column_rows import PartRows, checksum_texts, exact_rows, row_columns
 from ticdc_assets.wire.fields import LARGEST, Kind
 from ticdc_assets.wire.json_image_loops import Images
 from ticdc_assets.wire.json_loops import Flags, Texts
-from ticdc_assets.wire.json_tape import Workspace, chosen_of, workspace
-from ticdc_assets.wire.rows import ExactRows
+from ticdc_assets.wire.json_tape import chosen_of, workspace
+from ticdc_assets.wire.rows import SourcedRows
 from ticdc_assets.wire.simple_message import CHECKSUM, FIELDS, VERSION, MessageType
 from ticdc_assets.wire.tape_loops import NONE
 
@@ -74,14 +69,13 @@ _FIELDS: Final = tuple(_rules(simple_avro.DML.fields[:-1]))
 _RULES: Final = np.array([tuple(rule) for _, *rule in _FIELDS], avro_loops.RULE)
 
 
-def decode_exact(batch: pa.RecordBatch) -> ExactRows | None:
+def decode_exact(batch: pa.RecordBatch) -> SourcedRows | None:
     """Return the rows of those records of `batch` that are row changes as TiCDC writes them."""
-    place = workspace("value")
-    return exact_rows(batch, lambda _first, texts: _rows(texts, place), roomy(place))
+    return exact_rows(batch, _rows, room=ROOM)
 
 
-def _rows(texts: Texts, place: Workspace) -> PartRows:
-    binary = BinaryTape(texts, place)
+def _rows(texts: Texts, _records: pa.RecordBatch) -> PartRows:
+    binary = BinaryTape(texts, workspace("value"))
     count = len(texts.starts)
     numbers, at = np.empty((len(_RULES), count), np.int64), np.empty(count, np.int64)
     avro_loops.fields_read(texts, binary.target, _START, _RULES, numbers, at)

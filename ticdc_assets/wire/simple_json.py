@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from ticdc_assets.base.errors import WireError, shorten
-from ticdc_assets.model.events import Checksum, Event, PhysicalValue, ZonedTimestamp
+from ticdc_assets.model.events import Event, PhysicalValue, ZonedTimestamp
 from ticdc_assets.model.schemas import sent_schema
 from ticdc_assets.wire import go_json
 from ticdc_assets.wire.fields import Kind
@@ -38,11 +38,11 @@ from ticdc_assets.wire.json_fields import (
 )
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.simple_message import (
-    CHECKSUM,
     FIELDS,
     check_version,
     event_from_fields,
     message_type,
+    read_checksum,
 )
 
 _TIMESTAMP_MEMBERS: Final = frozenset({"location", "value"})
@@ -76,10 +76,6 @@ def image_from_value(value: Any, position: str) -> dict[str, PhysicalValue]:
     }
 
 
-def _checksum(value: Any, position: str) -> Checksum:
-    return Checksum(**read_fields(read_object(value, position), CHECKSUM, position))
-
-
 def _physical(value: Any, position: str) -> ZonedTimestamp:
     if type(value) is not dict:
         raise wrong_type(position, "text, null or {location, value}", value)
@@ -97,6 +93,6 @@ def _physical(value: Any, position: str) -> ZonedTimestamp:
 _READERS: Final[Mapping[Kind, Reader]] = {
     **READERS,
     Kind.IMAGE: image_from_value,
-    Kind.CHECKSUM: _checksum,
+    Kind.CHECKSUM: read_checksum,
     Kind.SCHEMA: sent_schema,
 }

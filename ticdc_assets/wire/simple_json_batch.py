@@ -8,52 +8,44 @@ How it stays equal: both readers use the same table of fields (`simple_message.F
 are the strict JSON that `go_json` reads (`tape_loops`).
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
-# pyright: reportUnknownLambdaType=false
-
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from ticdc_assets.wire.column_rows import PartRows, checksum_texts, exact_rows, row_columns
-from ticdc_assets.wire.fields import Kind
+from ticdc_assets.wire.fields import Field, Kind
 from ticdc_assets.wire.json_loops import Texts
 from ticdc_assets.wire.json_tape import (
     ImageLists,
     Rules,
-    Workspace,
     chosen_of,
     distinct_lists,
     tape_of,
     workspace,
 )
 from ticdc_assets.wire.json_value_loops import ZONED_WAY
-from ticdc_assets.wire.rows import ExactRows
+from ticdc_assets.wire.rows import SourcedRows
 from ticdc_assets.wire.simple_message import CHECKSUM, FIELDS, OPS, VERSION, MessageType
 from ticdc_assets.wire.tape_loops import NONE
 
 _TYPES: Final = (*OPS, MessageType.WATERMARK)
 _WATERMARK: Final = _TYPES.index(MessageType.WATERMARK)
-_RULES: Final = Rules.of(*(FIELDS[kind] for kind in _TYPES), besides=("version", "type"))
+_VERSION: Final = Field("version", Kind.INTEGER)
+_RULES: Final = Rules.of(*((_VERSION, *FIELDS[kind]) for kind in _TYPES), besides=("type",))
 _CHECKSUM: Final = Rules.of(CHECKSUM)
 
 
-def decode_exact(batch: pa.RecordBatch) -> ExactRows | None:
+def decode_exact(batch: pa.RecordBatch) -> SourcedRows | None:
     """Return the rows of those records of `batch` that are row changes and watermarks."""
-    place = workspace("value")
-    return exact_rows(batch, lambda _first, texts: _rows(texts, place), place.padded)
+    return exact_rows(batch, _rows)
 
 
-def _rows(texts: Texts, place: Workspace) -> PartRows:
-    tape, found = tape_of(texts, _RULES, place)
-    versions, words, *_ = found
-    types = tape.words(words, _TYPES)
+def _rows(texts: Texts, _records: pa.RecordBatch) -> PartRows:
+    tape, found = tape_of(texts, _RULES, workspace("value"))
+    types = tape.words(found[0], _TYPES)
     checked = tape.checked(found, types, _RULES)
-    good = checked.good & (tape.naturals(versions) == VERSION)
+    good = checked.good & (checked.values["version"] == VERSION)
     checksums = tape.checked_inside(checked, "checksum", np.zeros_like(types), _CHECKSUM)
     good &= checksums.good | (checked.values["checksum"] < 0)
 

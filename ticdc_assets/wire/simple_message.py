@@ -1,8 +1,7 @@
 """What a message of the Simple protocol means, in either encoding.
 
-In: the fields of one message, already converted (`Fields`): names as in the JSON encoding, values
-`int`, `str`, `bool`, an image, a `Checksum`, a `TableSchema`. Out: one event, or a `WireError` that
-names the field.
+In: the fields of one message, already converted: by their meaning `int`, `str`, `bool`, an image, a
+`Checksum`, a `TableSchema`. Out: one event, or a `WireError` that names the field.
 
     field               kind       INSERT UPDATE DELETE  DDL  BOOTSTRAP  WATERMARK
     version             integer      1      1      1      1       1          1
@@ -33,12 +32,12 @@ MySQL), and the large messages at `claimCheckLocation`; the location is passed o
 
 from collections.abc import Mapping
 from enum import StrEnum
-from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from ticdc_assets.base.errors import UnsupportedVersionError, WireError, shorten
 from ticdc_assets.model.events import (
     Bootstrap,
+    Checksum,
     DdlEvent,
     Event,
     Op,
@@ -47,12 +46,10 @@ from ticdc_assets.model.events import (
 )
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.wire.fields import Field, Kind, Presence
+from ticdc_assets.wire.json_fields import read_fields, read_object
 
 VERSION: Final = 1
 """The only version of the protocol."""
-
-Fields: TypeAlias = Mapping[str, Any]
-"""The converted fields of one message; optional fields that were not sent are absent."""
 
 
 class MessageType(StrEnum):
@@ -73,13 +70,11 @@ class MessageType(StrEnum):
     QUERY = "QUERY"
 
 
-OPS: Final[Mapping[MessageType, Op]] = MappingProxyType(
-    {
-        MessageType.INSERT: Op.INSERT,
-        MessageType.UPDATE: Op.UPDATE,
-        MessageType.DELETE: Op.DELETE,
-    }
-)
+OPS: Final[Mapping[MessageType, Op]] = {
+    MessageType.INSERT: Op.INSERT,
+    MessageType.UPDATE: Op.UPDATE,
+    MessageType.DELETE: Op.DELETE,
+}
 """The operation of each row type."""
 
 DDL_TYPES: Final = frozenset(MessageType) - {*OPS, MessageType.BOOTSTRAP, MessageType.WATERMARK}
@@ -93,6 +88,16 @@ CHECKSUM: Final = (
     Field("previous", Kind.UINT32),
 )
 """The members of checksums."""
+
+
+def _row(*, data: Presence, old: Presence) -> tuple[Field, ...]:
+    """Return the fields of a row with these images."""
+    return (
+        *_ROW,
+        Field("data", Kind.IMAGE, data, "after"),
+        Field("old", Kind.IMAGE, old, "before"),
+    )
+
 
 _ROW: Final = (
     Field("database", Kind.NAME),
@@ -113,34 +118,20 @@ _DDL: Final = (
     Field("preTableSchema", Kind.SCHEMA, Presence.OPTIONAL, "pre_schema"),
 )
 
-FIELDS: Final[Mapping[MessageType, tuple[Field, ...]]] = MappingProxyType(
-    {
-        MessageType.INSERT: (
-            *_ROW,
-            Field("data", Kind.IMAGE, meaning="after"),
-            Field("old", Kind.IMAGE, Presence.ABSENT, "before"),
-        ),
-        MessageType.UPDATE: (
-            *_ROW,
-            Field("data", Kind.IMAGE, meaning="after"),
-            Field("old", Kind.IMAGE, meaning="before"),
-        ),
-        MessageType.DELETE: (
-            *_ROW,
-            Field("data", Kind.IMAGE, Presence.ABSENT, "after"),
-            Field("old", Kind.IMAGE, meaning="before"),
-        ),
-        MessageType.WATERMARK: (
-            Field("commitTs", Kind.INTEGER, meaning="watermark_ts"),
-            Field("buildTs", Kind.INTEGER, meaning="build_ts_ms"),
-        ),
-        MessageType.BOOTSTRAP: (
-            Field("buildTs", Kind.INTEGER, meaning="build_ts_ms"),
-            Field("tableSchema", Kind.SCHEMA, meaning="schema"),
-        ),
-        **dict.fromkeys(sorted(DDL_TYPES), _DDL),
-    }
-)
+FIELDS: Final[Mapping[MessageType, tuple[Field, ...]]] = {
+    MessageType.INSERT: _row(data=Presence.REQUIRED, old=Presence.ABSENT),
+    MessageType.UPDATE: _row(data=Presence.REQUIRED, old=Presence.REQUIRED),
+    MessageType.DELETE: _row(data=Presence.ABSENT, old=Presence.REQUIRED),
+    MessageType.WATERMARK: (
+        Field("commitTs", Kind.INTEGER, meaning="watermark_ts"),
+        Field("buildTs", Kind.INTEGER, meaning="build_ts_ms"),
+    ),
+    MessageType.BOOTSTRAP: (
+        Field("buildTs", Kind.INTEGER, meaning="build_ts_ms"),
+        Field("tableSchema", Kind.SCHEMA, meaning="schema"),
+    ),
+    **dict.fromkeys(sorted(DDL_TYPES), _DDL),
+}
 """The fields of each message type besides `version` and `type`."""
 
 
@@ -168,11 +159,16 @@ def message_type(word: str) -> MessageType:
     return found
 
 
-def event_from_fields(kind: MessageType, fields: Fields) -> Event:
-    """Return the event of a message of type `kind` with `fields`."""
-    attributes = {
-        field.meaning: fields[field.name] for field in FIELDS[kind] if field.name in fields
-    }
+def read_checksum(value: Any, position: str) -> Checksum:
+    """Return `value` as the checksum of a row."""
+    return Checksum(**read_fields(read_object(value, position), CHECKSUM, position))
+
+
+def event_from_fields(kind: MessageType, attributes: dict[str, Any]) -> Event:
+    """Return the event of a message of type `kind` whose fields mean `attributes`.
+
+    Optional fields that were not sent are absent.
+    """
     match kind:
         case MessageType.BOOTSTRAP:
             return Bootstrap(**attributes)

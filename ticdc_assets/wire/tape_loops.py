@@ -313,19 +313,8 @@ def words_of(octets: Octets, nodes: Nodes, at: Places, names: Names, found: Ints
                 found[number] = _number_of(octets, node.start, size, names)
 
 
-@compiled
-def naturals(octets: Octets, nodes: Nodes, at: Places, found: Ints) -> None:
-    """Read integers from 0 on, of at most `LONGEST_NUMBER` digits; `NONE` for all others."""
-    for number in range(len(at)):
-        found[number] = NONE
-        if at[number] >= 0:
-            node = nodes[at[number]]
-            if node.kind == INTEGER:
-                found[number] = natural(octets, node.start, node.end)
-
-
-NOT_LOOKED_AT, FORBIDDEN, OPTIONAL, REQUIRED = range(4)
-"""The presence of a field."""
+_NOT_LOOKED_AT, _ABSENT, _OPTIONAL, _REQUIRED = range(4)
+"""The presence of a field, as `fields.Presence` numbers it; 0 if nobody looks at the field."""
 
 RULE: Final = np.dtype(
     [("presence", np.int8), ("filled", np.bool_), ("kinds", np.int32), ("most", np.int64)]
@@ -368,10 +357,10 @@ def fields_checked(
                 continue
             rule, at = rules[kind, field], found[field, number]
             if at < 0:
-                is_good = rule.presence != REQUIRED
-            elif rule.presence == FORBIDDEN:
+                is_good = rule.presence != _REQUIRED
+            elif rule.presence == _ABSENT:
                 is_good = False
-            elif rule.presence != NOT_LOOKED_AT:
+            elif rule.presence != _NOT_LOOKED_AT:
                 node = nodes[at]
                 value = np.int64(at)
                 is_good = rule.kinds >> node.kind & 1 != 0

@@ -878,5 +878,5 @@ def test_rows_of_many_shapes_in_one_batch() -> None:
 def test_the_parts_of_a_batch_do_not_show(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     values = [*SMALL, UPDATE, None, THREE, b"", INSERT, UPDATE, WATERMARK, b"\xff", DELETE]
     whole = decode_batch(CRAFT, batch_of(values))
-    monkeypatch.setattr(column_rows, "_PART_BYTES", size)
+    monkeypatch.setattr(column_rows, "PART_BYTES", size)
     assert decode_batch(CRAFT, batch_of(values)) == whole

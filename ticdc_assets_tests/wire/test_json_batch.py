@@ -288,7 +288,7 @@ def test_nearly_all_rows_of_the_encoders_are_plain(wire_format: WireFormat, fold
     exact = BATCH_READERS[wire_format](batch)
     assert exact is not None
     rows = decode_batch(wire_format, batch).column("kind").to_pylist().count(ROW)
-    taken = exact.to_batch(batch).column("kind").to_pylist().count(ROW)
+    taken = exact.rows.column("kind").to_pylist().count(ROW)
     # Open Protocol's numbers with an exponent, of which there are many in this scenario, are not.
     least = 0.8 if wire_format is WireFormat.OPEN_PROTOCOL else 0.95
     assert least * rows <= taken <= rows
@@ -300,10 +300,10 @@ def assert_written_alike(records: list[Input]) -> None:
     batch = batch_of(records)
     exact = open_protocol_batch.decode_exact(batch)
     assert exact is not None
-    rows = reference_rows(open_protocol.decode, batch).to_batch(batch)
+    rows = reference_rows(open_protocol.decode, batch).sourced(batch).rows
     taken = set(batch.column("offset").take(pa.array(exact.sources)).to_pylist())
     among = [offset in taken for offset in rows.column("offset").to_pylist()]
-    assert exact.to_batch(batch).equals(rows.filter(pa.array(among)))
+    assert exact.rows.equals(rows.filter(pa.array(among)))
 
 
 def open_values(code: int, flags: int, *values: bytes) -> list[Input]:

@@ -438,7 +438,7 @@ WRONG_FRAMES = [
     (number(1), None, "null_value", "byte 0"),
     (number(1) + number(len(ROW_KEY)) + ROW_KEY, None, "null_value", "byte 0"),
     (number(1) + FRAME + number(len(DDL_KEY)) + DDL_KEY, None, "null_value", "byte 0"),
-    (number(1) + FRAME[:-1], None, "null_value", "byte 0"),
+    (number(1) + FRAME[:-1], None, "length_beyond_end", "key byte 8"),
     (number(1), b"", "empty_value", "byte 0"),
     (number(1) + number(len(ROW_KEY)) + ROW_KEY, b"", "empty_value", "byte 0"),
     (number(1), bytes(8), "trailing_bytes", "byte 0"),
