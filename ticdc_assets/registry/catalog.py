@@ -91,10 +91,6 @@ def complete(history: SchemaHistory, seen: Iterable[SeenShape], timezone: str) -
     return with_virtual_columns(Catalog(timezone).walk(history, list(seen)))
 
 
-def _has_schemas(ddl: RegisteredDdl) -> bool:
-    return ddl.event.schema is not None or ddl.event.pre_schema is not None
-
-
 _Action: TypeAlias = Callable[[RegisteredDdl, DdlStatement], "_Change"]
 _Change: TypeAlias = tuple[TableSchema | None, TableSchema | None, tuple[str, ...]]
 """The schema before, the schema after, and notes on what was not understood."""
@@ -224,8 +220,9 @@ class Catalog:
     def _applied(self, part: RegisteredDdl) -> RegisteredDdl:
         if part.kind is DdlKind.SNAPSHOT:
             return self._seed(part)
-        if _has_schemas(part):
-            return self._taken_over(part)
+        sent = part.event.schema or part.event.pre_schema
+        if sent is not None:
+            return self._taken_over(part, sent)
         kind = part.kind or DdlKind.OTHER
         if kind not in (DdlKind.DROP_DATABASE, DdlKind.OTHER):
             database, table = self._name_of(part)
@@ -248,11 +245,9 @@ class Catalog:
             )
         return replace(part, event=replace(event, schema=after, pre_schema=before), notes=notes)
 
-    def _taken_over(self, part: RegisteredDdl) -> RegisteredDdl:
-        """Follow a part that carries schemas, and add what it lacks."""
+    def _taken_over(self, part: RegisteredDdl, sent: TableSchema) -> RegisteredDdl:
+        """Follow a part that carries schemas, the last of them `sent`, and add what it lacks."""
         event, kind = part.event, part.kind
-        sent = event.schema or event.pre_schema
-        assert sent is not None
         sent = self._with_id(sent)
         name = (sent.database, sent.table)
         if kind is DdlKind.OTHER:

@@ -24,7 +24,7 @@ from functools import partial
 from typing import Final
 
 from ticdc_assets.registry.ddl_alter import drop_index_change, take_changes, take_tiflash
-from ticdc_assets.registry.ddl_columns import ColumnClause, take_column
+from ticdc_assets.registry.ddl_columns import own_indexes, take_column
 from ticdc_assets.registry.ddl_indexes import (
     INDEX_KINDS,
     stands_index,
@@ -42,6 +42,7 @@ from ticdc_assets.registry.ddl_partitions import (
 from ticdc_assets.registry.ddl_statement import (
     AlterChange,
     ChangeKind,
+    ColumnDefinition,
     DdlAction,
     DdlStatement,
     IndexDefinition,
@@ -353,13 +354,13 @@ def _create_table(cursor: Cursor) -> DdlStatement:
     like = _like(cursor)
     if like is not None:
         return replace(statement, action=DdlAction.CREATE_TABLE_LIKE, like=like)
-    clauses: list[ColumnClause] = []
+    columns: list[ColumnDefinition] = []
     indexes: list[IndexDefinition] = []
     group = None if _stands_query(cursor, 1) else cursor.take_group()
     if group is not None and group.done:
         group.missing()
     while group is not None and not group.done:
-        _take_element(group, clauses, indexes)
+        _take_element(group, columns, indexes)
     charset, collation = take_options(cursor, commas=True) or Charset()
     partitioning = take_partitioning(cursor) if cursor.take("PARTITION", "BY") else None
     query: str | None = None
@@ -369,10 +370,9 @@ def _create_table(cursor: Cursor) -> DdlStatement:
         cursor.at = cursor.end
     elif group is None:
         cursor.missing()
-    for clause in clauses:
-        indexes.extend(clause.indexes)
-    key = {column.lower() for index in indexes if index.primary for column in index.columns}
-    columns = (clause.column for clause in clauses)
+    for column in columns:
+        indexes.extend(own_indexes(column))
+    key = {name.lower() for index in indexes if index.primary for name in index.columns}
     return replace(
         statement,
         columns=tuple(
@@ -406,7 +406,7 @@ def _stands_query(cursor: Cursor, ahead: int) -> bool:
 
 
 def _take_element(
-    cursor: Cursor, clauses: list[ColumnClause], indexes: list[IndexDefinition]
+    cursor: Cursor, columns: list[ColumnDefinition], indexes: list[IndexDefinition]
 ) -> None:
     """Take one element of CREATE TABLE's parentheses and the comma after it."""
     if stands_index(cursor):
@@ -414,9 +414,9 @@ def _take_element(
         if element is not None and element.index is not None:
             indexes.append(element.index)
     else:
-        clause = take_column(cursor)
-        if clause is not None:
-            clauses.append(clause)
+        column = take_column(cursor)
+        if column is not None:
+            columns.append(column)
     if not cursor.done and not cursor.is_char(","):
         cursor.unexpected()
     if cursor.take_char(",") and cursor.done:
