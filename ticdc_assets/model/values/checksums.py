@@ -161,20 +161,19 @@ def _integer(text: str) -> bytes | None:
 
 
 def _float(text: str) -> bytes | None:
-    if shapes.NUMBER.fullmatch(text) is None:
-        return None
-    # Infinite where a FLOAT's text is not a number; TiDB counts such values as 0.
-    return _DOUBLE.pack(_finite(to_float32(float(text))))
+    return _number(text, to_float32)
 
 
 def _double(text: str) -> bytes | None:
+    return _number(text, float)
+
+
+def _number(text: str, narrow: Callable[[float], float]) -> bytes | None:
     if shapes.NUMBER.fullmatch(text) is None:
         return None
-    return _DOUBLE.pack(_finite(float(text)))
-
-
-def _finite(number: float) -> float:
-    return number if abs(number) != float("inf") else 0.0
+    number = narrow(float(text))
+    # Infinite where the text is not a number of the type; TiDB counts such values as 0.
+    return _DOUBLE.pack(number if abs(number) != float("inf") else 0.0)
 
 
 def _text(text: str) -> bytes | None:

@@ -323,27 +323,20 @@ def _binaries(column: ColumnSchema) -> _Typed:
     return typed
 
 
-def _labelled(places: Places, highest: int, label: Callable[[int], str]) -> TypedColumn:
-    numbers, exact = _read_integers(places, 0, highest)
-    present = (places.column.forms > NULL) & exact
-    distinct, indices = np.unique(numbers, return_inverse=True)
-    labels = pa.array([label(int(number)) for number in distinct.tolist()], pa.string())
-    array = labels.take(pa.array(indices, mask=~present))
-    return TypedColumn(array=array, exact=exact, is_verbatim=False)
+def _labels(column: ColumnSchema) -> _Typed:
+    label_of = canonical_of(column, "UTC")
+    count = len(column.elements)
+    highest = count if kind_of(column) is Kind.ENUM else 2 ** min(count, 64) - 1
 
+    def typed(places: Places) -> TypedColumn:
+        numbers, exact = _read_integers(places, 0, highest)
+        present = (places.column.forms > NULL) & exact
+        distinct, indices = np.unique(numbers, return_inverse=True)
+        labels = pa.array([label_of(str(number)) for number in distinct.tolist()], pa.string())
+        array = labels.take(pa.array(indices, mask=~present))
+        return TypedColumn(array=array, exact=exact, is_verbatim=False)
 
-def _enums(column: ColumnSchema) -> _Typed:
-    labels = ("", *column.elements)
-    return lambda places: _labelled(places, len(labels) - 1, labels.__getitem__)
-
-
-def _sets(column: ColumnSchema) -> _Typed:
-    labels = column.elements[:64]
-
-    def joined(mask: int) -> str:
-        return ",".join(label for bit, label in enumerate(labels) if mask >> bit & 1)
-
-    return lambda places: _labelled(places, 2 ** len(labels) - 1, joined)
+    return typed
 
 
 def _documents(column: ColumnSchema) -> _Typed:
@@ -406,8 +399,8 @@ _BUILDERS: dict[Kind, Callable[[ColumnSchema], _Typed | None]] = {
     Kind.TEXT: _texts,
     Kind.UNKNOWN: _texts,
     Kind.BINARY: _binaries,
-    Kind.ENUM: _enums,
-    Kind.SET: _sets,
+    Kind.ENUM: _labels,
+    Kind.SET: _labels,
     Kind.JSON: _documents,
 }
 
