@@ -69,7 +69,6 @@ BINARY_TYPES: Final = frozenset(
     {"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"}
 )  # fmt: skip
 INTEGER_TYPES: Final = frozenset(_INTEGER_BITS)
-CLOCK_TYPES: Final = frozenset(_CLOCK_LENGTHS)
 _LABELLED: Final = frozenset({"enum", "set"})
 _CHARSET: Final = "_UTF8MB4"
 NUMBER_TYPES: Final = frozenset(_INTEGER_BITS) | {"decimal", "float", "double"}
