@@ -23,13 +23,16 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from ticdc_assets.registry.ddl_alter import drop_index_change, take_changes, take_tiflash
-from ticdc_assets.registry.ddl_columns import own_indexes, take_column
+from ticdc_assets.registry.ddl_alter import (
+    drop_index_change,
+    take_changes,
+    take_elements,
+    take_tiflash,
+)
+from ticdc_assets.registry.ddl_columns import own_indexes
 from ticdc_assets.registry.ddl_indexes import (
     INDEX_KINDS,
-    stands_index,
     take_if_exists,
-    take_index,
     take_index_body,
     take_index_name,
 )
@@ -42,10 +45,8 @@ from ticdc_assets.registry.ddl_partitions import (
 from ticdc_assets.registry.ddl_statement import (
     AlterChange,
     ChangeKind,
-    ColumnDefinition,
     DdlAction,
     DdlStatement,
-    IndexDefinition,
     TableName,
     TableRename,
 )
@@ -354,13 +355,12 @@ def _create_table(cursor: Cursor) -> DdlStatement:
     like = _like(cursor)
     if like is not None:
         return replace(statement, action=DdlAction.CREATE_TABLE_LIKE, like=like)
-    columns: list[ColumnDefinition] = []
-    indexes: list[IndexDefinition] = []
     group = None if _stands_query(cursor, 1) else cursor.take_group()
     if group is not None and group.done:
         group.missing()
-    while group is not None and not group.done:
-        _take_element(group, columns, indexes)
+    elements = () if group is None else take_elements(group)
+    columns = [element.column for element in elements if element.column is not None]
+    indexes = [element.index for element in elements if element.index is not None]
     charset, collation = take_options(cursor, commas=True) or Charset()
     partitioning = take_partitioning(cursor) if cursor.take("PARTITION", "BY") else None
     query: str | None = None
@@ -403,24 +403,6 @@ def _stands_query(cursor: Cursor, ahead: int) -> bool:
     if ahead and not cursor.is_char("("):
         return False
     return cursor.word(ahead) in ("SELECT", "WITH", "VALUES", "TABLE")
-
-
-def _take_element(
-    cursor: Cursor, columns: list[ColumnDefinition], indexes: list[IndexDefinition]
-) -> None:
-    """Take one element of CREATE TABLE's parentheses and the comma after it."""
-    if stands_index(cursor):
-        element = take_index(cursor)
-        if element is not None and element.index is not None:
-            indexes.append(element.index)
-    else:
-        column = take_column(cursor)
-        if column is not None:
-            columns.append(column)
-    if not cursor.done and not cursor.is_char(","):
-        cursor.unexpected()
-    if cursor.take_char(",") and cursor.done:
-        cursor.missing()
 
 
 # ----------------------------------------------------------------------------------- ALTER TABLE

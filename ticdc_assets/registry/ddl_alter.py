@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from ticdc_assets.registry.ddl_columns import take_column, take_column_definition
 from ticdc_assets.registry.ddl_indexes import (
-    IndexClause,
     stands_index,
     take_enforced,
     take_if_exists,
@@ -99,22 +98,27 @@ def _add(cursor: Cursor) -> _Changes:
         if _stands_statistics(cursor):
             return _other(cursor)
         if stands_index(cursor):
-            return _index_change(take_index(cursor))
+            return _add_index(cursor)
     conditional = take_if_exists(cursor)
     group = cursor.take_group()
     if group is None:
         return _add_column(take_column(cursor), cursor, conditional=conditional)
-    changes: _Changes = ()
-    while not group.done:
-        if stands_index(group):
-            changes += _index_change(take_index(group))
+    return take_elements(group, conditional=conditional)
+
+
+def take_elements(cursor: Cursor, *, conditional: bool = False) -> _Changes:
+    """Take columns and indexes with commas between them; return the changes that add them."""
+    changes: list[AlterChange] = []
+    while not cursor.done:
+        if stands_index(cursor):
+            changes += _add_index(cursor)
         else:
-            changes += _add_column(take_column(group), None, conditional=conditional)
-        if not group.done and not group.is_char(","):
-            group.unexpected()
-        if group.take_char(",") and group.done:
-            group.missing()
-    return changes
+            changes += _add_column(take_column(cursor), None, conditional=conditional)
+        if not cursor.done and not cursor.is_char(","):
+            cursor.unexpected()
+        if cursor.take_char(",") and cursor.done:
+            cursor.missing()
+    return tuple(changes)
 
 
 def _add_column(
@@ -132,13 +136,9 @@ def _add_column(
     )
 
 
-def _index_change(clause: IndexClause | None) -> _Changes:
-    if clause is None:
-        return ()
-    kind = ChangeKind.OTHER
-    if clause.index is not None:
-        kind = ChangeKind.ADD_PRIMARY_KEY if clause.index.primary else ChangeKind.ADD_INDEX
-    return _change(kind, name=clause.name, index=clause.index, conditional=clause.conditional)
+def _add_index(cursor: Cursor) -> _Changes:
+    change = take_index(cursor)
+    return () if change is None else (change,)
 
 
 def _stands_statistics(cursor: Cursor) -> bool:
