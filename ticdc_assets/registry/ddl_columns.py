@@ -1,9 +1,9 @@
 """Column definitions, as CREATE TABLE and ALTER TABLE write them.
 
-In: a `Cursor` at a definition. Out: `ColumnDefinition`, or None where there is none; and the indexes
-that its attributes create. Words that are not understood are noted on the cursor's tokens; the words
-around them still count. Type words become those of the Simple protocol, so that a definition and a
-schema that TiCDC sent can be compared; an unknown type is kept as it is written.
+In: a `Cursor` at a definition. Out: `ColumnDefinition`, or None where there is none; and the
+indexes that its attributes create. Words that are not understood are noted on the cursor's tokens;
+the words around them still count. Type words become those of the Simple protocol, so that a
+definition and a schema that TiCDC sent can be compared; an unknown type is kept as it is written.
 
 Not here: what only the server's settings decide. A TIMESTAMP without NULL is nullable (TiDB's
 explicit_defaults_for_timestamp), a REAL is a double (REAL_AS_FLOAT is not transmitted), and NCHAR

@@ -1,8 +1,8 @@
 """Index and constraint definitions, as CREATE TABLE, ALTER TABLE and CREATE INDEX write them.
 
-In: a `Cursor` at a definition. Out: the `AlterChange` that adds it, or the `IndexDefinition`, or None
-where there is none. Foreign keys and checks are read to their end and give no index: they do not
-concern a mirror's rows. Words that are not understood are noted on the cursor's tokens.
+In: a `Cursor` at a definition. Out: the `AlterChange` that adds it, or the `IndexDefinition`, or
+None where there is none. Foreign keys and checks are read to their end and give no index: they do
+not concern a mirror's rows. Words that are not understood are noted on the cursor's tokens.
 """
 
 from typing import Final
