@@ -43,11 +43,9 @@ from ticdc_assets.registry.history import (
     SchemaHistory,
     SchemaSource,
     SchemaVersion,
-    Timeline,
     exchange_of,
     folded_name,
     of_one_partition,
-    schema_in_force,
 )
 from ticdc_assets.registry.inferred_columns import (
     DATABASE_DEFAULTS,
@@ -116,7 +114,9 @@ class Catalog:
         self._ids: set[int] = set()
         self._observed: dict[tuple[str, str, int], TableSchema] = {}
         self._versions: list[SchemaVersion] = []
-        self._timeline: Timeline = {}
+        # Schemas by (database, table) in the order of the walk, each with the commit ts above which
+        # it is in force.
+        self._timeline: dict[Name, list[tuple[int, TableSchema]]] = {}
         # Schemas as they were sent, by name, in the order of their versions.
         self._sent: dict[Name, list[TableSchema]] = {}
         self._inferring: Mapping[DdlKind, _Action] = {
@@ -146,11 +146,18 @@ class Catalog:
             met = end
             completed += self.apply(list(ddls))
         self.meet(shapes[met:])
-        return history.completed(completed, self._versions, self._observed, self._timeline)
+        versions = [*history.versions, *self._versions]
+        return history.with_schemas(versions, completed, self._observed)
 
     def in_force(self, database: str, table: str, commit_ts: int) -> TableSchema | None:
-        """Return the schema for a row that cites none, as `SchemaHistory` does."""
-        return schema_in_force(self._timeline, database, table, commit_ts)
+        """Return the schema for a row of `commit_ts` that cites none, or None.
+
+        A row at the commit ts of a DDL was committed before it.
+        """
+        for since_ts, schema in reversed(self._timeline.get((database, table), ())):
+            if since_ts < commit_ts:
+                return schema
+        return None
 
     # Rows -------------------------------------------------------------------------------------
 
