@@ -14,7 +14,7 @@ depends on the time zone of a session), functions that no table lists.
 """
 
 import operator
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from fractions import Fraction
 from typing import Final, TypeAlias
 
@@ -163,31 +163,20 @@ class _Reader:
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise PartitionError("the expression is nested too deeply")
-        term = self._either(cursor)
+        term = self._connected(cursor)
         self._depth -= 1
         return term
 
-    def _either(self, cursor: Cursor) -> Term:
-        left = self._exclusive(cursor)
+    def _connected(self, cursor: Cursor, level: int = 0) -> Term:
+        """Take conditions with the connectives from a level on between them."""
+        if level == len(_CONNECTIVES):
+            return self._negation(cursor)
+        word, combine = _CONNECTIVES[level]
+        left = self._connected(cursor, level + 1)
         # `||` joins texts in one SQL mode; TiDB writes OR or CONCAT in its place.
-        while cursor.take("OR"):
-            self._allow("OR")
-            left = _either(left, self._exclusive(cursor))
-        return left
-
-    def _exclusive(self, cursor: Cursor) -> Term:
-        left = self._conjunction(cursor)
-        while cursor.take("XOR"):
-            self._allow("XOR")
-            sides = truth_of(left, "XOR"), truth_of(self._conjunction(cursor), "XOR")
-            left = NumberTerm(all_of(sides, lambda one, other: int(one != other)))
-        return left
-
-    def _conjunction(self, cursor: Cursor) -> Term:
-        left = self._negation(cursor)
-        while cursor.take("AND") or _take_signs(cursor, "&&"):
-            self._allow("AND")
-            left = _both(left, self._negation(cursor))
+        while cursor.take(word) or (word == "AND" and _take_signs(cursor, "&&")):
+            self._allow(word)
+            left = combine(left, self._connected(cursor, level + 1))
         return left
 
     def _negation(self, cursor: Cursor) -> Term:
@@ -491,8 +480,19 @@ def _connective(word: str, *, decisive: bool) -> Callable[[Term, Term], NumberTe
     return combine
 
 
+def _differ(left: Term, right: Term) -> NumberTerm:
+    sides = truth_of(left, "XOR"), truth_of(right, "XOR")
+    return NumberTerm(all_of(sides, lambda one, other: int(one != other)))
+
+
 _either: Final = _connective("OR", decisive=True)
 _both: Final = _connective("AND", decisive=False)
+_CONNECTIVES: Final[Sequence[tuple[str, _Combine]]] = (
+    ("OR", _either),
+    ("XOR", _differ),
+    ("AND", _both),
+)
+"""The operators of conditions, those that bind least first."""
 
 
 def _not(term: Term) -> NumberTerm:
