@@ -462,7 +462,7 @@ def _dispatched(cursor: Cursor, table: dict[str, _Statement]) -> DdlStatement | 
     return statement(cursor)
 
 
-_OBJECTS: Final = frozenset(("TABLE", "TABLES", "DATABASE", "SCHEMA", "SEQUENCE"))
+_OBJECTS: Final = frozenset(("TABLE", "TABLES", "DATABASE", "SCHEMA", "SEQUENCE", "VIEW"))
 
 _CREATED: Final[dict[str, _Statement]] = {
     "TABLE": _create_table,
@@ -471,22 +471,16 @@ _CREATED: Final[dict[str, _Statement]] = {
     "SEQUENCE": partial(_named_only, DdlAction.CREATE_SEQUENCE),
     "INDEX": _create_index,
     **dict.fromkeys(_SPECIAL_INDEXES, _create_index),
-    **dict.fromkeys(("VIEW", "ALGORITHM", "DEFINER", "SQL"), _view(DdlAction.CREATE_VIEW)),
+    "VIEW": partial(_named_only, DdlAction.CREATE_VIEW),
+    **dict.fromkeys(("ALGORITHM", "DEFINER", "SQL"), _view(DdlAction.CREATE_VIEW)),
 }
-
-
-def _drop_view(cursor: Cursor) -> DdlStatement | None:
-    cursor.take("VIEW")
-    return _drop_many(DdlAction.DROP_VIEW)(cursor)
-
-
 _DROPPED: Final[dict[str, _Statement]] = {
     "TABLE": _drop_many(DdlAction.DROP_TABLE),
     "TABLES": _drop_many(DdlAction.DROP_TABLE),
     "DATABASE": _drop_database,
     "SCHEMA": _drop_database,
     "SEQUENCE": _drop_many(DdlAction.DROP_SEQUENCE),
-    "VIEW": _drop_view,
+    "VIEW": _drop_many(DdlAction.DROP_VIEW),
     "INDEX": _drop_index,
 }
 _ALTERED: Final[dict[str, _Statement]] = {
@@ -494,7 +488,8 @@ _ALTERED: Final[dict[str, _Statement]] = {
     "DATABASE": _database(DdlAction.ALTER_DATABASE),
     "SCHEMA": _database(DdlAction.ALTER_DATABASE),
     "SEQUENCE": partial(_named_only, DdlAction.ALTER_SEQUENCE),
-    **dict.fromkeys(("VIEW", "ALGORITHM", "DEFINER", "SQL"), _view(DdlAction.ALTER_VIEW)),
+    "VIEW": partial(_named_only, DdlAction.ALTER_VIEW),
+    **dict.fromkeys(("ALGORITHM", "DEFINER", "SQL"), _view(DdlAction.ALTER_VIEW)),
 }
 _STATEMENTS: Final[dict[str, _Statement]] = {
     "CREATE": _create,
