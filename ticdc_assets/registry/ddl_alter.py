@@ -367,12 +367,6 @@ def _other(cursor: Cursor) -> _Changes:
     return _OTHER
 
 
-def _word(cursor: Cursor) -> _Changes:
-    """Take a change of one word."""
-    del cursor
-    return _OTHER
-
-
 def _setting(cursor: Cursor) -> _Changes:
     """Take `ALGORITHM = INSTANT` and the like, which another change may follow without comma."""
     cursor.take_char("=")
@@ -440,6 +434,8 @@ _CHANGES: Final[dict[str, Callable[[Cursor], _Changes]]] = {
     **dict.fromkeys(("ALGORITHM", "LOCK", "STATS_OPTIONS"), _setting),
     **dict.fromkeys(("CHECK", "OPTIMIZE", "REBUILD", "REPAIR"), _of_partition(_maintain)),
     **dict.fromkeys(("DISCARD", "IMPORT"), _tablespace),
-    **dict.fromkeys(("CACHE", "FORCE", "NOCACHE", "SECONDARY_LOAD", "SECONDARY_UNLOAD"), _word),
+    **dict.fromkeys(
+        ("CACHE", "FORCE", "NOCACHE", "SECONDARY_LOAD", "SECONDARY_UNLOAD"), lambda _: _OTHER
+    ),
     **dict.fromkeys(("COMPACT", "DISABLE", "ENABLE", "READ", "WITH", "WITHOUT"), _other),
 }

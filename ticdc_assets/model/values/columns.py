@@ -273,14 +273,9 @@ def _timestamps(column: ColumnSchema, timezone: str) -> _Typed:
     return typed
 
 
-def _texts(column: ColumnSchema) -> _Typed:
-    del column
-
-    def typed(places: Places) -> TypedColumn:
-        array, exact = places.strings()
-        return TypedColumn(array=array, exact=exact, is_verbatim=True)
-
-    return typed
+def _texts(places: Places) -> TypedColumn:
+    array, exact = places.strings()
+    return TypedColumn(array=array, exact=exact, is_verbatim=True)
 
 
 def _times(digits: int) -> _Typed:
@@ -300,27 +295,17 @@ def _checked(check: Callable[[Column, Flags], None]) -> _Typed:
     return typed
 
 
-def _binaries(column: ColumnSchema) -> _Typed:
-    del column
-
-    def typed(places: Places) -> TypedColumn:
-        count = len(places.column.forms)
-        sizes = np.where(places.column.forms > NULL, places.column.ends - places.column.begins, 0)
-        offsets, exact = np.empty(count + 1, np.int32), np.empty(count, np.bool_)
-        content = np.empty(int(sizes.sum()) // 4 * 3 + 3, np.uint8)
-        text_loops.base64(
-            places.column,
-            offsets,
-            content,
-            exact,
-        )
-        present = (places.column.forms > NULL) & exact
-        array = pa.Array.from_buffers(
-            pa.binary(), count, [_validity(present), pa.py_buffer(offsets), pa.py_buffer(content)]
-        )
-        return TypedColumn(array=array, exact=exact, is_verbatim=False)
-
-    return typed
+def _binaries(places: Places) -> TypedColumn:
+    count = len(places.column.forms)
+    sizes = np.where(places.column.forms > NULL, places.column.ends - places.column.begins, 0)
+    offsets, exact = np.empty(count + 1, np.int32), np.empty(count, np.bool_)
+    content = np.empty(int(sizes.sum()) // 4 * 3 + 3, np.uint8)
+    text_loops.base64(places.column, offsets, content, exact)
+    present = (places.column.forms > NULL) & exact
+    array = pa.Array.from_buffers(
+        pa.binary(), count, [_validity(present), pa.py_buffer(offsets), pa.py_buffer(content)]
+    )
+    return TypedColumn(array=array, exact=exact, is_verbatim=False)
 
 
 def _labels(column: ColumnSchema) -> _Typed:
@@ -339,22 +324,17 @@ def _labels(column: ColumnSchema) -> _Typed:
     return typed
 
 
-def _documents(column: ColumnSchema) -> _Typed:
-    del column
-
-    def typed(places: Places) -> TypedColumn:
-        offsets, content, exact = places.texts()
-        is_json = np.empty(len(exact), np.bool_)
-        out_offsets, out = np.empty_like(offsets), np.empty_like(content)
-        text_loops.json_texts(content, offsets, places.column.forms, out_offsets, out, is_json)
-        exact &= is_json
-        present = (places.column.forms > NULL) & exact
-        array = pa.StringArray.from_buffers(
-            len(exact), pa.py_buffer(out_offsets), pa.py_buffer(out), _validity(present)
-        )
-        return TypedColumn(array=array, exact=exact, is_verbatim=False)
-
-    return typed
+def _documents(places: Places) -> TypedColumn:
+    offsets, content, exact = places.texts()
+    is_json = np.empty(len(exact), np.bool_)
+    out_offsets, out = np.empty_like(offsets), np.empty_like(content)
+    text_loops.json_texts(content, offsets, places.column.forms, out_offsets, out, is_json)
+    exact &= is_json
+    present = (places.column.forms > NULL) & exact
+    array = pa.StringArray.from_buffers(
+        len(exact), pa.py_buffer(out_offsets), pa.py_buffer(out), _validity(present)
+    )
+    return TypedColumn(array=array, exact=exact, is_verbatim=False)
 
 
 def _one_by_one(column: ColumnSchema, timezone: str) -> _Typed:
@@ -396,12 +376,12 @@ _BUILDERS: dict[Kind, Callable[[ColumnSchema], _Typed | None]] = {
     Kind.DATE: _days_and_times,
     Kind.DATETIME: _days_and_times,
     Kind.TIME: lambda column: _times(fractional_digits(column)),
-    Kind.TEXT: _texts,
-    Kind.UNKNOWN: _texts,
-    Kind.BINARY: _binaries,
+    Kind.TEXT: lambda _: _texts,
+    Kind.UNKNOWN: lambda _: _texts,
+    Kind.BINARY: lambda _: _binaries,
     Kind.ENUM: _labels,
     Kind.SET: _labels,
-    Kind.JSON: _documents,
+    Kind.JSON: lambda _: _documents,
 }
 
 _UNSIZED: dict[Kind, _Typed] = {
