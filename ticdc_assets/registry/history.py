@@ -279,6 +279,18 @@ class SchemaHistory:
         self._conflicts[label] = SchemaConflict(registered=winner, claimed=loser)
         return changed
 
+    def add_bootstrap(self, schema: TableSchema, coordinates: Coordinates) -> bool:
+        """Add the schema of a bootstrap; return whether the history changed."""
+        return self.add_schema(
+            SchemaVersion(
+                schema=schema,
+                source=SchemaSource.BOOTSTRAP,
+                sql=None,
+                commit_ts=None,
+                coordinates=coordinates,
+            )
+        )
+
     def add_ddl(self, event: DdlEvent, coordinates: Coordinates) -> bool:
         """Add one copy of a DDL and the schemas it carries; return whether anything changed."""
         identity = (*ddl_identity(event), 0)
