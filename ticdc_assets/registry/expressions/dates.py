@@ -413,16 +413,14 @@ def shifted(term: Term, count: Term, unit: str, *, back: bool) -> Term:
 
 
 DATE_FUNCTIONS: Final[Functions] = {
+    **{name: _part(_UNITS[name]) for name in ("DAY", "MONTH", "QUARTER", "YEAR")},
     "DATEDIFF": (2, 2, _date_difference),
-    "DAY": _part(lambda moment: moment.day),
-    "DAYOFMONTH": _part(lambda moment: moment.day),
+    "DAYOFMONTH": _part(_UNITS["DAY"]),
     "DAYOFWEEK": _calendar_part(lambda moment: (_weekday(moment) + 1) % 7 + 1),
     "DAYOFYEAR": _calendar_part(_day_of_year),
     "HOUR": _clock_part(lambda span: abs(span) // 3_600_000_000),
     "MICROSECOND": _clock_part(lambda span: abs(span) % 1_000_000),
     "MINUTE": _clock_part(lambda span: abs(span) // 60_000_000 % 60),
-    "MONTH": _part(lambda moment: moment.month),
-    "QUARTER": _part(lambda moment: (moment.month + 2) // 3),
     "SECOND": _clock_part(lambda span: abs(span) // 1_000_000 % 60),
     "TIME_TO_SEC": _clock_part(
         lambda span: span // 1_000_000 if span >= 0 else -(-span // 1_000_000)
@@ -430,7 +428,6 @@ DATE_FUNCTIONS: Final[Functions] = {
     "TO_DAYS": _calendar_part(_day_number),
     "TO_SECONDS": _calendar_part(_to_seconds),
     "WEEKDAY": _calendar_part(_weekday),
-    "YEAR": _part(lambda moment: moment.year),
     "YEARWEEK": (1, 2, _year_week),
     "DATE": _of_day(lambda day: day),
     "DATE_FORMAT": (2, 2, _date_format),
