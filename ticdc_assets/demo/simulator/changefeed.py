@@ -362,22 +362,19 @@ class StandInChangefeed:
                     groups[self._destination(row)].append((transaction.commit_ts, row))
         order = list(groups)
         self._rng.shuffle(order)
+        sends_bootstraps = self._options.bootstraps and self._form.has_bootstraps
         for place, dispatch_key in order:
             events: list[Event] = []
             for commit_ts, row in groups[place, dispatch_key]:
                 schema = self._form.schema(row)
                 table_id = self._form.bootstrap_id(row)
-                if self._sends_bootstraps and self._bootstraps.is_due(table_id, schema):
+                if sends_bootstraps and self._bootstraps.is_due(table_id, schema):
                     batch.add(place, events)
                     events = []
                     self._add_bootstrap(batch, schema, build_ms)
                 events.append(self._row_change(row, commit_ts, build_ms))
             batch.add(place, events)
         return last_ts
-
-    @property
-    def _sends_bootstraps(self) -> bool:
-        return self._options.bootstraps and self._form.has_bootstraps
 
     def _add_bootstrap(self, batch: "_Batch", schema: TableSchema, build_ms: int) -> None:
         places = self._written_places(self._topic_of((schema.database, schema.table)))
