@@ -75,7 +75,6 @@ class LineagePlans:
                 statements=[statement for _, statement in between],
                 # Later TRUNCATE, RENAME and partition DDL keep the version.
                 ddl_ts=between[0][0].commit_ts if between else None,
-                inferred=not between,
             )
             if step.lacks_ddl:
                 caveats.append(

@@ -22,7 +22,6 @@ import subprocess
 import time
 import uuid
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from ticdc_assets.base.errors import PrerequisiteError, SourceUnavailableError
@@ -176,12 +175,7 @@ class LocalBroker:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     # --- starting ---

@@ -229,15 +229,7 @@ def _add_new(paths: LakePaths, history: SchemaHistory, done: int, newest: int) -
         if row["kind"] == "ddl":
             changed |= history.add_ddl(_event_of(row), coordinates)
         elif (schema := _schema(row["schema"])) is not None:
-            changed |= history.add_schema(
-                SchemaVersion(
-                    schema=schema,
-                    source=SchemaSource.BOOTSTRAP,
-                    sql=None,
-                    commit_ts=None,
-                    coordinates=coordinates,
-                )
-            )
+            changed |= history.add_bootstrap(schema, coordinates)
     return changed
 
 

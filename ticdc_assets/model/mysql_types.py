@@ -247,29 +247,9 @@ def lacks_size(column: ColumnSchema) -> bool:
             return False
 
 
-_INTEGER_ARROW_TYPES: dict[tuple[int, bool], pa.DataType] = {
-    (8, False): pa.int8(),
-    (8, True): pa.int16(),
-    (16, False): pa.int16(),
-    (16, True): pa.int32(),
-    (24, False): pa.int32(),
-    (24, True): pa.int32(),
-    (32, False): pa.int32(),
-    (32, True): pa.int64(),
-    (64, False): pa.int64(),
-    (64, True): BIGINT_UNSIGNED_TYPE,
-}
-
-_BIT_ARROW_TYPES: tuple[tuple[int, pa.DataType], ...] = (
-    (7, pa.int8()),
-    (15, pa.int16()),
-    (31, pa.int32()),
-    (63, pa.int64()),
-    (64, BIGINT_UNSIGNED_TYPE),
-)
+_SIGNED_TYPES: tuple[pa.DataType, ...] = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 
 _ARROW_TYPES: dict[Kind, pa.DataType] = {
-    Kind.YEAR: pa.int16(),
     Kind.FLOAT: pa.float32(),
     Kind.DOUBLE: pa.float64(),
     Kind.DATE: pa.date32(),
@@ -292,12 +272,10 @@ def arrow_type(column: ColumnSchema) -> pa.DataType:
     kind = kind_of(column)
     if lacks_size(column):
         return pa.string()
-    if kind is Kind.INTEGER:
-        is_wide = is_unsigned(column) or lacks_sign(column)
-        return _INTEGER_ARROW_TYPES[INTEGER_BITS[base_type(column)], is_wide]
-    if kind is Kind.BIT:
-        width = bit_width(column)
-        return next(arrow for widest, arrow in _BIT_ARROW_TYPES if width <= widest)
+    if kind in (Kind.INTEGER, Kind.BIT, Kind.YEAR):
+        highest = integer_range(column)[1]
+        fitting = (arrow for arrow in _SIGNED_TYPES if highest < 2 ** (arrow.bit_width - 1))
+        return next(fitting, BIGINT_UNSIGNED_TYPE)
     if kind is Kind.DECIMAL:
         size = decimal_size(column)
         if size is None or size[0] > MAX_TYPED_DIGITS:

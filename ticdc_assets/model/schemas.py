@@ -423,12 +423,7 @@ def _column_from_json(value: Any, position: str) -> ColumnSchema:
     reader = _Reader(value, position)
     data_type = _Reader(reader.fields.get("dataType"), f"{position}.dataType")
     default = _default_from_json(reader.fields.get("default"), f"{position}.default")
-    elements = data_type.array("elements", optional=True)
-    for number, label in enumerate(elements):
-        if not isinstance(label, str):
-            raise WireError(
-                "wrong_type", f"{position}.dataType.elements[{number}]", "text", shorten(label)
-            )
+    elements = data_type.texts("elements", optional=True)
     return ColumnSchema(
         name=reader.text("name"),
         mysql_type=data_type.text("mysqlType").lower(),
@@ -436,7 +431,7 @@ def _column_from_json(value: Any, position: str) -> ColumnSchema:
         collation=data_type.text("collate", default=""),
         length=data_type.integer("length", default=0, minimum=-1),
         decimal=data_type.integer("decimal", default=0, minimum=-1),
-        elements=tuple(elements),
+        elements=elements,
         unsigned=data_type.boolean("unsigned", default=False),
         zerofill=data_type.boolean("zerofill", default=False),
         nullable=reader.boolean("nullable", default=True),
@@ -494,16 +489,13 @@ def _column_to_json(column: ColumnSchema) -> dict[str, Any]:
 
 def _index_from_json(value: Any, position: str) -> IndexSchema:
     reader = _Reader(value, position)
-    columns = reader.array("columns")
-    for number, name in enumerate(columns):
-        if not isinstance(name, str):
-            raise WireError("wrong_type", f"{position}.columns[{number}]", "text", shorten(name))
+    columns = reader.texts("columns")
     return IndexSchema(
         name=reader.text("name"),
         unique=reader.boolean("unique", default=False),
         primary=reader.boolean("primary", default=False),
         nullable=reader.boolean("nullable", default=False),
-        columns=tuple(columns),
+        columns=columns,
     )
 
 
@@ -550,6 +542,14 @@ class _Reader:
         if not isinstance(value, list):
             raise WireError("wrong_type", f"{self.position}.{name}", "array", shorten(value))
         return cast("list[Any]", value)
+
+    def texts(self, name: str, *, optional: bool = False) -> tuple[str, ...]:
+        items = self.array(name, optional=optional)
+        for number, item in enumerate(items):
+            if not isinstance(item, str):
+                place = f"{self.position}.{name}[{number}]"
+                raise WireError("wrong_type", place, "text", shorten(item))
+        return tuple(items)
 
     def _field(self, name: str, default: Any) -> Any:
         if name not in self.fields and default is not _REQUIRED:

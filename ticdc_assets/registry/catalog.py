@@ -43,11 +43,9 @@ from ticdc_assets.registry.history import (
     SchemaHistory,
     SchemaSource,
     SchemaVersion,
-    Timeline,
     exchange_of,
     folded_name,
     of_one_partition,
-    schema_in_force,
 )
 from ticdc_assets.registry.inferred_columns import (
     DATABASE_DEFAULTS,
@@ -91,10 +89,6 @@ def complete(history: SchemaHistory, seen: Iterable[SeenShape], timezone: str) -
     return with_virtual_columns(Catalog(timezone).walk(history, list(seen)))
 
 
-def _has_schemas(ddl: RegisteredDdl) -> bool:
-    return ddl.event.schema is not None or ddl.event.pre_schema is not None
-
-
 _Action: TypeAlias = Callable[[RegisteredDdl, DdlStatement], "_Change"]
 _Change: TypeAlias = tuple[TableSchema | None, TableSchema | None, tuple[str, ...]]
 """The schema before, the schema after, and notes on what was not understood."""
@@ -120,7 +114,9 @@ class Catalog:
         self._ids: set[int] = set()
         self._observed: dict[tuple[str, str, int], TableSchema] = {}
         self._versions: list[SchemaVersion] = []
-        self._timeline: Timeline = {}
+        # Schemas by (database, table) in the order of the walk, each with the commit ts above which
+        # it is in force.
+        self._timeline: dict[Name, list[tuple[int, TableSchema]]] = {}
         # Schemas as they were sent, by name, in the order of their versions.
         self._sent: dict[Name, list[TableSchema]] = {}
         self._inferring: Mapping[DdlKind, _Action] = {
@@ -150,11 +146,18 @@ class Catalog:
             met = end
             completed += self.apply(list(ddls))
         self.meet(shapes[met:])
-        return history.completed(completed, self._versions, self._observed, self._timeline)
+        versions = [*history.versions, *self._versions]
+        return history.with_schemas(versions, completed, self._observed)
 
     def in_force(self, database: str, table: str, commit_ts: int) -> TableSchema | None:
-        """Return the schema for a row that cites none, as `SchemaHistory` does."""
-        return schema_in_force(self._timeline, database, table, commit_ts)
+        """Return the schema for a row of `commit_ts` that cites none, or None.
+
+        A row at the commit ts of a DDL was committed before it.
+        """
+        for since_ts, schema in reversed(self._timeline.get((database, table), ())):
+            if since_ts < commit_ts:
+                return schema
+        return None
 
     # Rows -------------------------------------------------------------------------------------
 
@@ -224,8 +227,9 @@ class Catalog:
     def _applied(self, part: RegisteredDdl) -> RegisteredDdl:
         if part.kind is DdlKind.SNAPSHOT:
             return self._seed(part)
-        if _has_schemas(part):
-            return self._taken_over(part)
+        sent = part.event.schema or part.event.pre_schema
+        if sent is not None:
+            return self._taken_over(part, sent)
         kind = part.kind or DdlKind.OTHER
         if kind not in (DdlKind.DROP_DATABASE, DdlKind.OTHER):
             database, table = self._name_of(part)
@@ -248,11 +252,9 @@ class Catalog:
             )
         return replace(part, event=replace(event, schema=after, pre_schema=before), notes=notes)
 
-    def _taken_over(self, part: RegisteredDdl) -> RegisteredDdl:
-        """Follow a part that carries schemas, and add what it lacks."""
+    def _taken_over(self, part: RegisteredDdl, sent: TableSchema) -> RegisteredDdl:
+        """Follow a part that carries schemas, the last of them `sent`, and add what it lacks."""
         event, kind = part.event, part.kind
-        sent = event.schema or event.pre_schema
-        assert sent is not None
         sent = self._with_id(sent)
         name = (sent.database, sent.table)
         if kind is DdlKind.OTHER:

@@ -23,13 +23,16 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from ticdc_assets.registry.ddl_alter import drop_index_change, take_changes, take_tiflash
-from ticdc_assets.registry.ddl_columns import ColumnClause, take_column
+from ticdc_assets.registry.ddl_alter import (
+    drop_index_change,
+    take_changes,
+    take_elements,
+    take_tiflash,
+)
+from ticdc_assets.registry.ddl_columns import own_indexes
 from ticdc_assets.registry.ddl_indexes import (
     INDEX_KINDS,
-    stands_index,
     take_if_exists,
-    take_index,
     take_index_body,
     take_index_name,
 )
@@ -44,7 +47,6 @@ from ticdc_assets.registry.ddl_statement import (
     ChangeKind,
     DdlAction,
     DdlStatement,
-    IndexDefinition,
     TableName,
     TableRename,
 )
@@ -353,13 +355,12 @@ def _create_table(cursor: Cursor) -> DdlStatement:
     like = _like(cursor)
     if like is not None:
         return replace(statement, action=DdlAction.CREATE_TABLE_LIKE, like=like)
-    clauses: list[ColumnClause] = []
-    indexes: list[IndexDefinition] = []
     group = None if _stands_query(cursor, 1) else cursor.take_group()
     if group is not None and group.done:
         group.missing()
-    while group is not None and not group.done:
-        _take_element(group, clauses, indexes)
+    elements = () if group is None else take_elements(group)
+    columns = [element.column for element in elements if element.column is not None]
+    indexes = [element.index for element in elements if element.index is not None]
     charset, collation = take_options(cursor, commas=True) or Charset()
     partitioning = take_partitioning(cursor) if cursor.take("PARTITION", "BY") else None
     query: str | None = None
@@ -369,10 +370,9 @@ def _create_table(cursor: Cursor) -> DdlStatement:
         cursor.at = cursor.end
     elif group is None:
         cursor.missing()
-    for clause in clauses:
-        indexes.extend(clause.indexes)
-    key = {column.lower() for index in indexes if index.primary for column in index.columns}
-    columns = (clause.column for clause in clauses)
+    for column in columns:
+        indexes.extend(own_indexes(column))
+    key = {name.lower() for index in indexes if index.primary for name in index.columns}
     return replace(
         statement,
         columns=tuple(
@@ -403,24 +403,6 @@ def _stands_query(cursor: Cursor, ahead: int) -> bool:
     if ahead and not cursor.is_char("("):
         return False
     return cursor.word(ahead) in ("SELECT", "WITH", "VALUES", "TABLE")
-
-
-def _take_element(
-    cursor: Cursor, clauses: list[ColumnClause], indexes: list[IndexDefinition]
-) -> None:
-    """Take one element of CREATE TABLE's parentheses and the comma after it."""
-    if stands_index(cursor):
-        element = take_index(cursor)
-        if element is not None and element.index is not None:
-            indexes.append(element.index)
-    else:
-        clause = take_column(cursor)
-        if clause is not None:
-            clauses.append(clause)
-    if not cursor.done and not cursor.is_char(","):
-        cursor.unexpected()
-    if cursor.take_char(",") and cursor.done:
-        cursor.missing()
 
 
 # ----------------------------------------------------------------------------------- ALTER TABLE
@@ -480,7 +462,7 @@ def _dispatched(cursor: Cursor, table: dict[str, _Statement]) -> DdlStatement | 
     return statement(cursor)
 
 
-_OBJECTS: Final = frozenset(("TABLE", "TABLES", "DATABASE", "SCHEMA", "SEQUENCE"))
+_OBJECTS: Final = frozenset(("TABLE", "TABLES", "DATABASE", "SCHEMA", "SEQUENCE", "VIEW"))
 
 _CREATED: Final[dict[str, _Statement]] = {
     "TABLE": _create_table,
@@ -489,22 +471,16 @@ _CREATED: Final[dict[str, _Statement]] = {
     "SEQUENCE": partial(_named_only, DdlAction.CREATE_SEQUENCE),
     "INDEX": _create_index,
     **dict.fromkeys(_SPECIAL_INDEXES, _create_index),
-    **dict.fromkeys(("VIEW", "ALGORITHM", "DEFINER", "SQL"), _view(DdlAction.CREATE_VIEW)),
+    "VIEW": partial(_named_only, DdlAction.CREATE_VIEW),
+    **dict.fromkeys(("ALGORITHM", "DEFINER", "SQL"), _view(DdlAction.CREATE_VIEW)),
 }
-
-
-def _drop_view(cursor: Cursor) -> DdlStatement | None:
-    cursor.take("VIEW")
-    return _drop_many(DdlAction.DROP_VIEW)(cursor)
-
-
 _DROPPED: Final[dict[str, _Statement]] = {
     "TABLE": _drop_many(DdlAction.DROP_TABLE),
     "TABLES": _drop_many(DdlAction.DROP_TABLE),
     "DATABASE": _drop_database,
     "SCHEMA": _drop_database,
     "SEQUENCE": _drop_many(DdlAction.DROP_SEQUENCE),
-    "VIEW": _drop_view,
+    "VIEW": _drop_many(DdlAction.DROP_VIEW),
     "INDEX": _drop_index,
 }
 _ALTERED: Final[dict[str, _Statement]] = {
@@ -512,7 +488,8 @@ _ALTERED: Final[dict[str, _Statement]] = {
     "DATABASE": _database(DdlAction.ALTER_DATABASE),
     "SCHEMA": _database(DdlAction.ALTER_DATABASE),
     "SEQUENCE": partial(_named_only, DdlAction.ALTER_SEQUENCE),
-    **dict.fromkeys(("VIEW", "ALGORITHM", "DEFINER", "SQL"), _view(DdlAction.ALTER_VIEW)),
+    "VIEW": partial(_named_only, DdlAction.ALTER_VIEW),
+    **dict.fromkeys(("ALGORITHM", "DEFINER", "SQL"), _view(DdlAction.ALTER_VIEW)),
 }
 _STATEMENTS: Final[dict[str, _Statement]] = {
     "CREATE": _create,

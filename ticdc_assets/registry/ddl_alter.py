@@ -12,9 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from ticdc_assets.registry.ddl_columns import ColumnClause, take_column, take_column_definition
+from ticdc_assets.registry.ddl_columns import take_column, take_column_definition
 from ticdc_assets.registry.ddl_indexes import (
-    IndexClause,
     stands_index,
     take_enforced,
     take_if_exists,
@@ -34,6 +33,7 @@ from ticdc_assets.registry.ddl_partitions import (
 from ticdc_assets.registry.ddl_statement import (
     AlterChange,
     ChangeKind,
+    ColumnDefinition,
     ColumnPosition,
     PartitionAction,
     PartitionChange,
@@ -98,46 +98,47 @@ def _add(cursor: Cursor) -> _Changes:
         if _stands_statistics(cursor):
             return _other(cursor)
         if stands_index(cursor):
-            return _index_change(take_index(cursor))
+            return _add_index(cursor)
     conditional = take_if_exists(cursor)
     group = cursor.take_group()
     if group is None:
         return _add_column(take_column(cursor), cursor, conditional=conditional)
-    changes: _Changes = ()
-    while not group.done:
-        if stands_index(group):
-            changes += _index_change(take_index(group))
+    return take_elements(group, conditional=conditional)
+
+
+def take_elements(cursor: Cursor, *, conditional: bool = False) -> _Changes:
+    """Take columns and indexes with commas between them; return the changes that add them."""
+    changes: list[AlterChange] = []
+    while not cursor.done:
+        if stands_index(cursor):
+            changes += _add_index(cursor)
         else:
-            changes += _add_column(take_column(group), None, conditional=conditional)
-        if not group.done and not group.is_char(","):
-            group.unexpected()
-        if group.take_char(",") and group.done:
-            group.missing()
-    return changes
+            changes += _add_column(take_column(cursor), None, conditional=conditional)
+        if not cursor.done and not cursor.is_char(","):
+            cursor.unexpected()
+        if cursor.take_char(",") and cursor.done:
+            cursor.missing()
+    return tuple(changes)
 
 
 def _add_column(
-    clause: ColumnClause | None, position: Cursor | None, *, conditional: bool
+    column: ColumnDefinition | None, position: Cursor | None, *, conditional: bool
 ) -> _Changes:
     """Return the change that adds a column, with the position that is at the cursor, if any."""
-    if clause is None:
+    if column is None:
         return ()
     return _change(
         ChangeKind.ADD_COLUMN,
-        name=clause.column.name,
-        column=clause.column,
+        name=column.name,
+        column=column,
         position=None if position is None else _take_position(position),
         conditional=conditional,
     )
 
 
-def _index_change(clause: IndexClause | None) -> _Changes:
-    if clause is None:
-        return ()
-    kind = ChangeKind.OTHER
-    if clause.index is not None:
-        kind = ChangeKind.ADD_PRIMARY_KEY if clause.index.primary else ChangeKind.ADD_INDEX
-    return _change(kind, name=clause.name, index=clause.index, conditional=clause.conditional)
+def _add_index(cursor: Cursor) -> _Changes:
+    change = take_index(cursor)
+    return () if change is None else (change,)
 
 
 def _stands_statistics(cursor: Cursor) -> bool:
@@ -163,14 +164,14 @@ def _redefine(kind: ChangeKind, cursor: Cursor) -> _Changes:
     old = new = cursor.take_column_name()
     if kind is ChangeKind.CHANGE_COLUMN:
         new = cursor.take_column_name()
-    clause = None if old is None or new is None else take_column_definition(cursor, new)
-    if clause is None:
+    column = None if old is None or new is None else take_column_definition(cursor, new)
+    if column is None:
         return ()
     return _change(
         kind,
         name=old,
         new_name=new if kind is ChangeKind.CHANGE_COLUMN else None,
-        column=clause.column,
+        column=column,
         position=_take_position(cursor),
         conditional=conditional,
     )
@@ -285,12 +286,6 @@ def _named_partitions(action: PartitionAction, cursor: Cursor) -> _Changes:
     )
 
 
-def _truncate(cursor: Cursor) -> _Changes:
-    if not cursor.take("PARTITION"):
-        return ()
-    return _named_partitions(PartitionAction.TRUNCATE, cursor)
-
-
 def _add_partition(cursor: Cursor) -> _Changes:
     conditional = take_if_exists(cursor)
     _skip_binlog(cursor)
@@ -309,16 +304,12 @@ def _add_partition(cursor: Cursor) -> _Changes:
 
 
 def _coalesce(cursor: Cursor) -> _Changes:
-    if not cursor.take("PARTITION"):
-        return ()
     _skip_binlog(cursor)
     count = cursor.take_integer()
     return () if count is None else _partition_change(PartitionAction.COALESCE, count=count)
 
 
 def _reorganize(cursor: Cursor) -> _Changes:
-    if not cursor.take("PARTITION"):
-        return ()
     _skip_binlog(cursor)
     names = () if cursor.word() == "INTO" else take_names(cursor)
     definitions = take_definitions(cursor) if cursor.take("INTO") else ()
@@ -340,7 +331,7 @@ def _take_exchanged(cursor: Cursor) -> str | None:
 
 
 def _exchange(cursor: Cursor) -> _Changes:
-    name = _take_exchanged(cursor) if cursor.take("PARTITION") else None
+    name = _take_exchanged(cursor)
     other = cursor.take_table_name() if cursor.take("WITH", "TABLE") else None
     if name is None or other is None:
         return ()
@@ -376,12 +367,6 @@ def _other(cursor: Cursor) -> _Changes:
     return _OTHER
 
 
-def _word(cursor: Cursor) -> _Changes:
-    """Take a change of one word."""
-    del cursor
-    return _OTHER
-
-
 def _setting(cursor: Cursor) -> _Changes:
     """Take `ALGORITHM = INSTANT` and the like, which another change may follow without comma."""
     cursor.take_char("=")
@@ -394,9 +379,7 @@ def _set(cursor: Cursor) -> _Changes:
 
 
 def _maintain(cursor: Cursor) -> _Changes:
-    """Take `CHECK PARTITION p, q` and the like, which leave all rows where they are."""
-    if not cursor.take("PARTITION"):
-        return ()
+    """Take the partitions of `CHECK PARTITION p, q` and the like; all rows stay where they are."""
     take_if_exists(cursor)
     _skip_binlog(cursor)
     return _OTHER if cursor.take("ALL") or take_names(cursor) else ()
@@ -426,26 +409,33 @@ def _order(cursor: Cursor) -> _Changes:
     return _OTHER
 
 
+def _of_partition(take: Callable[[Cursor], _Changes]) -> Callable[[Cursor], _Changes]:
+    """Return the function of a change whose next word is PARTITION."""
+    return lambda cursor: take(cursor) if cursor.take("PARTITION") else ()
+
+
 _CHANGES: Final[dict[str, Callable[[Cursor], _Changes]]] = {
     "ADD": _add,
     "ALTER": _alter,
-    "ANALYZE": _analyze,
+    "ANALYZE": _of_partition(_analyze),
     "CHANGE": partial(_redefine, ChangeKind.CHANGE_COLUMN),
-    "COALESCE": _coalesce,
+    "COALESCE": _of_partition(_coalesce),
     "CONVERT": _convert,
     "DROP": _drop,
-    "EXCHANGE": _exchange,
+    "EXCHANGE": _of_partition(_exchange),
     "MODIFY": partial(_redefine, ChangeKind.MODIFY_COLUMN),
     "ORDER": _order,
     "PARTITION": _partition,
     "REMOVE": _remove,
     "RENAME": _rename,
-    "REORGANIZE": _reorganize,
+    "REORGANIZE": _of_partition(_reorganize),
     "SET": _set,
-    "TRUNCATE": _truncate,
+    "TRUNCATE": _of_partition(partial(_named_partitions, PartitionAction.TRUNCATE)),
     **dict.fromkeys(("ALGORITHM", "LOCK", "STATS_OPTIONS"), _setting),
-    **dict.fromkeys(("CHECK", "OPTIMIZE", "REBUILD", "REPAIR"), _maintain),
+    **dict.fromkeys(("CHECK", "OPTIMIZE", "REBUILD", "REPAIR"), _of_partition(_maintain)),
     **dict.fromkeys(("DISCARD", "IMPORT"), _tablespace),
-    **dict.fromkeys(("CACHE", "FORCE", "NOCACHE", "SECONDARY_LOAD", "SECONDARY_UNLOAD"), _word),
+    **dict.fromkeys(
+        ("CACHE", "FORCE", "NOCACHE", "SECONDARY_LOAD", "SECONDARY_UNLOAD"), lambda _: _OTHER
+    ),
     **dict.fromkeys(("COMPACT", "DISABLE", "ENABLE", "READ", "WITH", "WITHOUT"), _other),
 }

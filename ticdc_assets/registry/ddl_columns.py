@@ -1,17 +1,16 @@
 """Column definitions, as CREATE TABLE and ALTER TABLE write them.
 
-In: a `Cursor` at a definition. Out: `ColumnDefinition`, or None where there is none, and the
-indexes of its attributes. Words that are not understood are noted on the cursor's tokens; the words
-around them still count. Type words become those of the Simple protocol, so that a definition and a
-schema that TiCDC sent can be compared; an unknown type is kept as it is written.
+In: a `Cursor` at a definition. Out: `ColumnDefinition`, or None where there is none; and the
+indexes that its attributes create. Words that are not understood are noted on the cursor's tokens;
+the words around them still count. Type words become those of the Simple protocol, so that a
+definition and a schema that TiCDC sent can be compared; an unknown type is kept as it is written.
 
 Not here: what only the server's settings decide. A TIMESTAMP without NULL is nullable (TiDB's
 explicit_defaults_for_timestamp), a REAL is a double (REAL_AS_FLOAT is not transmitted), and NCHAR
 has the table's charset as in TiDB.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeAlias
 
 from ticdc_assets.model.mysql_types import KINDS, SYNONYMS
@@ -36,15 +35,7 @@ Fields: TypeAlias = dict[str, Any]
 """Fields of a `ColumnDefinition` while its text is read."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnClause:
-    """A column definition and the index that its own attributes create, if any."""
-
-    column: ColumnDefinition
-    indexes: tuple[IndexDefinition, ...]
-
-
-def take_column(cursor: Cursor) -> ColumnClause | None:
+def take_column(cursor: Cursor) -> ColumnDefinition | None:
     """Take `name type attribute...`; None, with a note, if no name or type comes next."""
     name = cursor.take_column_name()
     if name is None:
@@ -53,7 +44,7 @@ def take_column(cursor: Cursor) -> ColumnClause | None:
     return take_column_definition(cursor, name)
 
 
-def take_column_definition(cursor: Cursor, name: str) -> ColumnClause | None:
+def take_column_definition(cursor: Cursor, name: str) -> ColumnDefinition | None:
     """Take `type attribute...` of the column called `name`, the type as it is written."""
     fields = _take_type(cursor)
     if fields is None:
@@ -67,18 +58,18 @@ def take_column_definition(cursor: Cursor, name: str) -> ColumnClause | None:
             break
     if "charset" not in fields and "collation" in fields:
         fields["charset"] = fields["collation"].partition("_")[0]
-    column = ColumnDefinition(name=name, **fields)
-    indexes: list[IndexDefinition] = []
-    part = (name,)
+    return ColumnDefinition(name=name, **fields)
+
+
+def own_indexes(column: ColumnDefinition) -> Iterator[IndexDefinition]:
+    """Yield the indexes that the attributes of a column create."""
+    parts = (column.name,)
     if column.primary_key:
-        indexes.append(
-            IndexDefinition(
-                name=None, kind=IndexKind.PRIMARY, parts=part, clustered=column.clustered
-            )
+        yield IndexDefinition(
+            name=None, kind=IndexKind.PRIMARY, parts=parts, clustered=column.clustered
         )
     if column.unique:
-        indexes.append(IndexDefinition(name=None, kind=IndexKind.UNIQUE, parts=part))
-    return ColumnClause(column=column, indexes=tuple(indexes))
+        yield IndexDefinition(name=None, kind=IndexKind.UNIQUE, parts=parts)
 
 
 _Attribute = Callable[[Cursor, Fields], bool]

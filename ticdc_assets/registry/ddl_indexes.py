@@ -1,15 +1,16 @@
 """Index and constraint definitions, as CREATE TABLE, ALTER TABLE and CREATE INDEX write them.
 
-In: a `Cursor` at a definition. Out: `IndexClause` or `IndexDefinition`, or None where there is
-none. Foreign keys and checks are read to their end and give no index: they do not concern a
-mirror's rows. Words that are not understood are noted on the cursor's tokens.
+In: a `Cursor` at a definition. Out: the `AlterChange` that adds it, or the `IndexDefinition`, or
+None where there is none. Foreign keys and checks are read to their end and give no index: they do
+not concern a mirror's rows. Words that are not understood are noted on the cursor's tokens.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 from ticdc_assets.registry.ddl_literals import take_numbers
 from ticdc_assets.registry.ddl_statement import (
+    AlterChange,
+    ChangeKind,
     IndexDefinition,
     IndexKind,
 )
@@ -51,15 +52,6 @@ INDEX_KINDS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexClause:
-    """An index or another constraint: `index` is None for foreign keys and checks."""
-
-    name: str | None
-    index: IndexDefinition | None
-    conditional: bool
-
-
 def stands_index(cursor: Cursor) -> bool:
     """Whether an index or constraint definition, not a column, comes next."""
     word = cursor.word()
@@ -69,8 +61,12 @@ def stands_index(cursor: Cursor) -> bool:
     return word in INDEX_KINDS or word in ("PRIMARY", "CONSTRAINT", "FOREIGN", "CHECK")
 
 
-def take_index(cursor: Cursor) -> IndexClause | None:
-    """Take an index or constraint definition of CREATE TABLE or ALTER TABLE ... ADD."""
+def take_index(cursor: Cursor) -> AlterChange | None:
+    """Take an index or constraint definition of CREATE TABLE or ALTER TABLE ... ADD.
+
+    Returns:
+        The change that adds it, without an index for foreign keys and checks.
+    """
     symbol: str | None = None
     if cursor.take("CONSTRAINT") and cursor.word() not in _CONSTRAINED:
         symbol = cursor.take_name()
@@ -79,7 +75,7 @@ def take_index(cursor: Cursor) -> IndexClause | None:
             cursor.missing()
             return None
         take_enforced(cursor)
-        return IndexClause(name=symbol, index=None, conditional=False)
+        return AlterChange(kind=ChangeKind.OTHER, name=symbol)
     if cursor.take("FOREIGN", "KEY"):
         conditional = take_if_exists(cursor)
         name = cursor.take_name()
@@ -88,7 +84,7 @@ def take_index(cursor: Cursor) -> IndexClause | None:
         ):
             cursor.missing()
             return None
-        return IndexClause(name=symbol or name, index=None, conditional=conditional)
+        return AlterChange(kind=ChangeKind.OTHER, name=symbol or name, conditional=conditional)
     if cursor.take("PRIMARY", "KEY"):
         kind = IndexKind.PRIMARY
     elif word := cursor.take_any(INDEX_KINDS):
@@ -105,7 +101,10 @@ def take_index(cursor: Cursor) -> IndexClause | None:
     elif name is None:
         name = symbol
     index = take_index_body(cursor, name, kind)
-    return None if index is None else IndexClause(name=name, index=index, conditional=conditional)
+    if index is None:
+        return None
+    change = ChangeKind.ADD_PRIMARY_KEY if index.primary else ChangeKind.ADD_INDEX
+    return AlterChange(kind=change, name=name, index=index, conditional=conditional)
 
 
 _CONSTRAINED: Final = ("CHECK", "FOREIGN", "PRIMARY", "UNIQUE")

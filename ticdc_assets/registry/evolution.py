@@ -10,8 +10,8 @@ lenient SQL mode, whose casts are known (`lenient_cast_of`). Without such a DDL,
 the key, the value is lost.
 
 Schemas carry no column ids and so do not show renames: they come from the DDL's text. Without a DDL
-(a version that only rows and bootstraps know) columns are matched by name and the step says so
-(`inferred`).
+(a version that only rows and bootstraps know) columns are matched by name, and the step has no
+`ddl_ts`.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -87,8 +87,7 @@ class SchemaStep:
         to_version: schema version after.
         columns: one step per column of the new schema, in its order.
         dropped: names of the columns that are gone.
-        ddl_ts: commit ts of the DDL, None if none is known.
-        inferred: True if no DDL message explains the step.
+        ddl_ts: commit ts of the DDL, None if no message explains the step.
     """
 
     from_version: int
@@ -96,7 +95,6 @@ class SchemaStep:
     columns: tuple[ColumnStep, ...]
     dropped: tuple[str, ...]
     ddl_ts: int | None
-    inferred: bool
 
     @property
     def at(self) -> datetime | None:
@@ -106,7 +104,7 @@ class SchemaStep:
     @property
     def may_cast_leniently(self) -> bool:
         """Whether some value may get TiDB's cast of a lenient SQL mode."""
-        return self.ddl_ts is not None and any(item.may_cast_leniently for item in self.columns)
+        return any(item.may_cast_leniently for item in self.columns)
 
     @property
     def renamed(self) -> dict[str, str]:
@@ -121,7 +119,7 @@ class SchemaStep:
     @property
     def lacks_ddl(self) -> bool:
         """Whether rows look different and a DDL message should have said so, but none did."""
-        return self.inferred and (
+        return self.ddl_ts is None and (
             bool(self.dropped)
             or any(step.changes_rows and not step.is_hidden for step in self.columns)
         )
@@ -133,7 +131,6 @@ def diff(
     *,
     statements: Iterable[DdlStatement] = (),
     ddl_ts: int | None = None,
-    inferred: bool = False,
 ) -> SchemaStep:
     """Return the step from `old` to `new`, with the renames of `statements`."""
     statements = tuple(statements)
@@ -165,7 +162,6 @@ def diff(
         columns=tuple(steps),
         dropped=tuple(column.name for column in old.columns if column.name not in kept),
         ddl_ts=ddl_ts,
-        inferred=inferred,
     )
 
 
@@ -296,7 +292,7 @@ class RowTransform:
             else:
                 convert = cast_of(source, column, timezone)
                 lenient = None
-                if item.may_cast_leniently and step.ddl_ts is not None and column.name not in exact:
+                if item.may_cast_leniently and column.name not in exact:
                     lenient = lenient_cast_of(source, column)
                 self._cast.append((column.name, source.name, convert, lenient))
 

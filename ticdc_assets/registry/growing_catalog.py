@@ -17,6 +17,7 @@ from ticdc_assets.model.events import DdlEvent
 from ticdc_assets.model.schemas import RowShape, TableSchema
 from ticdc_assets.registry.catalog import Catalog, SeenShape
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
+from ticdc_assets.registry.known_tables import Name, folded
 from ticdc_assets.registry.row_shapes import fits
 
 _MOST_FITTING = 65536
@@ -37,7 +38,7 @@ class GrowingCatalog:
         self._catalog: Catalog | None = Catalog(timezone)
         # How far the catalog is: by DDL, by rows of a table (in lower case), by rows of any table.
         self._latest_ddl = -1
-        self._latest_rows: dict[tuple[str, str], int] = {}
+        self._latest_rows: dict[Name, int] = {}
         self._latest_row = -1
         # By identity of the schema, which the value keeps alive.
         self._fitting: dict[tuple[int, RowShape], tuple[TableSchema, bool]] = {}
@@ -47,9 +48,7 @@ class GrowingCatalog:
         is_copy = self._history.ddl(event) is not None
         self._history.add_ddl(event, coordinates)
         entry = self._history.ddl(event)
-        if is_copy or entry is None:
-            return
-        if self._catalog is None:
+        if is_copy or entry is None or self._catalog is None:
             return
         # Renames of one commit ts are understood together.
         if event.commit_ts > self._latest_ddl and event.commit_ts >= self._latest_row:
@@ -76,16 +75,15 @@ class GrowingCatalog:
     def _meet(self, seen: SeenShape) -> None:
         if self._catalog is None:
             return
-        if seen.min_ts > self._latest_ddl and seen.min_ts >= self._latest_rows.get(
-            _folded(seen), -1
-        ):
+        latest_rows = self._latest_rows.get(folded(seen.name), -1)
+        if seen.min_ts > self._latest_ddl and seen.min_ts >= latest_rows:
             self._catalog.meet([seen])
             self._remember(seen)
         else:
             self._catalog = None
 
     def _remember(self, seen: SeenShape) -> None:
-        name = _folded(seen)
+        name = folded(seen.name)
         self._latest_rows[name] = max(seen.min_ts, self._latest_rows.get(name, -1))
         self._latest_row = max(seen.min_ts, self._latest_row)
 
@@ -107,7 +105,3 @@ class GrowingCatalog:
                 self._fitting.clear()
             found = self._fitting[known] = (schema, fits(schema, shape))
         return found[1]
-
-
-def _folded(seen: SeenShape) -> tuple[str, str]:
-    return (seen.database.lower(), seen.table.lower())

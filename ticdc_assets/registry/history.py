@@ -31,12 +31,6 @@ from ticdc_assets.registry.ddl_statement import (
 SchemaKey: TypeAlias = tuple[str, str, int]
 """(database, table, version): how a row change cites its schema."""
 
-Timeline: TypeAlias = dict[tuple[str, str], list[tuple[int, TableSchema]]]
-"""For each (database, table) its schemas, each with the commit ts above which it is in force.
-
-They are in the order in which they were found; for a row the last that begins below it counts.
-"""
-
 
 class SchemaSource(StrEnum):
     """Where a schema was read, best first."""
@@ -256,16 +250,6 @@ def same_structure(left: TableSchema, right: TableSchema) -> bool:
     return shape(left) == shape(right)
 
 
-def schema_in_force(
-    timeline: Timeline, database: str, table: str, commit_ts: int
-) -> TableSchema | None:
-    """Return the schema of `timeline` for a row of `commit_ts`, or None."""
-    for since_ts, schema in reversed(timeline.get((database, table), ())):
-        if since_ts < commit_ts:
-            return schema
-    return None
-
-
 class SchemaHistory:
     """All schema versions, DDL and conflicts of one changefeed."""
 
@@ -275,7 +259,6 @@ class SchemaHistory:
         self._ddls: dict[tuple[int, str, str, str, int], RegisteredDdl] = {}
         self._in_order: list[RegisteredDdl] = []
         self._observed: Mapping[tuple[str, str, int], TableSchema] = {}
-        self._timeline: Timeline = {}
 
     def add_schema(self, version: SchemaVersion) -> bool:
         """Add one schema; return whether the history changed."""
@@ -295,6 +278,18 @@ class SchemaHistory:
         changed = better or label not in self._conflicts
         self._conflicts[label] = SchemaConflict(registered=winner, claimed=loser)
         return changed
+
+    def add_bootstrap(self, schema: TableSchema, coordinates: Coordinates) -> bool:
+        """Add the schema of a bootstrap; return whether the history changed."""
+        return self.add_schema(
+            SchemaVersion(
+                schema=schema,
+                source=SchemaSource.BOOTSTRAP,
+                sql=None,
+                commit_ts=None,
+                coordinates=coordinates,
+            )
+        )
 
     def add_ddl(self, event: DdlEvent, coordinates: Coordinates) -> bool:
         """Add one copy of a DDL and the schemas it carries; return whether anything changed."""
@@ -343,43 +338,24 @@ class SchemaHistory:
         """Return the schema that the rows of (database, table) prove from commit ts `ts` on."""
         return self._observed.get((database, table, ts))
 
-    def completed(
+    def with_schemas(
         self,
-        ddls: Iterable[RegisteredDdl],
         versions: Iterable[SchemaVersion],
-        observed: Mapping[tuple[str, str, int], TableSchema],
-        timeline: Timeline,
+        ddls: Iterable[RegisteredDdl],
+        observed: Mapping[tuple[str, str, int], TableSchema] | None = None,
     ) -> "SchemaHistory":
-        """Return this history with inferred schemas for those that were not sent.
+        """Return this history with other schemas and DDL.
 
         Args:
-            ddls: the DDL with the schemas before and after them.
-            versions: the inferred schemas.
-            observed: schemas that rows prove, by (database, table, lowest commit ts).
-            timeline: the schema of rows, and since when.
+            versions: the schemas; of several at one version the last counts.
+            ddls: the DDL.
+            observed: schemas that rows prove, by (database, table, lowest commit ts); the same as
+                here if None.
         """
-        # Of several at one version the last is the result of the walk through time.
-        result = self.with_schemas([*self.versions, *versions], ddls)
-        result._observed = observed
-        result._timeline = timeline
-        return result
-
-    def with_schemas(
-        self, versions: Iterable[SchemaVersion], ddls: Iterable[RegisteredDdl]
-    ) -> "SchemaHistory":
-        """Return this history with other schemas and DDL."""
         result = SchemaHistory()
         result.restore(versions, ddls, self.conflicts)
-        result._observed = self._observed
-        result._timeline = self._timeline
+        result._observed = self._observed if observed is None else observed
         return result
-
-    def in_force(self, database: str, table: str, commit_ts: int) -> TableSchema | None:
-        """Return the schema for a row of `commit_ts` that cites none, or None.
-
-        A row at the commit ts of a DDL was committed before it.
-        """
-        return schema_in_force(self._timeline, database, table, commit_ts)
 
     def ddl(self, event: DdlEvent) -> RegisteredDdl | None:
         """Return the registered DDL of which `event` is a copy."""

@@ -32,12 +32,12 @@ Not known from the text: conversions of non-strict SQL modes (VARCHAR(70000) bec
 the collation that `default_collation_for_utf8mb4` may have set.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from ticdc_assets.model.mysql_types import CLOCK_LENGTHS, TEXT_LIMITS
-from ticdc_assets.model.schemas import ColumnSchema
+from ticdc_assets.model.schemas import ColumnSchema, IndexSchema
 from ticdc_assets.registry.ddl_statement import (
     ChangeKind,
     ColumnDefinition,
@@ -277,10 +277,28 @@ ROW_ID: Final = "primary"
 """TiCDC's name of a primary key that is the row id: a clustered one of one integer column."""
 
 
-def primary_name(name: str, columns: Sequence[ColumnSchema]) -> str:
-    """Return the name of a primary key over `columns`: `name` if such a key can have it."""
-    may_be_row_id = len(columns) == 1 and columns[0].mysql_type in INTEGER_LENGTHS
-    return PRIMARY if name == ROW_ID and not may_be_row_id else name
+def finished_indexes(
+    indexes: Iterable[IndexSchema], columns: Iterable[ColumnSchema]
+) -> tuple[IndexSchema, ...]:
+    """Return the indexes of a table with `columns` as TiCDC sends them.
+
+    Each is nullable as its columns are. Only a primary key of one integer column is the row id,
+    which TiDB does not list: TiCDC adds it as the last.
+    """
+    by_name = {column.name: column for column in columns}
+    finished: list[IndexSchema] = []
+    for index in indexes:
+        own = [by_name[name] for name in index.columns if name in by_name]
+        may_be_row_id = len(own) == 1 and own[0].mysql_type in INTEGER_LENGTHS
+        is_misnamed = index.primary and index.name == ROW_ID and not may_be_row_id
+        finished.append(
+            replace(
+                index,
+                name=PRIMARY if is_misnamed else index.name,
+                nullable=any(column.nullable for column in own),
+            )
+        )
+    return tuple(sorted(finished, key=lambda index: index.primary and index.name == ROW_ID))
 
 
 def free_index_name(wanted: str, used: Collection[str]) -> str:

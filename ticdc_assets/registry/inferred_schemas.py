@@ -49,9 +49,9 @@ from ticdc_assets.registry.inferred_columns import (
     TEXT_TYPES,
     Defaults,
     column_schema,
+    finished_indexes,
     free_index_name,
     named_defaults,
-    primary_name,
     table_defaults,
 )
 from ticdc_assets.registry.inferred_defaults import sent_default
@@ -409,25 +409,20 @@ class _Table:
             else column.schema
             for column in self.columns
         )
-        nullable = {column.name for column in columns if column.nullable}
-        indexes: list[IndexSchema] = []
-        for index in self.indexes:
-            parts = tuple(column.schema.name for column in index.columns)
-            name = index.name
-            if index.primary:
-                name = primary_name(name, [column.schema for column in index.columns])
-            indexes.append(
-                IndexSchema(
-                    name=name,
-                    unique=index.unique,
-                    primary=index.primary,
-                    nullable=not nullable.isdisjoint(parts),
-                    columns=parts,
-                )
+        indexes = [
+            IndexSchema(
+                name=index.name,
+                unique=index.unique,
+                primary=index.primary,
+                nullable=False,
+                columns=tuple(column.schema.name for column in index.columns),
             )
-        # The row id is not in TiDB's list of indexes; TiCDC adds it.
-        indexes.sort(key=lambda index: index.primary and index.name == ROW_ID)
-        return Inferred(replace(schema, columns=columns, indexes=tuple(indexes)), tuple(self.notes))
+            for index in self.indexes
+        ]
+        return Inferred(
+            replace(schema, columns=columns, indexes=finished_indexes(indexes, columns)),
+            tuple(self.notes),
+        )
 
 
 def _words(change: AlterChange) -> str:

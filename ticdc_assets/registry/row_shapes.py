@@ -69,9 +69,9 @@ from ticdc_assets.registry.inferred_columns import (
     ROW_ID,
     TEXT_TYPES,
     clock_length,
+    finished_indexes,
     free_index_name,
     labels_length,
-    primary_name,
 )
 
 # ------------------------------------------------------------------------------ rows to schemas
@@ -151,7 +151,10 @@ def merged(schema: TableSchema, shape: RowShape, *, version: int) -> TableSchema
     keyed.take_handle_key(shape)
     keyed.take_unique_keys(shape)
     return replace(
-        schema, version=version, columns=tuple(keyed.columns), indexes=keyed.finished_indexes()
+        schema,
+        version=version,
+        columns=tuple(keyed.columns),
+        indexes=finished_indexes(keyed.indexes, keyed.columns),
     )
 
 
@@ -448,22 +451,6 @@ class _Keyed:
             if single and possible and (sent.name,) not in known:
                 known.add((sent.name,))
                 self._add_unique((sent.name,))
-
-    def finished_indexes(self) -> tuple[IndexSchema, ...]:
-        """Return the indexes, each nullable as its columns are; the row id is last."""
-        by_name = {column.name: column for column in self.columns}
-        finished: list[IndexSchema] = []
-        for index in self.indexes:
-            columns = [by_name[name] for name in index.columns if name in by_name]
-            finished.append(
-                replace(
-                    index,
-                    name=primary_name(index.name, columns) if index.primary else index.name,
-                    nullable=any(column.nullable for column in columns),
-                )
-            )
-        finished.sort(key=lambda index: index.primary and index.name == ROW_ID)
-        return tuple(finished)
 
     def _require(self, names: Collection[str]) -> None:
         """Make the columns `names` NOT NULL."""

@@ -44,12 +44,7 @@ from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.model.values import canonical_of
 from ticdc_assets.model.values.zones import find_zone
 from ticdc_assets.registry.growing_catalog import GrowingCatalog
-from ticdc_assets.registry.history import (
-    Coordinates,
-    SchemaHistory,
-    SchemaSource,
-    SchemaVersion,
-)
+from ticdc_assets.registry.history import Coordinates, SchemaHistory
 from ticdc_assets.registry.respelling import respellings
 from ticdc_assets.registry.row_shapes import schema_of_shape
 from ticdc_assets.source.capture import CaptureRecord
@@ -161,15 +156,7 @@ class _Printer:
     def _bootstrap(self, event: Bootstrap, coordinates: Coordinates) -> dict[str, Any]:
         schema = event.schema
         if schema is not None:
-            self._sent.add_schema(
-                SchemaVersion(
-                    schema=schema,
-                    source=SchemaSource.BOOTSTRAP,
-                    sql=None,
-                    commit_ts=None,
-                    coordinates=coordinates,
-                )
-            )
+            self._sent.add_bootstrap(schema, coordinates)
         return {
             "type": "bootstrap",
             "database": schema and schema.database,

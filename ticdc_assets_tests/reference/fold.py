@@ -29,12 +29,7 @@ from ticdc_assets.model.events import Bootstrap, DdlEvent, Event, Image, Op, Row
 from ticdc_assets.model.schemas import RowShape
 from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.evolution import CanonicalRow, Casts
-from ticdc_assets.registry.history import (
-    Coordinates,
-    SchemaHistory,
-    SchemaSource,
-    SchemaVersion,
-)
+from ticdc_assets.registry.history import Coordinates, SchemaHistory
 
 SequenceKey: TypeAlias = tuple[int, int, str, int, int, int]
 """(commit_ts, rank, topic, partition, offset, index): the sort key of a change."""
@@ -82,15 +77,7 @@ def _sent_history(events: Iterable[tuple[Coordinates, Event]]) -> SchemaHistory:
             case DdlEvent():
                 history.add_ddl(event, coordinates)
             case Bootstrap(schema=schema) if schema is not None:
-                history.add_schema(
-                    SchemaVersion(
-                        schema=schema,
-                        source=SchemaSource.BOOTSTRAP,
-                        sql=None,
-                        commit_ts=None,
-                        coordinates=coordinates,
-                    )
-                )
+                history.add_bootstrap(schema, coordinates)
             case RowChange() | Watermark() | Bootstrap():
                 pass
     return history

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ticdc_assets.demo.simulator.shapes import shape_of
 from ticdc_assets.model.events import DdlEvent
 from ticdc_assets.model.schemas import ColumnFlag, RowShape, SentColumn, TableSchema
-from ticdc_assets.registry.catalog import Catalog, SeenShape, complete
+from ticdc_assets.registry.catalog import Catalog, SeenShape
 from ticdc_assets.registry.growing_catalog import GrowingCatalog
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
 from ticdc_assets.registry.row_shapes import fits
@@ -112,12 +112,13 @@ def test_complete_gives_partial_rows_the_schema_of_the_rows_after_them() -> None
         SeenShape(database="d", table="t", shape=of, min_ts=ts)
         for of, ts in ((ROW, 11), (deleted, 25), (WIDER, 31))
     ]
-    completed = complete(history, seen, "UTC")
+    catalog = Catalog("UTC")
+    completed = catalog.walk(history, seen)
     for of, ts in ((ROW, 11), (ROW, 24), (deleted, 25), (WIDER, 31)):
-        schema = completed.in_force(*NAME, ts)
+        schema = catalog.in_force(*NAME, ts)
         assert schema is not None
         assert fits(schema, of)
-    assert completed.observed(*NAME, 25) == completed.in_force(*NAME, 31)
+    assert completed.observed(*NAME, 25) == catalog.in_force(*NAME, 31)
 
 
 def test_first_rows_of_many_tables_in_any_order_are_met_once(
@@ -170,13 +171,15 @@ def streams(draw: st.DrawFn) -> list[DdlEvent | int]:
     return [*events, 90, 91]
 
 
-def truth(events: list[DdlEvent | int]) -> SchemaHistory:
+def truth(events: list[DdlEvent | int]) -> Catalog:
     history = SchemaHistory()
     for number, event in enumerate(events):
         if isinstance(event, DdlEvent):
             place = Coordinates(topic="t", partition=0, offset=number, index=0)
             history.add_ddl(event, place)
-    return complete(history, [], "UTC")
+    catalog = Catalog("UTC")
+    catalog.walk(history, [])
+    return catalog
 
 
 def columns(schema: TableSchema | None) -> object:
@@ -218,7 +221,7 @@ def test_in_any_order_a_row_fits_and_at_the_end_all_is_known(
             assert schema.column(sent.name) == wanted.column(sent.name)
 
 
-def columns_of(whole: SchemaHistory, ts: int, *, partial: bool) -> RowShape:
+def columns_of(whole: Catalog, ts: int, *, partial: bool) -> RowShape:
     wanted = whole.in_force(*NAME, ts)
     assert wanted is not None
     return shape_of(wanted, partial=partial)

@@ -15,7 +15,7 @@ from ticdc_assets.model.events import DdlEvent, RowChange
 from ticdc_assets.model.mysql_types import Kind, kind_of
 from ticdc_assets.model.schemas import ColumnSchema, TableSchema
 from ticdc_assets.model.values import canonical_of
-from ticdc_assets.registry.catalog import complete
+from ticdc_assets.registry.catalog import Catalog
 from ticdc_assets.registry.column_facts import with_virtual_columns
 from ticdc_assets.registry.ddl_statement import DdlAction, DdlStatement
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
@@ -162,11 +162,12 @@ def rows_with_schemas(
                 history.add_ddl(event, place)
             elif isinstance(event, RowChange):
                 rows.append(event)
-    known = complete(history, [], TIMEZONE)
+    catalog = Catalog(TIMEZONE)
+    known = catalog.walk(history, [])
     assert not any(ddl.notes or ddl.statement.unparsed for ddl in known.ddls)
     found: list[tuple[RowChange, TableSchema]] = []
     for row in rows:
-        schema = known.in_force(row.database, row.table, row.commit_ts)
+        schema = catalog.in_force(row.database, row.table, row.commit_ts)
         assert schema is not None
         found.append((row, schema))
     return tuple(found)

@@ -232,8 +232,7 @@ def _add_column(table: StoredTable, action: AddColumn, session: Session) -> str:
     return f"ADD COLUMN {column_sql(column, session.timezone)}{_moved(table, column.name, action)}"
 
 
-def _drop_column(table: StoredTable, action: DropColumn, session: Session) -> str:
-    del session
+def _drop_column(table: StoredTable, action: DropColumn, _: Session) -> str:
     _existing(table, action.name)
     _undivided(table, action.name)
     wider = [index.columns for index in table.secondary if len(index.columns) > 1]
@@ -270,8 +269,7 @@ def _replace_column(table: StoredTable, old: str, column: ColumnSchema) -> None:
     }
 
 
-def _rename_column(table: StoredTable, action: RenameColumn, session: Session) -> str:
-    del session
+def _rename_column(table: StoredTable, action: RenameColumn, _: Session) -> str:
     _undivided(table, action.name)
     renamed = replace(_existing(table, action.name), name=action.new_name)
     _replace_column(table, action.name, renamed)
@@ -308,8 +306,7 @@ def _set_default(table: StoredTable, action: SetDefault, session: Session) -> st
     return f"ALTER COLUMN {quoted(action.name)} SET DEFAULT {default_sql(column, session.timezone)}"
 
 
-def _add_primary_key(table: StoredTable, action: AddPrimaryKey, session: Session) -> str:
-    del session
+def _add_primary_key(table: StoredTable, action: AddPrimaryKey, _: Session) -> str:
     if table.primary_key:
         raise ValueError(f"{table.schema.table}: there is a primary key")
     for name in action.columns:
@@ -322,8 +319,7 @@ def _add_primary_key(table: StoredTable, action: AddPrimaryKey, session: Session
     return f"{clause} /*T![clustered_index] NONCLUSTERED */"
 
 
-def _drop_primary_key(table: StoredTable, action: DropPrimaryKey, session: Session) -> str:
-    del action, session
+def _drop_primary_key(table: StoredTable, _: DropPrimaryKey, __: Session) -> str:
     if not table.primary_key or table.clustered:
         raise ValueError(f"{table.schema.table}: no primary key that could be dropped")
     table.primary_key = ()

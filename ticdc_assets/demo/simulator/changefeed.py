@@ -131,7 +131,6 @@ class StandInChangefeed:
         topic: the topic of all records, or the pattern.
         watermark_ts: highest watermark so far that was given out with everything at or below it,
             in all partitions; 0 before the first.
-        steps_back: restarts so far.
         rounds: how often a record came that Kafka is to have only after all before it: a watermark,
             where each table has a topic.
 
@@ -152,7 +151,6 @@ class StandInChangefeed:
     ) -> None:
         self.topic = topic
         self.watermark_ts = 0
-        self.steps_back = 0
         self.rounds = 0
         self.upstream = upstream
         self._pattern = TopicPattern(topic) if is_topic_pattern(topic) else None
@@ -260,7 +258,6 @@ class StandInChangefeed:
         self._form.restart()
         self._step_back_to(checkpoint_ts)
         self._is_starting = True
-        self.steps_back += 1
         if checkpoint_ts > 0:
             batch = _Batch()
             self._add_watermark(batch, checkpoint_ts)
@@ -365,22 +362,19 @@ class StandInChangefeed:
                     groups[self._destination(row)].append((transaction.commit_ts, row))
         order = list(groups)
         self._rng.shuffle(order)
+        sends_bootstraps = self._options.bootstraps and self._form.has_bootstraps
         for place, dispatch_key in order:
             events: list[Event] = []
             for commit_ts, row in groups[place, dispatch_key]:
                 schema = self._form.schema(row)
                 table_id = self._form.bootstrap_id(row)
-                if self._sends_bootstraps and self._bootstraps.is_due(table_id, schema):
+                if sends_bootstraps and self._bootstraps.is_due(table_id, schema):
                     batch.add(place, events)
                     events = []
                     self._add_bootstrap(batch, schema, build_ms)
                 events.append(self._row_change(row, commit_ts, build_ms))
             batch.add(place, events)
         return last_ts
-
-    @property
-    def _sends_bootstraps(self) -> bool:
-        return self._options.bootstraps and self._form.has_bootstraps
 
     def _add_bootstrap(self, batch: "_Batch", schema: TableSchema, build_ms: int) -> None:
         places = self._written_places(self._topic_of((schema.database, schema.table)))

@@ -69,7 +69,6 @@ BINARY_TYPES: Final = frozenset(
     {"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"}
 )  # fmt: skip
 INTEGER_TYPES: Final = frozenset(_INTEGER_BITS)
-CLOCK_TYPES: Final = frozenset(_CLOCK_LENGTHS)
 _LABELLED: Final = frozenset({"enum", "set"})
 _CHARSET: Final = "_UTF8MB4"
 NUMBER_TYPES: Final = frozenset(_INTEGER_BITS) | {"decimal", "float", "double"}
@@ -481,8 +480,7 @@ def _bit(rng: random.Random, schema: ColumnSchema) -> str:
     return str(rng.choice((0, 2**schema.length - 1, rng.getrandbits(schema.length))))
 
 
-def _date(rng: random.Random, schema: ColumnSchema) -> str:
-    del schema
+def _date(rng: random.Random, _: ColumnSchema) -> str:
     fixed = ("1000-01-01", "9999-12-31", "2024-02-29", "1970-01-01")
     at = datetime(1900, 1, 1, tzinfo=UTC) + timedelta(days=rng.randrange(60_000))
     return rng.choice((*fixed, at.strftime("%Y-%m-%d"), at.strftime("%Y-%m-%d")))
@@ -504,8 +502,7 @@ def _time(rng: random.Random, schema: ColumnSchema) -> str:
     return text_with_digits(f"{text}.{fraction:06d}", schema.decimal)
 
 
-def _year(rng: random.Random, schema: ColumnSchema) -> str:
-    del schema
+def _year(rng: random.Random, _: ColumnSchema) -> str:
     return str(rng.choice((0, 1901, 2155, rng.randint(1902, 2154))))
 
 
@@ -534,8 +531,7 @@ def _set(rng: random.Random, schema: ColumnSchema) -> str:
     return ",".join(label for label in schema.elements if rng.random() < 0.5)
 
 
-def _json(rng: random.Random, schema: ColumnSchema) -> str:
-    del schema
+def _json(rng: random.Random, _: ColumnSchema) -> str:
     document = rng.choice(
         (
             {"n": rng.randrange(1000), "s": rng.choice(_WORDS)},

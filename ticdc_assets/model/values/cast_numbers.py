@@ -31,6 +31,8 @@ from ticdc_assets.model.values.widening import float_scale
 
 _WIDE = Context(prec=400, rounding=ROUND_HALF_UP)
 
+_MAX_INT64: Final = 2**63 - 1
+
 MAX_DECIMAL_DIGITS: Final = 80
 """Digits before the point up to which a DECIMAL is computed; TiDB's own has fewer."""
 
@@ -123,19 +125,26 @@ def to_year(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     """Compile the cast from `old` to `new`, which is YEAR."""
 
     def make(datum: Datum) -> str | None:
-        two_digits = False
-        if isinstance(datum, Moment):
-            year: int | None = int(datum.text[:4])
-        else:
-            year = whole_number(datum, signed=True, high=2**63 - 1)
-            two_digits = isinstance(datum, str) and len(datum) != 4 and datum.strip()[:1] == "0"
-        if year is None or (year == 0 and not two_digits):
+        year = _year(datum, whole_number)
+        if year is None or (year == 0 and not _has_two_digits(datum)):
             return None if year is None else "0"
         if 0 <= year < 100:
             year = moments.full_year(year)
         return str(year) if 1901 <= year <= 2155 else None
 
     return through_datum(old, new, expected="0 or 1901 to 2155", make=make)
+
+
+def _year(datum: Datum, whole: Callable[..., int | None]) -> int | None:
+    """Return the year of a moment, or the integer that `whole` makes of any other datum."""
+    if isinstance(datum, Moment):
+        return int(datum.text[:4])
+    return whole(datum, signed=True, high=_MAX_INT64)
+
+
+def _has_two_digits(datum: Datum) -> bool:
+    """Return whether TiDB reads a text that is 0 as the year 2000."""
+    return isinstance(datum, str) and len(datum) != 4 and datum.strip()[:1] == "0"
 
 
 def to_bit(old: ColumnSchema, new: ColumnSchema) -> TextCast:
@@ -226,7 +235,6 @@ def float_number(datum: Datum) -> float | None:
 
 # ------------------------------------------------------------------------------- lenient SQL modes
 
-_MAX_INT64: Final = 2**63 - 1
 _MAX_DOUBLE: Final = float.fromhex("0x1.fffffffffffffp+1023")
 _BEYOND: Final = 10**30
 """A number beyond every integer type."""
@@ -257,15 +265,10 @@ def lenient_year(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     from_text = kind_of(old) in (Kind.TEXT, Kind.BINARY, Kind.JSON)
 
     def make(datum: Datum) -> str | None:
-        two_digits = False
-        if isinstance(datum, Moment):
-            year: int | None = int(datum.text[:4])
-        else:
-            year = _whole(datum, signed=True, high=_MAX_INT64)
-            two_digits = isinstance(datum, str) and len(datum) != 4 and datum.strip()[:1] == "0"
+        year = _year(datum, _whole)
         if year is None or not -(2**63) <= year <= _MAX_INT64:
             return "0" if from_text and year is not None else None
-        if year < 0 or (year == 0 and not two_digits):
+        if year < 0 or (year == 0 and not _has_two_digits(datum)):
             return "0"
         return str(min(max(moments.full_year(year), 1901), 2155))
 
@@ -333,7 +336,9 @@ def lenient_decimal(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     least, zero = most.copy_negate(), Decimal(0)
 
     def make(datum: Datum) -> str | None:
-        number = _exact(datum)
+        number = _decimal_prefix(datum) if isinstance(datum, str) else _exact_number(datum)
+        if number is None:
+            return None
         if unsigned and number < 0:
             number = zero
         if number.adjusted() <= MAX_DECIMAL_DIGITS:
@@ -342,18 +347,6 @@ def lenient_decimal(old: ColumnSchema, new: ColumnSchema) -> TextCast:
         return format(clipped if clipped else zero.scaleb(-scale), "f")
 
     return _through_number(old, new, make)
-
-
-def _exact(datum: Datum) -> Decimal:
-    match datum:
-        case int() | Decimal():
-            return Decimal(datum)
-        case float():
-            return Decimal(repr(datum))
-        case str():
-            return _decimal_prefix(datum)
-        case Moment() | Span():
-            return datum.number()
 
 
 def _decimal_prefix(text: str) -> Decimal:

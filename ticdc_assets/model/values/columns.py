@@ -273,14 +273,9 @@ def _timestamps(column: ColumnSchema, timezone: str) -> _Typed:
     return typed
 
 
-def _texts(column: ColumnSchema) -> _Typed:
-    del column
-
-    def typed(places: Places) -> TypedColumn:
-        array, exact = places.strings()
-        return TypedColumn(array=array, exact=exact, is_verbatim=True)
-
-    return typed
+def _texts(places: Places) -> TypedColumn:
+    array, exact = places.strings()
+    return TypedColumn(array=array, exact=exact, is_verbatim=True)
 
 
 def _times(digits: int) -> _Typed:
@@ -300,68 +295,46 @@ def _checked(check: Callable[[Column, Flags], None]) -> _Typed:
     return typed
 
 
-def _binaries(column: ColumnSchema) -> _Typed:
-    del column
-
-    def typed(places: Places) -> TypedColumn:
-        count = len(places.column.forms)
-        sizes = np.where(places.column.forms > NULL, places.column.ends - places.column.begins, 0)
-        offsets, exact = np.empty(count + 1, np.int32), np.empty(count, np.bool_)
-        content = np.empty(int(sizes.sum()) // 4 * 3 + 3, np.uint8)
-        text_loops.base64(
-            places.column,
-            offsets,
-            content,
-            exact,
-        )
-        present = (places.column.forms > NULL) & exact
-        array = pa.Array.from_buffers(
-            pa.binary(), count, [_validity(present), pa.py_buffer(offsets), pa.py_buffer(content)]
-        )
-        return TypedColumn(array=array, exact=exact, is_verbatim=False)
-
-    return typed
-
-
-def _labelled(places: Places, highest: int, label: Callable[[int], str]) -> TypedColumn:
-    numbers, exact = _read_integers(places, 0, highest)
+def _binaries(places: Places) -> TypedColumn:
+    count = len(places.column.forms)
+    sizes = np.where(places.column.forms > NULL, places.column.ends - places.column.begins, 0)
+    offsets, exact = np.empty(count + 1, np.int32), np.empty(count, np.bool_)
+    content = np.empty(int(sizes.sum()) // 4 * 3 + 3, np.uint8)
+    text_loops.base64(places.column, offsets, content, exact)
     present = (places.column.forms > NULL) & exact
-    distinct, indices = np.unique(numbers, return_inverse=True)
-    labels = pa.array([label(int(number)) for number in distinct.tolist()], pa.string())
-    array = labels.take(pa.array(indices, mask=~present))
+    array = pa.Array.from_buffers(
+        pa.binary(), count, [_validity(present), pa.py_buffer(offsets), pa.py_buffer(content)]
+    )
     return TypedColumn(array=array, exact=exact, is_verbatim=False)
 
 
-def _enums(column: ColumnSchema) -> _Typed:
-    labels = ("", *column.elements)
-    return lambda places: _labelled(places, len(labels) - 1, labels.__getitem__)
-
-
-def _sets(column: ColumnSchema) -> _Typed:
-    labels = column.elements[:64]
-
-    def joined(mask: int) -> str:
-        return ",".join(label for bit, label in enumerate(labels) if mask >> bit & 1)
-
-    return lambda places: _labelled(places, 2 ** len(labels) - 1, joined)
-
-
-def _documents(column: ColumnSchema) -> _Typed:
-    del column
+def _labels(column: ColumnSchema) -> _Typed:
+    label_of = canonical_of(column, "UTC")
+    count = len(column.elements)
+    highest = count if kind_of(column) is Kind.ENUM else 2 ** min(count, 64) - 1
 
     def typed(places: Places) -> TypedColumn:
-        offsets, content, exact = places.texts()
-        is_json = np.empty(len(exact), np.bool_)
-        out_offsets, out = np.empty_like(offsets), np.empty_like(content)
-        text_loops.json_texts(content, offsets, places.column.forms, out_offsets, out, is_json)
-        exact &= is_json
+        numbers, exact = _read_integers(places, 0, highest)
         present = (places.column.forms > NULL) & exact
-        array = pa.StringArray.from_buffers(
-            len(exact), pa.py_buffer(out_offsets), pa.py_buffer(out), _validity(present)
-        )
+        distinct, indices = np.unique(numbers, return_inverse=True)
+        labels = pa.array([label_of(str(number)) for number in distinct.tolist()], pa.string())
+        array = labels.take(pa.array(indices, mask=~present))
         return TypedColumn(array=array, exact=exact, is_verbatim=False)
 
     return typed
+
+
+def _documents(places: Places) -> TypedColumn:
+    offsets, content, exact = places.texts()
+    is_json = np.empty(len(exact), np.bool_)
+    out_offsets, out = np.empty_like(offsets), np.empty_like(content)
+    text_loops.json_texts(content, offsets, places.column.forms, out_offsets, out, is_json)
+    exact &= is_json
+    present = (places.column.forms > NULL) & exact
+    array = pa.StringArray.from_buffers(
+        len(exact), pa.py_buffer(out_offsets), pa.py_buffer(out), _validity(present)
+    )
+    return TypedColumn(array=array, exact=exact, is_verbatim=False)
 
 
 def _one_by_one(column: ColumnSchema, timezone: str) -> _Typed:
@@ -403,12 +376,12 @@ _BUILDERS: dict[Kind, Callable[[ColumnSchema], _Typed | None]] = {
     Kind.DATE: _days_and_times,
     Kind.DATETIME: _days_and_times,
     Kind.TIME: lambda column: _times(fractional_digits(column)),
-    Kind.TEXT: _texts,
-    Kind.UNKNOWN: _texts,
-    Kind.BINARY: _binaries,
-    Kind.ENUM: _enums,
-    Kind.SET: _sets,
-    Kind.JSON: _documents,
+    Kind.TEXT: lambda _: _texts,
+    Kind.UNKNOWN: lambda _: _texts,
+    Kind.BINARY: lambda _: _binaries,
+    Kind.ENUM: _labels,
+    Kind.SET: _labels,
+    Kind.JSON: lambda _: _documents,
 }
 
 _UNSIZED: dict[Kind, _Typed] = {

@@ -160,7 +160,8 @@ def stored(term: Term, column: ColumnSchema, timezone: str) -> Callable[[Canonic
     kinds = next((kinds for types, kinds in _STORED if isinstance(term, types)), nothing)
     if kind not in kinds:
         raise refused(f"what a column of kind {kind} stores of such a value")
-    if kind in (Kind.TEXT, Kind.BINARY, Kind.ENUM, Kind.SET) and not isinstance(term, JsonTerm):
+    is_text = isinstance(term, TextTerm | TextLiteral)
+    if is_text or (kind in _TEXTS and not isinstance(term, JsonTerm)):
         text = text_term(term, "storing")
         source = ColumnSchema(name=column.name, mysql_type="longtext", charset="utf8mb4")
         return _cast(text.evaluate, cast_of(source, column, timezone))
@@ -182,9 +183,6 @@ def stored(term: Term, column: ColumnSchema, timezone: str) -> Callable[[Canonic
         case JsonTerm():
             value_of = term.evaluate
             source = ColumnSchema(name=column.name, mysql_type="json")
-        case TextTerm() | TextLiteral():
-            value_of = text_term(term, "storing").evaluate
-            source = ColumnSchema(name=column.name, mysql_type="longtext", charset="utf8mb4")
         case _:
             raise refused("storing such a value")
     return _cast(value_of, cast_of(source, column, timezone))
@@ -259,7 +257,10 @@ def _stored_number(
     def text_of(value: int | Fraction) -> str | None:
         scale = _scale_of(value)
         if scale not in casts:
-            casts[scale] = cast_of(_decimal(column.name, scale), column, timezone)
+            source = ColumnSchema(
+                name=column.name, mysql_type="decimal", length=65, decimal=scale
+            )
+            casts[scale] = cast_of(source, column, timezone)
         return casts[scale](number_text(value, scale))
 
     return mapped(of_quotient or number.evaluate, text_of)
@@ -273,12 +274,6 @@ def _scale_of(value: int | Fraction) -> int:
         if scale > MAX_SCALE:
             raise refused("a number with so many digits")
     return scale
-
-
-def _decimal(name: str, scale: int) -> ColumnSchema:
-    if scale == 0:
-        return ColumnSchema(name=name, mysql_type="decimal", length=65)
-    return ColumnSchema(name=name, mysql_type="decimal", length=65, decimal=scale)
 
 
 def _span_text(span: int, *, digits: int) -> str:

@@ -35,7 +35,7 @@ from ticdc_assets.registry.expressions.terms import (
     TextLiteral,
     TextTerm,
     TimestampTerm,
-    both_of,
+    all_of,
     mapped,
     number_of,
     refused,
@@ -202,7 +202,7 @@ def _date_difference(name: str, arguments: Sequence[Term]) -> Term:
         return _day_number(later) - _day_number(earlier)
 
     later, earlier = (moment_of(argument, name) for argument in arguments)
-    return NumberTerm(both_of(later, earlier, days_between))
+    return NumberTerm(all_of((later, earlier), days_between))
 
 
 # ----------------------------------------------------------------------------- units of EXTRACT
@@ -359,24 +359,21 @@ def _date_format(name: str, arguments: Sequence[Term]) -> Term:
     return TextTerm(mapped(moment.evaluate, formatted), "")
 
 
-def _date_of(name: str, arguments: Sequence[Term]) -> Term:
-    moment = _moment_term(arguments[0], name)
+def _of_day(change: Callable[[date], date]) -> tuple[int, int, Build]:
+    """Return a function of a day of the calendar that gives a day."""
 
-    def day(value: Moment) -> Moment:
-        _day(value)
-        return Moment(value.year, value.month, value.day)
+    def changed(moment: Moment) -> Moment:
+        day = change(_day(moment))
+        return Moment(day.year, day.month, day.day)
 
-    return MomentTerm(mapped(moment.evaluate, day))
+    def build(name: str, arguments: Sequence[Term]) -> Term:
+        return MomentTerm(mapped(_moment_term(arguments[0], name).evaluate, changed))
+
+    return 1, 1, build
 
 
-def _last_day(name: str, arguments: Sequence[Term]) -> Term:
-    moment = _moment_term(arguments[0], name)
-
-    def last(value: Moment) -> Moment:
-        _day(value)
-        return Moment(value.year, value.month, monthrange(value.year, value.month)[1])
-
-    return MomentTerm(mapped(moment.evaluate, last))
+def _last_of_month(day: date) -> date:
+    return day.replace(day=monthrange(day.year, day.month)[1])
 
 
 _MONTHS: Final = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
@@ -412,20 +409,18 @@ def shifted(term: Term, count: Term, unit: str, *, back: bool) -> Term:
             raise refused("a date out of its range") from None
         return moment_of_datetime(later)
 
-    return MomentTerm(both_of(moment.evaluate, number.evaluate, shift), moment.digits)
+    return MomentTerm(all_of((moment.evaluate, number.evaluate), shift), moment.digits)
 
 
 DATE_FUNCTIONS: Final[Functions] = {
+    **{name: _part(_UNITS[name]) for name in ("DAY", "MONTH", "QUARTER", "YEAR")},
     "DATEDIFF": (2, 2, _date_difference),
-    "DAY": _part(lambda moment: moment.day),
-    "DAYOFMONTH": _part(lambda moment: moment.day),
+    "DAYOFMONTH": _part(_UNITS["DAY"]),
     "DAYOFWEEK": _calendar_part(lambda moment: (_weekday(moment) + 1) % 7 + 1),
     "DAYOFYEAR": _calendar_part(_day_of_year),
     "HOUR": _clock_part(lambda span: abs(span) // 3_600_000_000),
     "MICROSECOND": _clock_part(lambda span: abs(span) % 1_000_000),
     "MINUTE": _clock_part(lambda span: abs(span) // 60_000_000 % 60),
-    "MONTH": _part(lambda moment: moment.month),
-    "QUARTER": _part(lambda moment: (moment.month + 2) // 3),
     "SECOND": _clock_part(lambda span: abs(span) // 1_000_000 % 60),
     "TIME_TO_SEC": _clock_part(
         lambda span: span // 1_000_000 if span >= 0 else -(-span // 1_000_000)
@@ -433,10 +428,9 @@ DATE_FUNCTIONS: Final[Functions] = {
     "TO_DAYS": _calendar_part(_day_number),
     "TO_SECONDS": _calendar_part(_to_seconds),
     "WEEKDAY": _calendar_part(_weekday),
-    "YEAR": _part(lambda moment: moment.year),
     "YEARWEEK": (1, 2, _year_week),
-    "DATE": (1, 1, _date_of),
+    "DATE": _of_day(lambda day: day),
     "DATE_FORMAT": (2, 2, _date_format),
-    "LAST_DAY": (1, 1, _last_day),
+    "LAST_DAY": _of_day(_last_of_month),
 }
 """Functions of dates and times."""

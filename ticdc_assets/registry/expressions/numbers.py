@@ -17,7 +17,6 @@ from ticdc_assets.registry.expressions.terms import (
     NumberTerm,
     Term,
     all_of,
-    both_of,
     literal_integer,
     mapped,
     number_of,
@@ -101,20 +100,29 @@ def _finite(value: float) -> float:
 
 
 def arithmetic(
-    operation: Callable[[Any, Any], Any], scale_of: Callable[[int, int], int], sign: str
+    operation: Callable[[Any, Any], Any],
+    scale_of: Callable[[int, int], int],
+    sign: str,
+    *,
+    exact_only: bool = False,
 ) -> Callable[[Term, Term], Term]:
-    """Return the operator of exact numbers, or of floating point if one side is."""
+    """Return the operator of exact numbers, or of floating point if one side is.
+
+    With `exact_only`, floating point is refused.
+    """
 
     def combine(left: Term, right: Term) -> Term:
         if isinstance(left, DoubleTerm) or isinstance(right, DoubleTerm):
+            if exact_only:
+                raise refused(f"{sign} of floating point")
             both = double_of(left, sign), double_of(right, sign)
-            return DoubleTerm(both_of(*both, lambda one, other: _finite(operation(one, other))))
+            return DoubleTerm(all_of(both, lambda one, other: _finite(operation(one, other))))
         one, other = number_of(left, sign), number_of(right, sign)
         scale = None
         if one.scale is not None and other.scale is not None:
             scale = scale_of(one.scale, other.scale)
         return exact(
-            both_of(one.evaluate, other.evaluate, operation),
+            all_of((one.evaluate, other.evaluate), operation),
             scale,
             fractional=one.fractional or other.fractional,
         )
@@ -143,14 +151,14 @@ def quotient(left: Term, right: Term) -> Term:
     if isinstance(left, DoubleTerm) or isinstance(right, DoubleTerm):
         both = double_of(left, "/"), double_of(right, "/")
         return DoubleTerm(
-            both_of(*both, lambda one, other: None if other == 0 else _finite(one / other))
+            all_of(both, lambda one, other: None if other == 0 else _finite(one / other))
         )
     one, other = number_of(left, "/"), number_of(right, "/")
     if one.scale is None:
         raise refused("a quotient of such a number")
     scale = one.scale + 4
-    unrounded = both_of(
-        one.evaluate, other.evaluate, lambda up, down: None if down == 0 else Fraction(up) / down
+    unrounded = all_of(
+        (one.evaluate, other.evaluate), lambda up, down: None if down == 0 else Fraction(up) / down
     )
 
     def checked(value: Number) -> Number:
@@ -162,23 +170,10 @@ def quotient(left: Term, right: Term) -> Term:
     return NumberTerm(term.evaluate, fractional=True, scale=scale, unrounded=unrounded)
 
 
-def _exact_only(
-    operation: Callable[[Number, Number], Number | None],
-    scale_of: Callable[[int, int], int],
-    sign: str,
-) -> Callable[[Term, Term], Term]:
-    combine = arithmetic(operation, scale_of, sign)
-
-    def checked(left: Term, right: Term) -> Term:
-        if isinstance(left, DoubleTerm) or isinstance(right, DoubleTerm):
-            raise refused(f"{sign} of floating point")
-        return combine(left, right)
-
-    return checked
-
-
-whole_quotient: Final = _exact_only(_cut_quotient, lambda _one, _other: 0, "DIV")
-rest: Final = _exact_only(_remainder, max, "MOD")
+whole_quotient: Final = arithmetic(
+    _cut_quotient, lambda _one, _other: 0, "DIV", exact_only=True
+)
+rest: Final = arithmetic(_remainder, max, "MOD", exact_only=True)
 
 
 def _rounding(name: str, arguments: Sequence[Term]) -> Term:

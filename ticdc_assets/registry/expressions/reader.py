@@ -14,14 +14,14 @@ depends on the time zone of a session), functions that no table lists.
 """
 
 import operator
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from fractions import Fraction
-from functools import partial
 from typing import Final, TypeAlias
 
 from ticdc_assets.base.errors import PartitionError, shorten
 from ticdc_assets.model.mysql_types import Kind, kind_of
 from ticdc_assets.model.schemas import ColumnSchema, TableSchema
+from ticdc_assets.registry.ddl_literals import take_numbers
 from ticdc_assets.registry.ddl_tokens import (
     DOUBLE_QUOTED,
     NUMBER,
@@ -67,6 +67,7 @@ from ticdc_assets.registry.expressions.terms import (
     Term,
     TextLiteral,
     TextTerm,
+    all_of,
     integer_of,
     mapped,
     refused,
@@ -162,31 +163,20 @@ class _Reader:
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise PartitionError("the expression is nested too deeply")
-        term = self._either(cursor)
+        term = self._connected(cursor)
         self._depth -= 1
         return term
 
-    def _either(self, cursor: Cursor) -> Term:
-        left = self._exclusive(cursor)
+    def _connected(self, cursor: Cursor, level: int = 0) -> Term:
+        """Take conditions with the connectives from a level on between them."""
+        if level == len(_CONNECTIVES):
+            return self._negation(cursor)
+        word, combine = _CONNECTIVES[level]
+        left = self._connected(cursor, level + 1)
         # `||` joins texts in one SQL mode; TiDB writes OR or CONCAT in its place.
-        while cursor.take("OR"):
-            self._allow("OR")
-            left = _either(left, self._exclusive(cursor))
-        return left
-
-    def _exclusive(self, cursor: Cursor) -> Term:
-        left = self._conjunction(cursor)
-        while cursor.take("XOR"):
-            self._allow("XOR")
-            sides = truth_of(left, "XOR"), truth_of(self._conjunction(cursor), "XOR")
-            left = NumberTerm(partial(_exclusive_or, *sides))
-        return left
-
-    def _conjunction(self, cursor: Cursor) -> Term:
-        left = self._negation(cursor)
-        while cursor.take("AND") or _take_signs(cursor, "&&"):
-            self._allow("AND")
-            left = _both(left, self._negation(cursor))
+        while cursor.take(word) or (word == "AND" and _take_signs(cursor, "&&")):
+            self._allow(word)
+            left = combine(left, self._connected(cursor, level + 1))
         return left
 
     def _negation(self, cursor: Cursor) -> Term:
@@ -473,33 +463,36 @@ def _take_signs(cursor: Cursor, signs: str) -> bool:
     return False
 
 
-def _either(left: Term, right: Term) -> NumberTerm:
-    sides = truth_of(left, "OR"), truth_of(right, "OR")
+def _connective(word: str, *, decisive: bool) -> Callable[[Term, Term], NumberTerm]:
+    """Return the operator whose result is `decisive` if one side is, else NULL if one is NULL."""
 
-    def evaluate(row: CanonicalRow) -> int | None:
-        values = sides[0](row), sides[1](row)
-        return 1 if True in values else None if None in values else 0
+    def combine(left: Term, right: Term) -> NumberTerm:
+        sides = truth_of(left, word), truth_of(right, word)
 
-    return NumberTerm(evaluate)
+        def evaluate(row: CanonicalRow) -> int | None:
+            values = [side(row) for side in sides]
+            if decisive in values:
+                return int(decisive)
+            return None if None in values else int(not decisive)
 
+        return NumberTerm(evaluate)
 
-def _both(left: Term, right: Term) -> NumberTerm:
-    sides = truth_of(left, "AND"), truth_of(right, "AND")
-
-    def evaluate(row: CanonicalRow) -> int | None:
-        values = sides[0](row), sides[1](row)
-        return 0 if False in values else None if None in values else 1
-
-    return NumberTerm(evaluate)
+    return combine
 
 
-def _exclusive_or(
-    left: Callable[[CanonicalRow], bool | None],
-    right: Callable[[CanonicalRow], bool | None],
-    row: CanonicalRow,
-) -> int | None:
-    values = left(row), right(row)
-    return None if None in values else int(values[0] != values[1])
+def _differ(left: Term, right: Term) -> NumberTerm:
+    sides = truth_of(left, "XOR"), truth_of(right, "XOR")
+    return NumberTerm(all_of(sides, lambda one, other: int(one != other)))
+
+
+_either: Final = _connective("OR", decisive=True)
+_both: Final = _connective("AND", decisive=False)
+_CONNECTIVES: Final[Sequence[tuple[str, _Combine]]] = (
+    ("OR", _either),
+    ("XOR", _differ),
+    ("AND", _both),
+)
+"""The operators of conditions, those that bind least first."""
 
 
 def _not(term: Term) -> NumberTerm:
@@ -524,13 +517,8 @@ def _cast_type(cursor: Cursor) -> tuple[ColumnSchema, int | None]:
     """Take the type after AS; return its column, and how many characters of a text count."""
     word = cursor.word()
     cursor.at += 1
-    group = cursor.take_group()
-    sizes: list[int] = []
-    while group is not None and not group.done:
-        size = group.take_integer()
-        if size is None or (not group.take_char(",") and not group.done):
-            raise refused("such a type")
-        sizes.append(size)
+    # What is no size is noted as not understood, which refuses the expression.
+    sizes = take_numbers(cursor)
     name = "cast"
     match word, sizes:
         case "SIGNED" | "UNSIGNED", []:

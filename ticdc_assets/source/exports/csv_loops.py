@@ -73,7 +73,6 @@ def csv_rows(
     size, count = len(data), 0
     at, first, first_line = begin, begin, line
     is_open = False
-    is_start = True
     newline = len(terminator) == 1 and terminator[0] == _NEWLINE
     while at < size:
         byte = data[at]
@@ -83,7 +82,6 @@ def csv_rows(
             if at + 1 < size and data[at + 1] == _NEWLINE:
                 line += 1
             at += 2
-            is_start = False
             continue
         if is_open:
             if is_at(data, at, size, quote):
@@ -92,13 +90,8 @@ def csv_rows(
             else:
                 at += 1
             continue
-        if len(quote) and is_start and is_at(data, at, size, quote):
-            is_open = True
-            is_start = False
-            at += len(quote)
-            continue
-        if len(quote) and not is_start and is_at(data, at, size, quote):
-            # A doubled quote: the text goes on.
+        if is_at(data, at, size, quote):
+            # A text begins, or a doubled quote lets it go on.
             is_open = True
             at += len(quote)
             continue
@@ -120,13 +113,10 @@ def csv_rows(
             count += 1
             at += width
             first, first_line = at, line
-            is_start = True
             continue
         if is_at(data, at, size, separator):
             at += len(separator)
-            is_start = True
             continue
-        is_start = False
         at += 1
     if is_last and first < size and count < len(begins):
         begins[count], ends[count], lines[count] = first, size, first_line
@@ -157,7 +147,7 @@ def csv_fields(data: Bytes, rows: Places, style: Style, fields: Fields, faults: 
                 fault = TOO_MANY
                 break
             form = VERBATIM
-            if len(quote) and is_at(data, at, end, quote):
+            if is_at(data, at, end, quote):
                 at += len(quote)
                 first = at
                 is_open = True

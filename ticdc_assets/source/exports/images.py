@@ -309,40 +309,22 @@ def _mapped(
     faults: Faults,
 ) -> Values:
     """Return a function's result for each value; it is called once for repeated values."""
-    encoded = values.array().dictionary_encode()
-    is_hex = values.is_hex
-    if is_hex.any() and not is_hex[~values.is_null].all():
-        # The same bytes may mean two things; this is rare, so it may be slow.
-        return _one_by_one(values, column, spell, binary, faults)
-    read = _READERS[BinaryText.HEX if is_hex.any() else binary]
-    known: list[bytes | None] = []
-    for text in encoded.dictionary.to_pylist():
-        try:
-            known.append(spell(read(text)))
-        except ValueError:
-            known.append(None)
-            where = pc.equal(encoded.indices, len(known) - 1).fill_null(False)
-            faults.add_misfit(np.flatnonzero(np.asarray(where)), column, text)
-    found = pa.array(known, pa.large_binary()).take(encoded.indices)
+    found = pa.nulls(len(values.is_null), pa.large_binary())
+    # The same bytes may mean two things.
+    for form, rows in ((BinaryText.HEX, values.is_hex), (binary, ~values.is_hex)):
+        if not rows.any():
+            continue
+        encoded = pc.if_else(pa.array(rows), values.array(), None).dictionary_encode()
+        known: list[bytes | None] = []
+        for text in encoded.dictionary.to_pylist():
+            try:
+                known.append(spell(_READERS[form](text)))
+            except ValueError:
+                known.append(None)
+                where = pc.equal(encoded.indices, len(known) - 1).fill_null(False)
+                faults.add_misfit(np.flatnonzero(np.asarray(where)), column, text)
+        found = pc.coalesce(found, pa.array(known, pa.large_binary()).take(encoded.indices))
     return _values_of(found)
-
-
-def _one_by_one(
-    values: Values,
-    column: ColumnSchema,
-    spell: Callable[[bytes], bytes],
-    binary: BinaryText,
-    faults: Faults,
-) -> Values:
-    found: list[bytes | None] = []
-    for row, raw in enumerate(values.array().to_pylist()):
-        read = _READERS[BinaryText.HEX if values.is_hex[row] else binary]
-        try:
-            found.append(None if raw is None else spell(read(raw)))
-        except ValueError:
-            found.append(None)
-            faults.add_misfit(np.array([row]), column, raw)
-    return _values_of(pa.array(found, pa.large_binary()))
 
 
 def _values_of(array: "pa.Array[Any]") -> Values:

@@ -12,7 +12,7 @@ open transaction.
 # pyright: reportPrivateImportUsage=false
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from threading import Thread
@@ -266,8 +266,7 @@ class Administration:
         timestamp_ms: int,
     ) -> dict[tuple[str, int], int]:
         """Return the offset of the first record at or after a time; below 0 if there is none."""
-        spec = OffsetSpec.for_timestamp(timestamp_ms)
-        return self._offsets(list(partitions), spec)
+        return self._offsets(partitions, OffsetSpec.for_timestamp(timestamp_ms))
 
     def describe(self, topics: Iterable[str]) -> dict[str, Topic]:
         """Return the broker's description of `topics`.
@@ -322,7 +321,7 @@ class Administration:
         Raises:
             SourceUnavailableError: the broker did not answer, or has no such partition.
         """
-        return self._offsets(list(partitions), OffsetSpec.latest())
+        return self._offsets(partitions, OffsetSpec.latest())
 
     def create_topic(
         self,
@@ -335,7 +334,15 @@ class Administration:
         topic = NewTopic(name, num_partitions=partitions, config=dict(config or {}))
         futures = self._client.create_topics([topic], request_timeout=self._timeout)
         self._answer(futures[name], topic=name)
-        self._wait(lambda: len(self._partitions(name)) == partitions, name)
+        # Metadata reaches a broker a moment after the controller has confirmed.
+        deadline = time.monotonic() + self._timeout
+        while self.partition_count(name) != partitions:
+            if time.monotonic() > deadline:
+                raise SourceUnavailableError(
+                    f"the Kafka broker {self._servers} did not finish changing topic {name!r} "
+                    f"within {self._timeout:g} s"
+                )
+            time.sleep(0.05)
 
     def partition_count(self, name: str) -> int | None:
         """Return how many partitions a topic has; None if there is no such topic."""
@@ -347,11 +354,11 @@ class Administration:
     # --- pieces ---
 
     def _offsets(
-        self, partitions: list[tuple[str, int]], spec: OffsetSpec | None
+        self, partitions: Iterable[tuple[str, int]], spec: OffsetSpec
     ) -> dict[tuple[str, int], int]:
-        if not partitions:
-            return {}
         asked: dict[TopicPartition, Any] = {TopicPartition(*key): spec for key in partitions}
+        if not asked:
+            return {}
         futures = self._client.list_offsets(
             asked, isolation_level=self._isolation, request_timeout=self._timeout
         )
@@ -364,23 +371,6 @@ class Administration:
                 raise self._unavailable(KafkaError(KafkaError._TIMED_OUT), topic, partition)
             found[topic, partition] = offset
         return found
-
-    def _partitions(self, name: str) -> tuple[int, ...]:
-        try:
-            return self.describe([name])[name].partitions
-        except TopicMissingError:
-            return ()
-
-    def _wait(self, condition: Callable[[], bool], topic: str) -> None:
-        # Metadata reaches a broker a moment after the controller has confirmed.
-        deadline = time.monotonic() + self._timeout
-        while not condition():
-            if time.monotonic() > deadline:
-                raise SourceUnavailableError(
-                    f"the Kafka broker {self._servers} did not finish changing topic {topic!r} "
-                    f"within {self._timeout:g} s"
-                )
-            time.sleep(0.05)
 
     def _answer(
         self,

@@ -70,6 +70,7 @@ def produce(
             "on_delivery": delivered,
             "allow.auto.create.topics": "false",
         },
+        Trouble(target),
     )
 
     def unavailable() -> SourceUnavailableError:
