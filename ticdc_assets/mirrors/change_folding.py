@@ -14,9 +14,10 @@ gives the same result.
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from operator import or_
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -46,17 +47,8 @@ from ticdc_assets.spark.executing import executor, on_spark
 from ticdc_assets.storage.paths import AnyPath
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RowsBefore:
-    """Rows that changes are folded over.
-
-    Attributes:
-        rows: the rows.
-        convert: the function from them to operations.
-    """
-
-    rows: Rows
-    convert: ArrowMap
+_RowsBefore: TypeAlias = tuple[Rows, ArrowMap]
+"""Rows that changes are folded over, and the function from them to operations."""
 
 
 class ChangeFolding(ChangeReader):
@@ -99,7 +91,9 @@ class ChangeFolding(ChangeReader):
                 hidden=frozenset(base.hidden), columns=_columns(base.table_schema, base.rows)
             )
             if base.rows and not with_keys:
-                before.append(self._rows_of_cut(mirror, base, above))
+                zone = self._lake.changefeed.timezone
+                convert = mirror_operations(base.table_schema, mirror, zone, above)
+                before.append((mirror_rows(self._lake.paths, base), convert))
         elif mirror.handover is not None:
             given = self._given(mirror)
             known, casts = _known(given), _inherited_casts(given, mirror)
@@ -130,8 +124,8 @@ class ChangeFolding(ChangeReader):
     ) -> Folded:
         """Fold the mirror's changes in (above, until] over the rows before."""
         changes = self.changes(mirror, above, until)
-        rows = changes.count + sum(item.rows.count for item in before)
-        size = changes.size + sum(item.rows.size for item in before)
+        rows = changes.count + sum(rows.count for rows, _ in before)
+        size = changes.size + sum(rows.size for rows, _ in before)
         runs_on = executor(
             self._lake.spark,
             self._lake.paths.base,
@@ -148,7 +142,7 @@ class ChangeFolding(ChangeReader):
                     schema=mirror.schema,
                     condition=None,
                     convert=self._conversion(mirror, above),
-                    before=[(item.rows, item.convert) for item in before],
+                    before=before,
                     ddl_stamps=_casting_stamps(mirror),
                     watched=watched,
                     output=replace(output, with_keys=with_keys),
@@ -177,7 +171,7 @@ class ChangeFolding(ChangeReader):
 
     def _rows_of_start(
         self, mirror: MirrorPlan, start: Base
-    ) -> tuple[list["_RowsBefore"], KnownColumns]:
+    ) -> tuple[list[_RowsBefore], KnownColumns]:
         """Return the mirror's rows in the base cut, without those at or below the floor."""
         cut = start.mirror
         rows = mirror_rows(
@@ -199,23 +193,14 @@ class ChangeFolding(ChangeReader):
             # No row's change can be found here.
             error_rank=0,
         )
-        return ([_RowsBefore(rows=rows, convert=convert)] if rows.count else []), known
-
-    def _rows_of_cut(self, mirror: MirrorPlan, base: MirrorCut, since_ts: int) -> "_RowsBefore":
-        zone = self._lake.changefeed.timezone
-        return _RowsBefore(
-            rows=mirror_rows(self._lake.paths, base),
-            convert=mirror_operations(base.table_schema, mirror, zone, since_ts),
-        )
+        return ([(rows, convert)] if rows.count else []), known
 
     def _rows_of_part(
         self, mirror: MirrorPlan, part: HandoverPart, fold: Folded
     ) -> Iterator[_RowsBefore]:
-        yield _RowsBefore(
-            rows=fold.rows, convert=part_operations(part, mirror, self._lake.changefeed.timezone)
-        )
+        yield fold.rows, part_operations(part, mirror, self._lake.changefeed.timezone)
         if fold.counts.errors:
-            yield _RowsBefore(rows=fold.faults, convert=faults_as_operations(mirror.schema))
+            yield fold.faults, faults_as_operations(mirror.schema)
 
     def _given(self, mirror: MirrorPlan) -> list[tuple[HandoverPart, Folded]]:
         """Fold the rows handed over to the mirror, after those handed over to their tables."""

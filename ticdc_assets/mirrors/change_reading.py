@@ -18,6 +18,7 @@ from threading import Lock
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
@@ -322,18 +323,22 @@ class ChangeReader:
         return log.count_rows(filter=condition)
 
     @_reads_log
-    def has_late_rows(self, batch: int, tso: int) -> bool:
-        """Return whether row changes came after `batch` that are at or below `tso`.
+    def first_late(self, batch: int, tso: int) -> int | None:
+        """Return the lowest commit ts of row changes that came after `batch`, if not above `tso`.
 
-        Every cut checks this, and it is seldom true; it reads the newest files, without Spark.
+        Every cut checks this, and there are seldom any; it reads the newest files, without Spark.
         """
-        log = self.dataset()
         condition = self._placed_within(
             (ds.field("kind") == "row")
             & (ds.field("batch") > batch)
             & (ds.field("commit_ts") <= tso)
         )
-        return log.scanner(columns=["batch"], filter=condition).head(1).num_rows > 0
+        found = (
+            pc.min(rows.column("commit_ts")).as_py()
+            for rows in _groups_of(self.dataset(), ["commit_ts"], condition)
+            if rows.num_rows
+        )
+        return min(found, default=None)
 
     @_reads_log
     def count_unplaced(self, *, batch: int) -> int:

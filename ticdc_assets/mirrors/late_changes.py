@@ -24,7 +24,7 @@ from ticdc_assets.log.change_statistics import ChangeStatistics
 from ticdc_assets.log.cuts import Cut
 from ticdc_assets.mirrors.change_folding import ChangeFolding
 from ticdc_assets.mirrors.truncation_points import marks_below, tso_below
-from ticdc_assets.mirrors.validity import Knowledge, LateRows
+from ticdc_assets.mirrors.validity import Knowledge, LateRows, late_in
 from ticdc_assets.model.tso import MAX_TSO, from_physical_ms, physical_ms
 from ticdc_assets.rows.rows_of_work import RowPart, Rows, buckets_for, in_buckets
 from ticdc_assets.spark.executing import executor
@@ -104,19 +104,12 @@ class LateChanges:
         """
         if self._last is None or self._statistics.batch <= self._last.batch:
             return 0, 0, []
-        if not self._changes.has_late_rows(self._last.batch, self._last.tso):
+        batch, tso = self._last.batch, self._last.tso
+        first = self._changes.first_late(batch, tso)
+        if first is None:
             return 0, 0, []
         # The last millisecond of a cut without TSO, else nothing.
-        open_ts = (
-            from_physical_ms(physical_ms(self._last.tso)) if self._statistics.es_only else MAX_TSO
-        )
-        batch, tso = self._last.batch, self._last.tso
-        first = min(
-            pc.min(rows.column("commit_ts")).as_py()
-            for rows in self._changes.rows_since(["commit_ts"], batch=batch, above=tso, until=tso)
-            if rows.num_rows
-        )
-
+        open_ts = from_physical_ms(physical_ms(tso)) if self._statistics.es_only else MAX_TSO
         stamps = ds.field("commit_ts")
         is_old = (stamps >= first) & (stamps < open_ts)
         rows = self._changes.rows(
@@ -157,20 +150,10 @@ class LateChanges:
             new, old = every.filter(ds.field("is_new")), every.filter(~ds.field("is_new"))
             is_replay = pc.is_in(new["key"], value_set=old["key"].combine_chunks())
             late = new.filter(pc.invert(is_replay))
-            spans = late.group_by(["database", "table"]).aggregate(
-                [("commit_ts", "min"), ("commit_ts", "max")]
-            )
             yield _Compared(
                 replays=new.num_rows - late.num_rows,
                 counted=late.filter(ds.field("commit_ts") < open_ts).num_rows,
-                late=[
-                    LateRows(
-                        name=(row["database"], row["table"]),
-                        min_ts=row["commit_ts_min"],
-                        max_ts=row["commit_ts_max"],
-                    )
-                    for row in spans.to_pylist()
-                ],
+                late=late_in(late),
             )
 
         return runs_on.reduce(

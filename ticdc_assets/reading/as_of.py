@@ -39,7 +39,7 @@ from ticdc_assets.mirrors.caveats import (
 )
 from ticdc_assets.mirrors.change_folding import ChangeFolding, hidden_columns
 from ticdc_assets.mirrors.late_changes import caveats_below
-from ticdc_assets.mirrors.validity import Knowledge, LateRows
+from ticdc_assets.mirrors.validity import Knowledge, LateRows, late_in
 from ticdc_assets.mirrors.versions import mirror_as_stored, mirror_in_spark
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.model.tso import moment_text, time_with_tso
@@ -310,21 +310,7 @@ class AsOf:
         columns = ("database", "table", "commit_ts")
         batch, tso = self._base.batch, self._base.tso
         found = list(self._folding.rows_since(columns, batch=batch, above=tso, until=tso))
-        if not found:
-            return ()
-        spans = (
-            pa.Table.from_batches(found)
-            .group_by(["database", "table"])
-            .aggregate([("commit_ts", "min"), ("commit_ts", "max")])
-        )
-        return tuple(
-            LateRows(
-                name=(row["database"], row["table"]),
-                min_ts=row["commit_ts_min"],
-                max_ts=row["commit_ts_max"],
-            )
-            for row in spans.to_pylist()
-        )
+        return tuple(late_in(pa.Table.from_batches(found))) if found else ()
 
     def _changed(self, mirror: MirrorPlan) -> bool:
         """Whether a row of the table may have changed between the base and the TSO."""

@@ -59,7 +59,7 @@ from ticdc_assets.mirrors.table_writing import TableWriter
 from ticdc_assets.repair.log_cleaning import (
     clean_logs,
     large_tables,
-    oldest_versions,
+    named_versions,
     upstream_names,
 )
 from ticdc_assets.repair.making import remove_unpublished
@@ -354,17 +354,16 @@ def vacuum(paths: LakePaths, failures: Failures, *, margin: timedelta = MARGIN) 
         return
     oldest = min(cut.published_at for cut in cuts)
     names = upstream_names(cuts[-1])
-    newest = _newest_versions(paths, cuts)
 
-    def vacuumed(path: AnyPath, version: int) -> None:
-        require_whole(path, newest[path])
+    def vacuumed(path: AnyPath, first: int, last: int) -> None:
+        require_whole(path, last)
         # A cut names an old version if a mirror failed, or if others wrote after it.
-        since = min(oldest, first_removal(path, version) or oldest)
+        since = min(oldest, first_removal(path, first) or oldest)
         _remove_unused(path, names.get(path.name, path.name), since - margin)
 
-    for path, version in sorted(oldest_versions(paths, cuts).items()):
+    for path, versions in sorted(named_versions(paths, cuts).items()):
         failures.attempted(
-            partial(vacuumed, path, version),
+            partial(vacuumed, path, *versions),
             names.get(path.name, f"{path.parent.name}/{path.name}"),
         )
 
@@ -411,10 +410,11 @@ def _remove_unnamed(paths: LakePaths, failures: Failures, *, dry_run: bool) -> d
     """
     cuts = read_cuts(paths)
     upstream = upstream_names(cuts[-1]) if cuts else {}
-    newest, shared = _newest_versions(paths, cuts), set(_tables(paths))
+    named, shared = named_versions(paths, cuts), set(_tables(paths))
     removed: dict[str, int] = {}
     for name, path in _named(paths).items():
-        work = partial(remove_unnamed, path, version=newest.get(path), dry_run=dry_run)
+        newest = named[path][1] if path in named else None
+        work = partial(remove_unnamed, path, version=newest, dry_run=dry_run)
         if path not in shared:
             found = failures.attempted(work, upstream.get(path.name, name))
             if not isinstance(found, Failure):
@@ -422,15 +422,6 @@ def _remove_unnamed(paths: LakePaths, failures: Failures, *, dry_run: bool) -> d
         elif newest_version(path) >= 0:
             removed[name] = work()
     return removed
-
-
-def _newest_versions(paths: LakePaths, cuts: Iterable[Cut]) -> dict[AnyPath, int]:
-    """Return the tables whose versions cuts name, each with the newest of these."""
-    newest: dict[AnyPath, int] = {}
-    for cut in cuts:
-        for path, version in oldest_versions(paths, (cut,)).items():
-            newest[path] = max(version, newest.get(path, -1))
-    return newest
 
 
 def remove_unnamed(
@@ -479,7 +470,7 @@ def _remove_unnamed_mirrors(paths: LakePaths) -> None:
     """Remove the folders of mirrors and histories that no kept cut names, like dropped tables'."""
     # In this order: a folder that another run makes while this one is stalled is not listed.
     folders = _folders(paths)
-    named = oldest_versions(paths, read_cuts(paths))
+    named = named_versions(paths, read_cuts(paths))
     for item in folders if named else ():
         if item not in named:
             require_lease(item)

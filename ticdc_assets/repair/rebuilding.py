@@ -166,16 +166,8 @@ def _losses(found: Verification, made: Made) -> tuple[str, ...]:
 
 def _require_space(paths: LakePaths, cut: Cut) -> None:
     """Report the space that the new generation needs, and refuse if the disk has less."""
-    tables = [
-        (paths.change_log, None),
-        *((item.path(paths), item.version) for item in cut.mirrors),
-        *(
-            (item.history_path(paths), item.history_version)
-            for item in cut.mirrors
-            if item.history_version is not None
-        ),
-    ]
-    needed = sum(_size(path, version) for path, version in tables)
+    needed = _size(paths.change_log, None)
+    needed += sum(_size(*table) for item in cut.mirrors for table in item.tables(paths))
     if not isinstance(paths.home, Path):
         tell(f"the new tables need about {_megabytes(needed)}")
         return

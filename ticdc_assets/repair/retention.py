@@ -43,7 +43,6 @@ from ticdc_assets.delta.control import (
     commit_metadata,
     open_table,
     read_rows,
-    read_table,
     write_table,
 )
 from ticdc_assets.delta.delta_files import log_state
@@ -421,11 +420,10 @@ class _Retention:
         )
         self._cuts = len(cuts) - len(kept)
         if self._cuts and not self._dry_run:
-            rows = read_table(paths.cuts, ds.field("number").isin([cut.number for cut in kept]))
-            assert rows is not None
+            rows = read_rows(paths.cuts, ds.field("number").isin([cut.number for cut in kept]))
             write_table(
                 paths.cuts,
-                pa.Table.from_pylist(rows.to_pylist(), schema=CUT_SCHEMA),
+                pa.Table.from_pylist(rows, schema=CUT_SCHEMA),
                 overwrite=True,
                 metadata=commit_metadata(paths.cuts),
             )

@@ -10,10 +10,10 @@ commit ts of a change that was sent with only its handle key (`PARTIAL`): from t
 other columns are unknown.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ import pyarrow.dataset as ds
 from ticdc_assets.base.errors import ImageError, InputError
 from ticdc_assets.base.loops import loops_pay
 from ticdc_assets.changelog.carrying import CarriedRow, RowCarrier, part_carrier
+from ticdc_assets.changelog.history_changes import SentImages
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
 from ticdc_assets.changelog.resolve import ResolvedChange, RowResolver
 from ticdc_assets.changelog.sequence import PUT_RANK, REMOVED_RANK, rank_of
@@ -30,12 +31,7 @@ from ticdc_assets.model.mysql_types import Kind, arrow_type
 from ticdc_assets.model.schemas import ColumnSchema, RowShape, TableSchema
 from ticdc_assets.model.values import key_text, text_of, typed_array
 from ticdc_assets.registry.evolution import CanonicalRow, Casts
-from ticdc_assets.rows.row_operations import (
-    CASTS_TYPE,
-    RESCUED_TYPE,
-    SEQUENCE_TYPE,
-    operation_schema,
-)
+from ticdc_assets.rows.row_operations import RESCUED_TYPE, SEQUENCE_FIELDS, operation_schema
 from ticdc_assets.spark.frames import sql_type_name
 from ticdc_assets.wire.rows import image_from_json, shape_from_text
 
@@ -131,11 +127,14 @@ def marked(rows: pa.Table, layout: MirrorLayout, marks: Sequence[str]) -> pa.Tab
         marks: for each row the commit ts since which it is known in part.
     """
     number = rows.schema.get_field_index(layout.rescued)
-    entries = [
-        [*(item for item in own or () if item[0] != PARTIAL), (PARTIAL, mark)]
-        for own, mark in zip(rows.column(number).to_pylist(), marks, strict=True)
-    ]
+    own = rows.column(number).to_pylist()
+    entries = [with_mark(item, mark) for item, mark in zip(own, marks, strict=True)]
     return rows.set_column(number, rows.schema.field(number), pa.array(entries, RESCUED_TYPE))
+
+
+def with_mark(rescued: Iterable[tuple[str, str]] | None, mark: str) -> list[tuple[str, str]]:
+    """Return the rescued data of a row that is known in part since the commit ts `mark`."""
+    return [*(item for item in rescued or () if item[0] != PARTIAL), (PARTIAL, mark)]
 
 
 @dataclass(slots=True)
@@ -175,9 +174,25 @@ SHAPE = "shape"
 
 
 @lru_cache(maxsize=4096)
-def row_shape(text: str | None) -> RowShape | None:
+def _row_shape(text: str | None) -> RowShape | None:
     """Return the shape of a row whose column `shape` has `text`; equal texts give one object."""
     return None if text is None else shape_from_text(text)
+
+
+def sent_images(row: Mapping[str, Any]) -> SentImages:
+    """Return what a row of the change log has sent, as resolvers take it.
+
+    Raises:
+        InputError: an image is damaged.
+    """
+    before, after = row["before"], row["after"]
+    return SentImages(
+        commit_ts=row["commit_ts"],
+        before=None if before is None else image_from_json(before),
+        after=None if after is None else image_from_json(after),
+        partial=bool(row["handle_key_only"]),
+        shape=_row_shape(row.get(SHAPE)),
+    )
 
 
 def light(plan: MirrorPlan) -> MirrorPlan:
@@ -221,17 +236,8 @@ def _resolve_batch(
     resolver: RowResolver, key_columns: tuple[str, ...], batch: pa.RecordBatch
 ) -> Iterator[_Operation]:
     for row in batch.to_pylist():
-        before, after = row["before"], row["after"]
         try:
-            changes = resolver.resolve(
-                Op(row["op"]),
-                row["schema_version"],
-                commit_ts=row["commit_ts"],
-                before=None if before is None else image_from_json(before),
-                after=None if after is None else image_from_json(after),
-                partial=bool(row["handle_key_only"]),
-                shape=row_shape(row.get(SHAPE)),
-            )
+            changes = resolver.resolve(Op(row["op"]), row["schema_version"], **sent_images(row))
         except InputError as error:
             place = f"{row['topic']}/{row['partition']}/{row['offset']}/{row['index']}"
             yield _Operation("!" + place, _sequence(row, PUT_RANK), False, False, {}, error=error)
@@ -278,14 +284,12 @@ def _operation(
 
 
 def _sequence(row: dict[str, object], rank: int) -> dict[str, object]:
-    return {
-        "commit_ts": row["commit_ts"],
-        "rank": rank,
-        "topic": row["topic"],
-        "partition": row["partition"],
-        "offset": row["offset"],
-        "index": row["index"],
-    }
+    return {**row_place(row), "rank": rank}
+
+
+def row_place(row: Mapping[str, Any]) -> dict[str, object]:
+    """Return where in the order of changes a row of the change log is, but for its rank."""
+    return {name: row[name] for name in SEQUENCE_FIELDS if name != "rank"}
 
 
 NOWHERE: dict[str, object] = {
@@ -313,54 +317,68 @@ class _OperationBuilder:
         self._schema = operation_schema(schema)
 
     def build(self, operations: list[_Operation]) -> pa.RecordBatch:
-        all_rescued: list[list[tuple[str, str]] | None] = [None] * len(operations)
-        typed: list[pa.Array] = []
-        for number, operation in enumerate(operations):
-            if operation.partial_ts is not None:
-                all_rescued[number] = [(PARTIAL, operation.partial_ts)]
-        for column in self._columns:
-            name = column.name
-            texts = [operation.values.get(name) for operation in operations]
-            array, unfit = typed_array(column, self._timezone, texts)
-            typed.append(array)
-            if unfit is None:
-                continue
+        arrays = typed_values(
+            self._columns,
+            self._timezone,
+            [operation.values for operation in operations],
+            [operation.partial_ts for operation in operations],
+        )
+        errors = [operation.error for operation in operations]
+        values: dict[str, list[Any]] = {
+            "missing": [list(operation.missing) or None for operation in operations],
+            "casts": [_counted(operation) for operation in operations],
+            **{name: [getattr(error, name, None) for error in errors] for name in _OF_ERRORS},
+        }
+        for field in self._schema:
+            if field.name in values:
+                arrays[field.name] = pa.array(values[field.name], field.type)
+            elif field.name not in arrays:
+                own = [getattr(operation, field.name) for operation in operations]
+                arrays[field.name] = pa.array(own, field.type)
+        return pa.RecordBatch.from_arrays(
+            [arrays[name] for name in self._schema.names], schema=self._schema
+        )
+
+
+_OF_ERRORS = ("reason", "position", "expected", "got")
+"""Columns of an operation that say why its values do not fit."""
+
+
+def typed_values(
+    columns: Sequence[ColumnSchema],
+    timezone: str,
+    rows: Sequence[CanonicalRow],
+    marks: Sequence[str | None],
+    lost: Sequence[Collection[str]] = (),
+) -> dict[str, pa.Array]:
+    """Return rows as typed columns `c0`, `c1`, ..., and their `rescued` data.
+
+    Args:
+        columns: the columns of the rows' schema.
+        timezone: the changefeed's time zone (IANA name).
+        rows: the rows.
+        marks: for each row the commit ts since which it is known in part; None if it is whole.
+        lost: for each row the columns whose text is rescued, whether it fits or not; none if empty.
+    """
+    rescued: list[list[tuple[str, str]]] = [
+        [] if mark is None else [(PARTIAL, mark)] for mark in marks
+    ]
+    arrays: dict[str, pa.Array] = {}
+    for place, column in enumerate(columns):
+        name = column.name
+        texts = [row.get(name) for row in rows]
+        for number, names in enumerate(lost):
+            text = texts[number]
+            if text is not None and name in names:
+                rescued[number].append((name, text))
+                texts[number] = None
+        arrays[f"c{place}"], unfit = typed_array(column, timezone, texts)
+        if unfit is not None:
             for number, (text, is_unfit) in enumerate(zip(texts, unfit, strict=True)):
                 if is_unfit and text is not None:
-                    entries = all_rescued[number]
-                    if entries is None:
-                        entries = all_rescued[number] = []
-                    entries.append((name, text))
-        return pa.RecordBatch.from_arrays(
-            [
-                pa.array([operation.key for operation in operations], pa.string()),
-                pa.array([operation.sequence for operation in operations], SEQUENCE_TYPE),
-                pa.array([operation.is_delete for operation in operations], pa.bool_()),
-                pa.array([operation.is_new for operation in operations], pa.bool_()),
-                pa.array([operation.is_partial for operation in operations], pa.bool_()),
-                pa.array(
-                    [
-                        list(operation.missing) if operation.missing else None
-                        for operation in operations
-                    ],
-                    pa.list_(pa.string()),
-                ),
-                *(
-                    pa.array(
-                        [
-                            None if operation.error is None else getattr(operation.error, name)
-                            for operation in operations
-                        ],
-                        pa.string(),
-                    )
-                    for name in ("reason", "position", "expected", "got")
-                ),
-                pa.array([_counted(operation) for operation in operations], CASTS_TYPE),
-                *typed,
-                pa.array(all_rescued, RESCUED_TYPE),
-            ],
-            schema=self._schema,
-        )
+                    rescued[number].append((name, text))
+    arrays["rescued"] = pa.array([entries or None for entries in rescued], RESCUED_TYPE)
+    return arrays
 
 
 _Carry: TypeAlias = Callable[[CanonicalRow, int], CarriedRow | None]
