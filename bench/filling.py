@@ -21,7 +21,7 @@ from bench.traffic import DATABASE, FIRST_ID, Shape, Traffic, narrow
 from ticdc_assets.config import KafkaSource, Readers, TableChoice
 from ticdc_assets.log.cuts import MirrorCut, require_cut
 from ticdc_assets.log.publishing import publish
-from ticdc_assets.mirrors.table_writers import mirror_writer
+from ticdc_assets.mirrors.table_writers import table_writer
 from ticdc_assets.mirrors.versions import mirror_in_spark
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.rows.rows_of_work import Rows, numbered_names
@@ -144,7 +144,8 @@ def _overwritten(feed: Feed, mirror: MirrorCut, rows: DataFrame, count: int) -> 
     rows.toDF(*stored).write.parquet(str(folder))
     copied = Rows.of_files(sorted(folder.glob("*.parquet")), layout, stored)
     name = (mirror.database, mirror.table)
-    writer = mirror_writer(feed.lake, schema, name, mirror.mirror_id, published=mirror.version)
+    layout = MirrorLayout(schema=schema)
+    writer = table_writer(feed.lake, layout, name, mirror.mirror_id, published=mirror.version)
     writer.begin_anew()
     tables = (pa.Table.from_batches([batch]) for batch in copied.read())
     version = writer.replace(tables, (), _METADATA)

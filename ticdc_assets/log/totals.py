@@ -101,7 +101,7 @@ def joined_totals(parts: Iterable[Totals]) -> list[Totals]:
         present = groups.get(key)
         if present is not None:
             part = part | {
-                **{name: present[name] + part[name] for name in ("rows", "checksums", "watermarks")},
+                **{name: present[name] + part[name] for name in _SUMS},
                 "min_ts": least(present["min_ts"], part["min_ts"]),
                 "max_ts": greatest(present["max_ts"], part["max_ts"]),
                 "first_landed_at": min(present["first_landed_at"], part["first_landed_at"]),
@@ -110,6 +110,9 @@ def joined_totals(parts: Iterable[Totals]) -> list[Totals]:
             }
         groups[key] = part
     return _ordered(groups.values())
+
+
+_SUMS = ("rows", "checksums", "watermarks")
 
 
 def _ordered(groups: Iterable[Totals]) -> list[Totals]:

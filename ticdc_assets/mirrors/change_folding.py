@@ -59,8 +59,7 @@ class ChangeFolding(ChangeReader):
         mirror: MirrorPlan,
         *,
         until: int,
-        base: MirrorCut | None = None,
-        above: int = 0,
+        base: Base | None = None,
         with_keys: bool = False,
         table: tuple[AnyPath, FileLayout] | None = None,
         watched: Collection[str] = (),
@@ -70,8 +69,7 @@ class ChangeFolding(ChangeReader):
         Args:
             mirror: its plan at `until`.
             until: TSO up to which changes are folded.
-            base: the mirror in a cut; None to fold all changes.
-            above: TSO of that cut, above which changes are folded.
+            base: the mirror in a cut, above which changes are folded; None to fold all changes.
             with_keys: whether to fold only the changes, and return the changed keys.
             table: folder and layout of the table that files of rows are written for; None if no
                 commit names them.
@@ -80,20 +78,22 @@ class ChangeFolding(ChangeReader):
         before: list[_RowsBefore] = []
         known = KnownColumns()
         casts: Counter[tuple[str, int]] = Counter()
+        above = 0
         start = self.start(mirror) if base is None else None
         if start is not None:
             above = start.tso
             before, known = self._rows_of_start(mirror, start)
             casts = _casts_of(start.mirror, mirror)
         elif base is not None:
-            casts = _casts_of(base, mirror)
+            above, cut = base.tso, base.mirror
+            casts = _casts_of(cut, mirror)
             known = KnownColumns(
-                hidden=frozenset(base.hidden), columns=_columns(base.table_schema, base.rows)
+                hidden=frozenset(cut.hidden), columns=_columns(cut.table_schema, cut.rows)
             )
-            if base.rows and not with_keys:
+            if cut.rows and not with_keys:
                 zone = self._lake.changefeed.timezone
-                convert = mirror_operations(base.table_schema, mirror, zone, above)
-                before.append((mirror_rows(self._lake.paths, base), convert))
+                convert = mirror_operations(cut.table_schema, mirror, zone, above)
+                before.append((mirror_rows(self._lake.paths, cut), convert))
         elif mirror.handover is not None:
             given = self._given(mirror)
             known, casts = _known(given), _inherited_casts(given, mirror)
@@ -330,19 +330,14 @@ def hidden_columns(mirror: MirrorPlan, folded: Folded) -> list[str]:
     return sorted(hidden & {column.name for column in mirror.schema.columns})
 
 
-def is_touched(mirror: MirrorPlan, base: TableSchema, since_ts: int) -> bool:
-    """Whether something other than row changes happened to a mirror's rows since a cut.
-
-    Args:
-        mirror: its plan now.
-        base: its schema at the cut.
-        since_ts: TSO of the cut.
-    """
+def is_touched(mirror: MirrorPlan, base: Base) -> bool:
+    """Whether something other than row changes happened to a mirror's rows since a cut."""
+    was, now = base.mirror.table_schema, mirror.schema
     return (
-        any(step.changes_rows for step in mirror.steps_since(base.version))
-        or base.handle_key != mirror.schema.handle_key
-        or (base.columns != mirror.schema.columns and _types(base) != _types(mirror.schema))
-        or is_removed_from(mirror, since_ts)
+        any(step.changes_rows for step in mirror.steps_since(was.version))
+        or was.handle_key != now.handle_key
+        or (was.columns != now.columns and _types(was) != _types(now))
+        or is_removed_from(mirror, base.tso)
     )
 
 

@@ -123,7 +123,12 @@ class KeptTable(LackingTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
-    """What replaces the removed changes of a table: its mirror in the cut that it rests on."""
+    """A mirror in a cut: later changes are folded over its rows, or over its history's versions.
+
+    Attributes:
+        mirror: the mirror.
+        tso: TSO of the cut.
+    """
 
     mirror: MirrorCut
     tso: int

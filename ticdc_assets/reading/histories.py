@@ -27,7 +27,7 @@ from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.change_statistics import read_statistics
 from ticdc_assets.log.cuts import Cut, MirrorCut, require_cut
 from ticdc_assets.mirrors.change_folding import ChangeFolding
-from ticdc_assets.mirrors.history import HistoryBase, HistoryFolding
+from ticdc_assets.mirrors.history import HistoryFolding
 from ticdc_assets.mirrors.truncation_points import read_truncation_point
 from ticdc_assets.mirrors.validity import Knowledge
 from ticdc_assets.mirrors.versions import history_as_stored, history_in_spark, history_in_sql
@@ -412,8 +412,7 @@ def _folded_versions(
     )
     only_key = key_text(list(values.values()), columns)
     folding = HistoryFolding(lake, changes, only_key=only_key)
-    kept = changes.truncation_point.base_of(mirror.mirror_id)
-    base = None if kept is None else HistoryBase(cut=kept.mirror, tso=kept.tso)
+    base = changes.truncation_point.base_of(mirror.mirror_id)
     for table in folding.folded(plan, until=cut.tso, base=base).rows.tables():
         # A row without it is not a version.
         yield from table.filter(pc.field("valid_from").is_valid()).to_batches()

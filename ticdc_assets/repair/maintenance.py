@@ -54,7 +54,7 @@ from ticdc_assets.log.cuts import Cut, MirrorCut, newest_cut, read_cuts
 from ticdc_assets.log.damage import require_ends, require_whole
 from ticdc_assets.log.decoding import finish_decoding
 from ticdc_assets.log.publishing import publish
-from ticdc_assets.mirrors.table_writers import history_writer, mirror_writer
+from ticdc_assets.mirrors.table_writers import table_writer
 from ticdc_assets.mirrors.table_writing import TableWriter
 from ticdc_assets.repair.log_cleaning import (
     clean_logs,
@@ -64,6 +64,8 @@ from ticdc_assets.repair.log_cleaning import (
 )
 from ticdc_assets.repair.making import remove_unpublished
 from ticdc_assets.repair.retention import Retaining, retain
+from ticdc_assets.rows.history_layout import HistoryLayout
+from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.storage.lake_paths import HISTORIES, MIRRORS, LakePaths
 from ticdc_assets.storage.paths import AnyPath, files_below, names_in, remove_tree
 
@@ -287,12 +289,11 @@ def optimize_mirrors(lake: Lake, failures: Failures) -> Cut | None:
 def _optimized(lake: Lake, mirror: MirrorCut) -> MirrorCut:
     """Return a mirror and its history after their compaction."""
     schema, name = mirror.table_schema, (mirror.database, mirror.table)
-    version = _compacted(mirror_writer(lake, schema, name, mirror.mirror_id), mirror.version)
-    history_version = mirror.history_version
+    writer = table_writer(lake, MirrorLayout(schema=schema), name, mirror.mirror_id)
+    version, history_version = _compacted(writer, mirror.version), mirror.history_version
     if history_version is not None:
-        history_version = _compacted(
-            history_writer(lake, schema, name, mirror.mirror_id), history_version
-        )
+        writer = table_writer(lake, HistoryLayout(schema=schema), name, mirror.mirror_id)
+        history_version = _compacted(writer, history_version)
     return replace(mirror, version=version, history_version=history_version)
 
 
