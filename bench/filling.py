@@ -139,12 +139,11 @@ def _overwritten(feed: Feed, mirror: MirrorCut, rows: DataFrame, count: int) -> 
     """Write rows as the next version of a mirror, and return what a cut says of it."""
     schema = mirror.table_schema
     folder = Path(str(feed.paths.root)).parent / f"rows-{uuid.uuid4()}"
-    layout = MirrorLayout(schema=schema).arrow
-    stored = numbered_names(layout)
-    rows.toDF(*stored).write.parquet(str(folder))
-    copied = Rows.of_files(sorted(folder.glob("*.parquet")), layout, stored)
-    name = (mirror.database, mirror.table)
     layout = MirrorLayout(schema=schema)
+    stored = numbered_names(layout.arrow)
+    rows.toDF(*stored).write.parquet(str(folder))
+    copied = Rows.of_files(sorted(folder.glob("*.parquet")), layout.arrow, stored)
+    name = (mirror.database, mirror.table)
     writer = table_writer(feed.lake, layout, name, mirror.mirror_id, published=mirror.version)
     writer.begin_anew()
     tables = (pa.Table.from_batches([batch]) for batch in copied.read())

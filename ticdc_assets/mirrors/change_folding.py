@@ -91,9 +91,9 @@ class ChangeFolding(ChangeReader):
                 hidden=frozenset(cut.hidden), columns=_columns(cut.table_schema, cut.rows)
             )
             if cut.rows and not with_keys:
-                zone = self._lake.changefeed.timezone
+                zone = self.lake.changefeed.timezone
                 convert = mirror_operations(cut.table_schema, mirror, zone, above)
-                before.append((mirror_rows(self._lake.paths, cut), convert))
+                before.append((mirror_rows(self.lake.paths, cut), convert))
         elif mirror.handover is not None:
             given = self._given(mirror)
             known, casts = _known(given), _inherited_casts(given, mirror)
@@ -127,8 +127,8 @@ class ChangeFolding(ChangeReader):
         rows = changes.count + sum(rows.count for rows, _ in before)
         size = changes.size + sum(rows.size for rows, _ in before)
         runs_on = executor(
-            self._lake.spark,
-            self._lake.paths.base,
+            self.lake.spark,
+            self.lake.paths.base,
             f"folding {joined_name(mirror.database, mirror.table)}",
             rows=rows,
             size=size,
@@ -160,7 +160,7 @@ class ChangeFolding(ChangeReader):
 
     def _conversion(self, mirror: MirrorPlan, above: int) -> ArrowMap:
         """Return the function from the mirror's changes above a commit ts to operations."""
-        convert = change_operations(mirror, self._lake.changefeed.timezone)
+        convert = change_operations(mirror, self.lake.changefeed.timezone)
         return self.with_origins(convert, mirror, above)
 
     def with_origins(self, convert: ArrowMap, mirror: MirrorPlan, above: int) -> ArrowMap:
@@ -175,7 +175,7 @@ class ChangeFolding(ChangeReader):
         """Return the mirror's rows in the base cut, without those at or below the floor."""
         cut = start.mirror
         rows = mirror_rows(
-            self._lake.paths,
+            self.lake.paths,
             cut,
             # A CREATE or TRUNCATE below the truncation point that the base did not know.
             above=mirror.floor_ts
@@ -188,7 +188,7 @@ class ChangeFolding(ChangeReader):
         convert = mirror_operations(
             cut.table_schema,
             mirror,
-            self._lake.changefeed.timezone,
+            self.lake.changefeed.timezone,
             start.tso,
             # No row's change can be found here.
             error_rank=0,
@@ -198,7 +198,7 @@ class ChangeFolding(ChangeReader):
     def _rows_of_part(
         self, mirror: MirrorPlan, part: HandoverPart, fold: Folded
     ) -> Iterator[_RowsBefore]:
-        yield fold.rows, part_operations(part, mirror, self._lake.changefeed.timezone)
+        yield fold.rows, part_operations(part, mirror, self.lake.changefeed.timezone)
         if fold.counts.errors:
             yield fold.faults, faults_as_operations(mirror.schema)
 
@@ -246,7 +246,7 @@ class ChangeFolding(ChangeReader):
                 condition=self.condition_of(mirror, 0, until),
                 convert=self._conversion(mirror, 0),
                 ddl_stamps=_casting_stamps(mirror),
-                output=self._output((self._lake.paths.mirror(mirror.mirror_id), layout)),
+                output=self._output((self.lake.paths.mirror(mirror.mirror_id), layout)),
                 rows=rows,
             )
             for mirror, rows, layout in mirrors
@@ -254,15 +254,15 @@ class ChangeFolding(ChangeReader):
         condition = reduce(or_, (fold.condition for fold in folds))
         changes = Rows(
             schema=pa.schema([log.schema.field(name) for name in names]),
-            groups=tuple(row_groups(log, self._lake.paths.change_log, condition)),
+            groups=tuple(row_groups(log, self.lake.paths.change_log, condition)),
             stored=tuple(names),
             large=IMAGES,
             condition=condition,
             count=sum(rows for _, rows, _ in mirrors),
         )
         runs_on = on_spark(
-            self._lake.spark,
-            self._lake.paths.base,
+            self.lake.spark,
+            self.lake.paths.base,
             f"folding {counted(len(mirrors), 'table')}",
             rows=changes.count,
         )

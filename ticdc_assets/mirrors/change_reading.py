@@ -140,8 +140,8 @@ class ChangeReader:
         scratch: Scratch,
         truncation_point: TruncationPoint | None = None,
     ) -> None:
-        self._lake = lake
-        self._batch = batch
+        self.lake = lake
+        self.batch = batch
         self.scratch = scratch
         self._lock = Lock()
         self.log_path = lake.paths.change_log
@@ -191,7 +191,7 @@ class ChangeReader:
         count = log.count_rows(filter=condition)
         return Rows(
             schema=schema,
-            groups=tuple(row_groups(log, self._lake.paths.change_log, condition)),
+            groups=tuple(row_groups(log, self.lake.paths.change_log, condition)),
             stored=tuple(names),
             large=IMAGES,
             condition=condition,
@@ -260,7 +260,7 @@ class ChangeReader:
         columns = ["topic", "partition", "offset", "commit_ts"]
         condition = (
             (ds.field("kind") == "watermark")
-            & (ds.field("batch") <= self._batch)
+            & (ds.field("batch") <= self.batch)
             & (ds.field("commit_ts") > above)
         )
         log = self.dataset()
@@ -343,11 +343,13 @@ class ChangeReader:
     @_reads_log
     def count_unplaced(self, *, batch: int) -> int:
         """Return how many row changes landed after `batch` whose place was truncated."""
+        if self.truncation_point.cut is None or self.batch <= batch:
+            return 0
         log = self.dataset()
         condition = (
             (ds.field("kind") == ROW)
             & (ds.field("batch") > batch)
-            & (ds.field("batch") <= self._batch)
+            & (ds.field("batch") <= self.batch)
             & (ds.field("commit_ts") <= self.truncation_point.tso)
             & ~self._placed
         )
@@ -355,7 +357,7 @@ class ChangeReader:
 
     def _placed_within(self, condition: ds.Expression) -> ds.Expression:
         """Return a condition that holds only for placed rows up to the batch."""
-        return condition & (ds.field("batch") <= self._batch) & self._placed
+        return condition & (ds.field("batch") <= self.batch) & self._placed
 
     @cached_property
     def _placed(self) -> ds.Expression:
@@ -366,7 +368,7 @@ class ChangeReader:
         """Return the change log for reading without Spark."""
         with self._lock:
             if self._opened is None:
-                self._opened = dataset_of(self._opened_log, self._lake.paths.change_log)
+                self._opened = dataset_of(self._opened_log, self.lake.paths.change_log)
             return self._opened
 
     @property

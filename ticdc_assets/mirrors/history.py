@@ -20,7 +20,6 @@ import pyarrow.dataset as ds
 from ticdc_assets.changelog.history_changes import VersionEvent
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, earlier_first
 from ticdc_assets.delta.files import FileLayout, WrittenFile
-from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.cuts import MirrorCut
 from ticdc_assets.mirrors.change_folding import ChangeFolding
 from ticdc_assets.mirrors.truncation_points import Base
@@ -47,7 +46,6 @@ from ticdc_assets.rows.rows_of_work import (
     kept_rows,
 )
 from ticdc_assets.spark.executing import executor
-from ticdc_assets.spark.scratch import Scratch
 from ticdc_assets.storage.paths import AnyPath
 
 
@@ -76,14 +74,13 @@ class HistoryFolding:
     """Folds the changes of tables into versions; writes nothing.
 
     Args:
-        lake: the changefeed's lake.
         changes: reads the changes.
         only_key: fold only the row of this key, if set (as `RowResolver` returns it).
     """
 
-    def __init__(self, lake: Lake, changes: ChangeFolding, *, only_key: str | None = None) -> None:
-        self._lake = lake
-        self._timezone = lake.changefeed.timezone
+    def __init__(self, changes: ChangeFolding, *, only_key: str | None = None) -> None:
+        self._lake = changes.lake
+        self._timezone = changes.lake.changefeed.timezone
         self._changes = changes
         self._only_key = None if only_key is None else "=" + only_key
 
@@ -193,8 +190,7 @@ class HistoryFolding:
         changes = self._changes.changes(plan, above, until)
         convert = history_operations(plan, self._timezone, only_key)
         return run_history(
-            self._lake,
-            self._changes.scratch,
+            self._changes,
             plan.schema,
             changes,
             self._changes.with_origins(convert, plan, above),
@@ -266,8 +262,7 @@ _ORDER = ("key", *SEQUENCE_FIELDS)
 
 
 def run_history(
-    lake: Lake,
-    scratch: Scratch,
+    reader: ChangeFolding,
     schema: TableSchema,
     changes: Rows,
     convert: ArrowMap,
@@ -279,8 +274,7 @@ def run_history(
     """Fold changes after versions, in this process or in Spark's workers.
 
     Args:
-        lake: the changefeed's lake.
-        scratch: where files of versions are written.
+        reader: reads changes; its folder has the files of versions without a table.
         schema: the table's schema.
         changes: the changes.
         convert: the function from changes to operations.
@@ -290,9 +284,10 @@ def run_history(
     """
     count = changes.count + sum(rows.count for rows, _, _ in before)
     size = changes.size + sum(rows.size for rows, _, _ in before)
+    lake = reader.lake
     runs_on = executor(lake.spark, lake.paths.base, "folding a history", rows=count, size=size)
     layout = HistoryLayout(schema=schema)
-    folder, files = table or (scratch.folder(), None)
+    folder, files = table or (reader.scratch.folder(), None)
     if runs_on.holds:
         folder = None
     buckets = buckets_for(count, size, runs_on.workers)

@@ -31,7 +31,6 @@ import pyarrow.dataset as ds
 
 from ticdc_assets.changelog.plan import MirrorPlan
 from ticdc_assets.delta.commits import same_rows_at
-from ticdc_assets.delta.lake import Lake
 from ticdc_assets.mirrors.change_folding import ChangeFolding
 from ticdc_assets.mirrors.history import (
     HistoryFolding,
@@ -73,15 +72,14 @@ class HistoryWriter:
     """Brings the histories of a changefeed to a cut.
 
     Args:
-        lake: the changefeed's lake.
         changes: reads the changes.
         tso: TSO of the cut.
     """
 
-    def __init__(self, lake: Lake, changes: ChangeFolding, *, tso: int) -> None:
-        self._lake = lake
+    def __init__(self, changes: ChangeFolding, *, tso: int) -> None:
+        self._lake = changes.lake
         self._changes = changes
-        self._folding = HistoryFolding(lake, changes)
+        self._folding = HistoryFolding(changes)
         self._tso = tso
 
     def make(
@@ -196,14 +194,8 @@ class HistoryWriter:
     def _heads(self, plan: MirrorPlan, above: int) -> Versions:
         """Return the versions since a cut, and the ends of those that were current at it."""
         convert = history_operations(plan, self._lake.changefeed.timezone)
-        return run_history(
-            self._lake,
-            self._changes.scratch,
-            plan.schema,
-            self._changes.changes(plan, above, self._tso),
-            convert,
-            heads=True,
-        )
+        rows = self._changes.changes(plan, above, self._tso)
+        return run_history(self._changes, plan.schema, rows, convert, heads=True)
 
     def _metadata(self, plan: MirrorPlan) -> dict[str, object]:
         return {"tso": self._tso, "database": plan.database, "table": plan.table}

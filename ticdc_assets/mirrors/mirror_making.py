@@ -22,7 +22,6 @@ from ticdc_assets.base.progress import tell
 from ticdc_assets.changelog.plan import MirrorPlan, Plan
 from ticdc_assets.delta.commits import newest_version, same_rows_at
 from ticdc_assets.delta.committing import undisturbed
-from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.cuts import Cut, MirrorCut
 from ticdc_assets.mirrors.change_folding import (
     ChangeFolding,
@@ -74,38 +73,37 @@ class MirrorMaker:
     """Makes the mirrors of one apply, each by itself.
 
     Args:
-        lake: the changefeed's lake.
         changes: reads and folds the changes.
         known: the known schemas and changes.
         misfits: the quarantine.
         last: the last cut; None before the first.
         tso: TSO of the cut.
-        pasts: the digest of each history's past at the last cut, as known today.
     """
 
     def __init__(
         self,
-        lake: Lake,
         changes: ChangeFolding,
         known: Knowledge,
         misfits: Misfits,
         *,
         last: Cut | None,
         tso: int,
-        pasts: Mapping[str, str],
     ) -> None:
-        self._lake = lake
+        self._lake = changes.lake
         self._changes = changes
         self._known = known
         self._misfits = misfits
         self._tso = tso
-        self._pasts = pasts
-        self._before = (
-            {item.mirror_id: Base(mirror=item, tso=last.tso) for item in last.mirrors}
-            if last is not None
-            else {}
-        )
-        self._histories = HistoryWriter(lake, changes, tso=tso)
+        self._before: dict[str, Base] = {}
+        self._pasts: dict[str, str] = {}
+        if last is not None:
+            self._before = {
+                item.mirror_id: Base(mirror=item, tso=last.tso) for item in last.mirrors
+            }
+            # Of each history at the last cut, as known today.
+            then = known.plan(last.tso)
+            self._pasts = {item.mirror_id: item.past_digest for item in then.mirrors}
+        self._histories = HistoryWriter(changes, tso=tso)
 
     def make(self, mirror: MirrorPlan, stale: bool, made: Made | None) -> Made:
         """Make a mirror if it is not made yet, and its history if one is kept."""

@@ -411,7 +411,7 @@ def _folded_versions(
         scratch=Scratch(lake.paths, READING),
     )
     only_key = key_text(list(values.values()), columns)
-    folding = HistoryFolding(lake, changes, only_key=only_key)
+    folding = HistoryFolding(changes, only_key=only_key)
     base = changes.truncation_point.base_of(mirror.mirror_id)
     for table in folding.folded(plan, until=cut.tso, base=base).rows.tables():
         # A row without it is not a version.
