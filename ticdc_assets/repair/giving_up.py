@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 import pyarrow.dataset as ds
 
 from ticdc_assets.base.errors import NotFoundError
-from ticdc_assets.delta.control import read_rows
+from ticdc_assets.delta.control import read_table
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.accepted_gaps import UNREADABLE, AcceptedGap, append_accepted, read_accepted
 from ticdc_assets.log.positions import read_position
@@ -86,7 +86,7 @@ def give_up(lake: Lake, topic: str, partition: int, offset: int, *, by: str) -> 
 
 def _watermark_before(paths: LakePaths, topic: str, partition: int, offset: int) -> int:
     """Return the highest watermark of a partition before a record, 0 if none is kept."""
-    found = read_rows(
+    found = read_table(
         paths.change_log,
         (ds.field("kind") == WATERMARK)
         & (ds.field("topic") == topic)
@@ -94,4 +94,6 @@ def _watermark_before(paths: LakePaths, topic: str, partition: int, offset: int)
         & (ds.field("offset") < offset),
         columns=["commit_ts"],
     )
-    return max((row["commit_ts"] for row in found), default=0)
+    if found is None or not found.num_rows:
+        return 0
+    return max(found["commit_ts"].to_pylist())
