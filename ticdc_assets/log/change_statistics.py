@@ -24,24 +24,14 @@ from ticdc_assets.changelog.plan import RowGroup, SeededTable
 from ticdc_assets.changelog.progress import PartitionProgress, advance_all
 from ticdc_assets.delta.control import commit_metadata, kept, read_table, write_table
 from ticdc_assets.delta.lake import Lake
-from ticdc_assets.log.change_files import Batches, OfDay, totals_in_files
+from ticdc_assets.log.change_files import CHANGE_LOG_SCHEMA, Batches, OfDay, totals_in_files
 from ticdc_assets.log.totals import GROUP_KEY, NO_TOPIC, Totals, greatest, least
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.wire.rows import SNAPSHOT, counted_as, shape_from_text
 
 GROUPS_SCHEMA = pa.schema(
     [
-        ("landed_day", pa.date32()),
-        ("kind", pa.string()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("database", pa.string()),
-        ("table", pa.string()),
-        ("table_id", pa.int64()),
-        ("schema_version", pa.int64()),
-        ("shape", pa.string()),
-        ("handle_key_only", pa.bool_()),
-        ("es_only", pa.bool_()),
+        *(CHANGE_LOG_SCHEMA.field(name) for name in GROUP_KEY),
         ("rows", pa.int64()),
         ("min_ts", pa.int64()),
         ("max_ts", pa.int64()),

@@ -19,13 +19,11 @@ from functools import reduce
 from operator import or_
 from typing import TypeAlias
 
-import pyarrow as pa
-
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.changelog.carrying import handover_steps
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, earlier_first
 from ticdc_assets.changelog.resolve import casts_after
-from ticdc_assets.delta.files import FileLayout, row_groups
+from ticdc_assets.delta.files import FileLayout
 from ticdc_assets.log.cuts import MirrorCut
 from ticdc_assets.mirrors.change_reading import ChangeReader, columns_in
 from ticdc_assets.mirrors.truncation_points import Base
@@ -35,7 +33,6 @@ from ticdc_assets.rows.bag_operations import bag_operations
 from ticdc_assets.rows.fold_runs import Folded, MirrorFold, Output, faults_as_operations, run_folds
 from ticdc_assets.rows.folding import KnownColumns
 from ticdc_assets.rows.mirror_rows import (
-    IMAGES,
     ArrowMap,
     MirrorLayout,
     change_operations,
@@ -238,8 +235,7 @@ class ChangeFolding(ChangeReader):
         Returns:
             The result for each.
         """
-        log = self.dataset()
-        names = columns_in(log, *(mirror for mirror, _, _ in mirrors))
+        names = columns_in(self.dataset(), *(mirror for mirror, _, _ in mirrors))
         folds = [
             MirrorFold(
                 schema=mirror.schema,
@@ -252,19 +248,13 @@ class ChangeFolding(ChangeReader):
             for mirror, rows, layout in mirrors
         ]
         condition = reduce(or_, (fold.condition for fold in folds))
-        changes = Rows(
-            schema=pa.schema([log.schema.field(name) for name in names]),
-            groups=tuple(row_groups(log, self.lake.paths.change_log, condition)),
-            stored=tuple(names),
-            large=IMAGES,
-            condition=condition,
-            count=sum(rows for _, rows, _ in mirrors),
-        )
+        count = sum(rows for _, rows, _ in mirrors)
+        changes = self.rows_in_files(names, condition, count=count)
         runs_on = on_spark(
             self.lake.spark,
             self.lake.paths.base,
             f"folding {counted(len(mirrors), 'table')}",
-            rows=changes.count,
+            rows=count,
         )
         return run_folds(runs_on, changes, folds)
 

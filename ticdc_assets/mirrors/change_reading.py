@@ -189,14 +189,22 @@ class ChangeReader:
         if found.is_all:
             return Rows.here(pa.Table.from_batches(found.batches, schema))
         count = log.count_rows(filter=condition)
+        size = found.size * count // max(1, found.rows)
+        return self.rows_in_files(names, condition, count=count, size=size)
+
+    def rows_in_files(
+        self, names: Sequence[str], condition: ds.Expression, *, count: int, size: int = 0
+    ) -> Rows:
+        """Return rows of the change log as parts of its files; see `rows`."""
+        log = self.dataset()
         return Rows(
-            schema=schema,
-            groups=tuple(row_groups(log, self.lake.paths.change_log, condition)),
+            schema=pa.schema([log.schema.field(name) for name in names]),
+            groups=tuple(row_groups(log, self.log_path, condition)),
             stored=tuple(names),
             large=IMAGES,
             condition=condition,
             count=count,
-            size=found.size * count // max(1, found.rows),
+            size=size,
         )
 
     @contextmanager
