@@ -486,9 +486,7 @@ def void_numbers(paths: LakePaths) -> frozenset[int]:
     """Return the numbers of the void cuts; needs no Spark."""
     rows = read_rows(paths.cuts, ds.field("rewind").is_valid(), columns=["number", "rewind"])
     return frozenset(
-        number
-        for row in rows
-        for number in range(row["rewind"]["number"] + 1, row["number"])
+        number for row in rows for number in range(row["rewind"]["number"] + 1, row["number"])
     )
 
 

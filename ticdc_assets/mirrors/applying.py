@@ -212,9 +212,7 @@ class _Run:
         misfits = Misfits(self._changes, all_tables.mirrors, tso=self._tso, last=self._last)
         if refold_quarantined:
             stale |= {item.mirror_id for item in plan.mirrors if misfits.has_open(item)}
-        maker = MirrorMaker(
-            self._changes, self._known, misfits, last=self._last, tso=self._tso
-        )
+        maker = MirrorMaker(self._changes, self._known, misfits, last=self._last, tso=self._tso)
         first = maker.make_new(plan)
         counted = Counted("applying", len(plan.mirrors))
 

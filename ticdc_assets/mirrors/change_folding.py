@@ -43,7 +43,6 @@ from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.spark.executing import executor, on_spark
 from ticdc_assets.storage.paths import AnyPath
 
-
 _RowsBefore: TypeAlias = tuple[Rows, ArrowMap]
 """Rows that changes are folded over, and the function from them to operations."""
 

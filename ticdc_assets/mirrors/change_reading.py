@@ -20,7 +20,6 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from deltalake import DeltaTable
 
 from ticdc_assets.changelog.plan import Binding, MirrorPlan, TableName
 from ticdc_assets.delta.control import dataset_of, open_table
@@ -376,14 +375,10 @@ class ChangeReader:
         """Return the change log for reading without Spark."""
         with self._lock:
             if self._opened is None:
-                self._opened = dataset_of(self._opened_log, self.lake.paths.change_log)
+                # It exists: callers have seen its statistics, or a cut.
+                assert self._log is not None
+                self._opened = dataset_of(self._log, self.log_path)
             return self._opened
-
-    @property
-    def _opened_log(self) -> DeltaTable:
-        """The change log. It exists: callers have seen its statistics, or a cut."""
-        assert self._log is not None
-        return self._log
 
 
 def columns_in(log: ds.Dataset, *mirrors: MirrorPlan) -> list[str]:

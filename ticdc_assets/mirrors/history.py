@@ -161,9 +161,7 @@ class HistoryFolding:
                 )
                 yield part.plan, passage
 
-    def _of_cut(
-        self, mirror: MirrorCut, passage: Passage, only_key: str | None
-    ) -> _VersionsBefore:
+    def _of_cut(self, mirror: MirrorCut, passage: Passage, only_key: str | None) -> _VersionsBefore:
         """Return the versions of a mirror in a cut."""
         layout = HistoryLayout(schema=mirror.table_schema)
         if mirror.history_version is None:

@@ -139,9 +139,7 @@ class HistoryWriter:
             or not passage.keeps_ended
         )
 
-    def _overwrite(
-        self, plan: MirrorPlan, base: Base | None, published: int | None
-    ) -> MadeHistory:
+    def _overwrite(self, plan: MirrorPlan, base: Base | None, published: int | None) -> MadeHistory:
         writer = self._writer(plan, published)
         table = self._lake.paths.history(plan.mirror_id), writer.begin_anew()
         versions = self._folding.folded(plan, until=self._tso, base=base, table=table)

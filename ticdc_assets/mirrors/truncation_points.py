@@ -29,7 +29,6 @@ from ticdc_assets.delta.control import open_table
 from ticdc_assets.log.cuts import Cut, MirrorCut, read_cuts
 from ticdc_assets.mirrors.validity import Knowledge
 from ticdc_assets.storage.lake_paths import LakePaths
-from ticdc_assets.storage.paths import AnyPath
 
 PROPERTY = "ticdc.retention"
 """The table property with the truncation point, as JSON text."""
@@ -259,7 +258,8 @@ def read_kept_tables(paths: LakePaths) -> tuple[KeptTable, ...]:
 
 def has_lost_records(paths: LakePaths) -> bool:
     """Return whether records were removed from the raw messages; needs no other table."""
-    return base_number(paths.raw_messages) is not None
+    stored = _stored(open_table(paths.raw_messages))
+    return stored is not None and stored["base"] > 0
 
 
 def truncation_point_of(paths: LakePaths, table: DeltaTable | None) -> TruncationPoint:
@@ -291,12 +291,6 @@ def truncation_point_of(paths: LakePaths, table: DeltaTable | None) -> Truncatio
     }
     base = cuts.pop(stored["base"], None)
     return TruncationPoint(batch=0 if base is None else base.batch, cut=base, kept=kept, older=cuts)
-
-
-def base_number(table: AnyPath) -> int | None:
-    """Return the number of a table's newest base cut; None if nothing was ever removed from it."""
-    stored = _stored(open_table(table))
-    return None if stored is None else stored["base"] or None
 
 
 def _stored(table: DeltaTable | None) -> dict[str, Any] | None:

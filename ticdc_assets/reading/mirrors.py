@@ -368,9 +368,7 @@ def _rendered_by_workers(rows: DataFrame, table: TableRows, timezone: str) -> It
     return text_lines(rows, lambda batch: _texts([batch], schema, hidden, timezone))
 
 
-def text_lines(
-    rows: DataFrame, texts: Callable[[pa.RecordBatch], Iterator[str]]
-) -> Iterator[str]:
+def text_lines(rows: DataFrame, texts: Callable[[pa.RecordBatch], Iterator[str]]) -> Iterator[str]:
     """Yield the texts that workers make of the batches of some rows."""
 
     def render(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

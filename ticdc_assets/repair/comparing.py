@@ -391,9 +391,7 @@ class _Hashing:
         return pa.table(columns)
 
 
-def _hashed(
-    table: Compared, parts: Iterable[RowPart]
-) -> Iterator[tuple[pa.RecordBatch, _Hashing]]:
+def _hashed(table: Compared, parts: Iterable[RowPart]) -> Iterator[tuple[pa.RecordBatch, _Hashing]]:
     """Yield the rows of parts with what hashes them, which one worker uses for all."""
     with asking() as engine:
         hashing = _Hashing(engine, table)

@@ -157,17 +157,10 @@ class KnownRecords:
             nothing = FAULT_SCHEMA.empty_table()
             return refused_records(errors, log=nothing, waiting=nothing)
         log = log.filter(ds.field("batch") <= self._cut.batch)
+        faults: Any = self.if_whole(self._faults, None)
         # For a record without an entry, its decoded rows count.
-        faults = self.if_whole(self._faults, self._all_open(errors))
-        return refused_records(errors, log, waiting=faults.filter(_IS_LEFT_OUT))
-
-    @staticmethod
-    def _all_open(errors: pa.Table) -> pa.Table:
-        """Return errors of decoding as faults that are open."""
-        for name in ("redriven_at", CLOSED_BY):
-            field = FAULT_SCHEMA.field(name)
-            errors = errors.append_column(field, pa.nulls(errors.num_rows, field.type))
-        return errors
+        waiting = errors if faults is None else faults.filter(_IS_LEFT_OUT)
+        return refused_records(errors, log, waiting)
 
     def _faults(self) -> pa.Table:
         """Return the faults of decoding, open or closed."""

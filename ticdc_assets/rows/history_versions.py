@@ -265,8 +265,4 @@ def _built(versions: list[_Version], schema: TableSchema, target: pa.Schema) -> 
             values = [getattr(version, name) for version in ordered]
             arrays[name] = pa.array(values, target.field(name).type)
     table = pa.table([arrays[name] for name in target.names], schema=target)
-    return table.to_batches(max_chunksize=None)[0] if table.num_rows else _empty(target)
-
-
-def _empty(target: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([], schema=target)
+    return table.to_batches()[0]
