@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import or_
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.changelog.carrying import handover_steps
@@ -71,57 +71,30 @@ class ChangeFolding(ChangeReader):
                 commit names them.
             watched: keys whose newest whole change is returned.
         """
-        before: list[_RowsBefore] = []
-        known = KnownColumns()
-        casts: Counter[tuple[str, int]] = Counter()
-        above = 0
-        start = self.start(mirror) if base is None else None
-        if start is not None:
-            above = start.tso
-            before, known = self._rows_of_start(mirror, start)
-            casts = _casts_of(start.mirror, mirror)
-        elif base is not None:
-            above, cut = base.tso, base.mirror
-            casts = _casts_of(cut, mirror)
-            known = KnownColumns(
-                hidden=frozenset(cut.hidden), columns=_columns(cut.table_schema, cut.rows)
-            )
-            if cut.rows and not with_keys:
-                zone = self.lake.changefeed.timezone
-                convert = mirror_operations(cut.table_schema, mirror, zone, above)
-                before.append((mirror_rows(self.lake.paths, cut), convert))
-        elif mirror.handover is not None:
-            given = self._given(mirror)
-            known, casts = _known(given), _inherited_casts(given, mirror)
-            before = [
-                rows for part, fold in given for rows in self._rows_of_part(mirror, part, fold)
-            ]
-        fold = self._over(
-            mirror,
-            before,
-            above,
-            until,
-            with_keys=with_keys,
-            table=table,
-            watched=frozenset(watched),
+        if base is not None:
+            past = self._past_of_cut(mirror, base, with_rows=not with_keys)
+        else:
+            start = self.start(mirror)
+            given = self._given(mirror) if start is None else []
+            past = self._past(mirror, start, given)
+        return self._over(
+            mirror, past, until, with_keys=with_keys, table=table, watched=frozenset(watched)
         )
-        return _with_past(fold, known, casts)
 
     def _over(
         self,
         mirror: MirrorPlan,
-        before: Sequence[_RowsBefore],
-        above: int,
+        past: "_Past",
         until: int,
         *,
         with_keys: bool = False,
         table: tuple[AnyPath, FileLayout] | None = None,
         watched: frozenset[str] = frozenset(),
     ) -> Folded:
-        """Fold the mirror's changes in (above, until] over the rows before."""
-        changes = self.changes(mirror, above, until)
-        rows = changes.count + sum(rows.count for rows, _ in before)
-        size = changes.size + sum(rows.size for rows, _ in before)
+        """Fold the mirror's changes up to `until` over its past."""
+        changes = self.changes(mirror, past.until, until)
+        rows = changes.count + sum(rows.count for rows, _ in past.rows)
+        size = changes.size + sum(rows.size for rows, _ in past.rows)
         runs_on = executor(
             self.lake.spark,
             self.lake.paths.base,
@@ -137,8 +110,8 @@ class ChangeFolding(ChangeReader):
                 MirrorFold(
                     schema=mirror.schema,
                     condition=None,
-                    convert=self._conversion(mirror, above),
-                    before=before,
+                    convert=self._conversion(mirror, past.until),
+                    before=past.rows,
                     ddl_stamps=_casting_stamps(mirror),
                     watched=watched,
                     output=replace(output, with_keys=with_keys),
@@ -147,7 +120,8 @@ class ChangeFolding(ChangeReader):
                 )
             ],
         )
-        return fold
+        counts = replace(fold.counts, casts=fold.counts.casts + past.casts)
+        return replace(fold, before=past.known, counts=counts)
 
     def _output(self, table: tuple[AnyPath, FileLayout] | None) -> Output:
         """Return where a fold writes its files."""
@@ -165,10 +139,28 @@ class ChangeFolding(ChangeReader):
             return convert
         return bag_operations(convert, self.watermarks(above))
 
-    def _rows_of_start(
-        self, mirror: MirrorPlan, start: Base
-    ) -> tuple[list[_RowsBefore], KnownColumns]:
-        """Return the mirror's rows in the base cut, without those at or below the floor."""
+    def _past_of_cut(self, mirror: MirrorPlan, base: Base, *, with_rows: bool) -> "_Past":
+        """Return the mirror as a cut has it, without its rows if they are not wanted."""
+        cut, rows = base.mirror, list[_RowsBefore]()
+        if cut.rows and with_rows:
+            zone = self.lake.changefeed.timezone
+            convert = mirror_operations(cut.table_schema, mirror, zone, base.tso)
+            rows.append((mirror_rows(self.lake.paths, cut), convert))
+        return _Past(rows, _known_of(cut, cut.rows), _casts_of(cut, mirror), base.tso)
+
+    def _past(
+        self, mirror: MirrorPlan, start: Base | None, given: Sequence[tuple[HandoverPart, Folded]]
+    ) -> "_Past":
+        """Return what all changes of a mirror in the change log are folded over.
+
+        Args:
+            mirror: its plan.
+            start: what replaces its removed changes: its rows in its base cut.
+            given: the rows handed over to it, if it has no such base.
+        """
+        if start is None:
+            rows = [rows for part, fold in given for rows in self._rows_of_part(mirror, part, fold)]
+            return _Past(rows, _known(given), _inherited_casts(given, mirror), 0)
         cut = start.mirror
         rows = mirror_rows(
             self.lake.paths,
@@ -178,9 +170,6 @@ class ChangeFolding(ChangeReader):
             if mirror.floor_ts != cut.floor_ts and mirror.handover is None
             else None,
         )
-        known = KnownColumns(
-            hidden=frozenset(cut.hidden), columns=_columns(cut.table_schema, rows.count)
-        )
         convert = mirror_operations(
             cut.table_schema,
             mirror,
@@ -189,7 +178,8 @@ class ChangeFolding(ChangeReader):
             # No row's change can be found here.
             error_rank=0,
         )
-        return ([(rows, convert)] if rows.count else []), known
+        before = [(rows, convert)] if rows.count else []
+        return _Past(before, _known_of(cut, rows.count), _casts_of(cut, mirror), start.tso)
 
     def _rows_of_part(
         self, mirror: MirrorPlan, part: HandoverPart, fold: Folded
@@ -207,18 +197,10 @@ class ChangeFolding(ChangeReader):
                 return given
             until = plan.bindings[-1].until_ts
             assert until is not None
-            start, above = self.start(plan), 0
-            if start is not None and until > start.tso:
-                above = start.tso
-                before, known = self._rows_of_start(plan, start)
-                casts = _casts_of(start.mirror, plan)
-            else:
-                before = [
-                    rows for part, fold in given for rows in self._rows_of_part(plan, part, fold)
-                ]
-                known, casts = _known(given), _inherited_casts(given, plan)
-            fold = self._over(plan, before, above, until)
-            folded[plan.digest] = _with_past(fold, known, casts)
+            start = self.start(plan)
+            if start is not None and until <= start.tso:
+                start = None
+            folded[plan.digest] = self._over(plan, self._past(plan, start, given), until)
         raise AssertionError("the mirror must come last")
 
     def folded_into_files(
@@ -262,6 +244,22 @@ class ChangeFolding(ChangeReader):
         return mirror.handover is None and self.start(mirror) is None
 
 
+class _Past(NamedTuple):
+    """What the changes of a mirror are folded over.
+
+    Attributes:
+        rows: its rows.
+        known: what they show about their columns.
+        casts: values that were cast as in a lenient SQL mode, as counted before.
+        until: commit ts up to which changes are in them.
+    """
+
+    rows: Sequence[_RowsBefore]
+    known: KnownColumns
+    casts: Counter[tuple[str, int]]
+    until: int
+
+
 def _casting_stamps(mirror: MirrorPlan) -> list[int]:
     """Return the commit ts of DDL that may cast values as in a lenient SQL mode."""
     steps = [*mirror.steps]
@@ -272,6 +270,11 @@ def _casting_stamps(mirror: MirrorPlan) -> list[int]:
 
 def _columns(schema: TableSchema, rows: int) -> frozenset[str]:
     return frozenset(column.name for column in schema.columns) if rows else frozenset()
+
+
+def _known_of(cut: MirrorCut, rows: int) -> KnownColumns:
+    """Return what so many rows of a mirror in a cut show about their columns."""
+    return KnownColumns(hidden=frozenset(cut.hidden), columns=_columns(cut.table_schema, rows))
 
 
 def _casts_of(base: MirrorCut, mirror: MirrorPlan) -> Counter[tuple[str, int]]:
@@ -287,12 +290,6 @@ def _inherited_casts(
     for part, fold in given:
         casts.update(casts_after(fold.counts.casts, handover_steps(part, mirror)))
     return casts
-
-
-def _with_past(fold: Folded, known: KnownColumns, casts: Counter[tuple[str, int]]) -> Folded:
-    """Return a folding with the facts about the rows that it was folded over."""
-    counts = fold.counts
-    return replace(fold, before=known, counts=replace(counts, casts=counts.casts + casts))
 
 
 def _known(given: Sequence[tuple[HandoverPart, Folded]]) -> KnownColumns:

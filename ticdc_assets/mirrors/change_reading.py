@@ -26,7 +26,7 @@ from ticdc_assets.delta.control import dataset_of, open_table
 from ticdc_assets.delta.damage import reading
 from ticdc_assets.delta.files import row_groups
 from ticdc_assets.delta.lake import Lake
-from ticdc_assets.mirrors.truncation_points import Base, TruncationPoint, truncation_point_of
+from ticdc_assets.mirrors.truncation_points import Base, TruncationPoint, cites, truncation_point_of
 from ticdc_assets.rows.bag_operations import Watermarks, watermarks_of
 from ticdc_assets.rows.mirror_rows import CHANGE_COLUMNS, IMAGES, SHAPE
 from ticdc_assets.rows.rows_of_work import Rows
@@ -432,18 +432,4 @@ def _is_change(mirror: MirrorPlan, above: int, until: int) -> ds.Expression:
 
 def _is_named(bindings: Iterable[Binding]) -> ds.Expression:
     """Return the condition that row changes cite a name while the table has it."""
-    field = ds.field
-
-    def bound(item: Binding) -> ds.Expression:
-        condition = (
-            (field("database") == item.database)
-            & (field("table") == item.table)
-            & (field("commit_ts") > item.after_ts)
-        )
-        return (
-            condition
-            if item.until_ts is None
-            else condition & (field("commit_ts") <= item.until_ts)
-        )
-
-    return reduce(or_, map(bound, bindings))
+    return reduce(or_, map(cites, bindings))

@@ -24,7 +24,7 @@ from deltalake import DeltaTable
 
 from ticdc_assets.base.errors import NotFoundError
 from ticdc_assets.base.names import joined_name
-from ticdc_assets.changelog.plan import MirrorPlan, RowGroup
+from ticdc_assets.changelog.plan import Binding, MirrorPlan, RowGroup
 from ticdc_assets.delta.control import open_table
 from ticdc_assets.log.cuts import Cut, MirrorCut, read_cuts
 from ticdc_assets.mirrors.validity import Knowledge
@@ -34,24 +34,15 @@ PROPERTY = "ticdc.retention"
 """The table property with the truncation point, as JSON text."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowSpan:
-    """Row changes that cite a name at a commit ts in (after_ts, until_ts]."""
-
-    database: str
-    table: str
-    after_ts: int
-    until_ts: int
-
-    def condition(self, above: int = 0) -> ds.Expression:
-        """Return the condition for these rows of the change log above a TSO."""
-        at = ds.field("commit_ts")
-        return (
-            (ds.field("database") == self.database)
-            & (ds.field("table") == self.table)
-            & (at > max(self.after_ts, above))
-            & (at <= self.until_ts)
-        )
+def cites(name: Binding, above: int = 0) -> ds.Expression:
+    """Return the condition for row changes above a TSO that cite a name while a table has it."""
+    at = ds.field("commit_ts")
+    condition = (
+        (ds.field("database") == name.database)
+        & (ds.field("table") == name.table)
+        & (at > max(name.after_ts, above))
+    )
+    return condition if name.until_ts is None else condition & (at <= name.until_ts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +61,7 @@ class LackingTable:
     database: str
     table: str
     reason: str
-    spans: tuple[RowSpan, ...]
+    spans: tuple[Binding, ...]
 
     @property
     def name(self) -> tuple[str, str]:
@@ -200,7 +191,7 @@ class TruncationPoint:
         placed = (ds.field("commit_ts") > self.tso) | (ds.field("batch") <= self.batch)
         for item in self.kept:
             for span in item.spans:
-                placed |= span.condition(above=self.place_of_kept(item)[0])
+                placed |= cites(span, above=self.place_of_kept(item)[0])
         return placed
 
     def _cut(self, number: int) -> Cut | None:
@@ -236,7 +227,7 @@ def properties_of(point: TruncationPoint) -> dict[str, str]:
 
 def _kept_tables(items: Iterable[Mapping[str, Any]]) -> Iterator[KeptTable]:
     for item in items:
-        spans = tuple(RowSpan(**span) for span in item["spans"])
+        spans = tuple(Binding(**span) for span in item["spans"])
         yield KeptTable(**{**item, "spans": spans, "since": datetime.fromisoformat(item["since"])})
 
 

@@ -16,7 +16,14 @@ from functools import cached_property
 import pyarrow.dataset as ds
 
 from ticdc_assets.base.names import counted, joined_name
-from ticdc_assets.changelog.plan import FailedPlan, MirrorPlan, Plan, RowGroup, TableName
+from ticdc_assets.changelog.plan import (
+    Binding,
+    FailedPlan,
+    MirrorPlan,
+    Plan,
+    RowGroup,
+    TableName,
+)
 from ticdc_assets.delta.control import commit_metadata, read_table
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.ahead import is_ahead
@@ -25,7 +32,7 @@ from ticdc_assets.log.cuts import Cut, MirrorCut
 from ticdc_assets.log.quarantine import read_quarantine
 from ticdc_assets.log.schema_tables import SCHEMA_KINDS
 from ticdc_assets.mirrors.caveats import quarantined_by_seed, quarantined_rows
-from ticdc_assets.mirrors.truncation_points import LackingTable, RowSpan, TruncationPoint
+from ticdc_assets.mirrors.truncation_points import LackingTable, TruncationPoint, cites
 from ticdc_assets.mirrors.validity import Knowledge, LateRows, late_in
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.wire.rows import ROW
@@ -189,7 +196,7 @@ class BaseCuts:
                 table=table,
                 reason=f"it has {counted(rows, 'row change')} that no table takes",
                 spans=tuple(
-                    RowSpan(
+                    Binding(
                         database=database,
                         table=table,
                         after_ts=group.min_ts - 1,
@@ -223,7 +230,7 @@ class BaseCuts:
         for item in point.kept:
             tso, landed = point.place_of_kept(item)
             for span in item.spans if tso else ():
-                below |= span.condition() & (at <= tso) & (batch > landed)
+                below |= cites(span) & (at <= tso) & (batch > landed)
         return self._landed(below)
 
     def _has_unplaced(self, plan: MirrorPlan) -> bool:
@@ -246,20 +253,15 @@ class BaseCuts:
         return [] if found is None else late_in(found)
 
 
-def _spans(plan: MirrorPlan, until_ts: int) -> Iterator[RowSpan]:
+def _spans(plan: MirrorPlan, until_ts: int) -> Iterator[Binding]:
     """Yield the row changes of a table up to a TSO, by the names that it had."""
     for binding in plan.bindings:
         until = until_ts if binding.until_ts is None else min(binding.until_ts, until_ts)
         if until > binding.after_ts:
-            yield RowSpan(
-                database=binding.database,
-                table=binding.table,
-                after_ts=binding.after_ts,
-                until_ts=until,
-            )
+            yield replace(binding, until_ts=until)
     exported = plan.exported
     if exported is not None and exported.ts <= until_ts:
-        yield RowSpan(
+        yield Binding(
             database=exported.database,
             table=exported.table,
             after_ts=exported.ts - 1,

@@ -58,6 +58,7 @@ from ticdc_assets.mirrors.truncation_points import (
     KeptTable,
     LackingTable,
     TruncationPoint,
+    cites,
     properties_of,
     read_raw_truncation_point,
     read_truncation_point,
@@ -254,7 +255,7 @@ class _Retention:
         log, kept = self._lake.paths.change_log, self._kept(lacking)
         moved = self._moved(base, kept)
         at, kind, batch = (ds.field(name) for name in ("commit_ts", "kind", "batch"))
-        stays = [span.condition() for item in kept for span in item.spans]
+        stays = [cites(span) for item in kept for span in item.spans]
         rows = kind.isin(list(OF_MIRRORS)) & (at <= base.tso)
         if stays:
             rows &= ~surely(reduce(or_, stays))
