@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from ticdc_assets.base.names import joined_name
+from ticdc_assets.changelog.plan import MirrorPlan
 from ticdc_assets.config import Settings
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.cuts import MirrorCut, require_cut
@@ -42,7 +43,7 @@ from ticdc_assets.reading.histories import DUCKDB, with_deleted_sql
 from ticdc_assets.reading.views import HISTORY, WITH_DELETED, QueryError, no_such_table
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import MirrorLayout
-from ticdc_assets.rows.rows_of_work import Rows, numbered_names
+from ticdc_assets.rows.rows_of_work import Rows, numbered_layout
 from ticdc_assets.storage.lake_paths import LakePaths
 
 _ROWS_AT_ONCE = 1_000
@@ -254,13 +255,13 @@ def _at_the_cut(paths: LakePaths, folder: Path) -> dict[_Name, Callable[[], _Rel
 def _as_of(moment: AsOf, folder: Path) -> dict[_Name, Callable[[], _Relation]]:
     """Return how to read each table as of a TSO."""
 
-    def rows(database: str, table: str) -> _Relation:
-        found = moment.table(database, table)
+    def rows(mirror: MirrorPlan) -> _Relation:
+        found = moment.rows(mirror)
         names = MirrorLayout(schema=found.schema).names
         return _shown(_copied(found.stored(), folder), names, found.hidden)
 
     return {
-        (mirror.database, mirror.table): lambda mirror=mirror: rows(mirror.database, mirror.table)
+        (mirror.database, mirror.table): lambda mirror=mirror: rows(mirror)
         for mirror in moment.plan.mirrors
     }
 
@@ -287,14 +288,11 @@ def _copied(rows: Rows, folder: Path) -> _Stored:
     """Copy rows into files for the engine, if its files have deleted rows or other column names."""
     if rows.table is not None:
         return _Stored(rows.table, rows.schema.names)
-    names = numbered_names(rows.schema)
     place = folder / f"{len(list(folder.iterdir()))}.parquet"
-    schema = pa.schema(
-        [item.with_name(name) for item, name in zip(rows.schema, names, strict=True)]
-    )
+    schema = numbered_layout(rows.schema).schema
     with pq.ParquetWriter(place, schema) as writer:
         for batch in rows.read():
-            writer.write_batch(batch.rename_columns(names))
+            writer.write_batch(batch.rename_columns(schema.names))
     return _Stored(ds.dataset(place, format="parquet"), rows.schema.names)
 
 
