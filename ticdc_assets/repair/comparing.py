@@ -134,23 +134,23 @@ class Compared:
     Attributes:
         rows: its rows.
         layout: its columns.
-        names: the compared columns, in an order that both tables have.
-        stamps: whether the commit ts is compared.
+        names: its columns, in an order that both tables have.
+        blank: which of them are not compared: all of their values are NULL here.
     """
 
     rows: Rows
     layout: MirrorLayout
     names: tuple[str, ...]
-    stamps: bool = True
+    blank: frozenset[str] = frozenset()
 
     def read(self, part: RowPart) -> Iterator[pa.RecordBatch]:
-        """Yield rows of a part, with the compared columns."""
+        """Yield rows of a part, with these columns."""
         for batch in part.read():
             rows = batch.select(list(self.names))
-            if not self.stamps:
-                place = rows.schema.get_field_index(self.layout.commit_ts)
-                nulls = pa.nulls(rows.num_rows, pa.int64())
-                rows = rows.set_column(place, self.layout.commit_ts, nulls)
+            for name in self.blank:
+                field = rows.schema.field(name)
+                nulls = pa.nulls(rows.num_rows, field.type)
+                rows = rows.set_column(rows.schema.get_field_index(name), field, nulls)
             yield rows
 
 
