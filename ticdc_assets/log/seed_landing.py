@@ -9,9 +9,8 @@ Why running it again is safe: the append carries the number of the seed as trans
 Files of a killed run have no effect (`files`).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
@@ -150,15 +149,14 @@ def _landing(
     from ticdc_assets.source.exports.rows import ends_with_a_row, read_rows
 
     table, folder = paths.snapshot_rows, seeds[0].folder
-    known = [(seed.database, seed.table, seed.dialect) for seed in seeds]
-    number, tso, landed_at = seeds[0].seed, seeds[0].tso, seeds[0].seeded_at
+    known = [(_constants(seed), seed.dialect) for seed in seeds]
 
     def land(parts: Iterable[_Part]) -> Iterator[_Landed]:
         filesystem, root = opened_folder(folder)
         writer: FileWriter | None = None
         landed = _Landed()
-        for table_number, part in parts:
-            database, name, dialect = known[table_number]
+        for number, part in parts:
+            constants, dialect = known[number]
             batches = read_rows(filesystem, root, part, dialect)
             tables = (pa.Table.from_batches([batch]) for batch in batches)
             for rows in gathered(tables, rows=_GROUP_ROWS, size=_GROUP_BYTES):
@@ -166,7 +164,7 @@ def _landing(
                 writer = writer or FileWriter(
                     table, SNAPSHOT_SCHEMA, bounded=_BOUNDED, distinct=DISTINCT
                 )
-                writer.write(_placed(rows, number, landed_at, database, name, tso))
+                writer.write(_placed(rows, constants))
             is_last = part.end is None
             if is_last and not ends_with_a_row(filesystem, root, part.file, dialect):
                 landed.unterminated.append(part.file.path)
@@ -177,16 +175,18 @@ def _landing(
     return land
 
 
-def _placed(
-    rows: pa.Table, number: int, landed_at: datetime, database: str, table: str, tso: int
-) -> pa.Table:
-    constants = {
-        "batch": number,
-        "landed_at": landed_at,
-        "database": database,
-        "table": table,
-        "tso": tso,
+def _constants(seed: Seed) -> dict[str, object]:
+    """Return the columns that are the same in all rows of a table."""
+    return {
+        "batch": seed.seed,
+        "landed_at": seed.seeded_at,
+        "database": seed.database,
+        "table": seed.table,
+        "tso": seed.tso,
     }
+
+
+def _placed(rows: pa.Table, constants: Mapping[str, object]) -> pa.Table:
     return pa.Table.from_arrays(
         [
             pa.repeat(pa.scalar(constants[item.name], item.type), rows.num_rows)

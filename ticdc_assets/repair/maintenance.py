@@ -181,9 +181,10 @@ def maintain(
             tell(f"compacting {table.name}")
             _optimize_days(lake.spark, table, now)
         cut = optimize_mirrors(lake, failures)
-        for path in _control_tables(lake.paths):
-            tell(f"compacting {path.name}")
-            _maintain_control(path)
+        for path in lake.paths.tables:
+            if path not in large_tables(lake.paths):
+                tell(f"compacting {path.name}")
+                _maintain_control(path)
         vacuum(lake.paths, failures, margin=margin)
         _remove_unnamed_mirrors(lake.paths)
         _remove_generations(lake)
@@ -307,19 +308,6 @@ def _compacted(writer: TableWriter, version: int) -> int:
     return undisturbed(lambda: writer.compact(version, metadata, few=FEW_FILES))
 
 
-def _control_tables(paths: LakePaths) -> tuple[AnyPath, ...]:
-    return (
-        paths.seeds,
-        paths.landings,
-        paths.change_groups,
-        paths.schema_registry,
-        paths.ddl_history,
-        paths.schema_conflicts,
-        paths.checksums,
-        paths.cuts,
-    )
-
-
 def _maintain_control(path: AnyPath) -> None:
     """Compact and vacuum a control table, by Delta's default age."""
     table = open_table(path)
@@ -411,7 +399,7 @@ def _remove_unnamed(paths: LakePaths, failures: Failures, *, dry_run: bool) -> d
     """
     cuts = read_cuts(paths)
     upstream = upstream_names(cuts[-1]) if cuts else {}
-    named, shared = named_versions(paths, cuts), set(_tables(paths))
+    named, shared = named_versions(paths, cuts), set(paths.tables)
     removed: dict[str, int] = {}
     for name, path in _named(paths).items():
         newest = named[path][1] if path in named else None
@@ -507,7 +495,7 @@ def _states(paths: LakePaths) -> dict[str, TableState]:
 
 def _named(paths: LakePaths) -> dict[str, AnyPath]:
     """Return the existing tables, by their names in messages."""
-    named = {path.name: path for path in _tables(paths)}
+    named = {path.name: path for path in paths.tables}
     for path in _folders(paths):
         older = (
             "" if path.parent.parent == paths.generation_folder else f"{path.parent.parent.name}/"
@@ -531,10 +519,6 @@ def _folders(paths: LakePaths) -> list[AnyPath]:
         for name in names_in(parent)
         if name.replace("-", "").isdigit() and (parent / name).is_dir()
     )
-
-
-def _tables(paths: LakePaths) -> Iterable[AnyPath]:
-    return (*large_tables(paths), *_control_tables(paths))
 
 
 def _state(path: AnyPath) -> TableState:
