@@ -39,11 +39,11 @@ from ticdc_assets.rows.mirror_rows import (
     PARTIAL,
     ArrowMap,
     MirrorLayout,
+    OperationBuilder,
     canonical_rows,
     light,
     row_place,
     sent_images,
-    typed_values,
 )
 
 
@@ -59,7 +59,7 @@ def history_operations(plan: MirrorPlan, timezone: str, only_key: str | None = N
 
     def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         resolver = HistoryResolver(plan, timezone)
-        build = _OperationBuilder(plan.schema, timezone).build
+        build = _builder(plan.schema, timezone).build
         for batch in batches:
             operations = [
                 operation
@@ -70,6 +70,10 @@ def history_operations(plan: MirrorPlan, timezone: str, only_key: str | None = N
             yield build(operations)
 
     return convert
+
+
+def _builder(schema: TableSchema, timezone: str) -> OperationBuilder:
+    return OperationBuilder(history_operation_schema(schema), schema, timezone)
 
 
 def _operations_of(resolver: HistoryResolver, row: dict[str, Any]) -> list[dict[str, Any]]:
@@ -145,7 +149,7 @@ class Passage:
 
         def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             going = _Going(passage)
-            build = _OperationBuilder(passage.plan.schema, passage.timezone).build
+            build = _builder(passage.plan.schema, passage.timezone).build
             for batch in batches:
                 operations = [
                     operation
@@ -232,28 +236,3 @@ class _Going:
             for name, text in rescued.items()
             if name != PARTIAL and name in self._typed and self._typed[name](text) is not UNFIT
         }
-
-
-class _OperationBuilder:
-    """Builds operation batches with typed columns."""
-
-    def __init__(self, schema: TableSchema, timezone: str) -> None:
-        self._columns = schema.columns
-        self._timezone = timezone
-        self._schema = history_operation_schema(schema)
-
-    def build(self, operations: list[dict[str, Any]]) -> pa.RecordBatch:
-        arrays = typed_values(
-            self._columns,
-            self._timezone,
-            [operation["values"] for operation in operations],
-            [operation.get("partial_ts") for operation in operations],
-            [operation.get("lost", ()) for operation in operations],
-        )
-        for field in self._schema:
-            if field.name not in arrays:
-                values = [operation.get(field.name) for operation in operations]
-                arrays[field.name] = pa.array(values, field.type)
-        return pa.RecordBatch.from_arrays(
-            [arrays[name] for name in self._schema.names], schema=self._schema
-        )

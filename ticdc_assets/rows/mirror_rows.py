@@ -10,7 +10,7 @@ commit ts of a change that was sent with only its handle key (`PARTIAL`): from t
 other columns are unknown.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -137,18 +137,10 @@ def with_mark(rescued: Iterable[tuple[str, str]] | None, mark: str) -> list[tupl
     return [*(item for item in rescued or () if item[0] != PARTIAL), (PARTIAL, mark)]
 
 
-@dataclass(slots=True)
-class _Operation:
-    key: str
-    sequence: dict[str, object]
-    is_delete: bool
-    is_new: bool
-    values: CanonicalRow
-    missing: tuple[str, ...] = ()
-    is_partial: bool = False
-    partial_ts: str | None = None
-    error: InputError | None = None
-    casts: Casts = ()
+_Operation: TypeAlias = dict[str, Any]
+"""An operation as `OperationBuilder` takes it."""
+
+_EMPTY: _Operation = {"is_delete": False, "is_new": False, "is_partial": False, "values": {}}
 
 
 IMAGES = ("before", "after")
@@ -206,7 +198,7 @@ def change_operations(plan: MirrorPlan, timezone: str) -> ArrowMap:
 
     def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         resolver = RowResolver(plan, timezone)
-        builder = _OperationBuilder(plan.schema, timezone)
+        builder = OperationBuilder(operation_schema(plan.schema), plan.schema, timezone)
         key_columns = plan.schema.handle_key
         columns: ColumnOperations | None = None
         for batch in batches:
@@ -240,7 +232,8 @@ def _resolve_batch(
             changes = resolver.resolve(Op(row["op"]), row["schema_version"], **sent_images(row))
         except InputError as error:
             place = f"{row['topic']}/{row['partition']}/{row['offset']}/{row['index']}"
-            yield _Operation("!" + place, _sequence(row, PUT_RANK), False, False, {}, error=error)
+            sequence = _sequence(row, PUT_RANK)
+            yield {**_EMPTY, "key": "!" + place, "sequence": sequence, **_fault_of(error)}
             continue
         for change in changes:
             if change.removed_ts is not None and not key_columns:
@@ -257,30 +250,35 @@ _NEW_ROWS = frozenset({Op.INSERT, Op.SNAPSHOT})
 
 def _end_of(put: _Operation, key_columns: tuple[str, ...]) -> _Operation:
     """Return the end of a row by partition DDL."""
-    sequence = {**put.sequence, "rank": REMOVED_RANK}
-    values = {name: put.values[name] for name in key_columns}
-    return _Operation(put.key, sequence, True, put.is_new, values)
+    return {
+        **_EMPTY,
+        "key": put["key"],
+        "sequence": {**put["sequence"], "rank": REMOVED_RANK},
+        "is_delete": True,
+        "is_new": put["is_new"],
+        "values": {name: put["values"][name] for name in key_columns},
+    }
 
 
 def _operation(
     change: ResolvedChange, row: dict[str, object], key_columns: tuple[str, ...]
 ) -> _Operation:
-    values = change.values
-    if change.is_delete and key_columns:
-        values = {name: values[name] for name in key_columns}
-    rank = rank_of(is_delete=change.is_delete, es_only=bool(row["es_only"]))
-    return _Operation(
-        "=" + change.key,
-        _sequence(row, rank),
-        change.is_delete,
-        row["op"] in _NEW_ROWS,
-        values,
-        change.missing,
-        change.partial,
-        str(row["commit_ts"]) if change.partial else None,
-        change.fault,
-        () if change.is_delete and key_columns else change.casts,
-    )
+    is_delete, values, casts = change.is_delete, change.values, change.casts
+    if is_delete and key_columns:
+        values, casts = {name: values[name] for name in key_columns}, ()
+    rank = rank_of(is_delete=is_delete, es_only=bool(row["es_only"]))
+    return {
+        "key": "=" + change.key,
+        "sequence": _sequence(row, rank),
+        "is_delete": is_delete,
+        "is_new": row["op"] in _NEW_ROWS,
+        "is_partial": change.partial,
+        "missing": list(change.missing) or None,
+        "casts": _counted(casts, is_delete=is_delete),
+        "values": values,
+        "partial_ts": str(row["commit_ts"]) if change.partial else None,
+        **_fault_of(change.fault),
+    }
 
 
 def _sequence(row: dict[str, object], rank: int) -> dict[str, object]:
@@ -303,82 +301,68 @@ NOWHERE: dict[str, object] = {
 """Sequence of a row that comes from no change."""
 
 
-def _counted(operation: _Operation) -> list[tuple[str, int, int]] | None:
-    rows = -1 if operation.is_delete else 1
-    return [(name, ddl_ts, rows) for name, ddl_ts in operation.casts] or None
+def _counted(casts: Casts, *, is_delete: bool = False) -> list[tuple[str, int, int]] | None:
+    return [(name, ddl_ts, -1 if is_delete else 1) for name, ddl_ts in casts] or None
 
 
-class _OperationBuilder:
-    """Builds operation batches with typed columns."""
-
-    def __init__(self, schema: TableSchema, timezone: str) -> None:
-        self._columns = schema.columns
-        self._timezone = timezone
-        self._schema = operation_schema(schema)
-
-    def build(self, operations: list[_Operation]) -> pa.RecordBatch:
-        arrays = typed_values(
-            self._columns,
-            self._timezone,
-            [operation.values for operation in operations],
-            [operation.partial_ts for operation in operations],
-        )
-        errors = [operation.error for operation in operations]
-        values: dict[str, list[Any]] = {
-            "missing": [list(operation.missing) or None for operation in operations],
-            "casts": [_counted(operation) for operation in operations],
-            **{name: [getattr(error, name, None) for error in errors] for name in _OF_ERRORS},
-        }
-        for field in self._schema:
-            if field.name in values:
-                arrays[field.name] = pa.array(values[field.name], field.type)
-            elif field.name not in arrays:
-                own = [getattr(operation, field.name) for operation in operations]
-                arrays[field.name] = pa.array(own, field.type)
-        return pa.RecordBatch.from_arrays(
-            [arrays[name] for name in self._schema.names], schema=self._schema
-        )
+def _fault_of(error: InputError | None) -> dict[str, str]:
+    """Return the columns of an operation that say why its values do not fit."""
+    if error is None:
+        return {}
+    return {name: getattr(error, name) for name in ("reason", "position", "expected", "got")}
 
 
-_OF_ERRORS = ("reason", "position", "expected", "got")
-"""Columns of an operation that say why its values do not fit."""
-
-
-def typed_values(
-    columns: Sequence[ColumnSchema],
-    timezone: str,
-    rows: Sequence[CanonicalRow],
-    marks: Sequence[str | None],
-    lost: Sequence[Collection[str]] = (),
-) -> dict[str, pa.Array]:
-    """Return rows as typed columns `c0`, `c1`, ..., and their `rescued` data.
+class OperationBuilder:
+    """Builds batches of operations with typed columns.
 
     Args:
-        columns: the columns of the rows' schema.
+        target: the schema of the operations; it has the table's columns as `c0`, `c1`, ...
+        table: the schema of the table.
         timezone: the changefeed's time zone (IANA name).
-        rows: the rows.
-        marks: for each row the commit ts since which it is known in part; None if it is whole.
-        lost: for each row the columns whose text is rescued, whether it fits or not; none if empty.
     """
-    rescued: list[list[tuple[str, str]]] = [
-        [] if mark is None else [(PARTIAL, mark)] for mark in marks
-    ]
-    arrays: dict[str, pa.Array] = {}
-    for place, column in enumerate(columns):
-        name = column.name
-        texts = [row.get(name) for row in rows]
-        for number, names in enumerate(lost):
-            text = texts[number]
-            if text is not None and name in names:
-                rescued[number].append((name, text))
-                texts[number] = None
-        arrays[f"c{place}"], unfit = typed_array(column, timezone, texts)
-        if unfit is not None:
-            for number, (text, is_unfit) in enumerate(zip(texts, unfit, strict=True)):
-                if is_unfit and text is not None:
+
+    def __init__(self, target: pa.Schema, table: TableSchema, timezone: str) -> None:
+        self._target = target
+        self._columns = table.columns
+        self._timezone = timezone
+
+    def build(self, operations: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+        """Return operations as a batch.
+
+        Args:
+            operations: columns of the target by their names; the table's as canonical text in
+                `values`; `partial_ts` if the row is known in part, since that commit ts; in `lost`
+                the columns whose text is rescued, whether it fits or not.
+        """
+        marks = [operation.get("partial_ts") for operation in operations]
+        rescued: list[list[tuple[str, str]]] = [
+            [] if mark is None else [(PARTIAL, mark)] for mark in marks
+        ]
+        lost = [
+            (number, item["lost"]) for number, item in enumerate(operations) if item.get("lost")
+        ]
+        arrays: dict[str, pa.Array] = {}
+        for place, column in enumerate(self._columns):
+            name = column.name
+            texts: list[str | None] = [operation["values"].get(name) for operation in operations]
+            for number, names in lost:
+                text = texts[number]
+                if text is not None and name in names:
                     rescued[number].append((name, text))
-    arrays["rescued"] = pa.array([entries or None for entries in rescued], RESCUED_TYPE)
-    return arrays
+                    texts[number] = None
+            arrays[f"c{place}"], unfit = typed_array(column, self._timezone, texts)
+            if unfit is not None:
+                for number, (text, is_unfit) in enumerate(zip(texts, unfit, strict=True)):
+                    if is_unfit and text is not None:
+                        rescued[number].append((name, text))
+        arrays["rescued"] = pa.array([entries or None for entries in rescued], RESCUED_TYPE)
+        for field in self._target:
+            if field.name not in arrays:
+                values = [operation.get(field.name) for operation in operations]
+                arrays[field.name] = pa.array(values, field.type)
+        return pa.RecordBatch.from_arrays(
+            [arrays[name] for name in self._target.names], schema=self._target
+        )
 
 
 _Carry: TypeAlias = Callable[[CanonicalRow, int], CarriedRow | None]
@@ -404,13 +388,7 @@ def mirror_operations(
     plan = light(plan)
 
     def carry() -> _Carry:
-        carrier = RowCarrier(base, plan, timezone, since_ts=since_ts)
-
-        def carried(row: CanonicalRow, commit_ts: int) -> CarriedRow | None:
-            found = carrier.carry(row, commit_ts)
-            return found if found.removed_ts is None else None
-
-        return carried
+        return RowCarrier(base, plan, timezone, since_ts=since_ts).carry
 
     return _row_operations(base, carry, plan, timezone, error_rank=error_rank)
 
@@ -443,7 +421,7 @@ def _row_operations(
     def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         carry = make_carry()
         resolver = RowResolver(plan, timezone)
-        builder = _OperationBuilder(plan.schema, timezone)
+        builder = OperationBuilder(operation_schema(plan.schema), plan.schema, timezone)
         for batch in batches:
             operations: list[_Operation] = []
             stamps = batch.column(layout.commit_ts).to_pylist()
@@ -453,7 +431,7 @@ def _row_operations(
                 casts: Casts = ()
                 try:
                     carried = carry(row, stamps[number])
-                    if carried is None:
+                    if carried is None or carried.removed_ts is not None:
                         continue
                     key = f"={resolver.key_of(carried)}"
                     values, error, casts = carried.row, carried.fault, carried.casts
@@ -463,10 +441,18 @@ def _row_operations(
                     key, values, error = f"!{number}{own}", CanonicalRow(), raised
                 if error is not None:
                     sequence["rank"] = error_rank
-                operation = _Operation(key, sequence, False, True, values)
-                operation.error, operation.partial_ts = error, partial[number]
-                operation.casts = casts
-                operations.append(operation)
+                operations.append(
+                    {
+                        **_EMPTY,
+                        "key": key,
+                        "sequence": sequence,
+                        "is_new": True,
+                        "casts": _counted(casts),
+                        "values": values,
+                        "partial_ts": partial[number],
+                        **_fault_of(error),
+                    }
+                )
             yield builder.build(operations)
 
     return convert
