@@ -45,44 +45,6 @@ READ_COLUMNS = (*CHANGE_COLUMNS, "kind", "batch", "database", "table")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Read:
-    """Rows of the change log, up to a limit.
-
-    Attributes:
-        batches: the rows.
-        rows: their number.
-        size: their bytes.
-        is_all: whether these are all; otherwise the last batch went beyond the limit.
-    """
-
-    batches: list[pa.RecordBatch]
-    rows: int
-    size: int
-    is_all: bool
-
-    @classmethod
-    def of(
-        cls,
-        log: ds.Dataset,
-        columns: Sequence[str],
-        condition: ds.Expression,
-        *,
-        most_rows: int,
-        most_bytes: int,
-    ) -> "_Read":
-        """Read rows until they exceed a limit on rows or bytes."""
-        batches: list[pa.RecordBatch] = []
-        rows = size = 0
-        for batch in _groups_of(log, columns, condition):
-            batches.append(batch)
-            rows += batch.num_rows
-            size += batch.nbytes
-            if rows > most_rows or size > most_bytes:
-                return cls(batches=batches, rows=rows, size=size, is_all=False)
-        return cls(batches=batches, rows=rows, size=size, is_all=True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Gathered:
     """The row changes of some names in (above, until], by name, in the order of the log."""
 
@@ -184,11 +146,12 @@ class ChangeReader:
         log = self.dataset()
         schema = pa.schema([log.schema.field(name) for name in names])
         condition = self._placed_within(condition)
-        found = _Read.of(log, names, condition, most_rows=INLINE_ROWS, most_bytes=INLINE_BYTES)
-        if found.is_all:
-            return Rows.here(pa.Table.from_batches(found.batches, schema))
+        batches, is_all = _read_up_to(INLINE_ROWS, INLINE_BYTES, log, names, condition)
+        first = pa.Table.from_batches(batches, schema)
+        if is_all:
+            return Rows.here(first)
         count = log.count_rows(filter=condition)
-        size = found.size * count // max(1, found.rows)
+        size = first.nbytes * count // max(1, first.num_rows)
         return self.rows_in_files(names, condition, count=count, size=size)
 
     def rows_in_files(
@@ -243,13 +206,11 @@ class ChangeReader:
             & ds.field("table").isin(sorted({table for _, table in names}))
         )
         columns = columns_in(log, *mirrors)
-        found = _Read.of(
-            log, columns, condition, most_rows=GATHERED_ROWS, most_bytes=GATHERED_BYTES
-        )
-        if not found.is_all:
+        batches, is_all = _read_up_to(GATHERED_ROWS, GATHERED_BYTES, log, columns, condition)
+        if not is_all:
             return None
         schema = pa.schema([log.schema.field(name) for name in columns])
-        table = pa.Table.from_batches(found.batches, schema).combine_chunks()
+        table = pa.Table.from_batches(batches, schema).combine_chunks()
         places: dict[TableName, list[int]] = {name: [] for name in names}
         cited = zip(table["database"].to_pylist(), table["table"].to_pylist(), strict=True)
         for number, name in enumerate(cited):
@@ -390,6 +351,25 @@ def columns_in(log: ds.Dataset, *mirrors: MirrorPlan) -> list[str]:
     """
     more = (SHAPE,) if any(mirror.reads_shapes for mirror in mirrors) else ()
     return [name for name in (*READ_COLUMNS, *more) if name in log.schema.names]
+
+
+def _read_up_to(
+    most_rows: int,
+    most_bytes: int,
+    log: ds.Dataset,
+    columns: Sequence[str],
+    condition: ds.Expression,
+) -> tuple[list[pa.RecordBatch], bool]:
+    """Return rows of the change log up to a limit, and whether these are all of them."""
+    batches: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in _groups_of(log, columns, condition):
+        batches.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows > most_rows or size > most_bytes:
+            return batches, False
+    return batches, True
 
 
 def _groups_of(

@@ -180,7 +180,7 @@ class TruncationPoint:
         """Return the base of a mirror; None if it has none or is not in it."""
         kept = self._kept.get(mirror_id)
         cut = self.cut if kept is None else self._cut(kept.base)
-        mirror = None if cut is None else self._mirrors(cut).get(mirror_id)
+        mirror = None if cut is None else self._mirrors[cut.number].get(mirror_id)
         return None if cut is None or mirror is None else Base(mirror=mirror, tso=cut.tso)
 
     def placed(self) -> ds.Expression:
@@ -202,14 +202,10 @@ class TruncationPoint:
         return {item.mirror_id: item for item in self.kept if item.mirror_id is not None}
 
     @cached_property
-    def _by_cut(self) -> dict[int, dict[str, MirrorCut]]:
-        return {}
-
-    def _mirrors(self, cut: Cut) -> dict[str, MirrorCut]:
+    def _mirrors(self) -> dict[int, dict[str, MirrorCut]]:
         # Each table needs this, and there may be thousands.
-        if cut.number not in self._by_cut:
-            self._by_cut[cut.number] = {item.mirror_id: item for item in cut.mirrors}
-        return self._by_cut[cut.number]
+        cuts = (*self.older.values(), *(() if self.cut is None else (self.cut,)))
+        return {cut.number: {item.mirror_id: item for item in cut.mirrors} for cut in cuts}
 
 
 def properties_of(point: TruncationPoint) -> dict[str, str]:

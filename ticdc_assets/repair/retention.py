@@ -319,9 +319,7 @@ class _Retention:
             rest = (
                 item for item in before.kept if item.key not in keys and item.base != before.number
             )
-            kept = (*kept, *rest)
-            older = {**before.older}
-            moved = replace(before, kept=kept, older=older)
+            moved = replace(before, kept=(*kept, *rest))
         elif not before.kept:
             return
         if properties_of(moved) == properties_of(before):
