@@ -145,12 +145,12 @@ def decoded_files(
 # Rows -------------------------------------------------------------------------------------------
 
 
-def row_decoder(seeds: Iterable[Seed], batch: int | None) -> Decode:
+def row_decoder(seeds: Iterable[Seed], batch: int) -> Decode:
     """Return the function from landed rows to rows of the change log.
 
     Args:
         seeds: the tables in their exports.
-        batch: number of the rows' batch; that of the seed if None.
+        batch: number of the rows' batch.
     """
     by_place = {(item.seed, *item.name): item for item in seeds}
 
@@ -194,7 +194,7 @@ def _by_table(
 
 
 def _decoded(
-    records: pa.RecordBatch, seed: Seed, maker: "ImageMaker", batch: int | None
+    records: pa.RecordBatch, seed: Seed, maker: "ImageMaker", batch: int
 ) -> pa.RecordBatch:
     size = records.num_rows
     named = records.column("columns")[0].as_py()
@@ -212,9 +212,8 @@ def _decoded(
         return pc.if_else(is_good, every, None) if found.errors else every
 
     landed_at = records.column("landed_at").cast(pa.timestamp("us", tz="UTC"))
-    numbers = records.column("batch") if batch is None else pa.repeat(pa.scalar(batch), size)
     values = {
-        "batch": numbers,
+        "batch": pa.repeat(batch, size),
         "landed_at": landed_at,
         "landed_day": landed_at.cast(pa.date32()),
         "index": records.column("index"),
