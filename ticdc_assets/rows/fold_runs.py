@@ -148,7 +148,6 @@ class Folded:
     """The result of a fold.
 
     Attributes:
-        schema: of the mirror.
         counts: the counts of the fold.
         never_sent: columns that every image of the put rows lacked.
         newest: commit ts of the last whole change that fits, for the watched keys that have one.
@@ -158,7 +157,6 @@ class Folded:
         keys: the keys of changed rows, if they are wanted.
     """
 
-    schema: TableSchema
     counts: FoldCounts
     never_sent: frozenset[str]
     newest: Mapping[str, int]
@@ -364,7 +362,6 @@ def _joined(mirror: MirrorFold, parts: Sequence[_Part]) -> Folded:
     missing = frozenset[tuple[str, ...]]().union(*(part.missing for part in parts))
     faults = FileLayout(schema=fault_schema(schema))
     return Folded(
-        schema=schema,
         counts=counts,
         never_sent=never_sent(counts, missing),
         newest={key: ts for part in parts for key, ts in part.newest.items()},
