@@ -285,8 +285,7 @@ def run_history(
     lake = reader.lake
     runs_on = executor(lake.spark, lake.paths.base, "folding a history", rows=count, size=size)
     layout = HistoryLayout(schema=schema)
-    versions = version_schema(schema)
-    folder, files = table or (reader.scratch.folder(), FileLayout(schema=versions))
+    folder, files = table or (reader.scratch.folder(), None)
     if runs_on.holds:
         folder = None
     buckets = buckets_for(count, size, runs_on.workers)
@@ -294,6 +293,7 @@ def run_history(
     operations_schema = history_operation_schema(schema)
     if not keyed:
         operations_schema = with_origins(operations_schema)
+    versions = version_schema(schema)
     fold = fold_versions(schema, heads=heads)
 
     def operations_of(some: Iterable[RowPart]) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -342,8 +342,9 @@ def run_history(
         operations_of, parts, folded, tasks=max(buckets, runs_on.workers), buckets=2 * buckets
     )
     target = versions if table is None else layout.arrow
+    stored = target.names if files is None else files.schema.names
     return Versions(
-        rows=kept_rows([part.rows for part in found], target, folder, files),
+        rows=kept_rows([part.rows for part in found], target, stored, folder),
         begun=sum(part.begun for part in found),
         unread=sum(part.unread for part in found),
     )

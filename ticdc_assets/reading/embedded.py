@@ -43,7 +43,7 @@ from ticdc_assets.reading.histories import DUCKDB, with_deleted_sql
 from ticdc_assets.reading.views import HISTORY, WITH_DELETED, QueryError, no_such_table
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import MirrorLayout
-from ticdc_assets.rows.rows_of_work import Rows, numbered_layout
+from ticdc_assets.rows.rows_of_work import Rows, numbered_names
 from ticdc_assets.storage.lake_paths import LakePaths
 
 _ROWS_AT_ONCE = 1_000
@@ -288,11 +288,14 @@ def _copied(rows: Rows, folder: Path) -> _Stored:
     """Copy rows into files for the engine, if its files have deleted rows or other column names."""
     if rows.table is not None:
         return _Stored(rows.table, rows.schema.names)
+    names = numbered_names(rows.schema)
     place = folder / f"{len(list(folder.iterdir()))}.parquet"
-    schema = numbered_layout(rows.schema).schema
+    schema = pa.schema(
+        [item.with_name(name) for item, name in zip(rows.schema, names, strict=True)]
+    )
     with pq.ParquetWriter(place, schema) as writer:
         for batch in rows.read():
-            writer.write_batch(batch.rename_columns(schema.names))
+            writer.write_batch(batch.rename_columns(names))
     return _Stored(ds.dataset(place, format="parquet"), rows.schema.names)
 
 

@@ -45,7 +45,7 @@ from ticdc_assets.rows.rows_of_work import (
     in_buckets,
     kept,
     kept_rows,
-    numbered_layout,
+    numbered_names,
 )
 from ticdc_assets.spark.executing import Executor
 from ticdc_assets.storage.paths import AnyPath
@@ -67,7 +67,7 @@ class Output:
     Attributes:
         folder: the folder for files of rows; None to have all in this process.
         faults: the folder for files of faults.
-        layout: how files of rows are written if they are a table's own; None for numbered columns.
+        layout: how these files are written if they are a table's own; None for numbered columns.
         with_keys: whether the keys of changed rows are wanted (`ChangedKeys`).
     """
 
@@ -130,11 +130,6 @@ class MirrorFold:
         """Schema of its operations."""
         operations = operation_schema(self.schema)
         return operations if self.keyed else with_origins(operations)
-
-    @property
-    def layout(self) -> FileLayout:
-        """How files of its rows are written."""
-        return self.output.layout or numbered_layout(MirrorLayout(schema=self.schema).arrow)
 
     def buckets(self, workers: int) -> int:
         """Return the number of buckets for its keys, with so many workers."""
@@ -310,8 +305,8 @@ def _part(number: int, mirror: MirrorFold, folded: FoldedRows) -> _Part:
         counts=folded.counts,
         missing=folded.missing,
         newest=_newest(folded.rows, mirror.watched),
-        rows=kept(rows, output.folder, mirror.layout),
-        faults=kept(faults, output.faults, FileLayout(schema=fault_schema(mirror.schema))),
+        rows=kept(rows, output.folder, output.layout, numbered=output.layout is None),
+        faults=kept(faults, output.faults),
         keys=_changed_keys(folded.rows, mirror.schema) if output.with_keys else None,
     )
 
@@ -360,13 +355,14 @@ def _joined(mirror: MirrorFold, parts: Sequence[_Part]) -> Folded:
     target = MirrorLayout(schema=schema).arrow
     counts = joined_counts(part.counts for part in parts)
     missing = frozenset[tuple[str, ...]]().union(*(part.missing for part in parts))
-    faults = FileLayout(schema=fault_schema(schema))
+    stored = numbered_names(target) if output.layout is None else output.layout.schema.names
+    faults = fault_schema(schema)
     return Folded(
         counts=counts,
         never_sent=never_sent(counts, missing),
         newest={key: ts for part in parts for key, ts in part.newest.items()},
-        rows=kept_rows([part.rows for part in parts], target, output.folder, mirror.layout),
-        faults=kept_rows([part.faults for part in parts], faults.schema, output.faults, faults),
+        rows=kept_rows([part.rows for part in parts], target, stored, output.folder),
+        faults=kept_rows([part.faults for part in parts], faults, faults.names, output.faults),
         keys=_joined_keys(mirror, parts) if output.with_keys else None,
     )
 

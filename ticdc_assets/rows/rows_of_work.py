@@ -20,6 +20,7 @@ import pyarrow.dataset as ds
 from ticdc_assets.delta.delta_protocol import DeletionVector
 from ticdc_assets.delta.files import (
     FileLayout,
+    FileWriter,
     WrittenFile,
     read_bounded_as,
     read_footer,
@@ -245,28 +246,31 @@ def shared_out(
 
 
 def kept(
-    rows: pa.Table, folder: AnyPath | None, layout: FileLayout
+    rows: pa.Table,
+    folder: AnyPath | None,
+    layout: FileLayout | None = None,
+    *,
+    numbered: bool = False,
 ) -> WrittenFile | pa.Table | None:
     """Return rows as they are, or the file that they were written to; None without rows.
 
     Args:
         rows: the rows.
         folder: the folder of the file; None to have the rows as they are.
-        layout: how they are written.
+        layout: how a table writes its files, if the folder is a table's.
+        numbered: whether the columns have numbered names in the file.
     """
     if folder is None:
         return rows
     if not rows.num_rows:
         return None
-    writer = layout.writer(folder)
-    writer.write(layout.stored(rows))
+    if layout is not None:
+        rows = layout.stored(rows)
+    elif numbered:
+        rows = rows.rename_columns(numbered_names(rows.schema))
+    writer = FileWriter(folder, rows.schema) if layout is None else layout.writer(folder)
+    writer.write(rows)
     return writer.close()
-
-
-def numbered_layout(schema: pa.Schema) -> FileLayout:
-    """Return the layout of files that no table has: their columns have numbered names."""
-    names = zip(schema, numbered_names(schema), strict=True)
-    return FileLayout(schema=pa.schema([item.with_name(name) for item, name in names]))
 
 
 def numbered_names(schema: pa.Schema) -> list[str]:
@@ -277,26 +281,25 @@ def numbered_names(schema: pa.Schema) -> list[str]:
 def kept_rows(
     found: Sequence[WrittenFile | pa.Table | None],
     schema: pa.Schema,
+    stored: Sequence[str],
     folder: AnyPath | None,
-    layout: FileLayout,
 ) -> Rows:
-    """Return the results of all buckets as one.
+    """Return the results of all buckets as one (`kept`).
 
     Args:
         found: what `kept` returned for each bucket.
         schema: the columns.
+        stored: their names in the files.
         folder: the folder of the files; None if there are none.
-        layout: how they were written.
     """
     if folder is None:
         tables = [item for item in found if isinstance(item, pa.Table)]
         return Rows.here(pa.concat_tables([schema.empty_table(), *tables]))
     files = tuple(item for item in found if isinstance(item, WrittenFile))
-    stored = tuple(layout.schema.names)
     return Rows(
         schema=schema,
         groups=tuple((folder / file.path, (0,)) for file in files),
-        stored=stored,
+        stored=tuple(stored),
         large=texts_of(schema, stored),
         count=sum(file.rows for file in files),
         size=sum(file.raw_size for file in files),
