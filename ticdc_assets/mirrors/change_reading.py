@@ -9,13 +9,13 @@ time. So the changes of many tables are read at once (`gather`) and served from 
 of 2,000 tables of 20 rows takes 37 CPU seconds instead of 67.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, reduce, wraps
+from functools import cached_property, reduce
 from operator import or_
 from threading import Lock
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -61,23 +61,6 @@ class _Gathered:
             return None
         found = [self.by_name[name] for name in names]
         return found[0] if len(found) == 1 else pa.concat_tables(found)
-
-
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
-
-
-def _reads_log(
-    method: "Callable[Concatenate[ChangeReader, _P], _T]",
-) -> "Callable[Concatenate[ChangeReader, _P], _T]":
-    """Mark a method that reads only the change log."""
-
-    @wraps(method)
-    def read(self: "ChangeReader", *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        with reading(self.log_path):
-            return method(self, *args, **kwargs)
-
-    return read
 
 
 class ChangeReader:
@@ -135,7 +118,6 @@ class ChangeReader:
                 return Rows.here(here)
         return self.rows(names, _is_change(mirror, above, until))
 
-    @_reads_log
     def rows(self, names: Sequence[str], condition: ds.Expression) -> Rows:
         """Return placed rows of the change log for a step: in this process if they are few.
 
@@ -146,13 +128,14 @@ class ChangeReader:
         log = self.dataset()
         schema = pa.schema([log.schema.field(name) for name in names])
         condition = self._placed_within(condition)
-        batches, is_all = _read_up_to(INLINE_ROWS, INLINE_BYTES, log, names, condition)
-        first = pa.Table.from_batches(batches, schema)
-        if is_all:
-            return Rows.here(first)
-        count = log.count_rows(filter=condition)
-        size = first.nbytes * count // max(1, first.num_rows)
-        return self.rows_in_files(names, condition, count=count, size=size)
+        with reading(self.log_path):
+            batches, is_all = _read_up_to(INLINE_ROWS, INLINE_BYTES, log, names, condition)
+            first = pa.Table.from_batches(batches, schema)
+            if is_all:
+                return Rows.here(first)
+            count = log.count_rows(filter=condition)
+            size = first.nbytes * count // max(1, first.num_rows)
+            return self.rows_in_files(names, condition, count=count, size=size)
 
     def rows_in_files(
         self, names: Sequence[str], condition: ds.Expression, *, count: int, size: int = 0
@@ -188,7 +171,6 @@ class ChangeReader:
         finally:
             self._gathered = None
 
-    @_reads_log
     def _gathered_of(
         self, mirrors: Sequence[MirrorPlan], above: int, until: int
     ) -> _Gathered | None:
@@ -206,7 +188,8 @@ class ChangeReader:
             & ds.field("table").isin(sorted({table for _, table in names}))
         )
         columns = columns_in(log, *mirrors)
-        batches, is_all = _read_up_to(GATHERED_ROWS, GATHERED_BYTES, log, columns, condition)
+        with reading(self.log_path):
+            batches, is_all = _read_up_to(GATHERED_ROWS, GATHERED_BYTES, log, columns, condition)
         if not is_all:
             return None
         schema = pa.schema([log.schema.field(name) for name in columns])
@@ -222,7 +205,6 @@ class ChangeReader:
             by_name={name: table.take(pa.array(at, pa.int64())) for name, at in places.items()},
         )
 
-    @_reads_log
     def watermarks(self, above: int) -> Watermarks:
         """Return the watermarks that identify replays of changes above a commit ts."""
         columns = ["topic", "partition", "offset", "commit_ts"]
@@ -231,9 +213,9 @@ class ChangeReader:
             & (ds.field("batch") <= self.batch)
             & (ds.field("commit_ts") > above)
         )
-        log = self.dataset()
-        scanner = log.scanner(columns=columns, filter=condition, batch_readahead=2)
-        return watermarks_of(scanner.to_batches())
+        scanner = self.dataset().scanner(columns=columns, filter=condition, batch_readahead=2)
+        with reading(self.log_path):
+            return watermarks_of(scanner.to_batches())
 
     def condition_of(self, mirror: MirrorPlan, above: int, until: int) -> ds.Expression:
         """Return the Arrow condition for rows of `change_rows` in the change log."""
@@ -255,19 +237,18 @@ class ChangeReader:
         with reading(self.log_path):
             yield from _groups_of(log, columns, condition)
 
-    @_reads_log
     def rows_at(self, faults: Collection[Mapping[str, Any]]) -> pa.Table:
         """Return the row changes at the coordinates of `faults`, which have `commit_ts` too."""
         log = self.dataset()
         stamps = sorted({fault["commit_ts"] for fault in faults})
         condition = ds.field("kind").isin(OF_MIRRORS) & ds.field("commit_ts").isin(stamps)
         columns = [name for name in (*CHANGE_COLUMNS, SHAPE) if name in log.schema.names]
-        rows = log.to_table(columns=columns, filter=condition)
+        with reading(self.log_path):
+            rows = log.to_table(columns=columns, filter=condition)
         places = {tuple(fault[name] for name in PLACE) for fault in faults}
         found = zip(*(rows[name].to_pylist() for name in PLACE), strict=True)
         return rows.filter(pa.array([place in places for place in found], pa.bool_()))
 
-    @_reads_log
     def count_rows(
         self, bindings: Iterable[Binding], *, above: int, until: int, version: int | None = None
     ) -> int:
@@ -279,7 +260,6 @@ class ChangeReader:
             until: commit ts.
             version: the schema version that they cite; None for any.
         """
-        log = self.dataset()
         condition = self._placed_within(
             (ds.field("kind") == "row")
             & (ds.field("commit_ts") > above)
@@ -288,9 +268,8 @@ class ChangeReader:
         )
         if version is not None:
             condition &= ds.field("schema_version") == version
-        return log.count_rows(filter=condition)
+        return self._count(condition)
 
-    @_reads_log
     def first_late(self, batch: int, tso: int) -> int | None:
         """Return the lowest commit ts of row changes that came after `batch`, if not above `tso`.
 
@@ -306,14 +285,13 @@ class ChangeReader:
             for rows in _groups_of(self.dataset(), ["commit_ts"], condition)
             if rows.num_rows
         )
-        return min(found, default=None)
+        with reading(self.log_path):
+            return min(found, default=None)
 
-    @_reads_log
     def count_unplaced(self, *, batch: int) -> int:
         """Return how many row changes landed after `batch` whose place was truncated."""
         if self.truncation_point.cut is None or self.batch <= batch:
             return 0
-        log = self.dataset()
         condition = (
             (ds.field("kind") == ROW)
             & (ds.field("batch") > batch)
@@ -321,7 +299,12 @@ class ChangeReader:
             & (ds.field("commit_ts") <= self.truncation_point.tso)
             & ~self._placed
         )
-        return log.count_rows(filter=condition)
+        return self._count(condition)
+
+    def _count(self, condition: ds.Expression) -> int:
+        log = self.dataset()
+        with reading(self.log_path):
+            return log.count_rows(filter=condition)
 
     def _placed_within(self, condition: ds.Expression) -> ds.Expression:
         """Return a condition that holds only for placed rows up to the batch."""
@@ -334,7 +317,7 @@ class ChangeReader:
 
     def dataset(self) -> ds.Dataset:
         """Return the change log for reading without Spark."""
-        with self._lock:
+        with self._lock, reading(self.log_path):
             if self._opened is None:
                 # It exists: callers have seen its statistics, or a cut.
                 assert self._log is not None
