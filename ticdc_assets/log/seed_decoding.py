@@ -35,7 +35,6 @@ from ticdc_assets.log.change_files import (
     Batches,
     Decode,
     DecodedFiles,
-    Landed,
     decode_into_files,
     joined_files,
     write_rows,
@@ -131,12 +130,12 @@ def decoded_files(
     tell(f"decoding the rows of {len(seeds)} exported tables")
     rows = decode_into_files(
         lake.spark,
-        Landed(
-            table=lake.paths.snapshot_rows, chosen=Batches.one(number), columns=SNAPSHOT_COLUMNS
-        ),
+        lake.paths.snapshot_rows,
+        Batches.one(number),
         row_decoder(seeds, batch),
         batch=batch,
         into=into,
+        columns=SNAPSHOT_COLUMNS,
     )
     ddls = write_rows([ddl_rows(seeds, batch)], batch=batch, into=into)
     return joined_files([rows, ddls])

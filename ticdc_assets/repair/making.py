@@ -49,7 +49,6 @@ from ticdc_assets.log.change_files import (
     CHANGE_LOG_SCHEMA,
     Batches,
     DecodedFiles,
-    Landed,
     decode_into_files,
 )
 from ticdc_assets.log.change_statistics import (
@@ -293,7 +292,8 @@ class Making:
         clocks: Clocks = self._known.if_whole(lambda: accepted_clocks(self._lake.paths), {})
         found = decode_into_files(
             self._lake.spark,
-            Landed(table=self._lake.paths.raw_messages, chosen=Batches(1, landed)),
+            self._lake.paths.raw_messages,
+            Batches(1, landed),
             record_decoder(self._lake.changefeed, None, clocks=clocks),
             batch=landed,
             into=side,

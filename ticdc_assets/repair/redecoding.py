@@ -48,7 +48,6 @@ from ticdc_assets.log.ahead import TS_AHEAD, is_ahead, limit_ms
 from ticdc_assets.log.change_files import (
     CHANGE_LOG_SCHEMA,
     DecodedFiles,
-    Landed,
     OfDay,
     Parts,
     changes_in,
@@ -324,7 +323,8 @@ class _Day:
         clocks = accepted_clocks(self._lake.paths)
         return decode_into_files(
             self._lake.spark,
-            Landed(table=self._lake.paths.raw_messages, chosen=OfDay(self._day)),
+            self._lake.paths.raw_messages,
+            OfDay(self._day),
             record_decoder(self._lake.changefeed, None, clocks=clocks),
             batch=batch,
             into=self._lake.paths,
