@@ -21,7 +21,7 @@ from bench.traffic import DATABASE, FIRST_ID, Shape, Traffic, narrow
 from ticdc_assets.config import KafkaSource, Readers, TableChoice
 from ticdc_assets.log.cuts import MirrorCut, require_cut
 from ticdc_assets.log.publishing import publish
-from ticdc_assets.mirrors.table_writers import mirror_writer
+from ticdc_assets.mirrors.table_writers import table_writer
 from ticdc_assets.mirrors.versions import mirror_in_spark
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.rows.rows_of_work import Rows, numbered_names
@@ -139,12 +139,12 @@ def _overwritten(feed: Feed, mirror: MirrorCut, rows: DataFrame, count: int) -> 
     """Write rows as the next version of a mirror, and return what a cut says of it."""
     schema = mirror.table_schema
     folder = Path(str(feed.paths.root)).parent / f"rows-{uuid.uuid4()}"
-    layout = MirrorLayout(schema=schema).arrow
-    stored = numbered_names(layout)
+    layout = MirrorLayout(schema=schema)
+    stored = numbered_names(layout.arrow)
     rows.toDF(*stored).write.parquet(str(folder))
-    copied = Rows.of_files(sorted(folder.glob("*.parquet")), layout, stored)
+    copied = Rows.of_files(sorted(folder.glob("*.parquet")), layout.arrow, stored)
     name = (mirror.database, mirror.table)
-    writer = mirror_writer(feed.lake, schema, name, mirror.mirror_id, published=mirror.version)
+    writer = table_writer(feed.lake, layout, name, mirror.mirror_id, published=mirror.version)
     writer.begin_anew()
     tables = (pa.Table.from_batches([batch]) for batch in copied.read())
     version = writer.replace(tables, (), _METADATA)

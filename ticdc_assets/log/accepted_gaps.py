@@ -196,10 +196,8 @@ def gap_caveats(
     for gap in gaps:
         if gap.after_ts and tso <= gap.after_ts:
             continue
-        loss = _Loss(paths, gap, mirrors, carried)
-        for mirror in mirrors:
-            if loss.may_concern(mirror):
-                caveats.setdefault(mirror.mirror_id, []).append(str(gap.caveat))
+        for mirror in _concerned(paths, gap, mirrors, carried):
+            caveats.setdefault(mirror.mirror_id, []).append(str(gap.caveat))
     return caveats
 
 
@@ -235,50 +233,40 @@ class _Carried:
         return (topic, partition) in self._with_ddl
 
 
-class _Loss:
-    """Which mirrors a gap may concern."""
+def _concerned(
+    paths: LakePaths, gap: AcceptedGap, mirrors: Sequence[MirrorPlan], carried: _Carried
+) -> list[MirrorPlan]:
+    """Return the mirrors that may lack changes that were lost in a gap.
 
-    def __init__(
-        self, paths: LakePaths, gap: AcceptedGap, mirrors: Iterable[MirrorPlan], carried: _Carried
-    ) -> None:
-        self._gap = gap
-        self._carried = carried
-        plans = (plan for mirror in mirrors for plan in mirror.sources())
-        floors = {plan.floor_ts for plan in plans if plan.floor_ts > gap.after_ts}
-        # The DDL landed after the gap that let a table start again.
-        self._behind: frozenset[int] = frozenset()
-        if floors:
-            condition = (
-                _of_partition(gap)
-                & (ds.field("kind") == "ddl")
-                & (ds.field("offset") >= gap.to_offset)
-                & ds.field("commit_ts").isin(sorted(floors))
-            )
-            found = read_table(paths.change_log, condition, columns=["commit_ts"])
-            if found is not None:
-                self._behind = frozenset(found["commit_ts"].to_pylist())
+    The rows of other tables that a mirror began with may lack them too.
+    """
+    plans = (plan for mirror in mirrors for plan in mirror.sources())
+    floors = {plan.floor_ts for plan in plans if plan.floor_ts > gap.after_ts}
+    # The DDL landed after the gap that let a table start again.
+    landed: frozenset[int] = frozenset()
+    if floors:
+        condition = (
+            _of_partition(gap)
+            & (ds.field("kind") == "ddl")
+            & (ds.field("offset") >= gap.to_offset)
+            & ds.field("commit_ts").isin(sorted(floors))
+        )
+        rows = read_rows(paths.change_log, condition, columns=["commit_ts"])
+        landed = frozenset(row["commit_ts"] for row in rows)
 
-    def may_concern(self, mirror: MirrorPlan) -> bool:
-        """Return whether a mirror may lack changes that were lost.
-
-        The rows of other tables that it began with may lack them too.
-        """
-        return any(map(self._may_concern, mirror.sources()))
-
-    def _may_concern(self, mirror: MirrorPlan) -> bool:
-        names = {folded_name(item.database, item.table) for item in mirror.bindings}
-        if mirror.exported is not None:
+    def began_later(plan: MirrorPlan) -> bool:
+        """Return whether all rows of a table were sent after the gap."""
+        is_above = gap.until_ts is not None and plan.floor_ts > gap.until_ts
+        if plan.exported is not None:
             # No record shows it: what counts is whether the mirror has the lost changes.
-            began = self._gap.until_ts is not None and mirror.floor_ts > self._gap.until_ts
-        else:
-            began = self._began_behind(mirror.floor_ts)
-        return not began and self._carried.may_carry(self._gap.topic, names)
-
-    def _began_behind(self, floor_ts: int) -> bool:
-        """Return whether all rows of a table that begins at `floor_ts` were sent after the gap."""
-        gap = self._gap
-        if floor_ts in self._behind:
+            return is_above
+        if plan.floor_ts in landed:
             return True
-        if self._carried.gets_ddl(gap.topic, gap.partition):
-            return False  # it came before the gap, or was lost in it
-        return gap.until_ts is not None and floor_ts > gap.until_ts
+        # Where DDL comes, it came before the gap, or was lost in it.
+        return is_above and not carried.gets_ddl(gap.topic, gap.partition)
+
+    def may_concern(plan: MirrorPlan) -> bool:
+        names = {folded_name(item.database, item.table) for item in plan.bindings}
+        return not began_later(plan) and carried.may_carry(gap.topic, names)
+
+    return [mirror for mirror in mirrors if any(map(may_concern, mirror.sources()))]

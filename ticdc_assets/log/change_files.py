@@ -281,48 +281,37 @@ Choose: TypeAlias = Callable[[pa.RecordBatch], tuple[pa.RecordBatch, int]]
 """From decoded rows to the wanted ones, and how many of the others count."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Landed:
-    """Landed records to decode.
-
-    Attributes:
-        table: `raw_messages` or `snapshot_rows`.
-        chosen: the choice of its rows.
-        columns: the columns that decoding reads.
-    """
-
-    table: AnyPath
-    chosen: Selection
-    columns: Sequence[str] = RECORD_COLUMNS
-
-
 def decode_into_files(
     spark: Session,
-    landed: Landed,
+    table: AnyPath,
+    records: Selection,
     decode: Decode,
     *,
     batch: int,
     into: LakePaths,
     choose: Choose | None = None,
+    columns: Sequence[str] = RECORD_COLUMNS,
 ) -> DecodedFiles:
     """Decode landed records into files.
 
     Args:
         spark: the session, which is not used if they are few.
-        landed: the records.
+        table: the table with the records: `raw_messages` or `snapshot_rows`.
+        records: the choice of its rows.
         decode: the function from records to rows.
         batch: number of the rows' batch in the change log.
         into: the changefeed's tables that the files are for (`change_log` and `quarantine`).
         choose: which rows are written; all if None.
+        columns: the columns of the table that decoding reads.
     """
 
     def decoded(some: Iterable[tuple[AnyPath, int]]) -> Iterator[DecodedFiles]:
         counts = Counter[str]()
         read_alone()
 
-        def records() -> Iterator[pa.RecordBatch]:
+        def read() -> Iterator[pa.RecordBatch]:
             for piece in some:
-                for found in rows_in(piece, landed.chosen, landed.columns):
+                for found in rows_in(piece, records, columns):
                     counts["records"] += found.num_rows
                     yield found
 
@@ -333,12 +322,12 @@ def decode_into_files(
             counts["left_out"] += left_out
             return wanted
 
-        written = write_rows(map(chosen, decode(records())), batch=batch, into=into)
+        written = write_rows(map(chosen, decode(read())), batch=batch, into=into)
         yield replace(
             written, records=counts["records"], alone=read_alone(), left_out=counts["left_out"]
         )
 
-    parts = parts_of(landed.table, landed.chosen)
+    parts = parts_of(table, records)
     runs_on = executor(spark, into.change_log, "decoding", rows=parts.rows, size=parts.size)
     return joined_files(runs_on.run(decoded, parts.pieces, tasks=parts.tasks(runs_on.workers)))
 

@@ -11,7 +11,7 @@ as a whole.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date
 from functools import cached_property
@@ -24,24 +24,14 @@ from ticdc_assets.changelog.plan import RowGroup, SeededTable
 from ticdc_assets.changelog.progress import PartitionProgress, advance_all
 from ticdc_assets.delta.control import commit_metadata, kept, read_table, write_table
 from ticdc_assets.delta.lake import Lake
-from ticdc_assets.log.change_files import Batches, OfDay, totals_in_files
-from ticdc_assets.log.totals import GROUP_KEY, NO_TOPIC, Totals, greatest, least, merged
+from ticdc_assets.log.change_files import CHANGE_LOG_SCHEMA, Batches, OfDay, totals_in_files
+from ticdc_assets.log.totals import GROUP_KEY, NO_TOPIC, Totals, greatest, least
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.wire.rows import SNAPSHOT, counted_as, shape_from_text
 
 GROUPS_SCHEMA = pa.schema(
     [
-        ("landed_day", pa.date32()),
-        ("kind", pa.string()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("database", pa.string()),
-        ("table", pa.string()),
-        ("table_id", pa.int64()),
-        ("schema_version", pa.int64()),
-        ("shape", pa.string()),
-        ("handle_key_only", pa.bool_()),
-        ("es_only", pa.bool_()),
+        *(CHANGE_LOG_SCHEMA.field(name) for name in GROUP_KEY),
         ("rows", pa.int64()),
         ("min_ts", pa.int64()),
         ("max_ts", pa.int64()),
@@ -240,7 +230,7 @@ def _read_statistics(paths: LakePaths) -> ChangeStatistics:
     metadata = commit_metadata(paths.change_groups)
     return ChangeStatistics(
         batch=metadata.get("batch", 0),
-        rows=tuple(_over_days(read_groups(paths)).to_pylist()),
+        rows=tuple(_joined(read_groups(paths), _OF_ANY_DAY).to_pylist()),
         corrections=_corrections(metadata),
     )
 
@@ -265,14 +255,14 @@ _JOINED = {
     "last_landed_at": "max",
     "last_batch": "max",
 }
-"""How each column of several days' groups is joined."""
+"""How each column of groups is joined."""
 
 _OF_ANY_DAY = [name for name in GROUP_KEY if name != "landed_day"]
 
 
-def _over_days(groups: pa.Table) -> pa.Table:
-    """Return groups without their landing days."""
-    joined = groups.group_by(_OF_ANY_DAY, use_threads=False).aggregate(list(_JOINED.items()))
+def _joined(groups: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Return one group for all that are the same in some columns."""
+    joined = groups.group_by(list(key), use_threads=False).aggregate(list(_JOINED.items()))
     names = {f"{name}_{how}": name for name, how in _JOINED.items()}
     return joined.rename_columns([names.get(name, name) for name in joined.column_names])
 
@@ -294,31 +284,24 @@ def add_to_statistics(lake: Lake, batch: int, new: list[Totals] | None = None) -
     there = read_groups(lake.paths)
     # There may be thousands of groups: only those of the batch's days.
     is_of_days = ds.field("landed_day").isin(pa.array(days, pa.date32()))
-    others, of_days = there.filter(~is_of_days), there.filter(is_of_days)
-    keys = zip(*(of_days[name].to_pylist() for name in GROUP_KEY), strict=True)
-    places = {key: number for number, key in enumerate(keys)}
-    # Among these, only those with rows of the batch.
-    groups = _with_steps_back(new, _progress(there))
-    for key, row in groups.items():
-        if key in places:
-            (present,) = of_days.slice(places.pop(key), 1).to_pylist()
-            groups[key] = merged(present, row)
-    left = of_days.take(pa.array(places.values(), pa.int64()))
-    _write_groups(lake.paths, pa.concat_tables([others, left, _table_of(groups)]), batch)
+    added = _table_of(_with_steps_back(new, _progress(there)))
+    of_days = _joined(pa.concat_tables([there.filter(is_of_days), added]), GROUP_KEY)
+    groups = [there.filter(~is_of_days), of_days.select(GROUPS_SCHEMA.names).cast(GROUPS_SCHEMA)]
+    _write_groups(lake.paths, pa.concat_tables(groups), batch)
     return Added(kinds=dict(kinds), days=dict(days))
 
 
 def _progress(groups: pa.Table) -> dict[tuple[str, int], PartitionProgress]:
     """Return the watermark of each partition, from the groups of all days."""
     marks = groups.filter(ds.field("kind") == "watermark")
-    return ChangeStatistics(batch=0, rows=tuple(_over_days(marks).to_pylist())).progress()
+    rows = _joined(marks, _OF_ANY_DAY).to_pylist()
+    return ChangeStatistics(batch=0, rows=tuple(rows)).progress()
 
 
 def _with_steps_back(
     new: Iterable[Totals], progress: dict[tuple[str, int], PartitionProgress]
-) -> dict[tuple[object, ...], Totals]:
-    """Return totals by key, with the number of watermarks that step back."""
-    groups: dict[tuple[object, ...], Totals] = {}
+) -> Iterator[Totals]:
+    """Yield totals with the number of watermarks that step back."""
     # A batch has one day, but a batch of redriven records may have several.
     for row in sorted(new, key=lambda row: row["landed_day"]):
         watermarks = row.pop("watermarks")
@@ -328,10 +311,7 @@ def _with_steps_back(
         after = advance_all({place: before}, stamps)[place]
         if watermarks:
             progress[place] = after
-        groups[tuple(row[name] for name in GROUP_KEY)] = row | {
-            "steps_back": after.steps_back - before.steps_back
-        }
-    return groups
+        yield row | {"steps_back": after.steps_back - before.steps_back}
 
 
 def replace_day(lake: Lake) -> None:
@@ -393,11 +373,11 @@ def add_statistics_below(paths: LakePaths, known: pa.Table, tso: int) -> None:
             "max_ts": greatest(present["max_ts"], span["max_ts"]),
             "first_landed_at": min(present["first_landed_at"], row["first_landed_at"]),
         }
-    _write_groups(paths, _table_of(groups), read_statistics(paths).batch)
+    _write_groups(paths, _table_of(groups.values()), read_statistics(paths).batch)
 
 
-def _table_of(groups: dict[tuple[object, ...], Totals]) -> pa.Table:
-    return pa.Table.from_pylist(list(groups.values()), schema=GROUPS_SCHEMA)
+def _table_of(groups: Iterable[Totals]) -> pa.Table:
+    return pa.Table.from_pylist(list(groups), schema=GROUPS_SCHEMA)
 
 
 def _write_groups(paths: LakePaths, groups: pa.Table, batch: int) -> None:

@@ -30,7 +30,6 @@ from ticdc_assets.log.schema_tables import read_history
 from ticdc_assets.model.events import Op, RowChange
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.model.values.checksums import checksum_agrees
-from ticdc_assets.registry.history import SchemaHistory
 from ticdc_assets.spark.executing import executor
 from ticdc_assets.spark.session import Session
 from ticdc_assets.storage.lake_paths import LakePaths
@@ -94,7 +93,8 @@ def compare_new(lake: Lake, *, statistics: ChangeStatistics) -> None:
     if done == statistics.batch and not again:
         return
     batches = {*again, *range(done + 1, statistics.batch + 1)}
-    schemas, timezone = _schemas(read_history(lake.paths)), lake.changefeed.timezone
+    schemas = {version.key: version.schema for version in read_history(lake.paths).versions}
+    timezone = lake.changefeed.timezone
     for span in _spans(batches):
         known.update(_compared(lake.spark, lake.paths.change_log, span, schemas, timezone))
     rows = [known[number] for number in sorted(known)]
@@ -125,10 +125,6 @@ def _summed(*rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         **{str(agreement): sum(row[agreement] for row in found) for agreement in Agreement},
         "examples": [example for row in found for example in row["examples"]][:MAX_EXAMPLES],
     }
-
-
-def _schemas(history: SchemaHistory) -> Schemas:
-    return {version.key: version.schema for version in history.versions}
 
 
 def _spans(batches: Iterable[int]) -> Iterator[Batches]:

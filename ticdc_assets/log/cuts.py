@@ -23,7 +23,7 @@ from ticdc_assets.base.errors import BusyError, LakeLayoutError, NotFoundError
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.changelog.plan import lacks_rows
 from ticdc_assets.config import TableChoice, TableFilter
-from ticdc_assets.delta.control import commit_metadata, kept, read_rows, read_table, write_table
+from ticdc_assets.delta.control import commit_metadata, kept, read_rows, write_table
 from ticdc_assets.delta.damage import damaged
 from ticdc_assets.delta.generations import GENERATION
 from ticdc_assets.delta.row_schema import fields_of
@@ -128,6 +128,13 @@ class MirrorCut:
     def history_path(self, paths: LakePaths) -> AnyPath:
         """The path of its history's Delta table, if a history is kept."""
         return paths.of(self.generation).history(self.mirror_id)
+
+    def tables(self, paths: LakePaths) -> list[tuple[AnyPath, int]]:
+        """Its Delta table and that of its history, if one is kept, with their versions."""
+        found = [(self.path(paths), self.version)]
+        if self.history_version is not None:
+            found.append((self.history_path(paths), self.history_version))
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -477,11 +484,9 @@ def read_cuts(paths: LakePaths, *, number: int | None = None) -> list[Cut]:
 
 def void_numbers(paths: LakePaths) -> frozenset[int]:
     """Return the numbers of the void cuts; needs no Spark."""
-    rows = read_table(paths.cuts, ds.field("rewind").is_valid(), columns=["number", "rewind"])
+    rows = read_rows(paths.cuts, ds.field("rewind").is_valid(), columns=["number", "rewind"])
     return frozenset(
-        number
-        for row in (() if rows is None else rows.to_pylist())
-        for number in range(row["rewind"]["number"] + 1, row["number"])
+        number for row in rows for number in range(row["rewind"]["number"] + 1, row["number"])
     )
 
 

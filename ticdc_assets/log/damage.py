@@ -55,7 +55,7 @@ def find_damage(paths: LakePaths) -> list[LakeDamagedError]:
                 require_ends(paths)
         except LakeDamagedError as error:
             found.append(error)
-    named = [] if cut is None else [item for of in cut.mirrors for item in _tables_of(paths, of)]
+    named = [] if cut is None else [item for of in cut.mirrors for item in of.tables(paths)]
     with ThreadPoolExecutor(_READERS if isinstance(paths.root, RemotePath) else 1) as pool:
         told = pool.map(lambda item: table_damage(*item), named)
         return [*found, *(error for error in told if error is not None)]
@@ -103,16 +103,8 @@ def check_files(paths: LakePaths, mirror: MirrorCut, *, footers: bool = False) -
     Raises:
         LakeDamagedError: one is not.
     """
-    for table, version in _tables_of(paths, mirror):
+    for table, version in mirror.tables(paths):
         require_whole(table, version, footers=footers)
-
-
-def _tables_of(paths: LakePaths, mirror: MirrorCut) -> list[tuple[AnyPath, int]]:
-    """Return the tables of a mirror with their versions in a cut."""
-    found = [(mirror.path(paths), mirror.version)]
-    if mirror.history_version is not None:
-        found.append((mirror.history_path(paths), mirror.history_version))
-    return found
 
 
 def require_in_step(paths: LakePaths) -> None:

@@ -46,7 +46,6 @@ from ticdc_assets.log.change_files import (
     Coordinates,
     Decode,
     DecodedFiles,
-    Landed,
     coordinates_of,
     decode_into_files,
 )
@@ -139,7 +138,8 @@ def _decoded_batch(lake: Lake, *, landed: int, batch: int) -> DecodedFiles:
     """Return landed batch `landed` as batch `batch`, in files that no commit names yet."""
     return decode_into_files(
         lake.spark,
-        Landed(table=lake.paths.raw_messages, chosen=Batches.one(landed)),
+        lake.paths.raw_messages,
+        Batches.one(landed),
         record_decoder(lake.changefeed, batch),
         batch=batch,
         into=lake.paths,

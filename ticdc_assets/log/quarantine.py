@@ -245,16 +245,15 @@ def cited_names(
     stamps = {place_of(row): row["commit_ts"] for row in faults}
     if not stamps:
         return {}
-    rows = read_table(
+    rows = read_rows(
         paths.change_log,
         ds.field("kind").isin(OF_MIRRORS)
         & ds.field("commit_ts").isin(sorted(set(stamps.values()))),
         columns=[*PLACE, "database", "table"],
     )
-    found = [] if rows is None else rows.to_pylist()
     return {
         place: {"database": row["database"], "table": row["table"]}
-        for row in found
+        for row in rows
         if (place := place_of(row)) in stamps
     }
 

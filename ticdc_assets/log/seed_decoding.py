@@ -35,7 +35,6 @@ from ticdc_assets.log.change_files import (
     Batches,
     Decode,
     DecodedFiles,
-    Landed,
     decode_into_files,
     joined_files,
     write_rows,
@@ -131,12 +130,12 @@ def decoded_files(
     tell(f"decoding the rows of {len(seeds)} exported tables")
     rows = decode_into_files(
         lake.spark,
-        Landed(
-            table=lake.paths.snapshot_rows, chosen=Batches.one(number), columns=SNAPSHOT_COLUMNS
-        ),
+        lake.paths.snapshot_rows,
+        Batches.one(number),
         row_decoder(seeds, batch),
         batch=batch,
         into=into,
+        columns=SNAPSHOT_COLUMNS,
     )
     ddls = write_rows([ddl_rows(seeds, batch)], batch=batch, into=into)
     return joined_files([rows, ddls])
@@ -145,12 +144,12 @@ def decoded_files(
 # Rows -------------------------------------------------------------------------------------------
 
 
-def row_decoder(seeds: Iterable[Seed], batch: int | None) -> Decode:
+def row_decoder(seeds: Iterable[Seed], batch: int) -> Decode:
     """Return the function from landed rows to rows of the change log.
 
     Args:
         seeds: the tables in their exports.
-        batch: number of the rows' batch; that of the seed if None.
+        batch: number of the rows' batch.
     """
     by_place = {(item.seed, *item.name): item for item in seeds}
 
@@ -194,7 +193,7 @@ def _by_table(
 
 
 def _decoded(
-    records: pa.RecordBatch, seed: Seed, maker: "ImageMaker", batch: int | None
+    records: pa.RecordBatch, seed: Seed, maker: "ImageMaker", batch: int
 ) -> pa.RecordBatch:
     size = records.num_rows
     named = records.column("columns")[0].as_py()
@@ -212,9 +211,8 @@ def _decoded(
         return pc.if_else(is_good, every, None) if found.errors else every
 
     landed_at = records.column("landed_at").cast(pa.timestamp("us", tz="UTC"))
-    numbers = records.column("batch") if batch is None else pa.repeat(pa.scalar(batch), size)
     values = {
-        "batch": numbers,
+        "batch": pa.repeat(batch, size),
         "landed_at": landed_at,
         "landed_day": landed_at.cast(pa.date32()),
         "index": records.column("index"),

@@ -9,10 +9,9 @@ Why running it again is safe: the append carries the number of the seed as trans
 Files of a killed run have no effect (`files`).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
@@ -63,17 +62,8 @@ _EXPANSION = 4
 """The approximate bytes that a compressed byte of an export becomes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportPart:
-    """A part of a file of one table.
-
-    Attributes:
-        number: the table's number among the seeded ones.
-        part: the part of a file.
-    """
-
-    number: int
-    part: "FilePart"
+_Part: TypeAlias = "tuple[int, FilePart]"
+"""The number of a table among the seeded ones, and a part of a file of it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -128,7 +118,7 @@ def land_seed(
 
 def _parts(
     runs_on: Executor, seeds: Sequence[Seed], files: Sequence[Sequence[ExportFile]]
-) -> list[ExportPart]:
+) -> list[_Part]:
     """Split files into parts; workers search large files for the ends of rows."""
     # Its compiled loops take seconds, and Dagster loads this module for a schema.
     from ticdc_assets.source.exports.rows import split_file
@@ -137,17 +127,17 @@ def _parts(
     dialects = [seed.dialect for seed in seeds]
     wanted = [(number, file) for number, own in enumerate(files) for file in own]
 
-    def split(some: Iterable[tuple[int, ExportFile]]) -> Iterator[list[ExportPart]]:
+    def split(some: Iterable[tuple[int, ExportFile]]) -> Iterator[list[_Part]]:
         filesystem, root = opened_folder(folder)
         for number, file in some:
             parts = split_file(filesystem, root, file, dialects[number], most=_PART_BYTES)
-            yield [ExportPart(number=number, part=part) for part in parts]
+            yield [(number, part) for part in parts]
 
     found = runs_on.run(split, wanted, tasks=len(wanted))
     return [part for parts in found for part in parts]
 
 
-def _waves(parts: Sequence[ExportPart], workers: int) -> Iterator[Sequence[ExportPart]]:
+def _waves(parts: Sequence[_Part], workers: int) -> Iterator[Sequence[_Part]]:
     size = max(1, workers) * max(1, _FILE_BYTES // _PART_BYTES)
     for begin in range(0, len(parts), size):
         yield parts[begin : begin + size]
@@ -155,30 +145,29 @@ def _waves(parts: Sequence[ExportPart], workers: int) -> Iterator[Sequence[Expor
 
 def _landing(
     paths: LakePaths, seeds: Sequence[Seed]
-) -> Callable[[Iterable[ExportPart]], Iterator[_Landed]]:
+) -> Callable[[Iterable[_Part]], Iterator[_Landed]]:
     from ticdc_assets.source.exports.rows import ends_with_a_row, read_rows
 
     table, folder = paths.snapshot_rows, seeds[0].folder
-    known = [(seed.database, seed.table, seed.dialect) for seed in seeds]
-    number, tso, landed_at = seeds[0].seed, seeds[0].tso, seeds[0].seeded_at
+    known = [(_constants(seed), seed.dialect) for seed in seeds]
 
-    def land(parts: Iterable[ExportPart]) -> Iterator[_Landed]:
+    def land(parts: Iterable[_Part]) -> Iterator[_Landed]:
         filesystem, root = opened_folder(folder)
         writer: FileWriter | None = None
         landed = _Landed()
-        for part in parts:
-            database, name, dialect = known[part.number]
-            batches = read_rows(filesystem, root, part.part, dialect)
+        for number, part in parts:
+            constants, dialect = known[number]
+            batches = read_rows(filesystem, root, part, dialect)
             tables = (pa.Table.from_batches([batch]) for batch in batches)
             for rows in gathered(tables, rows=_GROUP_ROWS, size=_GROUP_BYTES):
                 landed.rows += rows["problem"].null_count
                 writer = writer or FileWriter(
                     table, SNAPSHOT_SCHEMA, bounded=_BOUNDED, distinct=DISTINCT
                 )
-                writer.write(_placed(rows, number, landed_at, database, name, tso))
-            is_last = part.part.end is None
-            if is_last and not ends_with_a_row(filesystem, root, part.part.file, dialect):
-                landed.unterminated.append(part.part.file.path)
+                writer.write(_placed(rows, constants))
+            is_last = part.end is None
+            if is_last and not ends_with_a_row(filesystem, root, part.file, dialect):
+                landed.unterminated.append(part.file.path)
         if writer is not None:
             landed.files.append(writer.close())
         yield landed
@@ -186,16 +175,18 @@ def _landing(
     return land
 
 
-def _placed(
-    rows: pa.Table, number: int, landed_at: datetime, database: str, table: str, tso: int
-) -> pa.Table:
-    constants = {
-        "batch": number,
-        "landed_at": landed_at,
-        "database": database,
-        "table": table,
-        "tso": tso,
+def _constants(seed: Seed) -> dict[str, object]:
+    """Return the columns that are the same in all rows of a table."""
+    return {
+        "batch": seed.seed,
+        "landed_at": seed.seeded_at,
+        "database": seed.database,
+        "table": seed.table,
+        "tso": seed.tso,
     }
+
+
+def _placed(rows: pa.Table, constants: Mapping[str, object]) -> pa.Table:
     return pa.Table.from_arrays(
         [
             pa.repeat(pa.scalar(constants[item.name], item.type), rows.num_rows)

@@ -100,27 +100,19 @@ def joined_totals(parts: Iterable[Totals]) -> list[Totals]:
         key = tuple(part[name] for name in GROUP_KEY)
         present = groups.get(key)
         if present is not None:
-            watermarks = present["watermarks"] + part["watermarks"]
-            part = merged(present, part) | {"watermarks": watermarks}
+            part = part | {
+                **{name: present[name] + part[name] for name in _SUMS},
+                "min_ts": least(present["min_ts"], part["min_ts"]),
+                "max_ts": greatest(present["max_ts"], part["max_ts"]),
+                "first_landed_at": min(present["first_landed_at"], part["first_landed_at"]),
+                "last_landed_at": max(present["last_landed_at"], part["last_landed_at"]),
+                "last_batch": max(present["last_batch"], part["last_batch"]),
+            }
         groups[key] = part
     return _ordered(groups.values())
 
 
-def merged(one: Totals, other: Totals) -> Totals:
-    """Return the joined totals of a group in both parts; otherwise `other`."""
-    sums = {name: one[name] + other[name] for name in _SUMS if name in one and name in other}
-    return other | {
-        **sums,
-        "min_ts": least(one["min_ts"], other["min_ts"]),
-        "max_ts": greatest(one["max_ts"], other["max_ts"]),
-        "first_landed_at": min(one["first_landed_at"], other["first_landed_at"]),
-        "last_landed_at": max(one["last_landed_at"], other["last_landed_at"]),
-        "last_batch": max(one["last_batch"], other["last_batch"]),
-    }
-
-
-_SUMS = ("rows", "checksums", "steps_back")
-"""The columns that add up; parts of a batch have no steps back yet."""
+_SUMS = ("rows", "checksums", "watermarks")
 
 
 def _ordered(groups: Iterable[Totals]) -> list[Totals]:

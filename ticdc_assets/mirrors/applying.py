@@ -51,8 +51,7 @@ from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import Counted
 from ticdc_assets.changelog.plan import FailedPlan, MirrorPlan, Plan, SeededTable
 from ticdc_assets.delta.lake import Lake
-from ticdc_assets.log.accepted_gaps import AcceptedGap, gap_caveats
-from ticdc_assets.log.change_statistics import ChangeStatistics
+from ticdc_assets.log.accepted_gaps import gap_caveats
 from ticdc_assets.log.cuts import (
     FAILED,
     ChangeAccount,
@@ -76,10 +75,10 @@ from ticdc_assets.mirrors.caveats import (
 from ticdc_assets.mirrors.change_folding import ChangeFolding
 from ticdc_assets.mirrors.change_reading import GATHERED_ROWS
 from ticdc_assets.mirrors.held_rows import count_held
-from ticdc_assets.mirrors.late_changes import LateChanges, caveats_below
+from ticdc_assets.mirrors.late_changes import caveats_below, late_rows
 from ticdc_assets.mirrors.mirror_making import Made, MirrorMaker, Mode
 from ticdc_assets.mirrors.misfits import Misfits
-from ticdc_assets.mirrors.standing import Applying, Outcome, standing
+from ticdc_assets.mirrors.standing import Applying, Outcome, Standing, standing
 from ticdc_assets.mirrors.truncation_points import TruncationPoint
 from ticdc_assets.mirrors.validity import Knowledge, LateRows
 from ticdc_assets.model.schemas import schema_to_text
@@ -116,20 +115,20 @@ def apply_changes(
     found = standing(lake, until=until, refold=again, complete_ts=complete_ts)
     if found.ended is not None:
         return found.ended
-    statistics, last, tso = found.statistics, found.last, found.tso
+    last = found.last
     remove_forgotten(lake.paths)
     scratch = Scratch(lake.paths, WRITING)
     changes = ChangeFolding(
-        lake, batch=statistics.batch, scratch=scratch, truncation_point=truncation_point
+        lake, batch=found.statistics.batch, scratch=scratch, truncation_point=truncation_point
     )
-    run = _Run(changes, lake, statistics, last, tso, found.gaps)
+    run = _Run(changes, found)
     try:
         cut = run.make(frozenset(refold), only, refold_quarantined=refold_quarantined)
     finally:
         scratch.close()
     if (
         last is not None
-        and tso == last.tso
+        and found.tso == last.tso
         and same_content(cut, last)
         and not cut.unplaced
         # A cut has to record that the records landed since the older cut were checked again.
@@ -171,23 +170,14 @@ _READ_TOGETHER = 500
 class _Run:
     """One apply, from the plan to a cut that is ready to be published."""
 
-    def __init__(
-        self,
-        changes: ChangeFolding,
-        lake: Lake,
-        statistics: ChangeStatistics,
-        last: Cut | None,
-        tso: int,
-        gaps: Sequence[AcceptedGap],
-    ) -> None:
-        self._gaps = gaps
-        self._lake = lake
-        self._statistics = statistics
-        self._last = last
-        self._tso = tso
-        self._known = Knowledge.of(lake.paths, lake.changefeed.timezone, statistics)
+    def __init__(self, changes: ChangeFolding, begin: Standing) -> None:
+        self._gaps = begin.gaps
+        self._lake = lake = changes.lake
+        self._statistics = begin.statistics
+        self._last = last = begin.last
+        self._tso = begin.tso
+        self._known = Knowledge.of(lake.paths, lake.changefeed.timezone, begin.statistics)
         self._changes = changes
-        self._late = LateChanges(lake, changes, statistics, last)
         self._before = {item.mirror_id: item for item in last.mirrors} if last else {}
         self._failed_before = {item.mirror_id: item for item in last.failed} if last else {}
         self.damages: dict[str, LakeDamagedError] = {}
@@ -210,19 +200,19 @@ class _Run:
                 mirrors=tuple(item for item in plan.mirrors if item.name == only),
                 failed=tuple(item for item in plan.failed if (item.database, item.table) == only),
             )
-        replays, late_rows, late = self._late.rows()
+        es_only = self._statistics.es_only
+        replays, late, spans = late_rows(self._changes, self._last, es_only=es_only)
         below = caveats_below(
             self._changes, self._known, plan, () if self._last is None else (self._last,)
         )
         lost = gap_caveats(
             self._lake.paths, self._gaps, plan.mirrors, self._statistics.rows, self._tso
         )
-        then = None if self._last is None else self._known.plan(self._last.tso)
-        stale = self._stale(plan, refold, late)
-        misfits = self._misfits(all_tables)
+        stale = self._stale(plan, refold, spans)
+        misfits = Misfits(self._changes, all_tables.mirrors, tso=self._tso, last=self._last)
         if refold_quarantined:
             stale |= {item.mirror_id for item in plan.mirrors if misfits.has_open(item)}
-        maker = self._maker(then, misfits)
+        maker = MirrorMaker(self._changes, self._known, misfits, last=self._last, tso=self._tso)
         first = maker.make_new(plan)
         counted = Counted("applying", len(plan.mirrors))
 
@@ -284,11 +274,11 @@ class _Run:
             held=tuple(held),
             quarantined=sum(row["stage"] == "decode" for row in faults),
             replays=replays,
-            late=late_rows,
+            late=late,
             steps_back=sum(item.steps_back for item in progress),
             ignored=dict(plan.ignored),
-            es_only=self._statistics.es_only,
-            unplaced=self._late.unplaced(),
+            es_only=es_only,
+            unplaced=self._changes.count_unplaced(batch=self._last.batch) if self._last else 0,
             tables=filter_text(tables),
             start_ts=self._lake.changefeed.start_ts,
             complete_tables=choice_text(self._lake.changefeed.complete_tables),
@@ -333,33 +323,6 @@ class _Run:
             together.append(mirror)
             rows += count
         yield 0, together
-
-    def _misfits(self, plan: Plan) -> Misfits:
-        return Misfits(
-            self._lake,
-            self._changes,
-            plan.mirrors,
-            batch=self._statistics.batch,
-            tso=self._tso,
-            last=self._last,
-        )
-
-    def _maker(self, then: Plan | None, misfits: Misfits) -> MirrorMaker:
-        """Return the maker of mirrors.
-
-        Args:
-            then: the plan at the last cut, as it is known today.
-            misfits: the quarantine.
-        """
-        return MirrorMaker(
-            self._lake,
-            self._changes,
-            self._known,
-            misfits,
-            last=self._last,
-            tso=self._tso,
-            pasts={item.mirror_id: item.past_digest for item in then.mirrors} if then else {},
-        )
 
     def _made(
         self, maker: MirrorMaker, mirror: MirrorPlan, stale: bool, ready: Made | None

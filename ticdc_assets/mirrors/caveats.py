@@ -268,7 +268,7 @@ def quarantined_rows(mirror: MirrorPlan, counts: Mapping[SeededTable, int]) -> C
         if exported is not None:
             count = counts.get((exported.database, exported.table, exported.seed), 0)
             if count:
-                rows = "1 row" if count == 1 else f"{count} rows"
+                rows = counted(count, "row")
                 reason = f"{rows} of the export could not be read and wait in quarantine"
                 return Caveat(reason=reason, since_ts=exported.ts)
     return None

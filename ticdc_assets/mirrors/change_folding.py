@@ -14,17 +14,16 @@ gives the same result.
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from operator import or_
-
-import pyarrow as pa
+from typing import NamedTuple, TypeAlias
 
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.changelog.carrying import handover_steps
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, earlier_first
 from ticdc_assets.changelog.resolve import casts_after
-from ticdc_assets.delta.files import FileLayout, row_groups
+from ticdc_assets.delta.files import FileLayout
 from ticdc_assets.log.cuts import MirrorCut
 from ticdc_assets.mirrors.change_reading import ChangeReader, columns_in
 from ticdc_assets.mirrors.truncation_points import Base
@@ -34,7 +33,6 @@ from ticdc_assets.rows.bag_operations import bag_operations
 from ticdc_assets.rows.fold_runs import Folded, MirrorFold, Output, faults_as_operations, run_folds
 from ticdc_assets.rows.folding import KnownColumns
 from ticdc_assets.rows.mirror_rows import (
-    IMAGES,
     ArrowMap,
     MirrorLayout,
     change_operations,
@@ -45,18 +43,8 @@ from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.spark.executing import executor, on_spark
 from ticdc_assets.storage.paths import AnyPath
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RowsBefore:
-    """Rows that changes are folded over.
-
-    Attributes:
-        rows: the rows.
-        convert: the function from them to operations.
-    """
-
-    rows: Rows
-    convert: ArrowMap
+_RowsBefore: TypeAlias = tuple[Rows, ArrowMap]
+"""Rows that changes are folded over, and the function from them to operations."""
 
 
 class ChangeFolding(ChangeReader):
@@ -67,8 +55,7 @@ class ChangeFolding(ChangeReader):
         mirror: MirrorPlan,
         *,
         until: int,
-        base: MirrorCut | None = None,
-        above: int = 0,
+        base: Base | None = None,
         with_keys: bool = False,
         table: tuple[AnyPath, FileLayout] | None = None,
         watched: Collection[str] = (),
@@ -78,63 +65,39 @@ class ChangeFolding(ChangeReader):
         Args:
             mirror: its plan at `until`.
             until: TSO up to which changes are folded.
-            base: the mirror in a cut; None to fold all changes.
-            above: TSO of that cut, above which changes are folded.
+            base: the mirror in a cut, above which changes are folded; None to fold all changes.
             with_keys: whether to fold only the changes, and return the changed keys.
             table: folder and layout of the table that files of rows are written for; None if no
                 commit names them.
             watched: keys whose newest whole change is returned.
         """
-        before: list[_RowsBefore] = []
-        known = KnownColumns()
-        casts: Counter[tuple[str, int]] = Counter()
-        start = self.start(mirror) if base is None else None
-        if start is not None:
-            above = start.tso
-            before, known = self._rows_of_start(mirror, start)
-            casts = _casts_of(start.mirror, mirror)
-        elif base is not None:
-            casts = _casts_of(base, mirror)
-            known = KnownColumns(
-                hidden=frozenset(base.hidden), columns=_columns(base.table_schema, base.rows)
-            )
-            if base.rows and not with_keys:
-                before.append(self._rows_of_cut(mirror, base, above))
-        elif mirror.handover is not None:
-            given = self._given(mirror)
-            known, casts = _known(given), _inherited_casts(given, mirror)
-            before = [
-                rows for part, fold in given for rows in self._rows_of_part(mirror, part, fold)
-            ]
-        fold = self._over(
-            mirror,
-            before,
-            above,
-            until,
-            with_keys=with_keys,
-            table=table,
-            watched=frozenset(watched),
+        if base is not None:
+            past = self._past_of_cut(mirror, base, with_rows=not with_keys)
+        else:
+            start = self.start(mirror)
+            given = self._given(mirror) if start is None else []
+            past = self._past(mirror, start, given)
+        return self._over(
+            mirror, past, until, with_keys=with_keys, table=table, watched=frozenset(watched)
         )
-        return _with_past(fold, known, casts)
 
     def _over(
         self,
         mirror: MirrorPlan,
-        before: Sequence[_RowsBefore],
-        above: int,
+        past: "_Past",
         until: int,
         *,
         with_keys: bool = False,
         table: tuple[AnyPath, FileLayout] | None = None,
         watched: frozenset[str] = frozenset(),
     ) -> Folded:
-        """Fold the mirror's changes in (above, until] over the rows before."""
-        changes = self.changes(mirror, above, until)
-        rows = changes.count + sum(item.rows.count for item in before)
-        size = changes.size + sum(item.rows.size for item in before)
+        """Fold the mirror's changes up to `until` over its past."""
+        changes = self.changes(mirror, past.until, until)
+        rows = changes.count + sum(rows.count for rows, _ in past.rows)
+        size = changes.size + sum(rows.size for rows, _ in past.rows)
         runs_on = executor(
-            self._lake.spark,
-            self._lake.paths.base,
+            self.lake.spark,
+            self.lake.paths.base,
             f"folding {joined_name(mirror.database, mirror.table)}",
             rows=rows,
             size=size,
@@ -147,8 +110,8 @@ class ChangeFolding(ChangeReader):
                 MirrorFold(
                     schema=mirror.schema,
                     condition=None,
-                    convert=self._conversion(mirror, above),
-                    before=[(item.rows, item.convert) for item in before],
+                    convert=self._conversion(mirror, past.until),
+                    before=past.rows,
                     ddl_stamps=_casting_stamps(mirror),
                     watched=watched,
                     output=replace(output, with_keys=with_keys),
@@ -157,7 +120,8 @@ class ChangeFolding(ChangeReader):
                 )
             ],
         )
-        return fold
+        counts = replace(fold.counts, casts=fold.counts.casts + past.casts)
+        return replace(fold, before=past.known, counts=counts)
 
     def _output(self, table: tuple[AnyPath, FileLayout] | None) -> Output:
         """Return where a fold writes its files."""
@@ -166,7 +130,7 @@ class ChangeFolding(ChangeReader):
 
     def _conversion(self, mirror: MirrorPlan, above: int) -> ArrowMap:
         """Return the function from the mirror's changes above a commit ts to operations."""
-        convert = change_operations(mirror, self._lake.changefeed.timezone)
+        convert = change_operations(mirror, self.lake.changefeed.timezone)
         return self.with_origins(convert, mirror, above)
 
     def with_origins(self, convert: ArrowMap, mirror: MirrorPlan, above: int) -> ArrowMap:
@@ -175,47 +139,54 @@ class ChangeFolding(ChangeReader):
             return convert
         return bag_operations(convert, self.watermarks(above))
 
-    def _rows_of_start(
-        self, mirror: MirrorPlan, start: Base
-    ) -> tuple[list["_RowsBefore"], KnownColumns]:
-        """Return the mirror's rows in the base cut, without those at or below the floor."""
+    def _past_of_cut(self, mirror: MirrorPlan, base: Base, *, with_rows: bool) -> "_Past":
+        """Return the mirror as a cut has it, without its rows if they are not wanted."""
+        cut, rows = base.mirror, list[_RowsBefore]()
+        if cut.rows and with_rows:
+            zone = self.lake.changefeed.timezone
+            convert = mirror_operations(cut.table_schema, mirror, zone, base.tso)
+            rows.append((mirror_rows(self.lake.paths, cut), convert))
+        return _Past(rows, _known_of(cut, cut.rows), _casts_of(cut, mirror), base.tso)
+
+    def _past(
+        self, mirror: MirrorPlan, start: Base | None, given: Sequence[tuple[HandoverPart, Folded]]
+    ) -> "_Past":
+        """Return what all changes of a mirror in the change log are folded over.
+
+        Args:
+            mirror: its plan.
+            start: what replaces its removed changes: its rows in its base cut.
+            given: the rows handed over to it, if it has no such base.
+        """
+        if start is None:
+            rows = [rows for part, fold in given for rows in self._rows_of_part(mirror, part, fold)]
+            return _Past(rows, _known(given), _inherited_casts(given, mirror), 0)
         cut = start.mirror
         rows = mirror_rows(
-            self._lake.paths,
+            self.lake.paths,
             cut,
             # A CREATE or TRUNCATE below the truncation point that the base did not know.
             above=mirror.floor_ts
             if mirror.floor_ts != cut.floor_ts and mirror.handover is None
             else None,
         )
-        known = KnownColumns(
-            hidden=frozenset(cut.hidden), columns=_columns(cut.table_schema, rows.count)
-        )
         convert = mirror_operations(
             cut.table_schema,
             mirror,
-            self._lake.changefeed.timezone,
+            self.lake.changefeed.timezone,
             start.tso,
             # No row's change can be found here.
             error_rank=0,
         )
-        return ([_RowsBefore(rows=rows, convert=convert)] if rows.count else []), known
-
-    def _rows_of_cut(self, mirror: MirrorPlan, base: MirrorCut, since_ts: int) -> "_RowsBefore":
-        zone = self._lake.changefeed.timezone
-        return _RowsBefore(
-            rows=mirror_rows(self._lake.paths, base),
-            convert=mirror_operations(base.table_schema, mirror, zone, since_ts),
-        )
+        before = [(rows, convert)] if rows.count else []
+        return _Past(before, _known_of(cut, rows.count), _casts_of(cut, mirror), start.tso)
 
     def _rows_of_part(
         self, mirror: MirrorPlan, part: HandoverPart, fold: Folded
     ) -> Iterator[_RowsBefore]:
-        yield _RowsBefore(
-            rows=fold.rows, convert=part_operations(part, mirror, self._lake.changefeed.timezone)
-        )
+        yield fold.rows, part_operations(part, mirror, self.lake.changefeed.timezone)
         if fold.counts.errors:
-            yield _RowsBefore(rows=fold.faults, convert=faults_as_operations(mirror.schema))
+            yield fold.faults, faults_as_operations(mirror.schema)
 
     def _given(self, mirror: MirrorPlan) -> list[tuple[HandoverPart, Folded]]:
         """Fold the rows handed over to the mirror, after those handed over to their tables."""
@@ -226,18 +197,10 @@ class ChangeFolding(ChangeReader):
                 return given
             until = plan.bindings[-1].until_ts
             assert until is not None
-            start, above = self.start(plan), 0
-            if start is not None and until > start.tso:
-                above = start.tso
-                before, known = self._rows_of_start(plan, start)
-                casts = _casts_of(start.mirror, plan)
-            else:
-                before = [
-                    rows for part, fold in given for rows in self._rows_of_part(plan, part, fold)
-                ]
-                known, casts = _known(given), _inherited_casts(given, plan)
-            fold = self._over(plan, before, above, until)
-            folded[plan.digest] = _with_past(fold, known, casts)
+            start = self.start(plan)
+            if start is not None and until <= start.tso:
+                start = None
+            folded[plan.digest] = self._over(plan, self._past(plan, start, given), until)
         raise AssertionError("the mirror must come last")
 
     def folded_into_files(
@@ -253,39 +216,48 @@ class ChangeFolding(ChangeReader):
         Returns:
             The result for each.
         """
-        log = self.dataset()
-        names = columns_in(log, *(mirror for mirror, _, _ in mirrors))
+        names = columns_in(self.dataset(), *(mirror for mirror, _, _ in mirrors))
         folds = [
             MirrorFold(
                 schema=mirror.schema,
                 condition=self.condition_of(mirror, 0, until),
                 convert=self._conversion(mirror, 0),
                 ddl_stamps=_casting_stamps(mirror),
-                output=self._output((self._lake.paths.mirror(mirror.mirror_id), layout)),
+                output=self._output((self.lake.paths.mirror(mirror.mirror_id), layout)),
                 rows=rows,
             )
             for mirror, rows, layout in mirrors
         ]
         condition = reduce(or_, (fold.condition for fold in folds))
-        changes = Rows(
-            schema=pa.schema([log.schema.field(name) for name in names]),
-            groups=tuple(row_groups(log, self._lake.paths.change_log, condition)),
-            stored=tuple(names),
-            large=IMAGES,
-            condition=condition,
-            count=sum(rows for _, rows, _ in mirrors),
-        )
+        count = sum(rows for _, rows, _ in mirrors)
+        changes = self.rows_in_files(names, condition, count=count)
         runs_on = on_spark(
-            self._lake.spark,
-            self._lake.paths.base,
+            self.lake.spark,
+            self.lake.paths.base,
             f"folding {counted(len(mirrors), 'table')}",
-            rows=changes.count,
+            rows=count,
         )
         return run_folds(runs_on, changes, folds)
 
     def begins_empty(self, mirror: MirrorPlan) -> bool:
         """Return whether a mirror is made from its changes in the change log alone."""
         return mirror.handover is None and self.start(mirror) is None
+
+
+class _Past(NamedTuple):
+    """What the changes of a mirror are folded over.
+
+    Attributes:
+        rows: its rows.
+        known: what they show about their columns.
+        casts: values that were cast as in a lenient SQL mode, as counted before.
+        until: commit ts up to which changes are in them.
+    """
+
+    rows: Sequence[_RowsBefore]
+    known: KnownColumns
+    casts: Counter[tuple[str, int]]
+    until: int
 
 
 def _casting_stamps(mirror: MirrorPlan) -> list[int]:
@@ -298,6 +270,11 @@ def _casting_stamps(mirror: MirrorPlan) -> list[int]:
 
 def _columns(schema: TableSchema, rows: int) -> frozenset[str]:
     return frozenset(column.name for column in schema.columns) if rows else frozenset()
+
+
+def _known_of(cut: MirrorCut, rows: int) -> KnownColumns:
+    """Return what so many rows of a mirror in a cut show about their columns."""
+    return KnownColumns(hidden=frozenset(cut.hidden), columns=_columns(cut.table_schema, rows))
 
 
 def _casts_of(base: MirrorCut, mirror: MirrorPlan) -> Counter[tuple[str, int]]:
@@ -313,12 +290,6 @@ def _inherited_casts(
     for part, fold in given:
         casts.update(casts_after(fold.counts.casts, handover_steps(part, mirror)))
     return casts
-
-
-def _with_past(fold: Folded, known: KnownColumns, casts: Counter[tuple[str, int]]) -> Folded:
-    """Return a folding with the facts about the rows that it was folded over."""
-    counts = fold.counts
-    return replace(fold, before=known, counts=replace(counts, casts=counts.casts + casts))
 
 
 def _known(given: Sequence[tuple[HandoverPart, Folded]]) -> KnownColumns:
@@ -345,19 +316,14 @@ def hidden_columns(mirror: MirrorPlan, folded: Folded) -> list[str]:
     return sorted(hidden & {column.name for column in mirror.schema.columns})
 
 
-def is_touched(mirror: MirrorPlan, base: TableSchema, since_ts: int) -> bool:
-    """Whether something other than row changes happened to a mirror's rows since a cut.
-
-    Args:
-        mirror: its plan now.
-        base: its schema at the cut.
-        since_ts: TSO of the cut.
-    """
+def is_touched(mirror: MirrorPlan, base: Base) -> bool:
+    """Whether something other than row changes happened to a mirror's rows since a cut."""
+    was, now = base.mirror.table_schema, mirror.schema
     return (
-        any(step.changes_rows for step in mirror.steps_since(base.version))
-        or base.handle_key != mirror.schema.handle_key
-        or (base.columns != mirror.schema.columns and _types(base) != _types(mirror.schema))
-        or is_removed_from(mirror, since_ts)
+        any(step.changes_rows for step in mirror.steps_since(was.version))
+        or was.handle_key != now.handle_key
+        or (was.columns != now.columns and _types(was) != _types(now))
+        or is_removed_from(mirror, base.tso)
     )
 
 

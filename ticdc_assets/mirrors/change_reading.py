@@ -9,24 +9,24 @@ time. So the changes of many tables are read at once (`gather`) and served from 
 of 2,000 tables of 20 rows takes 37 CPU seconds instead of 67.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, reduce, wraps
+from functools import cached_property, reduce
 from operator import or_
 from threading import Lock
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from deltalake import DeltaTable
 
 from ticdc_assets.changelog.plan import Binding, MirrorPlan, TableName
 from ticdc_assets.delta.control import dataset_of, open_table
 from ticdc_assets.delta.damage import reading
 from ticdc_assets.delta.files import row_groups
 from ticdc_assets.delta.lake import Lake
-from ticdc_assets.mirrors.truncation_points import Base, TruncationPoint, truncation_point_of
+from ticdc_assets.mirrors.truncation_points import Base, TruncationPoint, cites, truncation_point_of
 from ticdc_assets.rows.bag_operations import Watermarks, watermarks_of
 from ticdc_assets.rows.mirror_rows import CHANGE_COLUMNS, IMAGES, SHAPE
 from ticdc_assets.rows.rows_of_work import Rows
@@ -42,44 +42,6 @@ GATHERED_BYTES = 64 << 20
 
 READ_COLUMNS = (*CHANGE_COLUMNS, "kind", "batch", "database", "table")
 """Columns needed for changes and for the conditions on them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Read:
-    """Rows of the change log, up to a limit.
-
-    Attributes:
-        batches: the rows.
-        rows: their number.
-        size: their bytes.
-        is_all: whether these are all; otherwise the last batch went beyond the limit.
-    """
-
-    batches: list[pa.RecordBatch]
-    rows: int
-    size: int
-    is_all: bool
-
-    @classmethod
-    def of(
-        cls,
-        log: ds.Dataset,
-        columns: Sequence[str],
-        condition: ds.Expression,
-        *,
-        most_rows: int,
-        most_bytes: int,
-    ) -> "_Read":
-        """Read rows until they exceed a limit on rows or bytes."""
-        batches: list[pa.RecordBatch] = []
-        rows = size = 0
-        for batch in _groups_of(log, columns, condition):
-            batches.append(batch)
-            rows += batch.num_rows
-            size += batch.nbytes
-            if rows > most_rows or size > most_bytes:
-                return cls(batches=batches, rows=rows, size=size, is_all=False)
-        return cls(batches=batches, rows=rows, size=size, is_all=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,23 +61,6 @@ class _Gathered:
             return None
         found = [self.by_name[name] for name in names]
         return found[0] if len(found) == 1 else pa.concat_tables(found)
-
-
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
-
-
-def _reads_log(
-    method: "Callable[Concatenate[ChangeReader, _P], _T]",
-) -> "Callable[Concatenate[ChangeReader, _P], _T]":
-    """Mark a method that reads only the change log."""
-
-    @wraps(method)
-    def read(self: "ChangeReader", *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        with reading(self.log_path):
-            return method(self, *args, **kwargs)
-
-    return read
 
 
 class ChangeReader:
@@ -139,8 +84,8 @@ class ChangeReader:
         scratch: Scratch,
         truncation_point: TruncationPoint | None = None,
     ) -> None:
-        self._lake = lake
-        self._batch = batch
+        self.lake = lake
+        self.batch = batch
         self.scratch = scratch
         self._lock = Lock()
         self.log_path = lake.paths.change_log
@@ -173,7 +118,6 @@ class ChangeReader:
                 return Rows.here(here)
         return self.rows(names, _is_change(mirror, above, until))
 
-    @_reads_log
     def rows(self, names: Sequence[str], condition: ds.Expression) -> Rows:
         """Return placed rows of the change log for a step: in this process if they are few.
 
@@ -184,18 +128,28 @@ class ChangeReader:
         log = self.dataset()
         schema = pa.schema([log.schema.field(name) for name in names])
         condition = self._placed_within(condition)
-        found = _Read.of(log, names, condition, most_rows=INLINE_ROWS, most_bytes=INLINE_BYTES)
-        if found.is_all:
-            return Rows.here(pa.Table.from_batches(found.batches, schema))
-        count = log.count_rows(filter=condition)
+        with reading(self.log_path):
+            batches, is_all = _read_up_to(INLINE_ROWS, INLINE_BYTES, log, names, condition)
+            first = pa.Table.from_batches(batches, schema)
+            if is_all:
+                return Rows.here(first)
+            count = log.count_rows(filter=condition)
+            size = first.nbytes * count // max(1, first.num_rows)
+            return self.rows_in_files(names, condition, count=count, size=size)
+
+    def rows_in_files(
+        self, names: Sequence[str], condition: ds.Expression, *, count: int, size: int = 0
+    ) -> Rows:
+        """Return rows of the change log as parts of its files; see `rows`."""
+        log = self.dataset()
         return Rows(
-            schema=schema,
-            groups=tuple(row_groups(log, self._lake.paths.change_log, condition)),
+            schema=pa.schema([log.schema.field(name) for name in names]),
+            groups=tuple(row_groups(log, self.log_path, condition)),
             stored=tuple(names),
             large=IMAGES,
             condition=condition,
             count=count,
-            size=found.size * count // max(1, found.rows),
+            size=size,
         )
 
     @contextmanager
@@ -217,7 +171,6 @@ class ChangeReader:
         finally:
             self._gathered = None
 
-    @_reads_log
     def _gathered_of(
         self, mirrors: Sequence[MirrorPlan], above: int, until: int
     ) -> _Gathered | None:
@@ -235,13 +188,12 @@ class ChangeReader:
             & ds.field("table").isin(sorted({table for _, table in names}))
         )
         columns = columns_in(log, *mirrors)
-        found = _Read.of(
-            log, columns, condition, most_rows=GATHERED_ROWS, most_bytes=GATHERED_BYTES
-        )
-        if not found.is_all:
+        with reading(self.log_path):
+            batches, is_all = _read_up_to(GATHERED_ROWS, GATHERED_BYTES, log, columns, condition)
+        if not is_all:
             return None
         schema = pa.schema([log.schema.field(name) for name in columns])
-        table = pa.Table.from_batches(found.batches, schema).combine_chunks()
+        table = pa.Table.from_batches(batches, schema).combine_chunks()
         places: dict[TableName, list[int]] = {name: [] for name in names}
         cited = zip(table["database"].to_pylist(), table["table"].to_pylist(), strict=True)
         for number, name in enumerate(cited):
@@ -253,18 +205,17 @@ class ChangeReader:
             by_name={name: table.take(pa.array(at, pa.int64())) for name, at in places.items()},
         )
 
-    @_reads_log
     def watermarks(self, above: int) -> Watermarks:
         """Return the watermarks that identify replays of changes above a commit ts."""
         columns = ["topic", "partition", "offset", "commit_ts"]
         condition = (
             (ds.field("kind") == "watermark")
-            & (ds.field("batch") <= self._batch)
+            & (ds.field("batch") <= self.batch)
             & (ds.field("commit_ts") > above)
         )
-        log = self.dataset()
-        scanner = log.scanner(columns=columns, filter=condition, batch_readahead=2)
-        return watermarks_of(scanner.to_batches())
+        scanner = self.dataset().scanner(columns=columns, filter=condition, batch_readahead=2)
+        with reading(self.log_path):
+            return watermarks_of(scanner.to_batches())
 
     def condition_of(self, mirror: MirrorPlan, above: int, until: int) -> ds.Expression:
         """Return the Arrow condition for rows of `change_rows` in the change log."""
@@ -286,19 +237,18 @@ class ChangeReader:
         with reading(self.log_path):
             yield from _groups_of(log, columns, condition)
 
-    @_reads_log
     def rows_at(self, faults: Collection[Mapping[str, Any]]) -> pa.Table:
         """Return the row changes at the coordinates of `faults`, which have `commit_ts` too."""
         log = self.dataset()
         stamps = sorted({fault["commit_ts"] for fault in faults})
         condition = ds.field("kind").isin(OF_MIRRORS) & ds.field("commit_ts").isin(stamps)
         columns = [name for name in (*CHANGE_COLUMNS, SHAPE) if name in log.schema.names]
-        rows = log.to_table(columns=columns, filter=condition)
+        with reading(self.log_path):
+            rows = log.to_table(columns=columns, filter=condition)
         places = {tuple(fault[name] for name in PLACE) for fault in faults}
         found = zip(*(rows[name].to_pylist() for name in PLACE), strict=True)
         return rows.filter(pa.array([place in places for place in found], pa.bool_()))
 
-    @_reads_log
     def count_rows(
         self, bindings: Iterable[Binding], *, above: int, until: int, version: int | None = None
     ) -> int:
@@ -310,7 +260,6 @@ class ChangeReader:
             until: commit ts.
             version: the schema version that they cite; None for any.
         """
-        log = self.dataset()
         condition = self._placed_within(
             (ds.field("kind") == "row")
             & (ds.field("commit_ts") > above)
@@ -319,38 +268,47 @@ class ChangeReader:
         )
         if version is not None:
             condition &= ds.field("schema_version") == version
-        return log.count_rows(filter=condition)
+        return self._count(condition)
 
-    @_reads_log
-    def has_late_rows(self, batch: int, tso: int) -> bool:
-        """Return whether row changes came after `batch` that are at or below `tso`.
+    def first_late(self, batch: int, tso: int) -> int | None:
+        """Return the lowest commit ts of row changes that came after `batch`, if not above `tso`.
 
-        Every cut checks this, and it is seldom true; it reads the newest files, without Spark.
+        Every cut checks this, and there are seldom any; it reads the newest files, without Spark.
         """
-        log = self.dataset()
         condition = self._placed_within(
             (ds.field("kind") == "row")
             & (ds.field("batch") > batch)
             & (ds.field("commit_ts") <= tso)
         )
-        return log.scanner(columns=["batch"], filter=condition).head(1).num_rows > 0
+        found = (
+            pc.min(rows.column("commit_ts")).as_py()
+            for rows in _groups_of(self.dataset(), ["commit_ts"], condition)
+            if rows.num_rows
+        )
+        with reading(self.log_path):
+            return min(found, default=None)
 
-    @_reads_log
     def count_unplaced(self, *, batch: int) -> int:
         """Return how many row changes landed after `batch` whose place was truncated."""
-        log = self.dataset()
+        if self.truncation_point.cut is None or self.batch <= batch:
+            return 0
         condition = (
             (ds.field("kind") == ROW)
             & (ds.field("batch") > batch)
-            & (ds.field("batch") <= self._batch)
+            & (ds.field("batch") <= self.batch)
             & (ds.field("commit_ts") <= self.truncation_point.tso)
             & ~self._placed
         )
-        return log.count_rows(filter=condition)
+        return self._count(condition)
+
+    def _count(self, condition: ds.Expression) -> int:
+        log = self.dataset()
+        with reading(self.log_path):
+            return log.count_rows(filter=condition)
 
     def _placed_within(self, condition: ds.Expression) -> ds.Expression:
         """Return a condition that holds only for placed rows up to the batch."""
-        return condition & (ds.field("batch") <= self._batch) & self._placed
+        return condition & (ds.field("batch") <= self.batch) & self._placed
 
     @cached_property
     def _placed(self) -> ds.Expression:
@@ -359,16 +317,12 @@ class ChangeReader:
 
     def dataset(self) -> ds.Dataset:
         """Return the change log for reading without Spark."""
-        with self._lock:
+        with self._lock, reading(self.log_path):
             if self._opened is None:
-                self._opened = dataset_of(self._opened_log, self._lake.paths.change_log)
+                # It exists: callers have seen its statistics, or a cut.
+                assert self._log is not None
+                self._opened = dataset_of(self._log, self.log_path)
             return self._opened
-
-    @property
-    def _opened_log(self) -> DeltaTable:
-        """The change log. It exists: callers have seen its statistics, or a cut."""
-        assert self._log is not None
-        return self._log
 
 
 def columns_in(log: ds.Dataset, *mirrors: MirrorPlan) -> list[str]:
@@ -380,6 +334,25 @@ def columns_in(log: ds.Dataset, *mirrors: MirrorPlan) -> list[str]:
     """
     more = (SHAPE,) if any(mirror.reads_shapes for mirror in mirrors) else ()
     return [name for name in (*READ_COLUMNS, *more) if name in log.schema.names]
+
+
+def _read_up_to(
+    most_rows: int,
+    most_bytes: int,
+    log: ds.Dataset,
+    columns: Sequence[str],
+    condition: ds.Expression,
+) -> tuple[list[pa.RecordBatch], bool]:
+    """Return rows of the change log up to a limit, and whether these are all of them."""
+    batches: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in _groups_of(log, columns, condition):
+        batches.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows > most_rows or size > most_bytes:
+            return batches, False
+    return batches, True
 
 
 def _groups_of(
@@ -422,18 +395,4 @@ def _is_change(mirror: MirrorPlan, above: int, until: int) -> ds.Expression:
 
 def _is_named(bindings: Iterable[Binding]) -> ds.Expression:
     """Return the condition that row changes cite a name while the table has it."""
-    field = ds.field
-
-    def bound(item: Binding) -> ds.Expression:
-        condition = (
-            (field("database") == item.database)
-            & (field("table") == item.table)
-            & (field("commit_ts") > item.after_ts)
-        )
-        return (
-            condition
-            if item.until_ts is None
-            else condition & (field("commit_ts") <= item.until_ts)
-        )
-
-    return reduce(or_, map(bound, bindings))
+    return reduce(or_, map(cites, bindings))

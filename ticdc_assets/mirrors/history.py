@@ -12,6 +12,7 @@ Why running it again is safe: it writes only files of one run, which no commit n
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -19,9 +20,9 @@ import pyarrow.dataset as ds
 from ticdc_assets.changelog.history_changes import VersionEvent
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, earlier_first
 from ticdc_assets.delta.files import FileLayout, WrittenFile
-from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.cuts import MirrorCut
 from ticdc_assets.mirrors.change_folding import ChangeFolding
+from ticdc_assets.mirrors.truncation_points import Base
 from ticdc_assets.mirrors.versions import history_as_stored, mirror_rows
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.rows.bag_operations import of_no_change
@@ -45,34 +46,7 @@ from ticdc_assets.rows.rows_of_work import (
     kept_rows,
 )
 from ticdc_assets.spark.executing import executor
-from ticdc_assets.spark.scratch import Scratch
 from ticdc_assets.storage.paths import AnyPath
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryBase:
-    """A history to continue.
-
-    Attributes:
-        cut: the mirror in the cut that names it; if it names none, the mirror's own rows are the
-            versions to continue.
-        tso: TSO of that cut.
-    """
-
-    cut: MirrorCut
-    tso: int
-
-    @property
-    def version(self) -> int:
-        """Its Delta version."""
-        assert self.cut.history_version is not None
-        return self.cut.history_version
-
-    @property
-    def rows(self) -> int:
-        """How many versions it has."""
-        rows = self.cut.history_rows
-        return self.cut.rows if rows is None else rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,28 +56,31 @@ class Versions:
     Attributes:
         rows: the rows, with the columns of `version_schema`.
         begun: how many rows are versions.
-        heads: how many rows end or mark a version that is not among them.
         unread: how many rows are changes that could not be read.
     """
 
     rows: Rows
     begun: int
-    heads: int
     unread: int
+
+
+_VersionsBefore: TypeAlias = tuple[Rows, ArrowMap, bool]
+"""Versions that changes are folded after, their function to operations, and whether ended ones stay
+unchanged.
+"""
 
 
 class HistoryFolding:
     """Folds the changes of tables into versions; writes nothing.
 
     Args:
-        lake: the changefeed's lake.
         changes: reads the changes.
         only_key: fold only the row of this key, if set (as `RowResolver` returns it).
     """
 
-    def __init__(self, lake: Lake, changes: ChangeFolding, *, only_key: str | None = None) -> None:
-        self._lake = lake
-        self._timezone = lake.changefeed.timezone
+    def __init__(self, changes: ChangeFolding, *, only_key: str | None = None) -> None:
+        self._lake = changes.lake
+        self._timezone = changes.lake.changefeed.timezone
         self._changes = changes
         self._only_key = None if only_key is None else "=" + only_key
 
@@ -112,7 +89,7 @@ class HistoryFolding:
         plan: MirrorPlan,
         *,
         until: int,
-        base: HistoryBase | None = None,
+        base: Base | None = None,
         table: tuple[AnyPath, FileLayout] | None = None,
     ) -> Versions:
         """Return the versions up to a cut.
@@ -122,7 +99,8 @@ class HistoryFolding:
         Args:
             plan: the table's plan at the cut.
             until: TSO of the cut.
-            base: the history to continue; None to fold all changes.
+            base: the mirror whose history is continued, or whose rows are the versions to continue
+                if it has none; None to fold all changes.
             table: folder and layout of the table that the versions are written for; then the rows
                 have the columns of `HistoryLayout` and are all versions.
         """
@@ -132,17 +110,17 @@ class HistoryFolding:
             only_key = self._only_key if item is plan else None
             ends_at = until if item is plan else item.bindings[-1].until_ts
             assert ends_at is not None
-            sources: list[tuple[Rows, ArrowMap, bool]] = []
+            sources: list[_VersionsBefore] = []
             above = 0
             if base is not None and goes_on_from(item, base):
                 above = base.tso
                 passage = Passage(
-                    schema=base.cut.table_schema,
+                    schema=base.mirror.table_schema,
                     plan=item,
                     timezone=self._timezone,
                     since_ts=base.tso,
                 )
-                sources.append(self._of_cut(base, passage, only_key))
+                sources.append(self._of_cut(base.mirror, passage, only_key))
             else:
                 sources += [
                     _passed(folded[id(source)].rows, passage, only_key)
@@ -183,16 +161,14 @@ class HistoryFolding:
                 )
                 yield part.plan, passage
 
-    def _of_cut(
-        self, base: HistoryBase, passage: Passage, only_key: str | None
-    ) -> tuple[Rows, ArrowMap, bool]:
-        """Return the versions in a cut as `HistoryFold` has them."""
-        layout = HistoryLayout(schema=base.cut.table_schema)
-        if base.cut.history_version is None:
-            rows, convert = mirror_rows(self._lake.paths, base.cut), _as_versions(layout.schema)
+    def _of_cut(self, mirror: MirrorCut, passage: Passage, only_key: str | None) -> _VersionsBefore:
+        """Return the versions of a mirror in a cut."""
+        layout = HistoryLayout(schema=mirror.table_schema)
+        if mirror.history_version is None:
+            rows, convert = mirror_rows(self._lake.paths, mirror), _as_versions(layout.schema)
             operations = passage.operations(only_key)
             return rows, lambda batches: operations(convert(batches)), False
-        stored = history_as_stored(self._lake.paths, base.cut)
+        stored = history_as_stored(self._lake.paths, mirror)
         # Columns that the files do not have under any name are null.
         names = dict(zip(stored.schema.names, stored.stored, strict=True))
         own = (*(names[name] for name in layout.names), "", "")
@@ -202,7 +178,7 @@ class HistoryFolding:
     def _over(
         self,
         plan: MirrorPlan,
-        sources: Sequence[tuple[Rows, ArrowMap, bool]],
+        sources: Sequence[_VersionsBefore],
         above: int,
         until: int,
         only_key: str | None,
@@ -212,20 +188,16 @@ class HistoryFolding:
         changes = self._changes.changes(plan, above, until)
         convert = history_operations(plan, self._timezone, only_key)
         return run_history(
-            self._lake,
-            self._changes.scratch,
-            HistoryFold(
-                schema=plan.schema,
-                convert=self._changes.with_origins(convert, plan, above),
-                before=sources,
-                table=table,
-            ),
+            self._changes,
+            plan.schema,
             changes,
+            self._changes.with_origins(convert, plan, above),
+            before=sources,
+            table=table,
         )
 
 
-def _passed(rows: Rows, passage: Passage, only_key: str | None) -> tuple[Rows, ArrowMap, bool]:
-    """Return versions as `HistoryFold` has them."""
+def _passed(rows: Rows, passage: Passage, only_key: str | None) -> _VersionsBefore:
     return rows, passage.operations(only_key), passage.keeps_ended and only_key is None
 
 
@@ -251,7 +223,7 @@ def _as_versions(schema: TableSchema) -> ArrowMap:
     return versions
 
 
-def _past_first(plan: MirrorPlan, base: HistoryBase | None) -> list[MirrorPlan]:
+def _past_first(plan: MirrorPlan, base: Base | None) -> list[MirrorPlan]:
     """Return the plans that a history comes from, oldest first."""
 
     def before(item: MirrorPlan) -> list[MirrorPlan]:
@@ -263,39 +235,18 @@ def _past_first(plan: MirrorPlan, base: HistoryBase | None) -> list[MirrorPlan]:
     return earlier_first(plan, before)
 
 
-def goes_on_from(plan: MirrorPlan, base: HistoryBase) -> bool:
+def goes_on_from(plan: MirrorPlan, base: Base) -> bool:
     """Whether the history was made by this plan, not by an earlier one."""
-    return (plan.mirror_id, plan.floor_ts) == (base.cut.mirror_id, base.cut.floor_ts)
+    return (plan.mirror_id, plan.floor_ts) == (base.mirror.mirror_id, base.mirror.floor_ts)
 
 
 # Running ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
-class HistoryFold:
-    """The input of a fold for one history.
-
-    Attributes:
-        schema: the table's schema.
-        convert: the function from changes to operations.
-        before: the versions that changes are folded after, each with its function to operations,
-            and whether ended versions stay unchanged.
-        heads: see `fold_versions`.
-        table: see `HistoryFolding.folded`.
-    """
-
-    schema: TableSchema
-    convert: ArrowMap
-    before: Sequence[tuple[Rows, ArrowMap, bool]] = ()
-    heads: bool = False
-    table: tuple[AnyPath, FileLayout] | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class _Part:
     rows: WrittenFile | pa.Table | None
     begun: int
-    heads: int
     unread: int
 
 
@@ -308,44 +259,57 @@ def begun_versions(rows: pa.Table, layout: HistoryLayout) -> pa.Table:
 _ORDER = ("key", *SEQUENCE_FIELDS)
 
 
-def run_history(lake: Lake, scratch: Scratch, history: HistoryFold, changes: Rows) -> Versions:
+def run_history(
+    reader: ChangeFolding,
+    schema: TableSchema,
+    changes: Rows,
+    convert: ArrowMap,
+    *,
+    before: Sequence[_VersionsBefore] = (),
+    heads: bool = False,
+    table: tuple[AnyPath, FileLayout] | None = None,
+) -> Versions:
     """Fold changes after versions, in this process or in Spark's workers.
 
     Args:
-        lake: the changefeed's lake.
-        scratch: where files of versions are written.
-        history: the input of the fold.
+        reader: reads changes; its folder has the files of versions without a table.
+        schema: the table's schema.
         changes: the changes.
+        convert: the function from changes to operations.
+        before: the versions that changes are folded after.
+        heads: see `fold_versions`.
+        table: see `HistoryFolding.folded`.
     """
-    count = changes.count + sum(rows.count for rows, _, _ in history.before)
-    size = changes.size + sum(rows.size for rows, _, _ in history.before)
+    count = changes.count + sum(rows.count for rows, _, _ in before)
+    size = changes.size + sum(rows.size for rows, _, _ in before)
+    lake = reader.lake
     runs_on = executor(lake.spark, lake.paths.base, "folding a history", rows=count, size=size)
-    layout = HistoryLayout(schema=history.schema)
-    folder, files = history.table or (scratch.folder(), None)
+    layout = HistoryLayout(schema=schema)
+    folder, files = table or (reader.scratch.folder(), None)
     if runs_on.holds:
         folder = None
     buckets = buckets_for(count, size, runs_on.workers)
-    keyed = bool(history.schema.handle_key)
-    operations_schema = history_operation_schema(history.schema)
+    keyed = bool(schema.handle_key)
+    operations_schema = history_operation_schema(schema)
     if not keyed:
         operations_schema = with_origins(operations_schema)
-    versions = version_schema(history.schema)
-    fold = fold_versions(history.schema, heads=history.heads)
+    versions = version_schema(schema)
+    fold = fold_versions(schema, heads=heads)
 
     def operations_of(some: Iterable[RowPart]) -> Iterator[tuple[int, pa.RecordBatch]]:
         for number, part in enumerate(some):
             if part.mirror is None:
-                for operations in history.convert(part.read()):
+                for operations in convert(part.read()):
                     yield from in_buckets(operations, buckets)
                 continue
-            _, convert, keeps_ended = history.before[part.source]
+            _, of_versions, keeps_ended = before[part.source]
             for batch in part.read():
                 if keeps_ended:
                     # Ended versions do not change. They bypass the fold, in separate buckets.
                     ended = batch.filter(batch.column("valid_to").is_valid())
                     yield buckets + number % buckets, ended
                     batch = batch.filter(batch.column("valid_to").is_null())
-                for operations in convert([batch]):
+                for operations in of_versions([batch]):
                     own = operations if keyed else of_no_change(operations)
                     yield from in_buckets(own, buckets)
 
@@ -361,27 +325,26 @@ def run_history(lake: Lake, scratch: Scratch, history: HistoryFold, changes: Row
             ).combine_chunks()
             rows = pa.Table.from_batches(fold(operations.to_batches()), versions)
         begun = rows.num_rows - rows["valid_from"].null_count
-        heads = rows.filter(ds.field("valid_from").is_null() & ds.field("is_head")).num_rows
-        if history.table is not None:
+        ends = rows.filter(ds.field("valid_from").is_null() & ds.field("is_head")).num_rows
+        unread = rows.num_rows - begun - ends
+        if table is not None:
             rows = begun_versions(rows, layout)
         yield _Part(
             rows=kept(rows, folder, files),
             begun=begun,
-            heads=heads,
-            unread=rows.num_rows - begun - heads,
+            unread=unread,
         )
 
     parts = changes.parts()
-    for source, (rows, _, _) in enumerate(history.before):
+    for source, (rows, _, _) in enumerate(before):
         parts += (replace(part, mirror=0, source=source) for part in rows.parts())
     found = runs_on.reduce(
         operations_of, parts, folded, tasks=max(buckets, runs_on.workers), buckets=2 * buckets
     )
-    target = versions if history.table is None else layout.arrow
+    target = versions if table is None else layout.arrow
     stored = target.names if files is None else files.schema.names
     return Versions(
         rows=kept_rows([part.rows for part in found], target, stored, folder),
         begun=sum(part.begun for part in found),
-        heads=sum(part.heads for part in found),
         unread=sum(part.unread for part in found),
     )

@@ -31,20 +31,17 @@ import pyarrow.dataset as ds
 
 from ticdc_assets.changelog.plan import MirrorPlan
 from ticdc_assets.delta.commits import same_rows_at
-from ticdc_assets.delta.lake import Lake
 from ticdc_assets.mirrors.change_folding import ChangeFolding
 from ticdc_assets.mirrors.history import (
-    HistoryBase,
-    HistoryFold,
     HistoryFolding,
     Versions,
     begun_versions,
     goes_on_from,
     run_history,
 )
-from ticdc_assets.mirrors.table_writers import history_writer
+from ticdc_assets.mirrors.table_writers import table_writer
 from ticdc_assets.mirrors.table_writing import TableWriter
-from ticdc_assets.mirrors.truncation_points import read_truncation_point
+from ticdc_assets.mirrors.truncation_points import Base
 from ticdc_assets.rows.finding import keys_of
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.history_operations import Passage, history_operations
@@ -75,21 +72,20 @@ class HistoryWriter:
     """Brings the histories of a changefeed to a cut.
 
     Args:
-        lake: the changefeed's lake.
         changes: reads the changes.
         tso: TSO of the cut.
     """
 
-    def __init__(self, lake: Lake, changes: ChangeFolding, *, tso: int) -> None:
-        self._lake = lake
+    def __init__(self, changes: ChangeFolding, *, tso: int) -> None:
+        self._lake = changes.lake
         self._changes = changes
-        self._folding = HistoryFolding(lake, changes)
+        self._folding = HistoryFolding(changes)
         self._tso = tso
 
     def make(
         self,
         plan: MirrorPlan,
-        base: HistoryBase | None,
+        base: Base | None,
         *,
         changed: bool,
         published: int | None = None,
@@ -103,39 +99,37 @@ class HistoryWriter:
             published: the newest version that a cut names; None if none does.
         """
         if base is None:
-            return self._overwrite(plan, self._kept_base(plan), published)
-        path = self._lake.paths.history(plan.mirror_id)
+            # If the change log was truncated, changes are folded after its base.
+            kept = self._changes.truncation_point.base_of(plan.mirror_id)
+            return self._overwrite(plan, kept, published)
+        version = base.mirror.history_version
+        assert version is not None
         touched = self._is_touched(plan, base)
         if not changed and not touched:
             # A manual compaction keeps the rows; a vacuum will remove the files they had before.
-            same = same_rows_at(path, base.version)
+            same = same_rows_at(self._lake.paths.history(plan.mirror_id), version)
             if same is not None:
-                return self._made(plan, base, version=same, rows=base.rows, unread=0)
+                return self._made(plan, base, version=same, rows=_rows_of(base), unread=0)
         if touched or not plan.schema.handle_key:
             return self._overwrite(plan, base, published)
         writer = self._writer(plan, published)
-        writer.begin(base.version)
+        writer.begin(version)
         return self._change(plan, base, writer)
 
     def _writer(self, plan: MirrorPlan, published: int | None) -> TableWriter:
-        return history_writer(
-            self._lake, plan.schema, plan.name, plan.mirror_id, published=published
-        )
+        layout = HistoryLayout(schema=plan.schema)
+        return table_writer(self._lake, layout, plan.name, plan.mirror_id, published=published)
 
-    def _kept_base(self, plan: MirrorPlan) -> HistoryBase | None:
-        """Return the base that the changes are folded after if the change log was truncated."""
-        base = read_truncation_point(self._lake.paths).base_of(plan.mirror_id)
-        return None if base is None else HistoryBase(cut=base.mirror, tso=base.tso)
-
-    def _since(self, plan: MirrorPlan, base: HistoryBase | None) -> int:
+    def _since(self, plan: MirrorPlan, base: Base | None) -> int:
         """Return the TSO from which on a history made from `base` has all versions."""
-        if base is None or base.cut.history_version is None or base.cut.history_since is None:
-            return read_truncation_point(self._lake.paths).tso_of(plan.mirror_id)
-        return base.cut.history_since
+        was = None if base is None else base.mirror
+        if was is None or was.history_version is None or was.history_since is None:
+            return self._changes.truncation_point.tso_of(plan.mirror_id)
+        return was.history_since
 
-    def _is_touched(self, plan: MirrorPlan, base: HistoryBase) -> bool:
+    def _is_touched(self, plan: MirrorPlan, base: Base) -> bool:
         """Whether something other than row changes happened to the existing versions."""
-        before = base.cut.table_schema
+        before = base.mirror.table_schema
         passage = Passage(
             schema=before, plan=plan, timezone=self._lake.changefeed.timezone, since_ts=base.tso
         )
@@ -145,9 +139,7 @@ class HistoryWriter:
             or not passage.keeps_ended
         )
 
-    def _overwrite(
-        self, plan: MirrorPlan, base: HistoryBase | None, published: int | None
-    ) -> MadeHistory:
+    def _overwrite(self, plan: MirrorPlan, base: Base | None, published: int | None) -> MadeHistory:
         writer = self._writer(plan, published)
         table = self._lake.paths.history(plan.mirror_id), writer.begin_anew()
         versions = self._folding.folded(plan, until=self._tso, base=base, table=table)
@@ -158,17 +150,17 @@ class HistoryWriter:
         return self._made(plan, base, version=version, rows=versions.begun, unread=versions.unread)
 
     def _made(
-        self, plan: MirrorPlan, base: HistoryBase | None, *, version: int, rows: int, unread: int
+        self, plan: MirrorPlan, base: Base | None, *, version: int, rows: int, unread: int
     ) -> MadeHistory:
         return MadeHistory(
             version=version,
             rows=rows,
-            unread=unread + ((base.cut.history_unread or 0) if base else 0),
+            unread=unread + ((base.mirror.history_unread or 0) if base else 0),
             digest=plan.past_digest,
             since=self._since(plan, base),
         )
 
-    def _change(self, plan: MirrorPlan, base: HistoryBase, writer: TableWriter) -> MadeHistory:
+    def _change(self, plan: MirrorPlan, base: Base, writer: TableWriter) -> MadeHistory:
         """Add the versions that began since the last cut, and end those before them."""
         layout = HistoryLayout(schema=plan.schema)
         versions = self._heads(plan, base.tso)
@@ -194,20 +186,22 @@ class HistoryWriter:
 
         version = writer.change(found, rows(), (), self._metadata(plan))
         new = versions.begun - heads.num_rows + heads["valid_from"].null_count + begun.num_rows
-        return self._made(plan, base, version=version, rows=base.rows + new, unread=versions.unread)
+        count = _rows_of(base) + new
+        return self._made(plan, base, version=version, rows=count, unread=versions.unread)
 
     def _heads(self, plan: MirrorPlan, above: int) -> Versions:
         """Return the versions since a cut, and the ends of those that were current at it."""
         convert = history_operations(plan, self._lake.changefeed.timezone)
-        return run_history(
-            self._lake,
-            self._changes.scratch,
-            HistoryFold(schema=plan.schema, convert=convert, heads=True),
-            self._changes.changes(plan, above, self._tso),
-        )
+        rows = self._changes.changes(plan, above, self._tso)
+        return run_history(self._changes, plan.schema, rows, convert, heads=True)
 
     def _metadata(self, plan: MirrorPlan) -> dict[str, object]:
         return {"tso": self._tso, "database": plan.database, "table": plan.table}
+
+
+def _rows_of(base: Base) -> int:
+    """Return how many versions a history in a cut has."""
+    return base.mirror.history_rows or 0
 
 
 def _heads_in(versions: Versions) -> pa.Table:

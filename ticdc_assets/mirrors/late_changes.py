@@ -20,11 +20,10 @@ import pyarrow.dataset as ds
 
 from ticdc_assets.changelog.plan import Plan, TableName
 from ticdc_assets.delta.lake import Lake
-from ticdc_assets.log.change_statistics import ChangeStatistics
 from ticdc_assets.log.cuts import Cut
 from ticdc_assets.mirrors.change_folding import ChangeFolding
 from ticdc_assets.mirrors.truncation_points import marks_below, tso_below
-from ticdc_assets.mirrors.validity import Knowledge, LateRows
+from ticdc_assets.mirrors.validity import Knowledge, LateRows, late_in
 from ticdc_assets.model.tso import MAX_TSO, from_physical_ms, physical_ms
 from ticdc_assets.rows.rows_of_work import RowPart, Rows, buckets_for, in_buckets
 from ticdc_assets.spark.executing import executor
@@ -73,120 +72,78 @@ class _Compared:
     late: list[LateRows]
 
 
-class LateChanges:
-    """The late changes of one apply.
+def late_rows(
+    changes: ChangeFolding, last: Cut | None, *, es_only: bool
+) -> tuple[int, int, list[LateRows]]:
+    """Separate replays from late rows among those landed since the last cut, at or below it.
+
+    A row is a replay if the change log already has one with the same images and commit ts. Any
+    other row is late: it takes its place, although its cut was published. Without commit ts, rows
+    of the millisecond that the last cut ended in are neither: two equal changes in it may be
+    different ones.
 
     Args:
-        lake: the changefeed's lake.
         changes: reads the changes.
-        statistics: the statistics of the change log.
         last: the last cut; None before the first.
+        es_only: whether changes have no commit ts.
+
+    Returns:
+        How many were replays, how many were late, and the spans to fold in.
     """
-
-    def __init__(
-        self, lake: Lake, changes: ChangeFolding, statistics: ChangeStatistics, last: Cut | None
-    ) -> None:
-        self._lake = lake
-        self._changes = changes
-        self._statistics = statistics
-        self._last = last
-
-    def rows(self) -> tuple[int, int, list[LateRows]]:
-        """Separate replays from late rows among those landed since the last cut, at or below it.
-
-        A row is a replay if the change log already has one with the same images and commit ts. Any
-        other row is late: it takes its place, although its cut was published. Without commit ts,
-        rows of the millisecond that the last cut ended in are neither: two equal changes in it may
-        be different ones.
-
-        Returns:
-            How many were replays, how many were late, and the spans to fold in.
-        """
-        if self._last is None or self._statistics.batch <= self._last.batch:
-            return 0, 0, []
-        if not self._changes.has_late_rows(self._last.batch, self._last.tso):
-            return 0, 0, []
-        # The last millisecond of a cut without TSO, else nothing.
-        open_ts = (
-            from_physical_ms(physical_ms(self._last.tso)) if self._statistics.es_only else MAX_TSO
-        )
-        batch, tso = self._last.batch, self._last.tso
-        first = min(
-            pc.min(rows.column("commit_ts")).as_py()
-            for rows in self._changes.rows_since(["commit_ts"], batch=batch, above=tso, until=tso)
-            if rows.num_rows
-        )
-
-        stamps = ds.field("commit_ts")
-        is_old = (stamps >= first) & (stamps < open_ts)
-        rows = self._changes.rows(
-            [*_SAID, "kind", "batch"],
-            (ds.field("kind") == ROW) & (stamps <= tso) & ((ds.field("batch") > batch) | is_old),
-        )
-        found = self._compared(rows, batch, open_ts)
-        spans: dict[TableName, LateRows] = {}
-        for part in found:
-            for item in part.late:
-                known = spans.get(item.name, item)
-                spans[item.name] = LateRows(
-                    name=item.name,
-                    min_ts=min(known.min_ts, item.min_ts),
-                    max_ts=max(known.max_ts, item.max_ts),
-                )
-        replays, late = sum(part.replays for part in found), sum(part.counted for part in found)
-        return replays, late, list(spans.values())
-
-    def _compared(self, rows: Rows, batch: int, open_ts: int) -> "list[_Compared]":
-        """Compare the rows that came after a batch with the others, in this process or in Spark."""
-        runs_on = executor(
-            self._lake.spark,
-            self._lake.paths.base,
-            "looking for late changes",
-            rows=rows.count,
-            size=rows.size,
-        )
-        buckets = buckets_for(rows.count, 0, runs_on.workers)
-
-        def digests(parts: Iterable[RowPart]) -> Iterator[tuple[int, pa.RecordBatch]]:
-            for part in parts:
-                for own in part.read():
-                    yield from in_buckets(_compared_columns(own, batch), buckets)
-
-        def compared(_: int, batches: Iterator[pa.RecordBatch]) -> Iterator[_Compared]:
-            every = pa.Table.from_batches(batches, _TOLD_SCHEMA)
-            new, old = every.filter(ds.field("is_new")), every.filter(~ds.field("is_new"))
-            is_replay = pc.is_in(new["key"], value_set=old["key"].combine_chunks())
-            late = new.filter(pc.invert(is_replay))
-            spans = late.group_by(["database", "table"]).aggregate(
-                [("commit_ts", "min"), ("commit_ts", "max")]
+    if last is None or changes.batch <= last.batch:
+        return 0, 0, []
+    batch, tso = last.batch, last.tso
+    first = changes.first_late(batch, tso)
+    if first is None:
+        return 0, 0, []
+    # The last millisecond of a cut without TSO, else nothing.
+    open_ts = from_physical_ms(physical_ms(tso)) if es_only else MAX_TSO
+    stamps = ds.field("commit_ts")
+    is_old = (stamps >= first) & (stamps < open_ts)
+    rows = changes.rows(
+        [*_SAID, "kind", "batch"],
+        (ds.field("kind") == ROW) & (stamps <= tso) & ((ds.field("batch") > batch) | is_old),
+    )
+    found = _compared(changes.lake, rows, batch, open_ts)
+    spans: dict[TableName, LateRows] = {}
+    for part in found:
+        for item in part.late:
+            known = spans.get(item.name, item)
+            spans[item.name] = LateRows(
+                name=item.name,
+                min_ts=min(known.min_ts, item.min_ts),
+                max_ts=max(known.max_ts, item.max_ts),
             )
-            yield _Compared(
-                replays=new.num_rows - late.num_rows,
-                counted=late.filter(ds.field("commit_ts") < open_ts).num_rows,
-                late=[
-                    LateRows(
-                        name=(row["database"], row["table"]),
-                        min_ts=row["commit_ts_min"],
-                        max_ts=row["commit_ts_max"],
-                    )
-                    for row in spans.to_pylist()
-                ],
-            )
+    replays, late = sum(part.replays for part in found), sum(part.counted for part in found)
+    return replays, late, list(spans.values())
 
-        return runs_on.reduce(
-            digests, rows.parts(), compared, tasks=max(buckets, runs_on.workers), buckets=buckets
+
+def _compared(lake: Lake, rows: Rows, batch: int, open_ts: int) -> list[_Compared]:
+    """Compare the rows that came after a batch with the others, in this process or in Spark."""
+    runs_on = executor(
+        lake.spark, lake.paths.base, "looking for late changes", rows=rows.count, size=rows.size
+    )
+    buckets = buckets_for(rows.count, 0, runs_on.workers)
+
+    def digests(parts: Iterable[RowPart]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        for part in parts:
+            for own in part.read():
+                yield from in_buckets(_compared_columns(own, batch), buckets)
+
+    def compared(_: int, batches: Iterator[pa.RecordBatch]) -> Iterator[_Compared]:
+        every = pa.Table.from_batches(batches, _TOLD_SCHEMA)
+        new, old = every.filter(ds.field("is_new")), every.filter(~ds.field("is_new"))
+        is_replay = pc.is_in(new["key"], value_set=old["key"].combine_chunks())
+        late = new.filter(pc.invert(is_replay))
+        yield _Compared(
+            replays=new.num_rows - late.num_rows,
+            counted=late.filter(ds.field("commit_ts") < open_ts).num_rows,
+            late=late_in(late),
         )
 
-    def unplaced(self) -> int:
-        """Count the rows landed since the last cut whose place in the change log was truncated."""
-        truncation_point = self._changes.truncation_point
-        if (
-            truncation_point.cut is None
-            or self._last is None
-            or self._statistics.batch <= self._last.batch
-        ):
-            return 0
-        return self._changes.count_unplaced(batch=self._last.batch)
+    return runs_on.reduce(
+        digests, rows.parts(), compared, tasks=max(buckets, runs_on.workers), buckets=buckets
+    )
 
 
 def caveats_below(

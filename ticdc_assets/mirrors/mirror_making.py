@@ -22,7 +22,6 @@ from ticdc_assets.base.progress import tell
 from ticdc_assets.changelog.plan import MirrorPlan, Plan
 from ticdc_assets.delta.commits import newest_version, same_rows_at
 from ticdc_assets.delta.committing import undisturbed
-from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.cuts import Cut, MirrorCut
 from ticdc_assets.mirrors.change_folding import (
     ChangeFolding,
@@ -30,12 +29,12 @@ from ticdc_assets.mirrors.change_folding import (
     is_removed_from,
     is_touched,
 )
-from ticdc_assets.mirrors.history import HistoryBase
 from ticdc_assets.mirrors.history_writing import HistoryWriter, MadeHistory
 from ticdc_assets.mirrors.in_place import Alterations, alterations
 from ticdc_assets.mirrors.misfits import Doubts, Misfits
-from ticdc_assets.mirrors.table_writers import mirror_writer
+from ticdc_assets.mirrors.table_writers import table_writer
 from ticdc_assets.mirrors.table_writing import FoundKeys, TableWriter
+from ticdc_assets.mirrors.truncation_points import Base
 from ticdc_assets.mirrors.validity import Knowledge
 from ticdc_assets.mirrors.versions import mirror_rescued
 from ticdc_assets.rows.finding import keys_of
@@ -74,35 +73,37 @@ class MirrorMaker:
     """Makes the mirrors of one apply, each by itself.
 
     Args:
-        lake: the changefeed's lake.
         changes: reads and folds the changes.
         known: the known schemas and changes.
         misfits: the quarantine.
         last: the last cut; None before the first.
         tso: TSO of the cut.
-        pasts: the digest of each history's past at the last cut, as known today.
     """
 
     def __init__(
         self,
-        lake: Lake,
         changes: ChangeFolding,
         known: Knowledge,
         misfits: Misfits,
         *,
         last: Cut | None,
         tso: int,
-        pasts: Mapping[str, str],
     ) -> None:
-        self._lake = lake
+        self._lake = changes.lake
         self._changes = changes
         self._known = known
         self._misfits = misfits
-        self._last = last
         self._tso = tso
-        self._pasts = pasts
-        self._before = {item.mirror_id: item for item in last.mirrors} if last else {}
-        self._histories = HistoryWriter(lake, changes, tso=tso)
+        self._before: dict[str, Base] = {}
+        self._pasts: dict[str, str] = {}
+        if last is not None:
+            self._before = {
+                item.mirror_id: Base(mirror=item, tso=last.tso) for item in last.mirrors
+            }
+            # Of each history at the last cut, as known today.
+            then = known.plan(last.tso)
+            self._pasts = {item.mirror_id: item.past_digest for item in then.mirrors}
+        self._histories = HistoryWriter(changes, tso=tso)
 
     def make(self, mirror: MirrorPlan, stale: bool, made: Made | None) -> Made:
         """Make a mirror if it is not made yet, and its history if one is kept."""
@@ -110,19 +111,16 @@ class MirrorMaker:
             made = undisturbed(lambda: self._make_mirror(mirror, stale))
         if not self._lake.changefeed.keeps_history(mirror.database, mirror.table):
             return made
-        base = None
-        before = self._before.get(mirror.mirror_id)
-        past = self._pasts.get(mirror.mirror_id)
+        base = before = self._before.get(mirror.mirror_id)
+        published = None if before is None else before.mirror.history_version
         if (
-            before is not None
-            and self._last is not None
-            and before.history_version is not None
-            and before.history_digest == past
-            and not stale
+            before is None
+            or published is None
+            or before.mirror.history_digest != self._pasts.get(mirror.mirror_id)
+            or stale
         ):
-            base = HistoryBase(cut=before, tso=self._last.tso)
+            base = None
         changed = base is None or self._known.has_changes(mirror, base.tso, self._tso)
-        published = None if before is None else before.history_version
         history = undisturbed(
             lambda: self._histories.make(mirror, base, changed=changed, published=published)
         )
@@ -130,51 +128,49 @@ class MirrorMaker:
 
     def _make_mirror(self, mirror: MirrorPlan, stale: bool) -> Made:
         before = self._before.get(mirror.mirror_id)
-        if before is None or stale or before.floor_ts != mirror.floor_ts:
+        if before is None or stale or before.mirror.floor_ts != mirror.floor_ts:
             return self._overwrite(mirror, before, Mode.FOLD)
-        assert self._last is not None
         # A killed run's unpublished commits, and other writers' changes.
-        same = same_rows_at(self._lake.paths.mirror(mirror.mirror_id), before.version)
-        is_touched_now = is_touched(mirror, before.table_schema, self._last.tso)
-        changed = self._known.has_changes(mirror, self._last.tso, self._tso)
+        same = same_rows_at(self._lake.paths.mirror(mirror.mirror_id), before.mirror.version)
+        is_touched_now = is_touched(mirror, before)
+        changed = self._known.has_changes(mirror, before.tso, self._tso)
         if same is not None:
             # A manual compaction keeps the rows; a vacuum will remove the files they had before.
-            before = replace(before, version=same)
+            before = replace(before, mirror=replace(before.mirror, version=same))
             if not changed and not is_touched_now:
-                return self._carried(before)
-        writer = self._writer(mirror, before.version)
-        writer.begin(before.version)
+                return self._carried(before.mirror)
+        writer = self._writer(mirror, before.mirror.version)
+        writer.begin(before.mirror.version)
         found = None
         if is_touched_now:
             found = self._alterations(mirror, before)
-            if found is None or (found.needs_features and not writer.takes_features(before.rows)):
+            if found is None or (
+                found.needs_features and not writer.takes_features(before.mirror.rows)
+            ):
                 return self._overwrite(mirror, before, Mode.REWRITE)
-        if changed and not mirror.schema.handle_key and self._has_many(mirror):
+        if changed and not mirror.schema.handle_key and self._has_many(mirror, before.tso):
             # The rows themselves are the keys: this process does not hold so many.
             return self._overwrite(mirror, before, Mode.REWRITE)
         return self._change(mirror, before, writer, found, changed=changed)
 
-    def _has_many(self, mirror: MirrorPlan) -> bool:
-        """Whether more changes of a mirror came since the last cut than this process folds."""
-        assert self._last is not None
-        rows = self._changes.count_rows(mirror.bindings, above=self._last.tso, until=self._tso)
+    def _has_many(self, mirror: MirrorPlan, above: int) -> bool:
+        """Whether a mirror has more changes above a commit ts than this process folds."""
+        rows = self._changes.count_rows(mirror.bindings, above=above, until=self._tso)
         return rows > INLINE_ROWS
 
     def _writer(self, mirror: MirrorPlan, published: int | None) -> TableWriter:
-        return mirror_writer(
-            self._lake, mirror.schema, mirror.name, mirror.mirror_id, published=published
-        )
+        layout = MirrorLayout(schema=mirror.schema)
+        return table_writer(self._lake, layout, mirror.name, mirror.mirror_id, published=published)
 
-    def _alterations(self, mirror: MirrorPlan, before: MirrorCut) -> Alterations | None:
+    def _alterations(self, mirror: MirrorPlan, before: Base) -> Alterations | None:
         """Return how the columns become the cut's schema; None if rows change with them."""
-        assert self._last is not None
-        if is_removed_from(mirror, self._last.tso):
+        if is_removed_from(mirror, before.tso):
             return None
-        schema, zone = before.table_schema, self._lake.changefeed.timezone
+        schema, zone = before.mirror.table_schema, self._lake.changefeed.timezone
         found = alterations(schema, mirror.schema, mirror.steps_since(schema.version), zone)
         if found is None:
             return None
-        if found.rescued and mirror_rescued(self._lake.paths, before, found.rescued):
+        if found.rescued and mirror_rescued(self._lake.paths, before.mirror, found.rescued):
             return None
         return found
 
@@ -192,44 +188,41 @@ class MirrorMaker:
 
     # All rows -----------------------------------------------------------------------------------
 
-    def _overwrite(self, mirror: MirrorPlan, before: MirrorCut | None, mode: Mode) -> Made:
+    def _overwrite(self, mirror: MirrorPlan, before: Base | None, mode: Mode) -> Made:
         """Write the whole mirror, from the last cut's rows or from nothing."""
         base = before if mode is Mode.REWRITE else None
-        writer = self._writer(mirror, None if before is None else before.version)
+        writer = self._writer(mirror, None if before is None else before.mirror.version)
         doubts = self._misfits.doubts(mirror) if base is not None else {}
         folded = self._folded(mirror, writer, base, doubts)
         if folded.counts.lost:
             # A value in the last cut does not survive a schema step: its change is needed.
             return self._overwrite(mirror, before, Mode.FOLD)
-        return self._written(mirror, writer, folded, before, mode, doubts)
+        return self._written(mirror, writer, folded, base, doubts)
 
     def _written(
         self,
         mirror: MirrorPlan,
         writer: TableWriter,
         folded: Folded,
-        before: MirrorCut | None,
-        mode: Mode,
+        base: Base | None,
         doubts: Doubts,
     ) -> Made:
-        """Replace all rows of a mirror by those of a folding."""
-        base = before if mode is Mode.REWRITE else None
-        start = base
-        if start is None and (below := self._changes.start(mirror)) is not None:
-            start = below.mirror
+        """Replace all rows of a mirror by those of a folding, over its rows if it has a base."""
+        mode = Mode.FOLD if base is None else Mode.REWRITE
+        start = base or self._changes.start(mirror)
         counts = folded.counts
         rows = _rows_here(folded)
         version = writer.replace(rows, folded.rows.files, self._metadata(mirror, mode))
-        self._misfits.quarantine(mirror, folded, is_fold=mode is Mode.FOLD)
+        self._misfits.quarantine(mirror, folded, is_fold=base is None)
         void = self._misfits.close_void(folded, doubts)
         return Made(
             version=version,
             rows=counts.copies,
             hidden=hidden_columns(mirror, folded),
-            quarantined=counts.errors + (base.quarantined if base else 0) - void,
+            quarantined=counts.errors + (base.mirror.quarantined if base else 0) - void,
             mode=mode,
             changes=counts.changed,
-            unknown_deletes=counts.unknown_deletes + (start.unknown_deletes if start else 0),
+            unknown_deletes=counts.unknown_deletes + (start.mirror.unknown_deletes if start else 0),
             casts=counts.casts,
         )
 
@@ -237,19 +230,17 @@ class MirrorMaker:
         self,
         mirror: MirrorPlan,
         writer: TableWriter,
-        base: MirrorCut | None,
+        base: Base | None,
         doubts: Doubts,
         *,
         with_keys: bool = False,
     ) -> Folded:
         """Fold the mirror's changes since `base`, over its rows unless keys are wanted."""
         layout = writer.layout() if with_keys else writer.begin_anew()
-        above = self._last.tso if base is not None and self._last is not None else 0
         return self._changes.folded(
             mirror,
             until=self._tso,
             base=base,
-            above=above,
             with_keys=with_keys,
             # Workers write the files of the table.
             table=(self._lake.paths.mirror(mirror.mirror_id), layout),
@@ -288,7 +279,7 @@ class MirrorMaker:
         for (mirror, _, writer), folded in zip(wanted, found, strict=True):
             result = attempted(
                 lambda mirror=mirror, writer=writer, folded=folded: self._written(
-                    mirror, writer, folded, None, Mode.FOLD, {}
+                    mirror, writer, folded, None, {}
                 ),
                 f"the mirror of {joined_name(*mirror.name)}",
             )
@@ -301,14 +292,14 @@ class MirrorMaker:
     def _change(
         self,
         mirror: MirrorPlan,
-        before: MirrorCut,
+        before: Base,
         writer: TableWriter,
         found: Alterations | None,
         *,
         changed: bool,
     ) -> Made:
         """Replace the rows that changed since the last cut."""
-        made = self._carried(before)
+        made = self._carried(before.mirror)
         if found is not None:
             writer.alter(found.origin)
         if not changed:
@@ -326,7 +317,7 @@ class MirrorMaker:
             made,
             hidden=hidden_columns(mirror, folded),
             casts=counts.casts,
-            quarantined=before.quarantined + counts.errors,
+            quarantined=made.quarantined + counts.errors,
         )
         is_nothing = not keys.flags.num_rows
         if is_nothing and found is None and not writer.is_ahead:
@@ -343,11 +334,11 @@ class MirrorMaker:
         return replace(
             made,
             version=version,
-            rows=before.rows + changes.put(counts.puts) - changes.gone,
+            rows=made.rows + changes.put(counts.puts) - changes.gone,
             quarantined=made.quarantined - void,
             mode=mode,
             changes=counts.changed,
-            unknown_deletes=before.unknown_deletes + changes.unknown_deletes(counts.taken),
+            unknown_deletes=made.unknown_deletes + changes.unknown_deletes(counts.taken),
         )
 
     def _metadata(self, mirror: MirrorPlan, mode: Mode) -> dict[str, object]:

@@ -11,7 +11,7 @@ Why running it again is safe: a change with an open row gets no second one, and 
 changes nothing.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from threading import Lock
 from typing import Any, TypeAlias
@@ -19,7 +19,6 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from ticdc_assets.changelog.plan import MirrorPlan, TableName
-from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.cuts import Cut
 from ticdc_assets.log.quarantine import (
     Closing,
@@ -44,33 +43,29 @@ class Misfits:
     """The quarantine of one apply; mirrors that are made at the same time share it.
 
     Args:
-        lake: the changefeed's lake.
         changes: reads the changes.
         plans: all tables at the cut.
-        batch: newest batch of the change log to read.
         tso: TSO of the cut.
         last: the last cut; None before the first.
     """
 
     def __init__(
         self,
-        lake: Lake,
         changes: ChangeFolding,
         plans: Iterable[MirrorPlan],
         *,
-        batch: int,
         tso: int,
         last: Cut | None,
     ) -> None:
-        self._lake = lake
+        self._lake = changes.lake
         self._changes = changes
-        self._batch = batch
         self._tso = tso
         self._last_tso = 0 if last is None else last.tso
         self._plans = plans
         # The changes that the last cut has in quarantine. A run that ended before it published its
         # cut may have closed some.
-        self._counted = read_counted(lake.paths, void_since=None if last is None else last.made_at)
+        void_since = None if last is None else last.made_at
+        self._counted = read_counted(self._lake.paths, void_since=void_since)
         self._lock = Lock()
 
     @cached_property
@@ -112,7 +107,7 @@ class Misfits:
         faults = self._faults.get(mirror.mirror_id, ()) if is_fold else ()
         if not folded.counts.errors and not faults:
             return
-        batch = self._batch
+        batch = self._changes.batch
         with self._lock:
             known = {place_of(row) for row in read_counted(self._lake.paths, void_since=None)}
             met: set[Place] = set()
@@ -136,11 +131,7 @@ class Misfits:
                 and (place := place_of(row)) in known
                 and place not in met
             ]
-            self._close(fixed, Closing.REDRIVE)
-
-    def _close(self, places: Sequence[Place], closing: Closing) -> None:
-        """Close the quarantined changes at some places."""
-        close_rows(self._lake.paths, "apply", places, closing)
+            close_rows(self._lake.paths, "apply", fixed, Closing.REDRIVE)
 
     def doubts(self, mirror: MirrorPlan) -> Doubts:
         """Return a mirror's changes that older cuts had in quarantine: at each place its keys."""
@@ -175,5 +166,5 @@ class Misfits:
             if all(folded.newest.get(key, 0) > commit_ts for key, commit_ts in found)
         ]
         with self._lock:
-            self._close(void, Closing.LATER_CHANGE)
+            close_rows(self._lake.paths, "apply", void, Closing.LATER_CHANGE)
         return len(void)

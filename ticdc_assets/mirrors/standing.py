@@ -118,7 +118,8 @@ def standing(
         return stands(
             Outcome.WAITING,
             f"the global watermark {moment_text(tso, es_only=last.es_only)}, from "
-            f"{_place(watermark)}, is before the newest cut at {last.moment}",
+            f"{'/'.join(map(str, watermark.slowest or ('?',)))}, is before the newest cut at "
+            f"{last.moment}",
         )
     if (
         last is not None
@@ -137,10 +138,6 @@ def standing(
             Outcome.UNCHANGED, f"the mirrors are at {last.moment} and nothing new was landed"
         )
     return stands(None)
-
-
-def _place(watermark: GlobalWatermark) -> str:
-    return "/".join(str(part) for part in watermark.slowest) if watermark.slowest else "?"
 
 
 def _lacks_history(cut: Cut, changefeed: Changefeed) -> bool:

@@ -24,35 +24,25 @@ from deltalake import DeltaTable
 
 from ticdc_assets.base.errors import NotFoundError
 from ticdc_assets.base.names import joined_name
-from ticdc_assets.changelog.plan import MirrorPlan, RowGroup
+from ticdc_assets.changelog.plan import Binding, MirrorPlan, RowGroup
 from ticdc_assets.delta.control import open_table
 from ticdc_assets.log.cuts import Cut, MirrorCut, read_cuts
 from ticdc_assets.mirrors.validity import Knowledge
 from ticdc_assets.storage.lake_paths import LakePaths
-from ticdc_assets.storage.paths import AnyPath
 
 PROPERTY = "ticdc.retention"
 """The table property with the truncation point, as JSON text."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowSpan:
-    """Row changes that cite a name at a commit ts in (after_ts, until_ts]."""
-
-    database: str
-    table: str
-    after_ts: int
-    until_ts: int
-
-    def condition(self, above: int = 0) -> ds.Expression:
-        """Return the condition for these rows of the change log above a TSO."""
-        at = ds.field("commit_ts")
-        return (
-            (ds.field("database") == self.database)
-            & (ds.field("table") == self.table)
-            & (at > max(self.after_ts, above))
-            & (at <= self.until_ts)
-        )
+def cites(name: Binding, above: int = 0) -> ds.Expression:
+    """Return the condition for row changes above a TSO that cite a name while a table has it."""
+    at = ds.field("commit_ts")
+    condition = (
+        (ds.field("database") == name.database)
+        & (ds.field("table") == name.table)
+        & (at > max(name.after_ts, above))
+    )
+    return condition if name.until_ts is None else condition & (at <= name.until_ts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +61,7 @@ class LackingTable:
     database: str
     table: str
     reason: str
-    spans: tuple[RowSpan, ...]
+    spans: tuple[Binding, ...]
 
     @property
     def name(self) -> tuple[str, str]:
@@ -123,7 +113,12 @@ class KeptTable(LackingTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
-    """What replaces the removed changes of a table: its mirror in the cut that it rests on."""
+    """A mirror in a cut: later changes are folded over its rows, or over its history's versions.
+
+    Attributes:
+        mirror: the mirror.
+        tso: TSO of the cut.
+    """
 
     mirror: MirrorCut
     tso: int
@@ -185,7 +180,7 @@ class TruncationPoint:
         """Return the base of a mirror; None if it has none or is not in it."""
         kept = self._kept.get(mirror_id)
         cut = self.cut if kept is None else self._cut(kept.base)
-        mirror = None if cut is None else self._mirrors(cut).get(mirror_id)
+        mirror = None if cut is None else self._mirrors[cut.number].get(mirror_id)
         return None if cut is None or mirror is None else Base(mirror=mirror, tso=cut.tso)
 
     def placed(self) -> ds.Expression:
@@ -196,7 +191,7 @@ class TruncationPoint:
         placed = (ds.field("commit_ts") > self.tso) | (ds.field("batch") <= self.batch)
         for item in self.kept:
             for span in item.spans:
-                placed |= span.condition(above=self.place_of_kept(item)[0])
+                placed |= cites(span, above=self.place_of_kept(item)[0])
         return placed
 
     def _cut(self, number: int) -> Cut | None:
@@ -207,14 +202,10 @@ class TruncationPoint:
         return {item.mirror_id: item for item in self.kept if item.mirror_id is not None}
 
     @cached_property
-    def _by_cut(self) -> dict[int, dict[str, MirrorCut]]:
-        return {}
-
-    def _mirrors(self, cut: Cut) -> dict[str, MirrorCut]:
+    def _mirrors(self) -> dict[int, dict[str, MirrorCut]]:
         # Each table needs this, and there may be thousands.
-        if cut.number not in self._by_cut:
-            self._by_cut[cut.number] = {item.mirror_id: item for item in cut.mirrors}
-        return self._by_cut[cut.number]
+        cuts = (*self.older.values(), *(() if self.cut is None else (self.cut,)))
+        return {cut.number: {item.mirror_id: item for item in cut.mirrors} for cut in cuts}
 
 
 def properties_of(point: TruncationPoint) -> dict[str, str]:
@@ -232,7 +223,7 @@ def properties_of(point: TruncationPoint) -> dict[str, str]:
 
 def _kept_tables(items: Iterable[Mapping[str, Any]]) -> Iterator[KeptTable]:
     for item in items:
-        spans = tuple(RowSpan(**span) for span in item["spans"])
+        spans = tuple(Binding(**span) for span in item["spans"])
         yield KeptTable(**{**item, "spans": spans, "since": datetime.fromisoformat(item["since"])})
 
 
@@ -254,7 +245,8 @@ def read_kept_tables(paths: LakePaths) -> tuple[KeptTable, ...]:
 
 def has_lost_records(paths: LakePaths) -> bool:
     """Return whether records were removed from the raw messages; needs no other table."""
-    return base_number(paths.raw_messages) is not None
+    stored = _stored(open_table(paths.raw_messages))
+    return stored is not None and stored["base"] > 0
 
 
 def truncation_point_of(paths: LakePaths, table: DeltaTable | None) -> TruncationPoint:
@@ -286,12 +278,6 @@ def truncation_point_of(paths: LakePaths, table: DeltaTable | None) -> Truncatio
     }
     base = cuts.pop(stored["base"], None)
     return TruncationPoint(batch=0 if base is None else base.batch, cut=base, kept=kept, older=cuts)
-
-
-def base_number(table: AnyPath) -> int | None:
-    """Return the number of a table's newest base cut; None if nothing was ever removed from it."""
-    stored = _stored(open_table(table))
-    return None if stored is None else stored["base"] or None
 
 
 def _stored(table: DeltaTable | None) -> dict[str, Any] | None:

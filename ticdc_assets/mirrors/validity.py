@@ -13,6 +13,8 @@ since. Only the given values are read, and the same values give the same answer.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from ticdc_assets.changelog.plan import MirrorPlan, Plan, RowGroup, SeededTable, TableName
 from ticdc_assets.changelog.planning import build_plan
 from ticdc_assets.log.change_statistics import ChangeStatistics, Correction, read_statistics
@@ -32,11 +34,28 @@ class LateRows:
         name: (database, table) that they cite.
         min_ts: their lowest commit ts.
         max_ts: their highest commit ts.
+        batch: the batch that they landed in; 0 for any.
     """
 
     name: TableName
     min_ts: int
     max_ts: int
+    batch: int = 0
+
+
+def late_in(rows: pa.Table) -> list[LateRows]:
+    """Return late row changes by name, and by batch if they have that column."""
+    keys = [name for name in ("database", "table", "batch") if name in rows.column_names]
+    groups = rows.group_by(keys).aggregate([("commit_ts", "min"), ("commit_ts", "max")])
+    return [
+        LateRows(
+            name=(row["database"], row["table"]),
+            min_ts=row["commit_ts_min"],
+            max_ts=row["commit_ts_max"],
+            batch=row.get("batch", 0),
+        )
+        for row in groups.to_pylist()
+    ]
 
 
 class Knowledge:

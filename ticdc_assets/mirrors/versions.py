@@ -14,7 +14,6 @@ from itertools import islice
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from deltalake import Field
 
 from ticdc_assets.delta.control import dataset_of, is_portable, open_table
 from ticdc_assets.delta.damage import damaged, reading
@@ -200,7 +199,10 @@ def _files(table: AnyPath, version: int) -> _VersionFiles:
     if opened.metadata().partition_columns:
         raise damaged(table, "another program gave it partition columns")
     columns = pa.schema(opened.schema())
-    stored = [_stored_name(item) for item in opened.schema().fields]
+    stored = {
+        item.name: str(item.metadata.get("delta.columnMapping.physicalName", item.name))
+        for item in opened.schema().fields
+    }
     if is_portable(opened):
         names = pa.table(opened.get_add_actions(flatten=True))["path"].to_pylist()
         files = [DataFile(table / name, None) for name in names]
@@ -216,13 +218,7 @@ def _files(table: AnyPath, version: int) -> _VersionFiles:
         if found is None:
             raise damaged(table, "another program wrote a checkpoint of the second layout")
         files = found
-    return _VersionFiles(
-        files=files, schema=columns, stored=dict(zip(columns.names, stored, strict=True))
-    )
-
-
-def _stored_name(column: Field) -> str:
-    return str(column.metadata.get("delta.columnMapping.physicalName", column.name))
+    return _VersionFiles(files=files, schema=columns, stored=stored)
 
 
 def _as_stored(table: AnyPath, version: int) -> Rows:

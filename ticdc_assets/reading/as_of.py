@@ -28,7 +28,7 @@ from ticdc_assets.delta.delta_files import broken
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.accepted_gaps import gap_caveats, read_accepted
 from ticdc_assets.log.change_statistics import ChangeStatistics, read_statistics
-from ticdc_assets.log.cuts import Cut, MirrorCut, read_cuts, require_cut
+from ticdc_assets.log.cuts import Cut, read_cuts, require_cut
 from ticdc_assets.log.quarantine import read_quarantine
 from ticdc_assets.mirrors.caveats import (
     cast_caveats,
@@ -39,7 +39,8 @@ from ticdc_assets.mirrors.caveats import (
 )
 from ticdc_assets.mirrors.change_folding import ChangeFolding, hidden_columns
 from ticdc_assets.mirrors.late_changes import caveats_below
-from ticdc_assets.mirrors.validity import Knowledge, LateRows
+from ticdc_assets.mirrors.truncation_points import Base
+from ticdc_assets.mirrors.validity import Knowledge, LateRows, late_in
 from ticdc_assets.mirrors.versions import mirror_as_stored, mirror_in_spark
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.model.tso import moment_text, time_with_tso
@@ -215,20 +216,25 @@ class AsOf:
         if mirror.incomplete_until is not None:
             raise incomplete(mirror.database, mirror.table, self._tso, mirror.incomplete_until)
         base = self._usable_base(mirror)
-        if base is not None and base.digest == mirror.digest and not self._changed(mirror):
+        if (
+            base is not None
+            and base.mirror.digest == mirror.digest
+            # No row of the table may have changed between the base and the TSO.
+            and not self._known.has_changes(mirror, base.tso, self._tso)
+        ):
+            same = base.mirror
             return self._made(
                 mirror,
-                frozenset(base.hidden),
-                base.rows,
-                casts=base.casts,
-                made=lambda: mirror_in_spark(self._lake, base),
-                stored=lambda: mirror_as_stored(self._lake.paths, base),
+                frozenset(same.hidden),
+                same.rows,
+                casts=same.casts,
+                made=lambda: mirror_in_spark(self._lake, same),
+                stored=lambda: mirror_as_stored(self._lake.paths, same),
             )
         return self._folded(mirror, base)
 
-    def _folded(self, mirror: MirrorPlan, base: MirrorCut | None) -> TableRows:
-        above = self._base.tso if base is not None and self._base is not None else 0
-        folded = self._folding.folded(mirror, until=self._tso, base=base, above=above)
+    def _folded(self, mirror: MirrorPlan, base: Base | None) -> TableRows:
+        folded = self._folding.folded(mirror, until=self._tso, base=base)
         if folded.counts.lost:
             # A value in the cut does not survive a schema step: only all changes show which do.
             return self._folded(mirror, None)
@@ -285,21 +291,21 @@ class AsOf:
 
     # The base ----------------------------------------------------------------------------------
 
-    def _usable_base(self, mirror: MirrorPlan) -> MirrorCut | None:
+    def _usable_base(self, mirror: MirrorPlan) -> Base | None:
         """Return the mirror in the cut below, if it would be the same today."""
         if self._base is None:
             return None
-        base = next(
+        was = next(
             (item for item in self._base.mirrors if item.mirror_id == mirror.mirror_id), None
         )
         if (
-            base is None
-            or base.floor_ts != mirror.floor_ts
-            or self._known.flaw(mirror, base, self._base, self._came_late) is not None
-            or broken(base.path(self._lake.paths), base.version, footers=False) is not None
+            was is None
+            or was.floor_ts != mirror.floor_ts
+            or self._known.flaw(mirror, was, self._base, self._came_late) is not None
+            or broken(was.path(self._lake.paths), was.version, footers=False) is not None
         ):
             return None
-        return base
+        return Base(mirror=was, tso=self._base.tso)
 
     @cached_property
     def _came_late(self) -> tuple[LateRows, ...]:
@@ -310,23 +316,4 @@ class AsOf:
         columns = ("database", "table", "commit_ts")
         batch, tso = self._base.batch, self._base.tso
         found = list(self._folding.rows_since(columns, batch=batch, above=tso, until=tso))
-        if not found:
-            return ()
-        spans = (
-            pa.Table.from_batches(found)
-            .group_by(["database", "table"])
-            .aggregate([("commit_ts", "min"), ("commit_ts", "max")])
-        )
-        return tuple(
-            LateRows(
-                name=(row["database"], row["table"]),
-                min_ts=row["commit_ts_min"],
-                max_ts=row["commit_ts_max"],
-            )
-            for row in spans.to_pylist()
-        )
-
-    def _changed(self, mirror: MirrorPlan) -> bool:
-        """Whether a row of the table may have changed between the base and the TSO."""
-        assert self._base is not None
-        return self._known.has_changes(mirror, self._base.tso, self._tso)
+        return tuple(late_in(pa.Table.from_batches(found))) if found else ()

@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from ticdc_assets.base.names import joined_name
+from ticdc_assets.changelog.plan import MirrorPlan
 from ticdc_assets.config import Settings
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.cuts import MirrorCut, require_cut
@@ -254,13 +255,13 @@ def _at_the_cut(paths: LakePaths, folder: Path) -> dict[_Name, Callable[[], _Rel
 def _as_of(moment: AsOf, folder: Path) -> dict[_Name, Callable[[], _Relation]]:
     """Return how to read each table as of a TSO."""
 
-    def rows(database: str, table: str) -> _Relation:
-        found = moment.table(database, table)
+    def rows(mirror: MirrorPlan) -> _Relation:
+        found = moment.rows(mirror)
         names = MirrorLayout(schema=found.schema).names
         return _shown(_copied(found.stored(), folder), names, found.hidden)
 
     return {
-        (mirror.database, mirror.table): lambda mirror=mirror: rows(mirror.database, mirror.table)
+        (mirror.database, mirror.table): lambda mirror=mirror: rows(mirror)
         for mirror in moment.plan.mirrors
     }
 

@@ -10,7 +10,7 @@ is kept. Nothing is written.
 # pyright: reportAttributeAccessIssue=false
 
 import csv
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,7 +27,7 @@ from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.change_statistics import read_statistics
 from ticdc_assets.log.cuts import Cut, MirrorCut, require_cut
 from ticdc_assets.mirrors.change_folding import ChangeFolding
-from ticdc_assets.mirrors.history import HistoryBase, HistoryFolding
+from ticdc_assets.mirrors.history import HistoryFolding
 from ticdc_assets.mirrors.truncation_points import read_truncation_point
 from ticdc_assets.mirrors.validity import Knowledge
 from ticdc_assets.mirrors.versions import history_as_stored, history_in_spark, history_in_sql
@@ -35,12 +35,12 @@ from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.model.tso import moment_text, to_datetime
 from ticdc_assets.model.values import UNFIT, key_text, typed_of
 from ticdc_assets.reading.as_of import incomplete, require_changes
-from ticdc_assets.reading.mirrors import applied_ts, require_mirror
+from ticdc_assets.reading.mirrors import applied_ts, require_mirror, text_lines
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import MirrorLayout, canonical_rows
 from ticdc_assets.rows.row_identity import key_columns, may_be_rescued
-from ticdc_assets.spark.frames import map_batches, quoted
+from ticdc_assets.spark.frames import quoted
 from ticdc_assets.spark.scratch import READING, Scratch
 from ticdc_assets.storage.lake_paths import LakePaths
 
@@ -224,32 +224,23 @@ def deleted_lines(
     mirror = require_history(lake.paths, cut, *name)
     if as_of is not None:
         _require_known(lake, cut, mirror, as_of)
-    schema, hidden, timezone = (
-        mirror.table_schema,
-        frozenset(mirror.hidden),
-        lake.changefeed.timezone,
-    )
+    schema, hidden = mirror.table_schema, frozenset(mirror.hidden)
+    timezone = lake.changefeed.timezone
     layout = HistoryLayout(schema=schema)
     relation = history_in_sql(lake.paths, mirror)
     frame = lake.spark.sql(with_deleted_sql(schema, frozenset(), relation, as_of=as_of))
     own = [layout.deleted_at, layout.ended_by]
 
-    def render(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            rows = canonical_rows(batch, MirrorLayout(schema=schema), timezone)
-            texts: list[str] = []
-            for row, ended in zip(rows, batch.select(own).to_pylist(), strict=True):
-                shown = {name: text for name, text in row.items() if name not in hidden}
-                at = ended[layout.deleted_at]
-                shown[layout.deleted_at] = None if at is None else str(at)
-                shown[layout.ended_by] = ended[layout.ended_by]
-                texts.append(orjson.dumps(shown).decode())
-            yield pa.RecordBatch.from_arrays([pa.array(texts, pa.string())], ["row"])
+    def texts(batch: pa.RecordBatch) -> Iterator[str]:
+        rows = canonical_rows(batch, MirrorLayout(schema=schema), timezone)
+        for row, ended in zip(rows, batch.select(own).to_pylist(), strict=True):
+            shown = {name: text for name, text in row.items() if name not in hidden}
+            at = ended[layout.deleted_at]
+            shown[layout.deleted_at] = None if at is None else str(at)
+            shown[layout.ended_by] = ended[layout.ended_by]
+            yield orjson.dumps(shown).decode()
 
-    if limit is not None:
-        frame = frame.limit(limit)
-    for row in map_batches(frame, render, "row string").toLocalIterator(prefetchPartitions=True):
-        yield row["row"]
+    yield from text_lines(frame if limit is None else frame.limit(limit), texts)
 
 
 # One row ----------------------------------------------------------------------------------------
@@ -405,15 +396,10 @@ def _folded_versions(
             f"what is known now; run: ticdc-assets sync {lake.paths.changefeed}"
         )
     columns = [column for name in schema.handle_key if (column := schema.column(name)) is not None]
-    changes = ChangeFolding(
-        lake,
-        batch=cut.batch,
-        scratch=Scratch(lake.paths, READING),
-    )
+    changes = ChangeFolding(lake, batch=cut.batch, scratch=Scratch(lake.paths, READING))
     only_key = key_text(list(values.values()), columns)
-    folding = HistoryFolding(lake, changes, only_key=only_key)
-    kept = changes.truncation_point.base_of(mirror.mirror_id)
-    base = None if kept is None else HistoryBase(cut=kept.mirror, tso=kept.tso)
+    folding = HistoryFolding(changes, only_key=only_key)
+    base = changes.truncation_point.base_of(mirror.mirror_id)
     for table in folding.folded(plan, until=cut.tso, base=base).rows.tables():
         # A row without it is not a version.
         yield from table.filter(pc.field("valid_from").is_valid()).to_batches()

@@ -6,7 +6,7 @@ columns. `iterate_rows` returns each row as one JSON object in canonical text, a
 print it, including values that no typed column can hold.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -365,11 +365,16 @@ def _texts(
 
 def _rendered_by_workers(rows: DataFrame, table: TableRows, timezone: str) -> Iterator[str]:
     schema, hidden = table.schema, table.hidden
+    return text_lines(rows, lambda batch: _texts([batch], schema, hidden, timezone))
+
+
+def text_lines(rows: DataFrame, texts: Callable[[pa.RecordBatch], Iterator[str]]) -> Iterator[str]:
+    """Yield the texts that workers make of the batches of some rows."""
 
     def render(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            texts = list(_texts([batch], schema, hidden, timezone))
-            yield pa.RecordBatch.from_arrays([pa.array(texts, pa.string())], ["row"])
+            lines = pa.array(list(texts(batch)), pa.string())
+            yield pa.RecordBatch.from_arrays([lines], ["row"])
 
     for row in map_batches(rows, render, "row string").toLocalIterator(prefetchPartitions=True):
         yield row["row"]

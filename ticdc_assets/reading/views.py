@@ -37,7 +37,7 @@ from ticdc_assets.log.cuts import Cut, MirrorCut, require_cut
 from ticdc_assets.mirrors.versions import history_in_sql, mirror_in_sql
 from ticdc_assets.observe.wording import listed
 from ticdc_assets.reading.as_of import AsOf
-from ticdc_assets.reading.histories import with_deleted_sql
+from ticdc_assets.reading.histories import SPARK, with_deleted_sql
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.spark.driver import plan_of
@@ -208,18 +208,17 @@ class _Place:
         if self._databases[database] is not None:
             return self._databases[database]
         name = self._name(database, view.name)
-        try:
+
+        def create() -> str | None:
             if self._spark.catalog.tableExists(name) and not self._is_ours(name):
                 return "something that is not a view of this changefeed already has this name"
             self._spark.sql(
                 f"CREATE OR REPLACE VIEW {name} TBLPROPERTIES "
                 f"('{_OWNER}' = '{self._changefeed}') AS {view.select}"
             )
-        except PySparkException as error:
-            return _sentence(error)
-        except Py4JJavaError as error:
-            return str(error.java_exception).splitlines()[0]
-        return None
+            return None
+
+        return _reason(create)
 
     def drop_others(self, prefix: str, wanted: set[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
         """Drop the changefeed's views that are not in `wanted`; return them."""
@@ -244,20 +243,17 @@ class _Place:
 
     def _create_database(self, database: str) -> str | None:
         name = self._name(database)
-        try:
+
+        def create() -> None:
             if self._spark.catalog.databaseExists(name):
-                return None
+                return
             where = ""
             if self._location is not None:
-                path = str(self._location).replace("\\", "\\\\").replace("'", "\\'")
-                where = f" LOCATION '{path}'"
+                where = f" LOCATION {SPARK.literal(str(self._location))}"
             self._spark.sql(f"CREATE DATABASE {name}{where}")
-        except PySparkException as error:
-            return _sentence(error)
-        except Py4JJavaError as error:
-            return str(error.java_exception).splitlines()[0]
-        self.made.append(database)
-        return None
+            self.made.append(database)
+
+        return _reason(create)
 
     def _is_ours(self, name: str) -> bool:
         properties = self._spark.sql(f"SHOW TBLPROPERTIES {name}").collect()
@@ -265,6 +261,16 @@ class _Place:
 
     def _name(self, *parts: str) -> str:
         return ".".join(quoted(part) for part in (self._catalog, *parts))
+
+
+def _reason(create: Callable[[], str | None]) -> str | None:
+    """Return why a catalog has no new view or database; None if it has."""
+    try:
+        return create()
+    except PySparkException as error:
+        return _sentence(error)
+    except Py4JJavaError as error:
+        return str(error.java_exception).splitlines()[0]
 
 
 def _sentence(error: PySparkException) -> str:

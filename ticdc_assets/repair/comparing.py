@@ -134,23 +134,23 @@ class Compared:
     Attributes:
         rows: its rows.
         layout: its columns.
-        names: the compared columns, in an order that both tables have.
-        stamps: whether the commit ts is compared.
+        names: its columns, in an order that both tables have.
+        blank: which of them are not compared: all of their values are NULL here.
     """
 
     rows: Rows
     layout: MirrorLayout
     names: tuple[str, ...]
-    stamps: bool = True
+    blank: frozenset[str] = frozenset()
 
     def read(self, part: RowPart) -> Iterator[pa.RecordBatch]:
-        """Yield rows of a part, with the compared columns."""
+        """Yield rows of a part, with these columns."""
         for batch in part.read():
             rows = batch.select(list(self.names))
-            if not self.stamps:
-                place = rows.schema.get_field_index(self.layout.commit_ts)
-                nulls = pa.nulls(rows.num_rows, pa.int64())
-                rows = rows.set_column(place, self.layout.commit_ts, nulls)
+            for name in self.blank:
+                field = rows.schema.field(name)
+                nulls = pa.nulls(rows.num_rows, field.type)
+                rows = rows.set_column(rows.schema.get_field_index(name), field, nulls)
             yield rows
 
 
@@ -178,11 +178,8 @@ def content_of(spark: SparkSession, table: Compared, folder: AnyPath) -> Content
     """
 
     def summed(parts: Iterable[RowPart]) -> Iterator[tuple[int, ...]]:
-        with asking() as engine:
-            hashing = _Hashing(engine, table)
-            for part in parts:
-                for rows in table.read(part):
-                    yield hashing.sums(rows)
+        for rows, hashing in _hashed(table, parts):
+            yield hashing.sums(rows)
 
     runs_on = executor(spark, folder, "adding up rows", rows=table.rows.count, size=table.rows.size)
     parts = table.rows.parts()
@@ -320,12 +317,9 @@ def _hash_files(spark: SparkSession, table: Compared, folder: AnyPath) -> list[A
 
     def written(parts: Iterable[RowPart]) -> Iterator[str]:
         writer: FileWriter | None = None
-        with asking() as engine:
-            hashing = _Hashing(engine, table)
-            for part in parts:
-                for rows in table.read(part):
-                    writer = writer or FileWriter(folder, _HASHED)
-                    writer.write(hashing.hashes(rows))
+        for rows, hashing in _hashed(table, parts):
+            writer = writer or FileWriter(folder, _HASHED)
+            writer.write(hashing.hashes(rows))
         if writer is not None:
             yield writer.close().path
 
@@ -397,6 +391,15 @@ class _Hashing:
         return pa.table(columns)
 
 
+def _hashed(table: Compared, parts: Iterable[RowPart]) -> Iterator[tuple[pa.RecordBatch, _Hashing]]:
+    """Yield the rows of parts with what hashes them, which one worker uses for all."""
+    with asking() as engine:
+        hashing = _Hashing(engine, table)
+        for part in parts:
+            for rows in table.read(part):
+                yield rows, hashing
+
+
 def _bits(column: pa.Array) -> pa.Array:
     """Return fractions as their bits, other values unchanged: a hash takes -0 for 0."""
     bits = {pa.float64(): pa.int64(), pa.float32(): pa.int32()}.get(column.type)
@@ -432,20 +435,17 @@ def _rows_of(
 
     def chosen(parts: Iterable[RowPart]) -> Iterator[_Found]:
         found: _Found = {}
-        with asking() as engine:
-            hashing = _Hashing(engine, table)
-            for part in parts:
-                for rows in table.read(part):
-                    hashes = hashing.hashes(rows)
-                    places = pc.indices_nonzero(pc.is_in(hashes["key"], first_hashes))
-                    columns = (hashes[name].take(places).to_pylist() for name in _HASHED.names)
-                    for place, *numbers in zip(places.to_pylist(), *columns, strict=True):
-                        own = tuple(numbers)
-                        copies, row = found.get(own, (0, None))
-                        if row is None:
-                            # A slice would keep, and send, all rows of its batch.
-                            row = rows.take(pa.array([place]))
-                        found[own] = (copies + 1, row)
+        for rows, hashing in _hashed(table, parts):
+            hashes = hashing.hashes(rows)
+            places = pc.indices_nonzero(pc.is_in(hashes["key"], first_hashes))
+            columns = (hashes[name].take(places).to_pylist() for name in _HASHED.names)
+            for place, *numbers in zip(places.to_pylist(), *columns, strict=True):
+                own = tuple(numbers)
+                copies, row = found.get(own, (0, None))
+                if row is None:
+                    # A slice would keep, and send, all rows of its batch.
+                    row = rows.take(pa.array([place]))
+                found[own] = (copies + 1, row)
         yield found
 
     runs_on = executor(

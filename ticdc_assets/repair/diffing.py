@@ -223,15 +223,15 @@ def _compared_table(
     side: Lake, seeded: SeededRows, exported: MirrorCut, mirror: TableRows
 ) -> DiffedTable:
     layout = MirrorLayout(schema=mirror.schema)
-    unknown = {*seeded.unknown, *mirror.unknown}
-    names = tuple(name for name in layout.names if name not in unknown)
-    ours = Compared(rows=mirror.stored(), layout=layout, names=names, stamps=False)
+    names, unknown = tuple(layout.names), {*seeded.unknown, *mirror.unknown}
+    # An export has no commit ts of its rows.
+    blank = frozenset({*unknown.intersection(names), layout.commit_ts})
+    ours = Compared(rows=mirror.stored(), layout=layout, names=names, blank=blank)
     theirs = Compared(
         rows=mirror_as_stored(side.paths, exported),
         layout=MirrorLayout(schema=exported.table_schema),
         names=names,
-        # An export has no commit ts of its rows.
-        stamps=False,
+        blank=blank,
     )
     unread = seeded.quarantined + exported.quarantined
     findings = [

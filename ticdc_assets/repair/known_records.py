@@ -48,13 +48,17 @@ class RefusedRecords:
     examples: tuple[str, ...] = ()
 
     @property
+    def of(self) -> str:
+        """Whose records they are, for messages, after a blank; "" if unknown."""
+        return "" if self.table is None else f" of {joined_name(self.database or '', self.table)}"
+
+    @property
     def clause(self) -> str:
         """The clause for messages."""
-        of = "" if self.table is None else f" of {joined_name(self.database or '', self.table)}"
         verb = "is" if self.records == 1 else "are"
         return (
-            f"{counted(self.records, 'record')}{of} {verb} refused now ({self.reason}), such as "
-            f"{', '.join(self.examples)}"
+            f"{counted(self.records, 'record')}{self.of} {verb} refused now ({self.reason}), such "
+            f"as {', '.join(self.examples)}"
         )
 
 
@@ -150,41 +154,17 @@ class KnownRecords:
         This includes records that left it for the quarantine since the cut.
         """
         errors = errors_in(side, found)
-        known = self.if_whole(lambda: self._refused_among(errors), None)
-        return self._all_refused(errors) if known is None else known
-
-    def _all_refused(self, errors: pa.Table) -> tuple[RefusedRecords, ...]:
-        """Return refused records, if it is unknown whether they were decoded before."""
-        reasons: dict[str, list[str]] = {}
-        for row in errors.to_pylist():
-            place = "/".join(str(row[name]) for name in COORDINATES)
-            reasons.setdefault(row["reason"], []).append(place)
-        return tuple(
-            RefusedRecords(
-                database=None,
-                table=None,
-                reason=reason,
-                records=len(places),
-                examples=tuple(places[:3]),
-            )
-            for reason, places in sorted(reasons.items())
-        )
-
-    def _refused_among(self, errors: pa.Table) -> tuple[RefusedRecords, ...]:
-        log = self._log_at(errors, [*COORDINATES, "batch", "database", "table"])
+        columns = [*COORDINATES, "batch", "database", "table"]
+        log: Any = self.if_whole(lambda: self._log_at(errors, columns), None)
+        if log is None:
+            # Whether they were decoded before is unknown: all of them count.
+            nothing = FAULT_SCHEMA.empty_table()
+            return refused_records(errors, log=nothing, waiting=nothing)
         log = log.filter(ds.field("batch") <= self._cut.batch)
+        faults: Any = self.if_whole(self._faults, None)
         # For a record without an entry, its decoded rows count.
-        faults = self.if_whole(self._faults, self._all_open(errors))
-        waiting = faults.filter(_IS_LEFT_OUT)
+        waiting = errors if faults is None else faults.filter(_IS_LEFT_OUT)
         return refused_records(errors, log, waiting)
-
-    @staticmethod
-    def _all_open(errors: pa.Table) -> pa.Table:
-        """Return errors of decoding as faults that are open."""
-        for name in ("redriven_at", CLOSED_BY):
-            field = FAULT_SCHEMA.field(name)
-            errors = errors.append_column(field, pa.nulls(errors.num_rows, field.type))
-        return errors
 
     def _faults(self) -> pa.Table:
         """Return the faults of decoding, open or closed."""

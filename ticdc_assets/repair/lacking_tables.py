@@ -10,13 +10,20 @@ until the record is redriven.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import pyarrow.dataset as ds
 
-from ticdc_assets.base.names import joined_name
-from ticdc_assets.changelog.plan import FailedPlan, MirrorPlan, Plan, RowGroup, TableName
+from ticdc_assets.base.names import counted, joined_name
+from ticdc_assets.changelog.plan import (
+    Binding,
+    FailedPlan,
+    MirrorPlan,
+    Plan,
+    RowGroup,
+    TableName,
+)
 from ticdc_assets.delta.control import commit_metadata, read_table
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.ahead import is_ahead
@@ -25,20 +32,10 @@ from ticdc_assets.log.cuts import Cut, MirrorCut
 from ticdc_assets.log.quarantine import read_quarantine
 from ticdc_assets.log.schema_tables import SCHEMA_KINDS
 from ticdc_assets.mirrors.caveats import quarantined_by_seed, quarantined_rows
-from ticdc_assets.mirrors.truncation_points import LackingTable, RowSpan, TruncationPoint
-from ticdc_assets.mirrors.validity import Knowledge
+from ticdc_assets.mirrors.truncation_points import LackingTable, TruncationPoint, cites
+from ticdc_assets.mirrors.validity import Knowledge, LateRows, late_in
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.wire.rows import ROW
-
-
-@dataclass(frozen=True, slots=True)
-class _Landed:
-    """The number of row changes of one name and batch."""
-
-    name: TableName
-    batch: int
-    min_ts: int
-    max_ts: int
 
 
 class BaseCuts:
@@ -89,10 +86,10 @@ class BaseCuts:
         undecoded = [row for row in self._undecoded if row["batch"] <= cut.batch]
         if undecoded:
             since = min(row["quarantined_at"] for row in undecoded)
-            records = "1 record" if len(undecoded) == 1 else f"{len(undecoded)} records"
             return (
-                f"{records} in quarantine since {since:%Y-%m-%d %H:%M:%S} UTC may have changes of "
-                "any table (redrive decodes such records after a fix, accept-loss gives one up)"
+                f"{counted(len(undecoded), 'record')} in quarantine since "
+                f"{since:%Y-%m-%d %H:%M:%S} UTC may have changes of any table (redrive decodes "
+                "such records after a fix, accept-loss gives one up)"
             )
         failed = [item for item in self._then(cut).failed if self._is_wanted(item)]
         if failed:
@@ -153,13 +150,13 @@ class BaseCuts:
                 )
 
     def _reason(
-        self, mirror: MirrorPlan, was: MirrorCut | None, cut: Cut, late: Sequence[_Landed]
+        self, mirror: MirrorPlan, was: MirrorCut | None, cut: Cut, late: Sequence[LateRows]
     ) -> str | None:
         """Return what a table lacks at a cut; None if nothing."""
         if was is not None and was.held:
-            return f"it has {_changes(was.held, 'held ')}"
+            return f"it has {counted(was.held, 'held row change')}"
         if was is not None and was.quarantined:
-            return f"it has {_changes(was.quarantined, 'quarantined ')}"
+            return f"it has {counted(was.quarantined, 'quarantined row change')}"
         if any(
             source.meets(rows.name, rows.min_ts, rows.max_ts)
             for source in mirror.sources()
@@ -179,27 +176,27 @@ class BaseCuts:
 
     def _lacking_of_none(self, cut: Cut) -> Iterator[LackingTable]:
         """Yield the names of row changes without a table: such a table may appear later."""
-        counted = {
+        known = {
             (item.database, item.table, item.schema_version): item.rows
             for item in cut.held
             if item.mirror_id is None
         }
         wanted = self._then(cut).of_tables(self._lake.changefeed.tables.includes)
         # A table may have some rows of these groups: the cut has counted the others.
-        strays = [item for item in wanted.strays if _citation(item) in counted]
+        strays = [item for item in wanted.strays if _citation(item) in known]
         names: dict[TableName, list[RowGroup]] = {}
         for group in (*wanted.held, *strays):
             names.setdefault((group.database, group.table), []).append(group)
         for (database, table), groups in names.items():
-            rows = sum(counted.get(key, 0) for key in {_citation(group) for group in groups})
+            rows = sum(known.get(key, 0) for key in {_citation(group) for group in groups})
             rows = rows or sum(group.rows for group in groups)
             yield LackingTable(
                 mirror_id=None,
                 database=database,
                 table=table,
-                reason=f"it has {_changes(rows)} that no table takes",
+                reason=f"it has {counted(rows, 'row change')} that no table takes",
                 spans=tuple(
-                    RowSpan(
+                    Binding(
                         database=database,
                         table=table,
                         after_ts=group.min_ts - 1,
@@ -217,14 +214,14 @@ class BaseCuts:
         # No cut has this batch yet, after a killed sync or a rewind, so no cut counts it.
         return is_told or self._has_unapplied or cut.es_only
 
-    def _late(self, cut: Cut) -> list[_Landed]:
+    def _late(self, cut: Cut) -> list[LateRows]:
         """Return the rows that landed after a cut, are at or below it and may not be replays."""
         if not self._may_have_late(cut):
             return []
         return self._landed((ds.field("batch") > cut.batch) & (ds.field("commit_ts") <= cut.tso))
 
     @cached_property
-    def _below(self) -> list[_Landed]:
+    def _below(self) -> list[LateRows]:
         """The rows that landed after tables were truncated above them."""
         point, batch, at = self._truncation_point, ds.field("batch"), ds.field("commit_ts")
         if point.cut is None:
@@ -233,7 +230,7 @@ class BaseCuts:
         for item in point.kept:
             tso, landed = point.place_of_kept(item)
             for span in item.spans if tso else ():
-                below |= span.condition() & (at <= tso) & (batch > landed)
+                below |= cites(span) & (at <= tso) & (batch > landed)
         return self._landed(below)
 
     def _has_unplaced(self, plan: MirrorPlan) -> bool:
@@ -246,43 +243,25 @@ class BaseCuts:
             for rows in self._below
         )
 
-    def _landed(self, condition: ds.Expression) -> list[_Landed]:
+    def _landed(self, condition: ds.Expression) -> list[LateRows]:
         """Return the row changes that meet a condition, by name and batch."""
         found = read_table(
             self._lake.paths.change_log,
             (ds.field("kind") == ROW) & condition,
             columns=["database", "table", "batch", "commit_ts"],
         )
-        if found is None:
-            return []
-        groups = found.group_by(["database", "table", "batch"]).aggregate(
-            [("commit_ts", "min"), ("commit_ts", "max")]
-        )
-        return [
-            _Landed(
-                name=(row["database"], row["table"]),
-                batch=row["batch"],
-                min_ts=row["commit_ts_min"],
-                max_ts=row["commit_ts_max"],
-            )
-            for row in groups.to_pylist()
-        ]
+        return [] if found is None else late_in(found)
 
 
-def _spans(plan: MirrorPlan, until_ts: int) -> Iterator[RowSpan]:
+def _spans(plan: MirrorPlan, until_ts: int) -> Iterator[Binding]:
     """Yield the row changes of a table up to a TSO, by the names that it had."""
     for binding in plan.bindings:
         until = until_ts if binding.until_ts is None else min(binding.until_ts, until_ts)
         if until > binding.after_ts:
-            yield RowSpan(
-                database=binding.database,
-                table=binding.table,
-                after_ts=binding.after_ts,
-                until_ts=until,
-            )
+            yield replace(binding, until_ts=until)
     exported = plan.exported
     if exported is not None and exported.ts <= until_ts:
-        yield RowSpan(
+        yield Binding(
             database=exported.database,
             table=exported.table,
             after_ts=exported.ts - 1,
@@ -292,10 +271,6 @@ def _spans(plan: MirrorPlan, until_ts: int) -> Iterator[RowSpan]:
 
 def _citation(group: RowGroup) -> tuple[str, str, int | None]:
     return (group.database, group.table, group.schema_version)
-
-
-def _changes(count: int, which: str = "") -> str:
-    return f"1 {which}row change" if count == 1 else f"{count} {which}row changes"
 
 
 def _compared(paths: LakePaths, statistics: ChangeStatistics) -> int:

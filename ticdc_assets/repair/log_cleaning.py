@@ -54,7 +54,7 @@ def clean_logs(paths: LakePaths, failures: Failures, *, kept: timedelta = LOG_KE
         return 0
     names = upstream_names(cuts[-1])
     removed = 0
-    for path, version in oldest_versions(paths, cuts).items():
+    for path, (version, _) in named_versions(paths, cuts).items():
         found = failures.attempted(
             partial(_clean_log, path, version),
             names.get(path.name, f"{path.parent.name}/{path.name}"),
@@ -133,16 +133,14 @@ def _log_files(listed: Iterable[ListedFile]) -> list[tuple[int, str, ListedFile]
     )
 
 
-def oldest_versions(paths: LakePaths, cuts: Iterable[Cut]) -> dict[AnyPath, int]:
-    """Return the tables whose versions cuts name, each with the oldest of these."""
-    oldest: dict[AnyPath, int] = {}
+def named_versions(paths: LakePaths, cuts: Iterable[Cut]) -> dict[AnyPath, tuple[int, int]]:
+    """Return the tables whose versions cuts name, each with the oldest and the newest of these."""
+    named: dict[AnyPath, tuple[int, int]] = {}
     for mirror in (mirror for cut in cuts for mirror in cut.mirrors):
-        named = {mirror.path(paths): mirror.version}
-        if mirror.history_version is not None:
-            named[mirror.history_path(paths)] = mirror.history_version
-        for path, version in named.items():
-            oldest[path] = min(version, oldest.get(path, version))
-    return oldest
+        for path, version in mirror.tables(paths):
+            oldest, newest = named.get(path, (version, version))
+            named[path] = (min(version, oldest), max(version, newest))
+    return named
 
 
 def upstream_names(cut: Cut) -> dict[str, str]:

@@ -54,16 +54,18 @@ from ticdc_assets.log.cuts import Cut, MirrorCut, newest_cut, read_cuts
 from ticdc_assets.log.damage import require_ends, require_whole
 from ticdc_assets.log.decoding import finish_decoding
 from ticdc_assets.log.publishing import publish
-from ticdc_assets.mirrors.table_writers import history_writer, mirror_writer
+from ticdc_assets.mirrors.table_writers import table_writer
 from ticdc_assets.mirrors.table_writing import TableWriter
 from ticdc_assets.repair.log_cleaning import (
     clean_logs,
     large_tables,
-    oldest_versions,
+    named_versions,
     upstream_names,
 )
 from ticdc_assets.repair.making import remove_unpublished
 from ticdc_assets.repair.retention import Retaining, retain
+from ticdc_assets.rows.history_layout import HistoryLayout
+from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.storage.lake_paths import HISTORIES, MIRRORS, LakePaths
 from ticdc_assets.storage.paths import AnyPath, files_below, names_in, remove_tree
 
@@ -179,9 +181,10 @@ def maintain(
             tell(f"compacting {table.name}")
             _optimize_days(lake.spark, table, now)
         cut = optimize_mirrors(lake, failures)
-        for path in _control_tables(lake.paths):
-            tell(f"compacting {path.name}")
-            _maintain_control(path)
+        for path in lake.paths.tables:
+            if path not in large_tables(lake.paths):
+                tell(f"compacting {path.name}")
+                _maintain_control(path)
         vacuum(lake.paths, failures, margin=margin)
         _remove_unnamed_mirrors(lake.paths)
         _remove_generations(lake)
@@ -287,12 +290,11 @@ def optimize_mirrors(lake: Lake, failures: Failures) -> Cut | None:
 def _optimized(lake: Lake, mirror: MirrorCut) -> MirrorCut:
     """Return a mirror and its history after their compaction."""
     schema, name = mirror.table_schema, (mirror.database, mirror.table)
-    version = _compacted(mirror_writer(lake, schema, name, mirror.mirror_id), mirror.version)
-    history_version = mirror.history_version
+    writer = table_writer(lake, MirrorLayout(schema=schema), name, mirror.mirror_id)
+    version, history_version = _compacted(writer, mirror.version), mirror.history_version
     if history_version is not None:
-        history_version = _compacted(
-            history_writer(lake, schema, name, mirror.mirror_id), history_version
-        )
+        writer = table_writer(lake, HistoryLayout(schema=schema), name, mirror.mirror_id)
+        history_version = _compacted(writer, history_version)
     return replace(mirror, version=version, history_version=history_version)
 
 
@@ -304,19 +306,6 @@ def _compacted(writer: TableWriter, version: int) -> int:
     """
     metadata = commit_metadata(writer.table)
     return undisturbed(lambda: writer.compact(version, metadata, few=FEW_FILES))
-
-
-def _control_tables(paths: LakePaths) -> tuple[AnyPath, ...]:
-    return (
-        paths.seeds,
-        paths.landings,
-        paths.change_groups,
-        paths.schema_registry,
-        paths.ddl_history,
-        paths.schema_conflicts,
-        paths.checksums,
-        paths.cuts,
-    )
 
 
 def _maintain_control(path: AnyPath) -> None:
@@ -354,17 +343,16 @@ def vacuum(paths: LakePaths, failures: Failures, *, margin: timedelta = MARGIN) 
         return
     oldest = min(cut.published_at for cut in cuts)
     names = upstream_names(cuts[-1])
-    newest = _newest_versions(paths, cuts)
 
-    def vacuumed(path: AnyPath, version: int) -> None:
-        require_whole(path, newest[path])
+    def vacuumed(path: AnyPath, first: int, last: int) -> None:
+        require_whole(path, last)
         # A cut names an old version if a mirror failed, or if others wrote after it.
-        since = min(oldest, first_removal(path, version) or oldest)
+        since = min(oldest, first_removal(path, first) or oldest)
         _remove_unused(path, names.get(path.name, path.name), since - margin)
 
-    for path, version in sorted(oldest_versions(paths, cuts).items()):
+    for path, versions in sorted(named_versions(paths, cuts).items()):
         failures.attempted(
-            partial(vacuumed, path, version),
+            partial(vacuumed, path, *versions),
             names.get(path.name, f"{path.parent.name}/{path.name}"),
         )
 
@@ -411,10 +399,11 @@ def _remove_unnamed(paths: LakePaths, failures: Failures, *, dry_run: bool) -> d
     """
     cuts = read_cuts(paths)
     upstream = upstream_names(cuts[-1]) if cuts else {}
-    newest, shared = _newest_versions(paths, cuts), set(_tables(paths))
+    named, shared = named_versions(paths, cuts), set(paths.tables)
     removed: dict[str, int] = {}
     for name, path in _named(paths).items():
-        work = partial(remove_unnamed, path, version=newest.get(path), dry_run=dry_run)
+        newest = named[path][1] if path in named else None
+        work = partial(remove_unnamed, path, version=newest, dry_run=dry_run)
         if path not in shared:
             found = failures.attempted(work, upstream.get(path.name, name))
             if not isinstance(found, Failure):
@@ -422,15 +411,6 @@ def _remove_unnamed(paths: LakePaths, failures: Failures, *, dry_run: bool) -> d
         elif newest_version(path) >= 0:
             removed[name] = work()
     return removed
-
-
-def _newest_versions(paths: LakePaths, cuts: Iterable[Cut]) -> dict[AnyPath, int]:
-    """Return the tables whose versions cuts name, each with the newest of these."""
-    newest: dict[AnyPath, int] = {}
-    for cut in cuts:
-        for path, version in oldest_versions(paths, (cut,)).items():
-            newest[path] = max(version, newest.get(path, -1))
-    return newest
 
 
 def remove_unnamed(
@@ -479,7 +459,7 @@ def _remove_unnamed_mirrors(paths: LakePaths) -> None:
     """Remove the folders of mirrors and histories that no kept cut names, like dropped tables'."""
     # In this order: a folder that another run makes while this one is stalled is not listed.
     folders = _folders(paths)
-    named = oldest_versions(paths, read_cuts(paths))
+    named = named_versions(paths, read_cuts(paths))
     for item in folders if named else ():
         if item not in named:
             require_lease(item)
@@ -515,7 +495,7 @@ def _states(paths: LakePaths) -> dict[str, TableState]:
 
 def _named(paths: LakePaths) -> dict[str, AnyPath]:
     """Return the existing tables, by their names in messages."""
-    named = {path.name: path for path in _tables(paths)}
+    named = {path.name: path for path in paths.tables}
     for path in _folders(paths):
         older = (
             "" if path.parent.parent == paths.generation_folder else f"{path.parent.parent.name}/"
@@ -539,10 +519,6 @@ def _folders(paths: LakePaths) -> list[AnyPath]:
         for name in names_in(parent)
         if name.replace("-", "").isdigit() and (parent / name).is_dir()
     )
-
-
-def _tables(paths: LakePaths) -> Iterable[AnyPath]:
-    return (*large_tables(paths), *_control_tables(paths))
 
 
 def _state(path: AnyPath) -> TableState:

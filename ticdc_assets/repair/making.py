@@ -39,7 +39,7 @@ import pyarrow.dataset as ds
 
 from ticdc_assets.base.errors import NotFoundError
 from ticdc_assets.base.progress import tell
-from ticdc_assets.changelog.plan import MirrorPlan
+from ticdc_assets.changelog.plan import MirrorPlan, TableName
 from ticdc_assets.config import TableChoice
 from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.delta.control import latest_version, read_rows, read_table
@@ -49,7 +49,6 @@ from ticdc_assets.log.change_files import (
     CHANGE_LOG_SCHEMA,
     Batches,
     DecodedFiles,
-    Landed,
     decode_into_files,
 )
 from ticdc_assets.log.change_statistics import (
@@ -83,8 +82,6 @@ from ticdc_assets.rows.mirror_rows import IMAGES
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import remove_tree
 from ticdc_assets.wire.rows import DDL, ERROR, ROW
-
-TableName = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +125,7 @@ def made_apart(lake: Lake, cut: Cut, *, table: TableName | None = None) -> Itera
     # Histories come from the same changes, so only the mirrors are compared.
     mirrors_only = replace(lake.changefeed, history=TableChoice(), soft_delete=TableChoice())
     with place_apart(lake) as place:
-        yield make(replace(lake, changefeed=mirrors_only), cut, place, table=table)
+        yield Making(replace(lake, changefeed=mirrors_only), cut, place, table=table).make()
 
 
 @contextmanager
@@ -154,10 +151,8 @@ def remove_unpublished(paths: LakePaths) -> None:
     remove_generations(paths, {cut.generation for cut in read_cuts(paths)})
 
 
-def make(
-    lake: Lake, cut: Cut, place: LakePaths, *, table: TableName | None = None, to_stay: bool = False
-) -> Made:
-    """Decode, register and apply in a new generation.
+class Making:
+    """Makes one generation.
 
     Args:
         lake: the changefeed's lake.
@@ -166,14 +161,15 @@ def make(
         table: (database, table) of the one wanted mirror; all if None.
         to_stay: whether it may be published, so that all tables are made, not only the mirrors.
     """
-    return _Making(lake, cut, place, table, to_stay=to_stay).make()
-
-
-class _Making:
-    """The state of making one generation."""
 
     def __init__(
-        self, lake: Lake, cut: Cut, place: LakePaths, table: TableName | None, *, to_stay: bool
+        self,
+        lake: Lake,
+        cut: Cut,
+        place: LakePaths,
+        *,
+        table: TableName | None = None,
+        to_stay: bool = False,
     ) -> None:
         self._lake = lake
         self._cut = cut
@@ -205,29 +201,23 @@ class _Making:
                 break
             names |= missing
             remove_tree(side.generation_folder)
+        as_then = replace(self._lake.changefeed, tables=self._cut.table_filter)
         applying = apply_changes(
-            Lake(
-                changefeed=replace(self._lake.changefeed, tables=self._cut.table_filter),
-                paths=side,
-                session=self._lake.spark,
-            ),
+            replace(self._lake, changefeed=as_then, paths=side),
             until=self._cut.tso,
             only=self._table,
             truncation_point=self._truncation_point,
             complete_ts=self._cut.tso,
         )
         if self._to_stay:
-            statistics = read_statistics(side)
-            compare_new(self._lake.at(side), statistics=statistics)
+            compare_new(self._lake.at(side), statistics=read_statistics(side))
         made = newest_cut(side)
         return Made(
             paths=side,
             cut=made,
             reason=applying.reason,
             records=found.records,
-            proof_from=self._truncation_point.tso
-            if self._truncation_point.cut is not None
-            else None,
+            proof_from=self._truncation_point.tso or None,
             refused=(
                 *(self._known.refused(side, found) if found.errors else ()),
                 *(self._lost_exports() if self._lost_seeds else ()),
@@ -302,7 +292,8 @@ class _Making:
         clocks: Clocks = self._known.if_whole(lambda: accepted_clocks(self._lake.paths), {})
         found = decode_into_files(
             self._lake.spark,
-            Landed(table=self._lake.paths.raw_messages, chosen=Batches(1, landed)),
+            self._lake.paths.raw_messages,
+            Batches(1, landed),
             record_decoder(self._lake.changefeed, None, clocks=clocks),
             batch=landed,
             into=side,
@@ -320,10 +311,9 @@ class _Making:
         if self._to_stay:
             if self._truncation_point.cut is not None:
                 properties = properties_of(self._truncation_point)
-                removing = Removing(
+                Removing(
                     spark=self._lake.spark, table=side.change_log, properties=properties
-                )
-                removing.remove_files(())
+                ).remove_files(())
             append_fault_files(side, found.faults, app_id="decode", version=landed)
             if rows := self._known.quarantine(self._left_out, landed):
                 known = pa.Table.from_pylist(rows, schema=FAULT_SCHEMA)
@@ -408,13 +398,13 @@ class _Making:
             (ds.field("kind") == ROW) & (ds.field("commit_ts") <= point.tso),
             columns=["database", "table", "commit_ts"],
         )
-        rows = [] if below is None else below.group_by(below.column_names).aggregate([]).to_pylist()
-        plan = (
-            Knowledge.of(side, self._lake.changefeed.timezone).plan(self._cut.tso) if rows else None
-        )
+        if below is None or not below.num_rows:
+            return []
+        rows = below.group_by(below.column_names).aggregate([]).to_pylist()
+        plan = Knowledge.of(side, self._lake.changefeed.timezone).plan(self._cut.tso)
         return [
             mirror.name
-            for mirror in (() if plan is None else plan.mirrors)
+            for mirror in plan.mirrors
             if any(mirror.takes((row["database"], row["table"]), row["commit_ts"]) for row in rows)
         ]
 

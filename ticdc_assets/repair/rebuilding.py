@@ -36,7 +36,7 @@ from ticdc_assets.log.damage import require_whole, table_damage
 from ticdc_assets.log.positions import decoded_position, landed_batch
 from ticdc_assets.log.publishing import publish
 from ticdc_assets.mirrors.truncation_points import has_lost_records
-from ticdc_assets.repair.making import Made, make, remove_unpublished
+from ticdc_assets.repair.making import Made, Making, remove_unpublished
 from ticdc_assets.repair.verifying import Finding, Verification, compared
 from ticdc_assets.storage.lake_paths import GENERATIONS, HISTORIES, MIRRORS, LakePaths
 from ticdc_assets.storage.paths import AnyPath, move, remove_tree
@@ -111,7 +111,7 @@ def rebuild(lake: Lake, *, accept_losses: bool = False) -> Rebuild:
         remove_unpublished(lake.paths)
         place = lake.paths.beside()
         try:
-            made = make(lake, cut, place, to_stay=True)
+            made = Making(lake, cut, place, to_stay=True).make()
             if made.cut is None or made.cut.tso != cut.tso:
                 raise LossError(
                     f"no cut at {cut.moment} can be made from the landed records "
@@ -166,16 +166,8 @@ def _losses(found: Verification, made: Made) -> tuple[str, ...]:
 
 def _require_space(paths: LakePaths, cut: Cut) -> None:
     """Report the space that the new generation needs, and refuse if the disk has less."""
-    tables = [
-        (paths.change_log, None),
-        *((item.path(paths), item.version) for item in cut.mirrors),
-        *(
-            (item.history_path(paths), item.history_version)
-            for item in cut.mirrors
-            if item.history_version is not None
-        ),
-    ]
-    needed = sum(_size(path, version) for path, version in tables)
+    needed = _size(paths.change_log, None)
+    needed += sum(_size(*table) for item in cut.mirrors for table in item.tables(paths))
     if not isinstance(paths.home, Path):
         tell(f"the new tables need about {_megabytes(needed)}")
         return

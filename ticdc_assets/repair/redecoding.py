@@ -48,7 +48,6 @@ from ticdc_assets.log.ahead import TS_AHEAD, is_ahead, limit_ms
 from ticdc_assets.log.change_files import (
     CHANGE_LOG_SCHEMA,
     DecodedFiles,
-    Landed,
     OfDay,
     Parts,
     changes_in,
@@ -57,6 +56,7 @@ from ticdc_assets.log.change_files import (
     parts_in,
     parts_of,
     rows_in,
+    with_day,
     write_rows,
 )
 from ticdc_assets.log.change_statistics import Correction, read_statistics, replace_day
@@ -323,7 +323,8 @@ class _Day:
         clocks = accepted_clocks(self._lake.paths)
         return decode_into_files(
             self._lake.spark,
-            Landed(table=self._lake.paths.raw_messages, chosen=OfDay(self._day)),
+            self._lake.paths.raw_messages,
+            OfDay(self._day),
             record_decoder(self._lake.changefeed, None, clocks=clocks),
             batch=batch,
             into=self._lake.paths,
@@ -447,14 +448,14 @@ class _Day:
             for row in read_statistics(self._lake.paths).rows
         ):
             return []
-        into, day = self._lake.paths, self._day
+        into = self._lake.paths
 
         def written(some: Iterable[tuple[AnyPath, int]]) -> Iterator[DecodedFiles]:
             rows = (
-                _with_day(own, day)
+                own
                 for piece in some
                 for batch in changes_in(piece)
-                if (own := batch.filter(is_exported(batch))).num_rows
+                for own in with_day(batch.filter(is_exported(batch))).to_batches()
             )
             yield write_rows(rows, batch=0, into=into)
 
@@ -520,12 +521,3 @@ class _Numbering:
         column = rows.schema.get_field_index("batch")
         rows = rows.set_column(column, "batch", pa.array(numbers, pa.int64()))
         return (rows if taken is None else rows.filter(pa.array(taken, pa.bool_()))), 0
-
-
-def _with_day(rows: pa.RecordBatch, day: date) -> pa.RecordBatch:
-    """Return rows with the columns of the change log, on a landing day."""
-    days = pa.array([day] * rows.num_rows, pa.date32())
-    columns = [
-        days if name == "landed_day" else rows.column(name) for name in CHANGE_LOG_SCHEMA.names
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=CHANGE_LOG_SCHEMA)

@@ -25,7 +25,6 @@ from ticdc_assets.delta.control import latest_version, read_table
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.change_files import (
     DecodedFiles,
-    Landed,
     Records,
     decode_into_files,
     write_rows,
@@ -145,7 +144,8 @@ def _decode(lake: Lake, wanted: _Missing, batch: int) -> DecodedFiles | None:
     tell(f"decoding {counted(len(wanted.records), 'quarantined record')}")
     return decode_into_files(
         lake.spark,
-        Landed(table=lake.paths.raw_messages, chosen=Records(wanted.records)),
+        lake.paths.raw_messages,
+        Records(wanted.records),
         # Events that were too far ahead of the clock then may not be now.
         record_decoder(lake.changefeed, batch, now=datetime.now(UTC)),
         batch=batch,

@@ -10,6 +10,7 @@ Why running it again is safe: removed rows are not found again, and then there i
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
@@ -64,7 +65,8 @@ class Removing:
 
         def remove(writer: Rewriter, state: LogState) -> int:
             files = [item for item in state.files if str(file_at(table, item["path"])) in names]
-            return writer.remove(state, files, Without(gone), columns, properties=self.properties)
+            stay = partial(_without, gone)
+            return writer.remove(state, files, stay, columns, properties=self.properties)
 
         return self._undisturbed(remove)
 
@@ -96,16 +98,6 @@ def surely(condition: ds.Expression) -> ds.Expression:
     return pc.coalesce(condition, ds.scalar(False))
 
 
-@dataclass(frozen=True)
-class Without:
-    """Returns the rows that do not meet a condition.
-
-    Attributes:
-        gone: the condition.
-    """
-
-    gone: ds.Expression
-
-    def __call__(self, rows: pa.Table) -> pa.Table:
-        """Return the rows that stay."""
-        return rows.filter(~surely(self.gone))
+def _without(gone: ds.Expression, rows: pa.Table) -> pa.Table:
+    """Return the rows that do not meet a condition."""
+    return rows.filter(~surely(gone))

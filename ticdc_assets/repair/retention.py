@@ -43,7 +43,6 @@ from ticdc_assets.delta.control import (
     commit_metadata,
     open_table,
     read_rows,
-    read_table,
     write_table,
 )
 from ticdc_assets.delta.delta_files import log_state
@@ -59,6 +58,7 @@ from ticdc_assets.mirrors.truncation_points import (
     KeptTable,
     LackingTable,
     TruncationPoint,
+    cites,
     properties_of,
     read_raw_truncation_point,
     read_truncation_point,
@@ -255,7 +255,7 @@ class _Retention:
         log, kept = self._lake.paths.change_log, self._kept(lacking)
         moved = self._moved(base, kept)
         at, kind, batch = (ds.field(name) for name in ("commit_ts", "kind", "batch"))
-        stays = [span.condition() for item in kept for span in item.spans]
+        stays = [cites(span) for item in kept for span in item.spans]
         rows = kind.isin(list(OF_MIRRORS)) & (at <= base.tso)
         if stays:
             rows &= ~surely(reduce(or_, stays))
@@ -319,9 +319,7 @@ class _Retention:
             rest = (
                 item for item in before.kept if item.key not in keys and item.base != before.number
             )
-            kept = (*kept, *rest)
-            older = {**before.older}
-            moved = replace(before, kept=kept, older=older)
+            moved = replace(before, kept=(*kept, *rest))
         elif not before.kept:
             return
         if properties_of(moved) == properties_of(before):
@@ -421,11 +419,10 @@ class _Retention:
         )
         self._cuts = len(cuts) - len(kept)
         if self._cuts and not self._dry_run:
-            rows = read_table(paths.cuts, ds.field("number").isin([cut.number for cut in kept]))
-            assert rows is not None
+            rows = read_rows(paths.cuts, ds.field("number").isin([cut.number for cut in kept]))
             write_table(
                 paths.cuts,
-                pa.Table.from_pylist(rows.to_pylist(), schema=CUT_SCHEMA),
+                pa.Table.from_pylist(rows, schema=CUT_SCHEMA),
                 overwrite=True,
                 metadata=commit_metadata(paths.cuts),
             )

@@ -35,7 +35,7 @@ from ticdc_assets.log.landing_files import RAW_SCHEMA
 from ticdc_assets.log.quarantine import read_quarantine
 from ticdc_assets.log.seed_landing import land_seed
 from ticdc_assets.log.seeds import Seed, landed_seed, read_seeds, write_seeds
-from ticdc_assets.mirrors.caveats import lacking_columns
+from ticdc_assets.mirrors.caveats import lacking_columns, quarantined_by_seed
 from ticdc_assets.mirrors.truncation_points import read_truncation_point
 from ticdc_assets.mirrors.validity import Knowledge
 from ticdc_assets.model.tso import time_with_tso
@@ -346,11 +346,7 @@ def seed_balance(paths: LakePaths) -> list[SeedBalance]:
             for row in groups.aggregate([([], "count_all")]).to_pylist():
                 landed[row["batch"], row["database"], row["table"]] += row["count_all"]
     rows = read_statistics(paths).exported_rows()
-    faults = Counter(
-        (row["database"], row["table"], row["partition"])
-        for row in read_quarantine(paths)
-        if row["stage"] == "decode" and row["database"] is not None
-    )
+    faults = quarantined_by_seed(read_quarantine(paths))
     return [
         SeedBalance(
             database=item.database,

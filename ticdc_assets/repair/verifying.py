@@ -199,10 +199,8 @@ class Verification:
             if item.finding is Finding.NOT_PROVEN
         )
         for item in self.refused:
-            name = None if item.table is None else joined_name(item.database or "", item.table)
-            of = "" if name is None else f" of {name}"
             notes.append(
-                f"{item.records} landed records{of} were decoded before and are refused now "
+                f"{item.records} landed records{item.of} were decoded before and are refused now "
                 f"({item.reason}): their changes are not in the rebuild."
             )
         if self.decodable:

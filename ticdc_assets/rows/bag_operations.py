@@ -66,31 +66,19 @@ def watermarks_of(batches: Iterable[pa.RecordBatch]) -> Watermarks:
     Args:
         batches: watermarks: topic, partition, offset and commit ts, in any order.
     """
-    by_partition: dict[tuple[str, int], list[tuple[Numbers, Numbers]]] = {}
-    for batch in batches:
-        rows = pa.Table.from_batches([batch])
-        for place in rows.group_by(["topic", "partition"]).aggregate([]).to_pylist():
-            watermarks = rows.filter(
-                (pc.field("topic") == place["topic"])
-                & (pc.field("partition") == place["partition"])
-            )
-            columns = (watermarks["offset"].to_numpy(), watermarks["commit_ts"].to_numpy())
-            by_partition.setdefault((place["topic"], place["partition"]), []).append(columns)
-    return Watermarks(
-        {
-            place: _in_order(
-                np.concatenate([offsets for offsets, _ in parts]),
-                np.concatenate([stamps for _, stamps in parts]),
-            )
-            for place, parts in by_partition.items()
-        }
-    )
-
-
-def _in_order(offsets: Numbers, stamps: Numbers) -> _OfPartition:
-    order = np.argsort(offsets, kind="stable")
-    offsets, stamps = offsets[order], stamps[order]
-    return _OfPartition(offsets, np.maximum.accumulate(stamps))
+    found = list(batches)
+    by_partition: dict[tuple[str, int], _OfPartition] = {}
+    if not found:
+        return Watermarks(by_partition)
+    rows = pa.Table.from_batches(found)
+    for place in rows.group_by(["topic", "partition"]).aggregate([]).to_pylist():
+        topic, partition = place["topic"], place["partition"]
+        own = rows.filter((pc.field("topic") == topic) & (pc.field("partition") == partition))
+        own = own.sort_by("offset")
+        by_partition[topic, partition] = _OfPartition(
+            own["offset"].to_numpy(), np.maximum.accumulate(own["commit_ts"].to_numpy())
+        )
+    return Watermarks(by_partition)
 
 
 def bag_operations(convert: ArrowMap, watermarks: Watermarks) -> ArrowMap:

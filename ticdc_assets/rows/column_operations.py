@@ -143,7 +143,8 @@ class ColumnOperations:
         keys = self._keys(images, typed, np.concatenate([old[has_old], new[has_new]]))
         # A row that keeps its identity is replaced, and needs no delete.
         both = np.flatnonzero(has_old & has_new)
-        same = np.asarray(_equal(keys.take(pa.array(old[both])), keys.take(pa.array(new[both]))))
+        one, other = keys.take(pa.array(old[both])), keys.take(pa.array(new[both]))
+        same = np.asarray(pc.fill_null(pc.equal(one, other), False))
         has_old[both[same]] = False
         puts, deletes = np.flatnonzero(has_new), np.flatnonzero(has_old)
         order = np.concatenate([puts, deletes])
@@ -245,7 +246,3 @@ def _taken(rows: Any, numbers: Numbers, absent: Flags | None = None) -> Any:
     if count and (numbers == np.arange(numbers[0], numbers[0] + count)).all():
         return rows.slice(int(numbers[0]), count)
     return rows.take(pa.array(numbers))
-
-
-def _equal(one: Any, other: Any) -> Any:
-    return pc.fill_null(pc.equal(one, other), False)

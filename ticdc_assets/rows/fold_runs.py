@@ -128,11 +128,8 @@ class MirrorFold:
     @property
     def operations(self) -> pa.Schema:
         """Schema of its operations."""
-        return (
-            operation_schema(self.schema)
-            if self.keyed
-            else with_origins(operation_schema(self.schema))
-        )
+        operations = operation_schema(self.schema)
+        return operations if self.keyed else with_origins(operations)
 
     def buckets(self, workers: int) -> int:
         """Return the number of buckets for its keys, with so many workers."""
@@ -146,7 +143,6 @@ class Folded:
     """The result of a fold.
 
     Attributes:
-        schema: of the mirror.
         counts: the counts of the fold.
         never_sent: columns that every image of the put rows lacked.
         newest: commit ts of the last whole change that fits, for the watched keys that have one.
@@ -156,7 +152,6 @@ class Folded:
         keys: the keys of changed rows, if they are wanted.
     """
 
-    schema: TableSchema
     counts: FoldCounts
     never_sent: frozenset[str]
     newest: Mapping[str, int]
@@ -361,27 +356,22 @@ def _joined(mirror: MirrorFold, parts: Sequence[_Part]) -> Folded:
     counts = joined_counts(part.counts for part in parts)
     missing = frozenset[tuple[str, ...]]().union(*(part.missing for part in parts))
     stored = numbered_names(target) if output.layout is None else output.layout.schema.names
-    keys = [part.keys for part in parts if part.keys is not None]
     faults = fault_schema(schema)
     return Folded(
-        schema=schema,
         counts=counts,
         never_sent=never_sent(counts, missing),
         newest={key: ts for part in parts for key, ts in part.newest.items()},
         rows=kept_rows([part.rows for part in parts], target, stored, output.folder),
         faults=kept_rows([part.faults for part in parts], faults, faults.names, output.faults),
-        keys=_joined_keys(keys, schema) if output.with_keys else None,
+        keys=_joined_keys(mirror, parts) if output.with_keys else None,
     )
 
 
-def _joined_keys(keys: Sequence[ChangedKeys], schema: TableSchema) -> ChangedKeys:
+def _joined_keys(mirror: MirrorFold, parts: Sequence[_Part]) -> ChangedKeys:
+    keys = [part.keys for part in parts if part.keys is not None]
     if not keys:
-        empty = fold_operations(operation_schema(schema).empty_table(), keyed=True).rows
-        if not schema.handle_key:
-            empty = fold_operations(
-                with_origins(operation_schema(schema)).empty_table(), keyed=False
-            ).rows
-        keys = [_changed_keys(empty, schema)]
+        nothing = fold_operations(mirror.operations.empty_table(), keyed=mirror.keyed)
+        keys = [_changed_keys(nothing.rows, mirror.schema)]
     return ChangedKeys(
         rows=pa.concat_tables([item.rows for item in keys]).combine_chunks(),
         flags=pa.concat_tables([item.flags for item in keys]).combine_chunks(),

@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 
 from ticdc_assets.changelog.resolve import standing_casts
 from ticdc_assets.registry.evolution import Casts
-from ticdc_assets.rows.mirror_rows import PARTIAL
+from ticdc_assets.rows.mirror_rows import with_mark
 from ticdc_assets.rows.row_operations import SEQUENCE_FIELDS
 
 Numbers = npt.NDArray[np.int64]
@@ -292,11 +292,11 @@ def _standing_casts(
 
 def _with_marks(folded: pa.Table, marks: list[str | None]) -> pa.Table:
     """Return `folded` with the mark of each row in its rescued data, where it has one."""
-    all_rescued: list[list[tuple[str, str]] | None] = []
-    for rescued, mark in zip(folded.column("rescued").to_pylist(), marks, strict=True):
-        if mark is not None:
-            rescued = [*(item for item in rescued or () if item[0] != PARTIAL), (PARTIAL, mark)]
-        all_rescued.append(rescued)
+    rescued = folded.column("rescued").to_pylist()
+    all_rescued = [
+        own if mark is None else with_mark(own, mark)
+        for own, mark in zip(rescued, marks, strict=True)
+    ]
     number = folded.schema.get_field_index("rescued")
     field = folded.schema.field(number)
     return folded.set_column(number, field, pa.array(all_rescued, field.type))

@@ -25,7 +25,7 @@ from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
 from ticdc_assets.changelog.sequence import rank_of
 from ticdc_assets.model.events import Op
 from ticdc_assets.model.schemas import TableSchema
-from ticdc_assets.model.values import UNFIT, typed_array, typed_of
+from ticdc_assets.model.values import UNFIT, typed_of
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.rows.history_layout import (
     KEPT_TYPE,
@@ -37,15 +37,14 @@ from ticdc_assets.rows.history_layout import (
 from ticdc_assets.rows.mirror_rows import (
     NOWHERE,
     PARTIAL,
-    SHAPE,
     ArrowMap,
     MirrorLayout,
+    OperationBuilder,
     canonical_rows,
     light,
-    row_shape,
+    row_place,
+    sent_images,
 )
-from ticdc_assets.rows.row_operations import RESCUED_TYPE, SEQUENCE_FIELDS
-from ticdc_assets.wire.rows import image_from_json
 
 
 def history_operations(plan: MirrorPlan, timezone: str, only_key: str | None = None) -> ArrowMap:
@@ -60,7 +59,7 @@ def history_operations(plan: MirrorPlan, timezone: str, only_key: str | None = N
 
     def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         resolver = HistoryResolver(plan, timezone)
-        build = _OperationBuilder(plan.schema, timezone).build
+        build = _builder(plan.schema, timezone).build
         for batch in batches:
             operations = [
                 operation
@@ -73,19 +72,14 @@ def history_operations(plan: MirrorPlan, timezone: str, only_key: str | None = N
     return convert
 
 
+def _builder(schema: TableSchema, timezone: str) -> OperationBuilder:
+    return OperationBuilder(history_operation_schema(schema), schema, timezone)
+
+
 def _operations_of(resolver: HistoryResolver, row: dict[str, Any]) -> list[dict[str, Any]]:
-    before, after = row["before"], row["after"]
-    place = {name: row[name] for name in SEQUENCE_FIELDS if name != "rank"}
+    place = row_place(row)
     try:
-        changes = resolver.resolve(
-            Op(row["op"]),
-            row["schema_version"],
-            commit_ts=row["commit_ts"],
-            before=None if before is None else image_from_json(before),
-            after=None if after is None else image_from_json(after),
-            partial=bool(row["handle_key_only"]),
-            shape=row_shape(row.get(SHAPE)),
-        )
+        changes = resolver.resolve(Op(row["op"]), row["schema_version"], **sent_images(row))
     except InputError:
         return [_unread(place)]
     return [
@@ -155,7 +149,7 @@ class Passage:
 
         def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             going = _Going(passage)
-            build = _OperationBuilder(passage.plan.schema, passage.timezone).build
+            build = _builder(passage.plan.schema, passage.timezone).build
             for batch in batches:
                 operations = [
                     operation
@@ -242,41 +236,3 @@ class _Going:
             for name, text in rescued.items()
             if name != PARTIAL and name in self._typed and self._typed[name](text) is not UNFIT
         }
-
-
-class _OperationBuilder:
-    """Builds operation batches with typed columns."""
-
-    def __init__(self, schema: TableSchema, timezone: str) -> None:
-        self._columns = schema.columns
-        self._places = column_places(schema)
-        self._timezone = timezone
-        self._schema = history_operation_schema(schema)
-
-    def build(self, operations: list[dict[str, Any]]) -> pa.RecordBatch:
-        all_rescued: list[list[tuple[str, str]]] = [
-            [(PARTIAL, operation["partial_ts"])] if operation.get("partial_ts") else []
-            for operation in operations
-        ]
-        arrays: dict[str, pa.Array] = {}
-        for place, column in zip(self._places, self._columns, strict=True):
-            name = column.name
-            texts: list[str | None] = []
-            for number, operation in enumerate(operations):
-                text = operation["values"].get(name)
-                if text is not None and name in operation.get("lost", ()):
-                    all_rescued[number].append((name, text))
-                    text = None
-                texts.append(text)
-            arrays[place], unfit = typed_array(column, self._timezone, texts)
-            for number, text in enumerate(texts if unfit is not None else ()):
-                if text is not None and unfit is not None and unfit[number]:
-                    all_rescued[number].append((name, text))
-        arrays["rescued"] = pa.array([rescued or None for rescued in all_rescued], RESCUED_TYPE)
-        for field in self._schema:
-            if field.name not in arrays:
-                values = [operation.get(field.name) for operation in operations]
-                arrays[field.name] = pa.array(values, field.type)
-        return pa.RecordBatch.from_arrays(
-            [arrays[name] for name in self._schema.names], schema=self._schema
-        )

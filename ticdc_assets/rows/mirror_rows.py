@@ -10,10 +10,10 @@ commit ts of a change that was sent with only its handle key (`PARTIAL`): from t
 other columns are unknown.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ import pyarrow.dataset as ds
 from ticdc_assets.base.errors import ImageError, InputError
 from ticdc_assets.base.loops import loops_pay
 from ticdc_assets.changelog.carrying import CarriedRow, RowCarrier, part_carrier
+from ticdc_assets.changelog.history_changes import SentImages
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
 from ticdc_assets.changelog.resolve import ResolvedChange, RowResolver
 from ticdc_assets.changelog.sequence import PUT_RANK, REMOVED_RANK, rank_of
@@ -30,12 +31,7 @@ from ticdc_assets.model.mysql_types import Kind, arrow_type
 from ticdc_assets.model.schemas import ColumnSchema, RowShape, TableSchema
 from ticdc_assets.model.values import key_text, text_of, typed_array
 from ticdc_assets.registry.evolution import CanonicalRow, Casts
-from ticdc_assets.rows.row_operations import (
-    CASTS_TYPE,
-    RESCUED_TYPE,
-    SEQUENCE_TYPE,
-    operation_schema,
-)
+from ticdc_assets.rows.row_operations import RESCUED_TYPE, SEQUENCE_FIELDS, operation_schema
 from ticdc_assets.spark.frames import sql_type_name
 from ticdc_assets.wire.rows import image_from_json, shape_from_text
 
@@ -131,25 +127,20 @@ def marked(rows: pa.Table, layout: MirrorLayout, marks: Sequence[str]) -> pa.Tab
         marks: for each row the commit ts since which it is known in part.
     """
     number = rows.schema.get_field_index(layout.rescued)
-    entries = [
-        [*(item for item in own or () if item[0] != PARTIAL), (PARTIAL, mark)]
-        for own, mark in zip(rows.column(number).to_pylist(), marks, strict=True)
-    ]
+    own = rows.column(number).to_pylist()
+    entries = [with_mark(item, mark) for item, mark in zip(own, marks, strict=True)]
     return rows.set_column(number, rows.schema.field(number), pa.array(entries, RESCUED_TYPE))
 
 
-@dataclass(slots=True)
-class _Operation:
-    key: str
-    sequence: dict[str, object]
-    is_delete: bool
-    is_new: bool
-    values: CanonicalRow
-    missing: tuple[str, ...] = ()
-    is_partial: bool = False
-    partial_ts: str | None = None
-    error: InputError | None = None
-    casts: Casts = ()
+def with_mark(rescued: Iterable[tuple[str, str]] | None, mark: str) -> list[tuple[str, str]]:
+    """Return the rescued data of a row that is known in part since the commit ts `mark`."""
+    return [*(item for item in rescued or () if item[0] != PARTIAL), (PARTIAL, mark)]
+
+
+_Operation: TypeAlias = dict[str, Any]
+"""An operation as `OperationBuilder` takes it."""
+
+_EMPTY: _Operation = {"is_delete": False, "is_new": False, "is_partial": False, "values": {}}
 
 
 IMAGES = ("before", "after")
@@ -175,9 +166,25 @@ SHAPE = "shape"
 
 
 @lru_cache(maxsize=4096)
-def row_shape(text: str | None) -> RowShape | None:
+def _row_shape(text: str | None) -> RowShape | None:
     """Return the shape of a row whose column `shape` has `text`; equal texts give one object."""
     return None if text is None else shape_from_text(text)
+
+
+def sent_images(row: Mapping[str, Any]) -> SentImages:
+    """Return what a row of the change log has sent, as resolvers take it.
+
+    Raises:
+        InputError: an image is damaged.
+    """
+    before, after = row["before"], row["after"]
+    return SentImages(
+        commit_ts=row["commit_ts"],
+        before=None if before is None else image_from_json(before),
+        after=None if after is None else image_from_json(after),
+        partial=bool(row["handle_key_only"]),
+        shape=_row_shape(row.get(SHAPE)),
+    )
 
 
 def light(plan: MirrorPlan) -> MirrorPlan:
@@ -191,7 +198,7 @@ def change_operations(plan: MirrorPlan, timezone: str) -> ArrowMap:
 
     def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         resolver = RowResolver(plan, timezone)
-        builder = _OperationBuilder(plan.schema, timezone)
+        builder = OperationBuilder(operation_schema(plan.schema), plan.schema, timezone)
         key_columns = plan.schema.handle_key
         columns: ColumnOperations | None = None
         for batch in batches:
@@ -221,20 +228,12 @@ def _resolve_batch(
     resolver: RowResolver, key_columns: tuple[str, ...], batch: pa.RecordBatch
 ) -> Iterator[_Operation]:
     for row in batch.to_pylist():
-        before, after = row["before"], row["after"]
         try:
-            changes = resolver.resolve(
-                Op(row["op"]),
-                row["schema_version"],
-                commit_ts=row["commit_ts"],
-                before=None if before is None else image_from_json(before),
-                after=None if after is None else image_from_json(after),
-                partial=bool(row["handle_key_only"]),
-                shape=row_shape(row.get(SHAPE)),
-            )
+            changes = resolver.resolve(Op(row["op"]), row["schema_version"], **sent_images(row))
         except InputError as error:
             place = f"{row['topic']}/{row['partition']}/{row['offset']}/{row['index']}"
-            yield _Operation("!" + place, _sequence(row, PUT_RANK), False, False, {}, error=error)
+            sequence = _sequence(row, PUT_RANK)
+            yield {**_EMPTY, "key": "!" + place, "sequence": sequence, **_fault_of(error)}
             continue
         for change in changes:
             if change.removed_ts is not None and not key_columns:
@@ -251,41 +250,44 @@ _NEW_ROWS = frozenset({Op.INSERT, Op.SNAPSHOT})
 
 def _end_of(put: _Operation, key_columns: tuple[str, ...]) -> _Operation:
     """Return the end of a row by partition DDL."""
-    sequence = {**put.sequence, "rank": REMOVED_RANK}
-    values = {name: put.values[name] for name in key_columns}
-    return _Operation(put.key, sequence, True, put.is_new, values)
+    return {
+        **_EMPTY,
+        "key": put["key"],
+        "sequence": {**put["sequence"], "rank": REMOVED_RANK},
+        "is_delete": True,
+        "is_new": put["is_new"],
+        "values": {name: put["values"][name] for name in key_columns},
+    }
 
 
 def _operation(
     change: ResolvedChange, row: dict[str, object], key_columns: tuple[str, ...]
 ) -> _Operation:
-    values = change.values
-    if change.is_delete and key_columns:
-        values = {name: values[name] for name in key_columns}
-    rank = rank_of(is_delete=change.is_delete, es_only=bool(row["es_only"]))
-    return _Operation(
-        "=" + change.key,
-        _sequence(row, rank),
-        change.is_delete,
-        row["op"] in _NEW_ROWS,
-        values,
-        change.missing,
-        change.partial,
-        str(row["commit_ts"]) if change.partial else None,
-        change.fault,
-        () if change.is_delete and key_columns else change.casts,
-    )
+    is_delete, values, casts = change.is_delete, change.values, change.casts
+    if is_delete and key_columns:
+        values, casts = {name: values[name] for name in key_columns}, ()
+    rank = rank_of(is_delete=is_delete, es_only=bool(row["es_only"]))
+    return {
+        "key": "=" + change.key,
+        "sequence": _sequence(row, rank),
+        "is_delete": is_delete,
+        "is_new": row["op"] in _NEW_ROWS,
+        "is_partial": change.partial,
+        "missing": list(change.missing) or None,
+        "casts": _counted(casts, is_delete=is_delete),
+        "values": values,
+        "partial_ts": str(row["commit_ts"]) if change.partial else None,
+        **_fault_of(change.fault),
+    }
 
 
 def _sequence(row: dict[str, object], rank: int) -> dict[str, object]:
-    return {
-        "commit_ts": row["commit_ts"],
-        "rank": rank,
-        "topic": row["topic"],
-        "partition": row["partition"],
-        "offset": row["offset"],
-        "index": row["index"],
-    }
+    return {**row_place(row), "rank": rank}
+
+
+def row_place(row: Mapping[str, Any]) -> dict[str, object]:
+    """Return where in the order of changes a row of the change log is, but for its rank."""
+    return {name: row[name] for name in SEQUENCE_FIELDS if name != "rank"}
 
 
 NOWHERE: dict[str, object] = {
@@ -299,67 +301,67 @@ NOWHERE: dict[str, object] = {
 """Sequence of a row that comes from no change."""
 
 
-def _counted(operation: _Operation) -> list[tuple[str, int, int]] | None:
-    rows = -1 if operation.is_delete else 1
-    return [(name, ddl_ts, rows) for name, ddl_ts in operation.casts] or None
+def _counted(casts: Casts, *, is_delete: bool = False) -> list[tuple[str, int, int]] | None:
+    return [(name, ddl_ts, -1 if is_delete else 1) for name, ddl_ts in casts] or None
 
 
-class _OperationBuilder:
-    """Builds operation batches with typed columns."""
+def _fault_of(error: InputError | None) -> dict[str, str]:
+    """Return the columns of an operation that say why its values do not fit."""
+    if error is None:
+        return {}
+    return {name: getattr(error, name) for name in ("reason", "position", "expected", "got")}
 
-    def __init__(self, schema: TableSchema, timezone: str) -> None:
-        self._columns = schema.columns
+
+class OperationBuilder:
+    """Builds batches of operations with typed columns.
+
+    Args:
+        target: the schema of the operations; it has the table's columns as `c0`, `c1`, ...
+        table: the schema of the table.
+        timezone: the changefeed's time zone (IANA name).
+    """
+
+    def __init__(self, target: pa.Schema, table: TableSchema, timezone: str) -> None:
+        self._target = target
+        self._columns = table.columns
         self._timezone = timezone
-        self._schema = operation_schema(schema)
 
-    def build(self, operations: list[_Operation]) -> pa.RecordBatch:
-        all_rescued: list[list[tuple[str, str]] | None] = [None] * len(operations)
-        typed: list[pa.Array] = []
-        for number, operation in enumerate(operations):
-            if operation.partial_ts is not None:
-                all_rescued[number] = [(PARTIAL, operation.partial_ts)]
-        for column in self._columns:
+    def build(self, operations: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+        """Return operations as a batch.
+
+        Args:
+            operations: columns of the target by their names; the table's as canonical text in
+                `values`; `partial_ts` if the row is known in part, since that commit ts; in `lost`
+                the columns whose text is rescued, whether it fits or not.
+        """
+        marks = [operation.get("partial_ts") for operation in operations]
+        rescued: list[list[tuple[str, str]]] = [
+            [] if mark is None else [(PARTIAL, mark)] for mark in marks
+        ]
+        lost = [
+            (number, item["lost"]) for number, item in enumerate(operations) if item.get("lost")
+        ]
+        arrays: dict[str, pa.Array] = {}
+        for place, column in enumerate(self._columns):
             name = column.name
-            texts = [operation.values.get(name) for operation in operations]
-            array, unfit = typed_array(column, self._timezone, texts)
-            typed.append(array)
-            if unfit is None:
-                continue
-            for number, (text, is_unfit) in enumerate(zip(texts, unfit, strict=True)):
-                if is_unfit and text is not None:
-                    entries = all_rescued[number]
-                    if entries is None:
-                        entries = all_rescued[number] = []
-                    entries.append((name, text))
+            texts: list[str | None] = [operation["values"].get(name) for operation in operations]
+            for number, names in lost:
+                text = texts[number]
+                if text is not None and name in names:
+                    rescued[number].append((name, text))
+                    texts[number] = None
+            arrays[f"c{place}"], unfit = typed_array(column, self._timezone, texts)
+            if unfit is not None:
+                for number, (text, is_unfit) in enumerate(zip(texts, unfit, strict=True)):
+                    if is_unfit and text is not None:
+                        rescued[number].append((name, text))
+        arrays["rescued"] = pa.array([entries or None for entries in rescued], RESCUED_TYPE)
+        for field in self._target:
+            if field.name not in arrays:
+                values = [operation.get(field.name) for operation in operations]
+                arrays[field.name] = pa.array(values, field.type)
         return pa.RecordBatch.from_arrays(
-            [
-                pa.array([operation.key for operation in operations], pa.string()),
-                pa.array([operation.sequence for operation in operations], SEQUENCE_TYPE),
-                pa.array([operation.is_delete for operation in operations], pa.bool_()),
-                pa.array([operation.is_new for operation in operations], pa.bool_()),
-                pa.array([operation.is_partial for operation in operations], pa.bool_()),
-                pa.array(
-                    [
-                        list(operation.missing) if operation.missing else None
-                        for operation in operations
-                    ],
-                    pa.list_(pa.string()),
-                ),
-                *(
-                    pa.array(
-                        [
-                            None if operation.error is None else getattr(operation.error, name)
-                            for operation in operations
-                        ],
-                        pa.string(),
-                    )
-                    for name in ("reason", "position", "expected", "got")
-                ),
-                pa.array([_counted(operation) for operation in operations], CASTS_TYPE),
-                *typed,
-                pa.array(all_rescued, RESCUED_TYPE),
-            ],
-            schema=self._schema,
+            [arrays[name] for name in self._target.names], schema=self._target
         )
 
 
@@ -386,13 +388,7 @@ def mirror_operations(
     plan = light(plan)
 
     def carry() -> _Carry:
-        carrier = RowCarrier(base, plan, timezone, since_ts=since_ts)
-
-        def carried(row: CanonicalRow, commit_ts: int) -> CarriedRow | None:
-            found = carrier.carry(row, commit_ts)
-            return found if found.removed_ts is None else None
-
-        return carried
+        return RowCarrier(base, plan, timezone, since_ts=since_ts).carry
 
     return _row_operations(base, carry, plan, timezone, error_rank=error_rank)
 
@@ -425,7 +421,7 @@ def _row_operations(
     def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         carry = make_carry()
         resolver = RowResolver(plan, timezone)
-        builder = _OperationBuilder(plan.schema, timezone)
+        builder = OperationBuilder(operation_schema(plan.schema), plan.schema, timezone)
         for batch in batches:
             operations: list[_Operation] = []
             stamps = batch.column(layout.commit_ts).to_pylist()
@@ -435,7 +431,7 @@ def _row_operations(
                 casts: Casts = ()
                 try:
                     carried = carry(row, stamps[number])
-                    if carried is None:
+                    if carried is None or carried.removed_ts is not None:
                         continue
                     key = f"={resolver.key_of(carried)}"
                     values, error, casts = carried.row, carried.fault, carried.casts
@@ -445,10 +441,18 @@ def _row_operations(
                     key, values, error = f"!{number}{own}", CanonicalRow(), raised
                 if error is not None:
                     sequence["rank"] = error_rank
-                operation = _Operation(key, sequence, False, True, values)
-                operation.error, operation.partial_ts = error, partial[number]
-                operation.casts = casts
-                operations.append(operation)
+                operations.append(
+                    {
+                        **_EMPTY,
+                        "key": key,
+                        "sequence": sequence,
+                        "is_new": True,
+                        "casts": _counted(casts),
+                        "values": values,
+                        "partial_ts": partial[number],
+                        **_fault_of(error),
+                    }
+                )
             yield builder.build(operations)
 
     return convert

@@ -269,6 +269,11 @@ def test_what_cannot_be_worked_out_is_not_known(
     assert compared.equal
     assert [item.uncompared for item in compared.tables] == [("s",)]
     assert compared.summary.endswith("; not compared: d.t.s")
+    (file,) = Path(export).glob("d.t.*.csv")
+    file.write_bytes(file.read_bytes().replace(b'"b"', b'"q"'))
+    (table,) = scene.diff(export).tables
+    ((cell,),) = (item.columns for item in table.examples)
+    assert (table.counts.total, cell.name, cell.rebuilt) == (1, "v", "q")
     # It differs in what can be compared.
     scene.update("1", v="z", s="Z000")
     scene.sync()
