@@ -28,7 +28,6 @@ from ticdc_assets.registry.inferred_columns import (
 from ticdc_assets.registry.inferred_schemas import altered_schema, created_schema
 from ticdc_assets.registry.row_shapes import fits, schema_of_shape
 from ticdc_assets.wire import WireFormat, decode
-from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.wire import golden
 
 pytestmark = golden.needs_golden
@@ -56,10 +55,9 @@ CHANGING = (DdlAction.ALTER_TABLE, DdlAction.CREATE_INDEX, DdlAction.DROP_INDEX)
 @cache
 def ddls(folder: str) -> tuple[tuple[DdlEvent, DdlStatement], ...]:
     """Return each DDL of a folder once, with what its text says."""
-    wire_format = WireFormat.SIMPLE_JSON
     found: dict[tuple[int, str], DdlEvent] = {}
-    for message in golden.messages(folder):
-        for event in decode(wire_format, Record(key=message.key, value=message.value)):
+    for record in golden.records(folder):
+        for event in decode(WireFormat.SIMPLE_JSON, record):
             if isinstance(event, DdlEvent):
                 found.setdefault((event.commit_ts, event.sql), event)
     history = SchemaHistory()
@@ -155,9 +153,9 @@ def rows_with_schemas(
     """Return each row with the schema that its table has at that moment by the DDL texts."""
     history = SchemaHistory()
     rows: list[RowChange] = []
-    for number, message in enumerate(golden.messages(folder)):
+    for number, record in enumerate(golden.records(folder)):
         place = Coordinates(topic="t", partition=0, offset=number, index=0)
-        for event in decode(wire_format, Record(key=message.key, value=message.value)):
+        for event in decode(wire_format, record):
             if isinstance(event, DdlEvent):
                 history.add_ddl(event, place)
             elif isinstance(event, RowChange):

@@ -22,7 +22,7 @@ from ticdc_assets.wire import Compression, WireFormat
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.rows import CHANGE_SCHEMA
-from ticdc_assets_tests.golden import OPTIONS, Scenario
+from ticdc_assets_tests.golden import OPTIONS
 from ticdc_assets_tests.wire import golden
 from ticdc_assets_tests.wire.comparing import as_stored, batch_of, event_of
 
@@ -350,7 +350,7 @@ def test_many_large_rows_come_in_several_batches(tmp_path: Path, count: int) -> 
 @golden.needs_golden
 @pytest.mark.parametrize("option", [name for name in OPTIONS if "-claim-check" in name])
 def test_golden_rows_are_completed_as_the_reference_reads_them(option: str) -> None:
-    of = Scenario(golden.ROOT / "options" / option)
+    of = golden.scenario(f"options/{option}")
     assert of.claim_check is not None
     records = [Record(key=record.key, value=record.value) for record in of.records]
     cut = decode_batch(of.wire_format, batch_of(records))

@@ -283,8 +283,7 @@ def test_the_message_of_a_format_is_plain() -> None:
 @pytest.mark.thorough
 def test_nearly_all_rows_of_the_encoders_are_plain(wire_format: WireFormat, folder: str) -> None:
     """The reference says the same, so only this sees rows that it reads alone."""
-    records = [Record(key=item.key, value=item.value) for item in golden.messages(folder)]
-    batch = batch_of(records)
+    batch = batch_of(golden.records(folder))
     exact = BATCH_READERS[wire_format](batch)
     assert exact is not None
     rows = decode_batch(wire_format, batch).column("kind").to_pylist().count(ROW)

@@ -30,7 +30,6 @@ from ticdc_assets.model.events import (
 from ticdc_assets.model.schemas import ColumnFlag, ColumnSchema, RowShape, TableSchema
 from ticdc_assets.model.values.floats import double_text, float_text, to_float32
 from ticdc_assets.wire import WireFormat, decode
-from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.wire import golden
 from ticdc_assets_tests.wire.test_simple_avro import KINDS, MESSAGES, SHAPE, SMALL, events
@@ -342,8 +341,8 @@ def test_messages_written_by_hand_say_the_same(kind: str) -> None:
 @pytest.mark.parametrize("folder", ["simple-avro/types", "simple-avro/shop"])
 def test_real_messages_are_read_by_the_same_schema(folder: str) -> None:
     kinds = set[str]()
-    for message in golden.messages(folder):
-        (event,) = decode(WireFormat.SIMPLE_AVRO, Record(key=message.key, value=message.value))
+    for message in golden.records(folder):
+        (event,) = decode(WireFormat.SIMPLE_AVRO, message)
         found = read(message.value)
         kinds.add(found["type"])
         if isinstance(event, RowChange):
