@@ -139,6 +139,13 @@ def test_rows_keep_the_order_of_their_records() -> None:
         assert offsets == list(range(1000, 1000 + len(values)))
 
 
+ENDLESS = (
+    *(b"[" * depth + b"]" * depth for depth in (MAX_DEPTH - 1, MAX_DEPTH)),
+    *(b"[" * 2_000, b'{"a":' * 2_000, b"9" * 2_000, b"-0." + b"9" * 2_000, b"1e" + b"9" * 2_000),
+)
+"""Depth and digits that nothing needs."""
+
+
 def placed(value: bytes) -> list[bytes]:
     """Return a message with each member behind each other one, once more or elsewhere."""
     members = json.loads(value, object_pairs_hook=lambda pairs: pairs)
@@ -151,6 +158,7 @@ def placed(value: bytes) -> list[bytes]:
             b'"%s":1' % name,
             b'"%s":{"commitTs":1}' % name,
             b'"%s" : [{"id":"7"}]' % name,
+            *(b'"%s":%s' % (name, odd) for odd in ENDLESS),
             b'"\\u%04x%s":null' % (name[0], name[1:]),
             b'"%s":null' % name.upper(),
             b'"%sx":null' % name,
@@ -356,6 +364,7 @@ UNREAD = [
     *(b'["]",' * depth + b"1" + b"]" * depth for depth in range(MAX_DEPTH - 4, MAX_DEPTH + 3)),
     *(b'["[\\"",' * depth + b"1" + b"]" * depth for depth in range(MAX_DEPTH - 4, MAX_DEPTH + 3)),
     *(b"[[1]," * 3 * MAX_DEPTH + b"1" + b"]" * 3 * MAX_DEPTH, b"[" + b"[]," * 500 + b"[]]"),
+    *(b"[" * 20_000, b'{"a":' * 20_000, b"9" * 20_000, b'"' + b"x" * 200_000 + b'"'),
 ]
 """What may stand where nobody looks; the reference takes some of it."""
 

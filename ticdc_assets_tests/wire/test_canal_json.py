@@ -34,8 +34,8 @@ from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.fields import LARGEST, Kind
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.repeating import MAX_REPEATED
+from ticdc_assets_tests import strategies
 from ticdc_assets_tests.examples import examples
-from ticdc_assets_tests.strategies import SENT_OPS
 from ticdc_assets_tests.wire.comparing import Outcome, batch_of
 from ticdc_assets_tests.wire.comparing import assert_equal as assert_equal_in
 
@@ -670,39 +670,33 @@ def test_memory_stays_near_the_size_of_the_message() -> None:
 
 # Round trips of any events.
 
-_TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
-_NAMES = st.sampled_from(["id", "a b", "it's", '"q"', "../../x", "🚀", "mysqlType"]) | st.text(
-    st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6
-)
 _VALUES: Mapping[str, st.SearchStrategy[str]] = {
     "int": st.integers(-(2**31), 2**31 - 1).map(str),
     "bigint(20) unsigned": st.integers(0, 2**64 - 1).map(str),
     "tinyint unsigned": st.integers(0, 255).map(str),
     "bit(64)": st.integers(0, 2**64 - 1).map(str),
     "decimal(65,30)": st.decimals(allow_nan=False, allow_infinity=False).map("{:f}".format),
-    "varchar(255)": _TEXTS,
-    "longtext": _TEXTS,
-    "json": _TEXTS.map(json.dumps),
+    "varchar(255)": strategies.texts,
+    "longtext": strategies.texts,
+    "json": strategies.texts.map(json.dumps),
     "varbinary": st.binary(max_size=12).map(lambda raw: b64encode(raw).decode()),
     "longblob": st.binary(max_size=12).map(lambda raw: b64encode(raw).decode()),
     "enum('A','b''C','blob')": st.integers(0, 3).map(str),
     "timestamp(6)": st.just("2024-02-29 23:59:59.999999"),
 }
-_TIMES = st.integers(0, MAX_TSO)
-_BUILDS = st.integers(0, MAX_TSO)
 
 
 @st.composite
 def rows(draw: st.DrawFn) -> RowChange:
-    names = draw(st.lists(_NAMES, max_size=5, unique_by=str.lower))
+    names = draw(st.lists(strategies.names, max_size=5, unique_by=str.lower))
     columns = tuple(SentColumn(name, draw(st.sampled_from(list(_VALUES)))) for name in names)
 
     def image(present: tuple[SentColumn, ...]) -> dict[str, str | None]:
         return {column.name: draw(st.none() | _VALUES[column.mysql_type]) for column in present}
 
-    op = draw(st.sampled_from(SENT_OPS))
+    op = draw(st.sampled_from(strategies.SENT_OPS))
     es_only = draw(st.booleans())
-    location = None if es_only else draw(st.none() | _TEXTS.filter(bool))
+    location = None if es_only else draw(st.none() | strategies.texts.filter(bool))
     cut = location is not None or (not es_only and draw(st.booleans()))
     changed = tuple(column for column in columns if draw(st.booleans()))
     before = {
@@ -712,10 +706,10 @@ def rows(draw: st.DrawFn) -> RowChange:
     }[op]()
     return RowChange(
         op=op,
-        commit_ts=draw(st.integers(0, MAX_ES)) << 18 if es_only else draw(_TIMES),
-        build_ts_ms=draw(_BUILDS),
-        database=draw(_NAMES),
-        table=draw(_NAMES),
+        commit_ts=draw(st.integers(0, MAX_ES)) << 18 if es_only else draw(strategies.tsos),
+        build_ts_ms=draw(strategies.epoch_ms),
+        database=draw(strategies.names),
+        table=draw(strategies.names),
         table_id=None,
         schema_version=None,
         before=before,
@@ -724,7 +718,7 @@ def rows(draw: st.DrawFn) -> RowChange:
         claim_check_location=location,
         shape=RowShape(
             columns=columns,
-            primary_key=draw(st.none() | st.lists(_NAMES, max_size=2).map(tuple)),
+            primary_key=draw(st.none() | st.lists(strategies.names, max_size=2).map(tuple)),
             partial=cut or op is Op.DELETE,
         ),
         es_only=es_only,
@@ -736,22 +730,19 @@ def ddls(draw: st.DrawFn) -> DdlEvent:
     es_only = draw(st.booleans())
     return DdlEvent(
         ddl_type=draw(st.sampled_from(["CREATE", "ALTER", "QUERY", "ERASE", "RENAME"])),
-        commit_ts=draw(st.integers(0, MAX_ES)) << 18 if es_only else draw(_TIMES),
-        build_ts_ms=draw(_BUILDS),
-        sql=draw(_TEXTS.filter(bool)),
-        database=draw(_TEXTS),
-        table=draw(_TEXTS),
+        commit_ts=draw(st.integers(0, MAX_ES)) << 18 if es_only else draw(strategies.tsos),
+        build_ts_ms=draw(strategies.epoch_ms),
+        sql=draw(strategies.texts.filter(bool)),
+        database=draw(strategies.texts),
+        table=draw(strategies.texts),
         schema=None,
         pre_schema=None,
         es_only=es_only,
     )
 
 
-_WATERMARKS = st.builds(Watermark, watermark_ts=_TIMES, build_ts_ms=_BUILDS)
-
-
 @examples(100)
-@given(st.lists(rows() | ddls() | _WATERMARKS, max_size=4))
+@given(st.lists(rows() | ddls() | strategies.watermarks, max_size=4))
 def test_any_events_come_back(events: list[Event]) -> None:
     values = written(*events)
     assert assert_equal(values) == [[event] for event in events]

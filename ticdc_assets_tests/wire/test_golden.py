@@ -7,7 +7,7 @@ of its columns was sent, and nothing else. What an option of an encoder leaves o
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -18,6 +18,7 @@ import pytest
 
 from ticdc_assets.demo.simulator.encoders import craft, encode, open_protocol
 from ticdc_assets.demo.simulator.encoders.column_types import type_code
+from ticdc_assets.demo.simulator.shapes import shape_of
 from ticdc_assets.model.events import (
     Bootstrap,
     DdlEvent,
@@ -28,7 +29,7 @@ from ticdc_assets.model.events import (
     Watermark,
 )
 from ticdc_assets.model.mysql_types import fractional_digits
-from ticdc_assets.model.schemas import ColumnFlag, ColumnSchema, RowShape, SentColumn, TableSchema
+from ticdc_assets.model.schemas import ColumnFlag, TableSchema
 from ticdc_assets.model.tso import from_physical_ms, physical_ms
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.compression import decompressed
@@ -43,68 +44,33 @@ SIMPLE = (WireFormat.SIMPLE_JSON, WireFormat.SIMPLE_AVRO)
 AVRO, OPEN = WireFormat.SIMPLE_AVRO, WireFormat.OPEN_PROTOCOL
 CANAL, CRAFT = WireFormat.CANAL_JSON, WireFormat.CRAFT
 
-IN_JSON: Mapping[str, Set[str]] = {
-    "zero bytes": {"invalid_json"},
-    "bit flip": {"invalid_json", "invalid_utf8"},
-    "other protocol": {"missing_field"},
-    "deep nesting": {"too_deep"},
-    "absurd length": {"invalid_utf8"},
-    "half key": {"invalid_json", "trailing_bytes"},
-    "truncated value": {"invalid_json"},
-    "json array": {"wrong_type"},
-    "trailing garbage": {"trailing_bytes"},
-    "empty value": {"empty_value"},
-    "null value": {"null_value"},
-    "random bytes": {"invalid_utf8"},
+REASONS = {
+    "zero bytes": ("invalid_json", "unknown_branch", "empty_value", "unsupported_version"),
+    "bit flip": (
+        *("invalid_json invalid_utf8", "invalid_length"),
+        *("invalid_json missing_field", "unknown_term"),
+    ),
+    "other protocol": (
+        *("missing_field", "unknown_branch", "length_beyond_end", "unsupported_version"),
+    ),
+    "deep nesting": ("too_deep", "unknown_branch", "length_beyond_end", "unsupported_version"),
+    "absurd length": ("invalid_utf8", "invalid_utf8", "length_beyond_end", "sizes_differ"),
+    "half key": (
+        *("invalid_json trailing_bytes", "unknown_branch"),
+        *("length_beyond_end", "unsupported_version"),
+    ),
+    "truncated value": (
+        *("invalid_json", "invalid_length truncated", "length_beyond_end", "truncated"),
+    ),
+    "json array": ("wrong_type", "unknown_branch", "truncated", "unsupported_version"),
+    "trailing garbage": ("trailing_bytes", "trailing_bytes", "trailing_bytes", "out_of_range"),
+    "empty value": ("empty_value",) * 4,
+    "null value": ("null_value",) * 4,
+    "random bytes": ("invalid_utf8", "unknown_branch", "length_beyond_end", "unsupported_version"),
 }
-REASONS: Mapping[WireFormat, Mapping[str, Set[str]]] = {
-    WireFormat.SIMPLE_JSON: IN_JSON,
-    CANAL: IN_JSON,
-    AVRO: {
-        **dict.fromkeys(
-            ("zero bytes", "other protocol", "deep nesting", "half key", "json array"),
-            {"unknown_branch"},
-        ),
-        "bit flip": {"invalid_length"},
-        "absurd length": {"invalid_utf8"},
-        "truncated value": {"invalid_length", "truncated"},
-        "trailing garbage": {"trailing_bytes"},
-        "empty value": {"empty_value"},
-        "null value": {"null_value"},
-        "random bytes": {"unknown_branch"},
-    },
-    OPEN: {
-        **dict.fromkeys(
-            (
-                *("absurd length", "deep nesting", "half key", "other protocol", "random bytes"),
-                "truncated value",
-            ),
-            {"length_beyond_end"},
-        ),
-        "bit flip": {"invalid_json", "missing_field"},
-        "empty value": {"empty_value"},
-        "json array": {"truncated"},
-        "null value": {"null_value"},
-        "trailing garbage": {"trailing_bytes"},
-        "zero bytes": {"empty_value"},
-    },
-    CRAFT: {
-        **dict.fromkeys(
-            (
-                *("zero bytes", "other protocol", "deep nesting", "half key", "json array"),
-                "random bytes",
-            ),
-            {"unsupported_version"},
-        ),
-        "bit flip": {"unknown_term"},
-        "absurd length": {"sizes_differ"},
-        "truncated value": {"truncated"},
-        "trailing garbage": {"out_of_range"},
-        "empty value": {"empty_value"},
-        "null value": {"null_value"},
-    },
-}
-"""Why the damaged records are refused, by what was done to them."""
+"""Why damaged records are refused, by what was done to them: in JSON, Simple Avro, Open, Craft."""
+
+COLUMN_OF_REASONS = {WireFormat.SIMPLE_JSON: 0, CANAL: 0, AVRO: 1, OPEN: 2, CRAFT: 3}
 
 STILL_VALID: Mapping[tuple[str, int, int], str] = {
     ("craft/corrupt", 3, 91): "one bit of a text: the format has no checksum",
@@ -223,7 +189,10 @@ def test_every_record_means_what_the_truth_says(folder: str) -> None:
     assert truth == {}
     still_valid = {(partition, offset) for name, partition, offset in STILL_VALID if name == folder}
     assert refused == damaged.keys() - still_valid
-    assert reasons == (REASONS[of.wire_format] if damaged else {})
+    number = COLUMN_OF_REASONS[of.wire_format]
+    assert reasons == {
+        damage: set(words[number].split()) for damage, words in REASONS.items() if damaged
+    }
     assert counts["rows"] > 0
     assert (counts["cut"] > 0) is of.option.startswith(("claim-check", "handle-key-only"))
     assert (counts["checked"] > 0) is (of.option == "checksum")
@@ -564,13 +533,7 @@ def with_shape(event: Event, schemas: golden.Schemas) -> Event:
     if not isinstance(event, RowChange):
         return event
     schema = schemas[event.database, event.table, event.schema_version]
-
-    def flags(column: ColumnSchema) -> ColumnFlag:
-        binary = ColumnFlag.BINARY if column.charset == "binary" else ColumnFlag(0)
-        return binary | (ColumnFlag.UNSIGNED if column.unsigned else ColumnFlag(0))
-
-    columns = [SentColumn(item.name, item.mysql_type, flags(item)) for item in schema.columns]
-    return replace(event, shape=RowShape(columns=tuple(columns)))
+    return replace(event, shape=shape_of(schema))
 
 
 def craft_is_identical(

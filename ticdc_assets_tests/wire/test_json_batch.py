@@ -110,21 +110,6 @@ def value_of(record: Record) -> bytes:
     return record.value
 
 
-@pytest.mark.parametrize(("wire_format", "record"), PLAIN)
-@pytest.mark.parametrize("side", ["key", "value"])
-def test_cut_anywhere_before_a_whole_one(
-    wire_format: WireFormat, record: Record, side: str
-) -> None:
-    """What was cut must not be read on in the next message."""
-    content = getattr(record, side) or b""
-    cut = [
-        replace(record, **{side: each})
-        for place in range(len(content))
-        for each in (content[:place], content[place:])
-    ]
-    assert_equal([*cut, record], wire_format)
-
-
 TEXTS = [
     *(f"\\{letter}" for letter in "abfnrtvxu0'/\\\""),
     "\\u0041",

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ticdc_assets.base.errors import UnsupportedVersionError
 from ticdc_assets.demo.simulator.encoders import encode
+from ticdc_assets.demo.simulator.shapes import shape_of
 from ticdc_assets.model.events import (
     Bootstrap,
     Checksum,
@@ -563,19 +564,6 @@ def test_defaults_of_bits() -> None:
 
 
 # ---------------------------------------------------------------- the way back
-
-
-def shape_of(schema: TableSchema) -> RowShape:
-    return RowShape(
-        columns=tuple(
-            SentColumn(
-                column.name,
-                column.mysql_type,
-                ColumnFlag.UNSIGNED if column.unsigned else ColumnFlag(0),
-            )
-            for column in schema.columns
-        )
-    )
 
 
 def known(column: ColumnSchema) -> ColumnSchema:
