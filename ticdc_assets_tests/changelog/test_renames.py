@@ -7,17 +7,10 @@ from collections.abc import Hashable, Mapping, Sequence
 import pytest
 
 from ticdc_assets.model.events import DdlEvent, Event, RowChange
-from ticdc_assets.model.schemas import (
-    ColumnFlag,
-    ColumnSchema,
-    IndexSchema,
-    RowShape,
-    SentColumn,
-    TableSchema,
-)
+from ticdc_assets.model.schemas import ColumnFlag, RowShape, SentColumn, TableSchema
 from ticdc_assets.registry.history import Coordinates
 from ticdc_assets.registry.renames import Name, Rename, settle
-from ticdc_assets_tests.changelog.lives import ddl_event, insert_event
+from ticdc_assets_tests.changelog.lives import ddl_event, insert_event, table
 from ticdc_assets_tests.reference.fold import fold
 
 Pair = tuple[Name, Name]
@@ -67,21 +60,7 @@ def as_ticdc_spells(story: Story) -> list[Pair]:
 
 
 def schema(name: Name, number: int) -> TableSchema:
-    return TableSchema(
-        database=name[0],
-        table=name[1],
-        table_id=number,
-        version=10 + number,
-        columns=(
-            ColumnSchema(
-                name="id", mysql_type="int", charset="binary", collation="binary", length=11,
-                nullable=False,
-            ),
-        ),
-        indexes=(
-            IndexSchema(name="primary", unique=True, primary=True, nullable=False, columns=("id",)),
-        ),
-    )  # fmt: skip
+    return table(".".join(name), number, 10 + number, "id")
 
 
 def event_of(
