@@ -1,6 +1,4 @@
 import json
-import subprocess
-import sys
 import tracemalloc
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,6 +28,7 @@ from ticdc_assets.wire.rows import (
     image_to_json,
 )
 from ticdc_assets_tests import strategies
+from ticdc_assets_tests.fresh import printed
 from ticdc_assets_tests.wire.comparing import assert_equal, batch_of
 from ticdc_assets_tests.wire.simple_messages import (
     BOOTSTRAP,
@@ -238,8 +237,7 @@ def test_few_records_are_read_without_the_compiled_loops() -> None:
         f"batch = decode_batch(WireFormat.SIMPLE_JSON, batch_of([{INSERT!r}] * 9))\n"
         "print(batch.num_rows, 'numba' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("9 False\n", "")
+    assert printed(program) == "9 False\n"
 
 
 @settings(deadline=None)
