@@ -381,17 +381,10 @@ def with_unread(document: bytes, unread: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize("unread", UNREAD, ids=lambda text: repr(text[:12]))
-@pytest.mark.parametrize(("wire_format", "value"), IN_ONE_TEXT)
 @pytest.mark.thorough
-def test_what_nobody_reads_is_refused_as_the_reference_does(
-    wire_format: WireFormat, value: bytes, unread: bytes
-) -> None:
-    assert_equal(with_unread(value, unread), wire_format)
-
-
-@pytest.mark.parametrize("unread", UNREAD, ids=lambda text: repr(text[:12]))
-@pytest.mark.thorough
-def test_what_nobody_reads_of_open_protocol(unread: bytes) -> None:
+def test_what_nobody_reads_is_refused_as_the_reference_does(unread: bytes) -> None:
+    for wire_format, value in IN_ONE_TEXT:
+        assert_equal(with_unread(value, unread), wire_format)
     assert_equal(open_with_unread(unread), OPEN_FORMAT)
 
 

@@ -36,7 +36,7 @@ from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.repeating import MAX_REPEATED
 from ticdc_assets_tests import strategies
 from ticdc_assets_tests.examples import examples
-from ticdc_assets_tests.wire.comparing import Outcome, batch_of
+from ticdc_assets_tests.wire.comparing import Outcome, assert_refused, batch_of
 from ticdc_assets_tests.wire.comparing import assert_equal as assert_equal_in
 
 MAX_ES = LARGEST[Kind.MILLISECONDS]
@@ -499,9 +499,7 @@ REFUSED: list[tuple[bytes, str, str]] = [
 
 
 def test_what_is_refused() -> None:
-    outcomes = assert_equal([value for value, _, _ in REFUSED])
-    for (value, reason, position), outcome in zip(REFUSED, outcomes, strict=True):
-        assert outcome[:2] == (reason, position), value
+    assert_refused(REFUSED, CANAL)
 
 
 def test_what_is_not_looked_at() -> None:
