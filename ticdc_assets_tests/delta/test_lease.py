@@ -223,11 +223,16 @@ class World:
         return take(self.log, holder, SECONDS, other=OTHER, surroundings=self.surroundings)
 
 
-def test_a_lease_that_was_given_back_is_taken_at_once() -> None:
-    world = World()
-    world.take("a").release()
+@pytest.mark.parametrize("is_dead", [True, False])
+def test_a_lease_that_was_given_back_or_of_a_dead_process_here_is_taken_at_once(
+    *, is_dead: bool
+) -> None:
+    world = World(gone={"a"} if is_dead else set())
+    first = world.take("a")
+    if not is_dead:
+        first.release()
     second = world.take("b")
-    assert (world.time, second.number, second.taken_over) == (0.0, 2, False)
+    assert (world.time, second.number, second.taken_over) == (0.0, 2, is_dead)
 
 
 @pytest.mark.parametrize("fault", ["before", "after"])
@@ -242,13 +247,6 @@ def test_a_lease_is_over_even_if_nobody_knows_whether_it_was_given_back(fault: s
     second = world.take("b")
     assert second.number == 2
     assert second.taken_over == (fault == "before")
-
-
-def test_a_lease_of_a_dead_process_of_this_machine_is_taken_at_once() -> None:
-    world = World(gone={"a"})
-    world.take("a")
-    second = world.take("b")
-    assert (world.time, second.number, second.taken_over) == (0.0, 2, True)
 
 
 def test_any_other_lease_is_taken_over_after_its_duration() -> None:
