@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ticdc_assets.base.errors import SourceUnavailableError
@@ -310,7 +310,6 @@ def test_what_is_written_is_one_object_a_line(tmp_path: Path) -> None:
     assert gzip.decompress((tmp_path / "capture.jsonl.gz").read_bytes()) == LINES
 
 
-@settings(deadline=None)
 @given(
     records=st.lists(
         st.builds(

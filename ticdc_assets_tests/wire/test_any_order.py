@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ticdc_assets.demo.simulator.encoders import encode
@@ -114,7 +114,6 @@ def test_golden_messages_mean_the_same_in_other_bytes(folder: str, difference: D
     assert_the_same(records, wire_format, difference)
 
 
-@settings(deadline=None)
 @given(
     st.lists(strategies.events, min_size=1, max_size=4),
     st.lists(st.sampled_from(Difference), min_size=1, max_size=3),
@@ -279,7 +278,6 @@ def members_of(value: bytes) -> list[tuple[bytes, bytes]]:
     ]
 
 
-@settings(deadline=None)
 @given(st.data(), st.sampled_from(IN_ONE_TEXT))
 def test_members_in_any_order_among_any_others(
     data: st.DataObject, exact: tuple[WireFormat, bytes]
@@ -305,7 +303,6 @@ OPEN_COLUMNS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_rows_of_open_protocol_in_any_order_among_any_others(data: st.DataObject) -> None:
     def drawn(members: Sequence[tuple[bytes, bytes]], most: int) -> bytes:
@@ -402,7 +399,6 @@ _TOKENS = st.sampled_from(
 )
 
 
-@settings(deadline=None)
 @given(
     st.sampled_from(IN_ONE_TEXT),
     st.lists(_TOKENS, max_size=12).map(b"".join) | st.binary(max_size=12),

@@ -7,7 +7,7 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ticdc_assets.base.errors import WireError
@@ -220,7 +220,6 @@ def test_rows_are_joined_in_the_order_of_their_records(runs: list[tuple[bool, in
     assert joined.rows.equals(wanted.rows)
 
 
-@settings(deadline=None)
 @given(st.lists(strategies.events, max_size=6))
 def test_both_decoders_say_the_same_of_generated_messages(events: list[Event]) -> None:
     values = [record.value for record in encode(WireFormat.SIMPLE_JSON, events)]
@@ -240,7 +239,6 @@ def test_few_records_are_read_without_the_compiled_loops() -> None:
     assert printed(program) == "9 False\n"
 
 
-@settings(deadline=None)
 @given(strategies.wild_images)
 def test_images_as_text_are_read_back(image: Image) -> None:
     text = image_to_json(image)
@@ -248,7 +246,6 @@ def test_images_as_text_are_read_back(image: Image) -> None:
     assert image_from_json(text.encode()) == image
 
 
-@settings(deadline=None)
 @given(strategies.row_changes())
 def test_checksums_as_text_are_read_back(row: RowChange) -> None:
     values = [record.value or b"" for record in encode(WireFormat.SIMPLE_JSON, [row])]

@@ -8,7 +8,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ticdc_assets.base.errors import UnsupportedVersionError, WireError
@@ -649,7 +649,6 @@ def test_a_ddl_without_its_number_gets_one_of_its_word() -> None:
 # --- primitives ---
 
 
-@settings(deadline=None)
 @given(
     st.lists(strategies.unsigned_numbers, max_size=5),
     st.lists(strategies.signed_numbers, max_size=5),
