@@ -28,9 +28,9 @@ from ticdc_assets_tests.wire.comparing import (
 )
 from ticdc_assets_tests.wire.differing import Difference, differing
 from ticdc_assets_tests.wire.simple_messages import INSERT
+from ticdc_assets_tests.wire.test_canal_json import DELETE as CANAL_DELETE
 from ticdc_assets_tests.wire.test_json_batch import (
     BYTES,
-    CANAL_DELETE,
     CANAL_INSERT,
     CANAL_UPDATE,
     OPEN,

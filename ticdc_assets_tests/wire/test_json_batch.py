@@ -20,6 +20,8 @@ from ticdc_assets.wire.rows import ROW, reference_rows
 from ticdc_assets_tests.wire import golden
 from ticdc_assets_tests.wire.comparing import Input, assert_equal, batch_of
 from ticdc_assets_tests.wire.simple_messages import DELETE, INSERT, UPDATE, WATERMARK
+from ticdc_assets_tests.wire.test_canal_json import DELETE as CANAL_DELETE
+from ticdc_assets_tests.wire.test_canal_json import WATERMARK as CANAL_WATERMARK
 from ticdc_assets_tests.wire.test_open_protocol import record as open_record
 
 SIMPLE_UPDATE = (
@@ -48,16 +50,10 @@ CANAL_UPDATE = (
     + _CANAL_ROW
     + b"]}"
 )
-CANAL_DELETE = CANAL_INSERT.replace(b"INSERT", b"DELETE").replace(b'["id","k"]', b"[]")
 CANAL_PARTIAL_UPDATE = CANAL_INSERT.replace(b"INSERT", b"UPDATE").replace(
     b'"old":null', b'"old":[{"id":"2","b":"\xc2\x80"}]'
 )
 """With `content-compatible` the image before has the columns that changed."""
-CANAL_WATERMARK = (
-    b'{"id":0,"database":"","table":"","pkNames":null,"isDdl":false,"type":"TIDB_WATERMARK",'
-    b'"es":5,"ts":6,"sql":"","sqlType":null,"mysqlType":null,"data":null,"old":null,'
-    b'"_tidb":{"watermarkTs":9}}'
-)
 CANAL_ROW_KEY = CANAL_PARTIAL_UPDATE.replace(b"}}", b',"rowkey":"dGVzdA=="}}')
 
 OPEN_VALUE = (
