@@ -36,6 +36,7 @@ from ticdc_assets.model.schemas import (
 from ticdc_assets.model.tso import MAX_TSO
 from ticdc_assets.model.values.floats import double_text, float_text
 from ticdc_assets.wire.column_types import TYPE_NAMES, ddl_word
+from ticdc_assets_tests.events import ddl_event, row_event
 
 SENT_OPS = (Op.INSERT, Op.UPDATE, Op.DELETE)
 """What messages say of a row; exports have an op of their own."""
@@ -443,14 +444,11 @@ def flagged_rows(draw: st.DrawFn, *, in_open: bool = False) -> RowChange:
     def image(of: list[SentColumn]) -> dict[str, str | None]:
         return {column.name: draw(_flagged_texts(column)) for column in of}
 
-    return RowChange(
-        op=op,
-        commit_ts=draw(tsos),
-        build_ts_ms=None,
+    return row_event(
+        draw(tsos),
         database=draw(names),
         table=draw(names),
         table_id=draw(st.none() | ids),
-        schema_version=None,
         before=None if op is Op.INSERT else image(old),
         after=None if op is Op.DELETE else image(columns),
         handle_key_only=is_cut,
@@ -461,16 +459,8 @@ def flagged_rows(draw: st.DrawFn, *, in_open: bool = False) -> RowChange:
 
 
 flagged_ddl_events = st.builds(
-    lambda code, ts, sql, database, table: DdlEvent(
-        ddl_type=ddl_word(code),
-        commit_ts=ts,
-        build_ts_ms=None,
-        sql=sql,
-        database=database,
-        table=table,
-        schema=None,
-        pre_schema=None,
-        action_code=code,
+    lambda code, ts, sql, database, table: ddl_event(
+        ts, sql, ddl_type=ddl_word(code), database=database, table=table, action_code=code
     ),
     st.integers(0, 255),
     tsos,

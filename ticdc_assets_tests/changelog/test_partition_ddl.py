@@ -30,7 +30,6 @@ from ticdc_assets.registry import partition_rules
 from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
-from ticdc_assets_tests.changelog.lives import ddl_event
 from ticdc_assets_tests.demo.simulator.odd_upstream import OddUpstream
 from ticdc_assets_tests.demo.simulator.partition_changes import (
     DropPartitions,
@@ -38,6 +37,7 @@ from ticdc_assets_tests.demo.simulator.partition_changes import (
     TruncatePartitions,
 )
 from ticdc_assets_tests.demo.simulator.variants import OLD, PLAIN, Variant, rows_of
+from ticdc_assets_tests.events import ddl_event
 from ticdc_assets_tests.reference.fold import FoldedTable
 from ticdc_assets_tests.text_tables import created
 

@@ -10,7 +10,8 @@ from ticdc_assets.model.events import DdlEvent, Event, RowChange
 from ticdc_assets.model.schemas import ColumnFlag, RowShape, SentColumn, TableSchema
 from ticdc_assets.registry.history import Coordinates
 from ticdc_assets.registry.renames import Name, Rename, settle
-from ticdc_assets_tests.changelog.lives import ddl_event, insert_event, table
+from ticdc_assets_tests.changelog.lives import table
+from ticdc_assets_tests.events import ddl_event, row_event
 from ticdc_assets_tests.reference.fold import fold
 
 Pair = tuple[Name, Name]
@@ -75,7 +76,7 @@ def event_of(
 def row(name: Name, ts: int, number: int, *, ids: bool) -> RowChange:
     cited = {"table_id": number, "schema_version": 10 + number} if ids else {"shape": SHAPE}
     values = {"id": str(1000 * ts + number)}
-    return insert_event(ts, values, database=name[0], table=name[1], **cited)
+    return row_event(ts, after=values, database=name[0], table=name[1], **cited)
 
 
 def outcome(

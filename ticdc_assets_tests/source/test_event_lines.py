@@ -16,7 +16,7 @@ from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.source.event_lines import CaptureFormat, event_lines
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.record import Record
-from ticdc_assets_tests.changelog.lives import ddl_event, insert_event
+from ticdc_assets_tests.events import ddl_event, row_event
 
 Line = dict[str, Any]
 
@@ -35,7 +35,7 @@ CREATE = ddl_event(
 
 
 def insert(ts: int, *, key: str = "1", e: str | None = "1", b: str | None = None) -> RowChange:
-    return insert_event(ts, {"id": key, "e": e, "b": b}, shape=SHAPE)
+    return row_event(ts, after={"id": key, "e": e, "b": b}, shape=SHAPE)
 
 
 def captured(records: Iterable[Record], first: int = 0) -> Iterator[CaptureRecord]:

@@ -35,6 +35,7 @@ from ticdc_assets.wire.fields import LARGEST, Kind
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.repeating import MAX_REPEATED
 from ticdc_assets_tests import strategies
+from ticdc_assets_tests.events import ddl_event, row_event
 from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.wire.comparing import Outcome, assert_refused, batch_of
 from ticdc_assets_tests.wire.comparing import assert_equal as assert_equal_in
@@ -112,28 +113,9 @@ WATERMARK = (
     b'"data":null,"old":null,"_tidb":{"watermarkTs":%d}}' % TSO
 )
 
-INSERTED = RowChange(
-    op=Op.INSERT,
-    commit_ts=TSO,
-    build_ts_ms=1640007049200,
-    database="test",
-    table="t",
-    table_id=None,
-    schema_version=None,
-    before=None,
-    after=AFTER,
-    shape=SHAPE,
-)
-DROPPED = DdlEvent(
-    ddl_type="QUERY",
-    commit_ts=TSO,
-    build_ts_ms=1640007049200,
-    sql="drop database if exists <test>",
-    database="test",
-    table="",
-    schema=None,
-    pre_schema=None,
-)
+SAID = {"database": "test", "build_ts_ms": 1640007049200}
+INSERTED = row_event(TSO, after=AFTER, shape=SHAPE, **SAID)
+DROPPED = ddl_event(TSO, "drop database if exists <test>", ddl_type="QUERY", table="", **SAID)
 EVENTS: Mapping[bytes, Event] = {
     INSERT: INSERTED,
     UPDATE: replace(INSERTED, op=Op.UPDATE, before={"c <&>": "7", "b": None}),
@@ -262,14 +244,10 @@ def test_messages_of_the_official_canal_have_several_rows() -> None:
             SentColumn("name", "enum('A','b''C')"),
         ),
     )
-    first = RowChange(
-        op=Op.UPDATE,
-        commit_ts=1600000000000 << 18,
+    first = row_event(
+        1600000000000 << 18,
         build_ts_ms=1600000000001,
         database="inv",
-        table="t",
-        table_id=None,
-        schema_version=None,
         before={"name": "z"},
         after={"id": "1", "name": "a", "n": "5"},
         shape=shape,
@@ -702,14 +680,11 @@ def rows(draw: st.DrawFn) -> RowChange:
         Op.UPDATE: lambda: image(changed),
         Op.DELETE: lambda: image(columns),
     }[op]()
-    return RowChange(
-        op=op,
-        commit_ts=draw(st.integers(0, MAX_ES)) << 18 if es_only else draw(strategies.tsos),
+    return row_event(
+        draw(st.integers(0, MAX_ES)) << 18 if es_only else draw(strategies.tsos),
         build_ts_ms=draw(strategies.epoch_ms),
         database=draw(strategies.names),
         table=draw(strategies.names),
-        table_id=None,
-        schema_version=None,
         before=before,
         after=None if op is Op.DELETE else image(columns),
         handle_key_only=cut,
@@ -726,15 +701,13 @@ def rows(draw: st.DrawFn) -> RowChange:
 @st.composite
 def ddls(draw: st.DrawFn) -> DdlEvent:
     es_only = draw(st.booleans())
-    return DdlEvent(
+    return ddl_event(
+        draw(st.integers(0, MAX_ES)) << 18 if es_only else draw(strategies.tsos),
+        draw(strategies.texts.filter(bool)),
         ddl_type=draw(st.sampled_from(["CREATE", "ALTER", "QUERY", "ERASE", "RENAME"])),
-        commit_ts=draw(st.integers(0, MAX_ES)) << 18 if es_only else draw(strategies.tsos),
         build_ts_ms=draw(strategies.epoch_ms),
-        sql=draw(strategies.texts.filter(bool)),
         database=draw(strategies.texts),
         table=draw(strategies.texts),
-        schema=None,
-        pre_schema=None,
         es_only=es_only,
     )
 

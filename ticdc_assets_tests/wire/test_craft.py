@@ -43,6 +43,7 @@ from ticdc_assets.wire.craft_bytes import Reader, reversed_uvarint
 from ticdc_assets.wire.craft_layout import MAX_NAME_BYTES, ColumnGroup, EventKind, GroupKind, Header
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests import strategies
+from ticdc_assets_tests.events import ddl_event, row_event
 from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.wire.comparing import Outcome, assert_equal, assert_refused, batch_of
 
@@ -165,15 +166,9 @@ THREE = message(
 )
 SMALL = (INSERT, UPDATE, DELETE, THREE, DDL, DATABASE_DDL, WATERMARK)
 
-INSERT_EVENT = RowChange(
-    op=Op.INSERT,
-    commit_ts=300,
-    build_ts_ms=None,
+INSERT_EVENT = row_event(
+    300,
     database="db",
-    table="t",
-    table_id=None,
-    schema_version=None,
-    before=None,
     after={"id": "7", "v": "AP+A"},
     shape=RowShape(
         columns=(
@@ -229,17 +224,8 @@ def test_several_rows_in_one_message() -> None:
 
 def test_ddl_and_watermarks() -> None:
     ddl, database_ddl, watermark = map(only, assert_equal([DDL, DATABASE_DDL, WATERMARK], CRAFT))
-    assert ddl == DdlEvent(
-        ddl_type="ALTER",
-        commit_ts=TS,
-        build_ts_ms=None,
-        sql="alter table t add column v blob",
-        database="db",
-        table="t",
-        schema=None,
-        pre_schema=None,
-        action_code=5,
-    )
+    sql = "alter table t add column v blob"
+    assert ddl == ddl_event(TS, sql, database="db", action_code=5)
     assert (database_ddl.ddl_type, database_ddl.action_code) == ("QUERY", 1)
     assert (database_ddl.database, database_ddl.table) == ("db", "")
     assert watermark == Watermark(watermark_ts=TS, build_ts_ms=None)
@@ -567,16 +553,7 @@ def valued(mysql_type: str, text: str, flags: int = 64) -> RowChange:
 
 
 SCHEMA = TableSchema(database="db", table="t", table_id=1, version=1, columns=(), indexes=())
-DDL_EVENT = DdlEvent(
-    ddl_type="ALTER",
-    commit_ts=1,
-    build_ts_ms=None,
-    sql="x",
-    database="db",
-    table="t",
-    schema=None,
-    pre_schema=None,
-)
+DDL_EVENT = ddl_event(1, "x", ddl_type="ALTER", database="db")
 NOT_CARRIED: list[Event] = [
     Bootstrap(build_ts_ms=None, schema=SCHEMA),
     replace(INSERT_EVENT, shape=None),

@@ -29,6 +29,7 @@ from ticdc_assets.wire.go_quote import unquote
 from ticdc_assets.wire.open_protocol import decode, map_values
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests import strategies
+from ticdc_assets_tests.events import ddl_event, row_event
 from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.wire.comparing import Outcome, assert_equal, assert_refused, batch_of
 
@@ -88,24 +89,16 @@ RECORDS = (record((ROW_KEY, INSERT_VALUE)), MIXED, DDL, record((WATERMARK_KEY, b
 def test_each_kind_of_event() -> None:
     mixed, ddl = assert_equal([MIXED, DDL], OPEN)
     id_column = SentColumn("id", "int", ColumnFlag(11))
-    common = {
-        "commit_ts": TS,
-        "build_ts_ms": None,
-        "database": "test",
-        "table": "t1",
-        "table_id": None,
-        "schema_version": None,
-    }
+    names = {"database": "test", "table": "t1"}
     assert mixed == [
-        RowChange(
-            op=Op.INSERT,
-            before=None,
+        row_event(
+            TS,
             after={"id": "1", "val": "AP8="},
             shape=RowShape((id_column, SentColumn("val", "blob", ColumnFlag(65)))),
-            **common,
+            **names,
         ),
-        RowChange(
-            op=Op.UPDATE,
+        row_event(
+            TS,
             before={"id": "-3", "x": None},
             after={"id": "-3", "x": "1" + 21 * "0"},
             shape=RowShape(
@@ -114,30 +107,18 @@ def test_each_kind_of_event() -> None:
                     SentColumn("x", "double", ColumnFlag(65)),
                 )
             ),
-            **common,
+            **names,
         ),
-        RowChange(
-            op=Op.DELETE,
+        row_event(
+            TS,
             before={"b": b64encode(b'\x01"' + "é".encode()).decode()},
-            after=None,
             shape=RowShape((SentColumn("b", "varbinary", ColumnFlag(11)),), partial=True),
-            **common,
+            **names,
         ),
         Watermark(watermark_ts=415508881038376963, build_ts_ms=None),
     ]
-    assert ddl == [
-        DdlEvent(
-            ddl_type="CREATE",
-            commit_ts=415508856908021766,
-            build_ts_ms=None,
-            sql="CREATE TABLE test.t1(id int primary key, val varchar(16))",
-            database="test",
-            table="t1",
-            schema=None,
-            pre_schema=None,
-            action_code=3,
-        )
-    ]
+    sql = "CREATE TABLE test.t1(id int primary key, val varchar(16))"
+    assert ddl == [ddl_event(415508856908021766, sql, action_code=3, **names)]
 
 
 def test_the_fields_of_a_key() -> None:

@@ -35,6 +35,7 @@ from ticdc_assets.model.values.floats import double_text, float_text, to_float32
 from ticdc_assets.wire import WireFormat, avro, decode
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests import strategies
+from ticdc_assets_tests.events import ddl_event, row_event
 from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.wire.comparing import Outcome, assert_equal, assert_refused
 
@@ -138,17 +139,8 @@ SHAPE = RowShape(
 )
 ID = text("id") + LONG + number(7)
 
-ROW = RowChange(
-    op=Op.INSERT,
-    commit_ts=470614220992151553,
-    build_ts_ms=1795250787788,
-    database="d",
-    table="t",
-    table_id=112,
-    schema_version=470614220990000001,
-    before=None,
-    after=IMAGE,
-)
+TS, BUILT = 470614220992151553, 1795250787788
+ROW = row_event(TS, after=IMAGE, build_ts_ms=BUILT, table_id=112, schema_version=470614220990000001)
 
 COLUMNS = (
     # name; type, charset, collation, length, decimal, elements, unsigned, zerofill; null, default
@@ -240,25 +232,11 @@ MESSAGES: Mapping[bytes, Event] = {
         watermark_ts=470614220992151553, build_ts_ms=1795250787788
     ),
     bootstrap(table()): Bootstrap(build_ts_ms=1795250787788, schema=TABLE),
-    ddl(0, "create table t", some(table()) + NONE): DdlEvent(
-        ddl_type="CREATE",
-        commit_ts=470614220992151553,
-        build_ts_ms=1795250787788,
-        sql="create table t",
-        database="d",
-        table="t",
-        schema=TABLE,
-        pre_schema=None,
+    ddl(0, "create table t", some(table()) + NONE): ddl_event(
+        TS, "create table t", build_ts_ms=BUILT, schema=TABLE
     ),
-    ddl(7, "create database d", NONE + NONE): DdlEvent(
-        ddl_type="QUERY",
-        commit_ts=470614220992151553,
-        build_ts_ms=1795250787788,
-        sql="create database d",
-        database="",
-        table="",
-        schema=None,
-        pre_schema=None,
+    ddl(7, "create database d", NONE + NONE): ddl_event(
+        *(TS, "create database d"), ddl_type="QUERY", build_ts_ms=BUILT, database="", table=""
     ),
 }
 KINDS = ("insert", "update", "delete", "watermark", "bootstrap", "create", "query")

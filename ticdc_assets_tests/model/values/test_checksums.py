@@ -13,7 +13,6 @@ from ticdc_assets.base.errors import ConfigError
 from ticdc_assets.model.events import (
     Checksum,
     Image,
-    Op,
     PhysicalValue,
     RowChange,
     ZonedTimestamp,
@@ -21,6 +20,7 @@ from ticdc_assets.model.events import (
 from ticdc_assets.model.schemas import ColumnSchema, TableSchema
 from ticdc_assets.model.values.checksums import checksum_agrees, row_checksum
 from ticdc_assets_tests import strategies
+from ticdc_assets_tests.events import row_event
 from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.wire import golden
 
@@ -187,18 +187,8 @@ NEW_SUM = crc32(number(1) + text(b"new"))
 
 
 def change(before: Image | None, after: Image | None, *, current: int, previous: int) -> RowChange:
-    return RowChange(
-        op=Op.INSERT if before is None else Op.DELETE if after is None else Op.UPDATE,
-        commit_ts=1,
-        build_ts_ms=1,
-        database="d",
-        table="t",
-        table_id=1,
-        schema_version=1,
-        before=before,
-        after=after,
-        checksum=Checksum(version=0, corrupted=False, current=current, previous=previous),
-    )
+    checksum = Checksum(version=0, corrupted=False, current=current, previous=previous)
+    return row_event(1, before=before, after=after, checksum=checksum)
 
 
 def agrees(event: RowChange, schema: TableSchema = SCHEMA) -> bool | None:
