@@ -2,7 +2,8 @@
 
 Everything is legal for the model, and as unfriendly as upstream allows: names with quotes, dots,
 paths and emoji, the extremes of each type, NULLs, empty texts, characters that JSON and Go escape.
-Values are *physical*: the text that the Simple protocol sends in JSON.
+Values are *physical*: the text that the Simple protocol sends in JSON. Events at the end are those
+of formats without schemas, whose columns have flags.
 """
 
 import string
@@ -24,8 +25,18 @@ from ticdc_assets.model.events import (
     Watermark,
     ZonedTimestamp,
 )
-from ticdc_assets.model.schemas import ColumnSchema, IndexSchema, TableSchema
+from ticdc_assets.model.schemas import (
+    ColumnFlag,
+    ColumnSchema,
+    IndexSchema,
+    RowShape,
+    SentColumn,
+    TableSchema,
+)
 from ticdc_assets.model.tso import MAX_TSO
+from ticdc_assets.model.values.floats import double_text, float_text
+from ticdc_assets.wire.column_types import TYPE_NAMES, ddl_word
+from ticdc_assets_tests.events import ddl_event, row_event
 
 SENT_OPS = (Op.INSERT, Op.UPDATE, Op.DELETE)
 """What messages say of a row; exports have an op of their own."""
@@ -373,3 +384,91 @@ watermarks = st.builds(Watermark, watermark_ts=tsos, build_ts_ms=epoch_ms)
 
 events: st.SearchStrategy[Event] = row_changes() | ddl_events() | bootstraps | watermarks
 """Events of all kinds."""
+
+
+# Events of Open Protocol and Craft ----------------------------------------------------------------
+
+unsigned_numbers = st.integers(0, 2**64 - 1) | st.sampled_from([0, 127, 128, 2**63, 2**64 - 1])
+signed_numbers = st.integers(-(2**63), 2**63 - 1) | st.sampled_from([0, -1, -64, 64, -(2**63)])
+"""Numbers of 64 bits."""
+
+
+def _flagged_texts(column: SentColumn) -> st.SearchStrategy[str | None]:
+    """Texts of values of a type with flags, as decoders spell them."""
+    match column.mysql_type:
+        case "null":
+            return st.none()
+        case "tinyint" | "smallint" | "mediumint" | "int" | "bigint" | "year" as word:
+            is_unsigned = ColumnFlag.UNSIGNED in (column.flags or ColumnFlag(0))
+            of_64_bits = is_unsigned and word != "year"
+            found = (unsigned_numbers if of_64_bits else signed_numbers).map(str)
+        case "enum" | "set" | "bit":
+            found = unsigned_numbers.map(str)
+        case "double":
+            found = st.floats(allow_nan=False, allow_infinity=False).map(double_text)
+        case "float":
+            found = st.floats(allow_nan=False, allow_infinity=False, width=32).map(float_text)
+        case word if word.endswith(("binary", "blob")):
+            found = st.binary(max_size=80).map(lambda raw: b64encode(raw).decode())
+        case _:
+            found = texts
+    return st.none() | found
+
+
+def _flagged_column(name: str, code: int, flags: int) -> SentColumn:
+    return SentColumn(name, TYPE_NAMES[code][flags & 1], ColumnFlag(flags))
+
+
+flagged_columns = st.builds(
+    _flagged_column, names, st.sampled_from(sorted(TYPE_NAMES)), st.integers(0, 255)
+)
+"""Columns of any type with any flags."""
+
+
+@st.composite
+def flagged_rows(draw: st.DrawFn, *, in_open: bool = False) -> RowChange:
+    """Rows as Craft has them; or as Open Protocol does: by name, cut, with fewer old columns."""
+    columns = draw(
+        st.lists(
+            flagged_columns, min_size=1, max_size=5, unique_by=lambda column: column.name.lower()
+        )
+    )
+    op = draw(st.sampled_from(SENT_OPS))
+    is_cut = in_open and draw(st.booleans())
+    old = columns
+    if in_open:
+        columns.sort(key=lambda column: column.name)
+        if op is Op.UPDATE:
+            old = draw(st.lists(st.sampled_from(columns), min_size=1, unique=True))
+
+    def image(of: list[SentColumn]) -> dict[str, str | None]:
+        return {column.name: draw(_flagged_texts(column)) for column in of}
+
+    return row_event(
+        draw(tsos),
+        database=draw(names),
+        table=draw(names),
+        table_id=draw(st.none() | ids),
+        before=None if op is Op.INSERT else image(old),
+        after=None if op is Op.DELETE else image(columns),
+        handle_key_only=is_cut,
+        claim_check_location=draw(st.none() | texts.filter(bool)) if is_cut else None,
+        shape=RowShape(columns=tuple(columns), partial=is_cut or op is Op.DELETE),
+        row_id=draw(signed_numbers) if in_open else 0,
+    )
+
+
+flagged_ddl_events = st.builds(
+    lambda code, ts, sql, database, table: ddl_event(
+        ts, sql, ddl_type=ddl_word(code), database=database, table=table, action_code=code
+    ),
+    st.integers(0, 255),
+    tsos,
+    sqls,
+    st.just("") | names,
+    st.just("") | names,
+)
+"""DDL events with the number of their action, and without schemas."""
+
+untimed_watermarks = st.builds(Watermark, watermark_ts=tsos, build_ts_ms=st.none())
+"""Watermarks of the formats that do not say when a message was built."""

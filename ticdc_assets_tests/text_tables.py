@@ -7,12 +7,13 @@ unique key listed again as `primary`, the others text and flags. No message says
 from dataclasses import replace
 
 from ticdc_assets.demo.simulator.shapes import canal_shape_of, shape_of
-from ticdc_assets.model.events import DdlEvent, Image, Op, RowChange
+from ticdc_assets.model.events import DdlEvent, Image, RowChange
 from ticdc_assets.model.schemas import IndexSchema, TableSchema
 from ticdc_assets.registry.ddl import parse_ddl
 from ticdc_assets.registry.inferred_columns import DATABASE_DEFAULTS
 from ticdc_assets.registry.inferred_schemas import altered_schema, created_schema
 from ticdc_assets.wire import WireFormat
+from ticdc_assets_tests.events import ddl_event, row_event
 
 T1 = (
     "create table t1 (a int, b int as (a + 1) virtual not null, c int not null, "
@@ -75,13 +76,13 @@ def ddl(
 ) -> DdlEvent:
     """Return the event of a DDL as the decoder of a format gives it."""
     carries = wire_format in (WireFormat.SIMPLE_JSON, WireFormat.SIMPLE_AVRO)
-    return DdlEvent(
+    return ddl_event(
+        ts,
+        sql,
         ddl_type=(
             "CREATE" if before is None else "ALTER" if before.table == after.table else "RENAME"
         ),
-        commit_ts=ts,
         build_ts_ms=5,
-        sql=sql,
         database=after.database,
         table=after.table,
         schema=as_sent(after) if carries else None,
@@ -101,9 +102,8 @@ def row(
     carries = wire_format in (WireFormat.SIMPLE_JSON, WireFormat.SIMPLE_AVRO)
     names = [column.name for column in schema.columns if not column.virtual]
     shaped = canal_shape_of if wire_format is WireFormat.CANAL_JSON else shape_of
-    return RowChange(
-        op=Op.INSERT if before is None else Op.DELETE if after is None else Op.UPDATE,
-        commit_ts=ts,
+    return row_event(
+        ts,
         build_ts_ms=5,
         database=schema.database,
         table=schema.table,

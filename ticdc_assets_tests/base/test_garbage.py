@@ -1,9 +1,8 @@
 """What the project starts collects garbage seldom; what imports it as a library does as before."""
 
-import subprocess
-import sys
-
 import pytest
+
+from ticdc_assets_tests.fresh import printed
 
 _PYTHONS_OWN = (700, 10, 10)
 
@@ -12,27 +11,16 @@ _PYTHONS_OWN = (700, 10, 10)
     ("module", "seldom"), [("ticdc_assets.cli", True), ("ticdc_assets.registry.history", False)]
 )
 def test_commands_look_for_garbage_seldom(module: str, *, seldom: bool) -> None:
-    program = f"import gc, {module}; print(gc.get_threshold())"
-    told = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True
-    ).stdout
+    told = printed(f"import gc, {module}; print(gc.get_threshold())")
     assert (told != f"{_PYTHONS_OWN}\n") is seldom
 
 
-def test_commands_end_without_a_look_at_all_objects() -> None:
-    program = """
+_ENDS = """
 import atexit, gc
 atexit.register(lambda: print(gc.get_freeze_count() > 10_000))
 import ticdc_assets.cli
 """
-    told = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True
-    ).stdout
-    assert told == "True\n"
-
-
-def test_what_is_garbage_is_still_collected() -> None:
-    program = """
+_COLLECTS = """
 import gc, weakref
 import ticdc_assets.cli
 class Node:
@@ -45,7 +33,8 @@ first = cycle()
 kept = [[] for _ in range(2 * gc.get_threshold()[0])]
 print(first() is None)
 """
-    told = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True
-    ).stdout
-    assert told == "True\n"
+
+
+@pytest.mark.parametrize("program", [_ENDS, _COLLECTS])
+def test_commands_end_without_a_look_at_all_objects_and_still_collect(program: str) -> None:
+    assert printed(program) == "True\n"

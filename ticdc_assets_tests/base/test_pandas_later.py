@@ -1,9 +1,8 @@
 """pyarrow does without pandas in commands, and knows it everywhere else."""
 
-import subprocess
-import sys
-
 import pytest
+
+from ticdc_assets_tests.fresh import printed
 
 _KNOWN = """
 import pandas as pd
@@ -33,10 +32,7 @@ import pyarrow as pa
 @pytest.mark.thorough
 @pytest.mark.parametrize("program", [_COMMAND, _COMMAND + _KNOWN, _LIBRARY + _KNOWN])
 def test_only_commands_do_without_pandas(program: str) -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert run.returncode == 0, run.stderr
+    printed(program)
 
 
 @pytest.mark.thorough
@@ -45,7 +41,4 @@ def test_definitions_are_loaded_without_what_only_runs_need() -> None:
         "import sys, ticdc_assets.definitions\n"
         "print(sorted({'numba', 'duckdb', 'plotly', 'apprise'} & sys.modules.keys()))"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert run.stdout.strip() == "[]"
+    assert printed(program).strip() == "[]"

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from ticdc_assets.changelog.plan import MirrorPlan
 from ticdc_assets.demo.simulator.shapes import shape_of
-from ticdc_assets.model.events import Bootstrap, DdlEvent, Event, Op, RowChange
+from ticdc_assets.model.events import Bootstrap, Event, Op
 from ticdc_assets.model.schemas import ColumnSchema, IndexSchema, TableSchema
 from ticdc_assets.registry.history import Coordinates
+from ticdc_assets_tests.events import ddl_event, row_event
 from ticdc_assets_tests.reference.fold import FoldedTable, fold
 
 VARCHAR = {"charset": "utf8mb4", "collation": "utf8mb4_bin", "length": 40}
@@ -75,19 +75,9 @@ class Life:
         )
         database, _, short = name.partition(".")
         sent = after if self.schemas and isinstance(after, TableSchema) else None
-        self._add(
-            DdlEvent(
-                ddl_type=word,
-                commit_ts=self.ts,
-                build_ts_ms=None,
-                sql=sql,
-                database=database,
-                table=short,
-                schema=sent,
-                pre_schema=before if self.schemas else None,
-            ),
-            partition,
-        )
+        names = {"database": database, "table": short}
+        schemas = {"schema": sent, "pre_schema": before if self.schemas else None}
+        self._add(ddl_event(self.ts, sql, ddl_type=word, **names, **schemas), partition)
 
     def bootstrap(self, schema: TableSchema) -> None:
         """Add a BOOTSTRAP, where the format has some."""
@@ -98,20 +88,11 @@ class Life:
         """Add a row change: a put, or a DELETE of a key."""
         self.ts += 10
         full = {item.name: values.get(item.name) for item in schema.columns}
-        self._add(
-            RowChange(
-                op=op,
-                commit_ts=self.ts,
-                build_ts_ms=None,
-                database=schema.database,
-                table=schema.table,
-                table_id=schema.table_id if self.schemas else None,
-                schema_version=schema.version if self.schemas else None,
-                before=full if op is Op.DELETE else None,
-                after=None if op is Op.DELETE else full,
-                shape=None if self.schemas else shape_of(schema),
-            )
-        )
+        images = {"before" if op is Op.DELETE else "after": full}
+        cited = {"table_id": schema.table_id, "schema_version": schema.version}
+        told = cited if self.schemas else {"shape": shape_of(schema)}
+        names = {"database": schema.database, "table": schema.table}
+        self._add(row_event(self.ts, **images, **names, **told))
 
     def rows(self) -> dict[str, list[Mapping[str, str | None]]]:
         """Return the rows of each table at the end, in the order of their keys."""
@@ -141,20 +122,6 @@ class Life:
 def of(*pairs: tuple[str, str | None]) -> list[Mapping[str, str | None]]:
     """Return rows of `id` and `v`."""
     return [{"id": key, "v": value} for key, value in pairs]
-
-
-def ddl_event(ts: int, sql: str, **more: Any) -> DdlEvent:
-    """Return the event of a DDL of `d.t`, without schemas unless `more` has them."""
-    fields = {"database": "d", "table": "t", "build_ts_ms": None, "schema": None}
-    fields |= {"ddl_type": sql.split()[0].upper(), "pre_schema": None, **more}
-    return DdlEvent(commit_ts=ts, sql=sql, **fields)
-
-
-def insert_event(ts: int, after: Mapping[str, str | None], **more: Any) -> RowChange:
-    """Return the event of an INSERT into `d.t`, which cites no schema unless `more` says so."""
-    fields = {"database": "d", "table": "t", "build_ts_ms": None, "table_id": None}
-    fields |= {"schema_version": None, "before": None, **more}
-    return RowChange(op=Op.INSERT, commit_ts=ts, after=after, **fields)
 
 
 def placed(events: Iterable[Event]) -> list[tuple[Coordinates, Event]]:

@@ -15,7 +15,8 @@ from ticdc_assets.model.schemas import (
     schema_to_text,
 )
 from ticdc_assets.wire import WireFormat, decode
-from ticdc_assets_tests.changelog.lives import ddl_event, insert_event, only_table
+from ticdc_assets_tests.changelog.lives import only_table
+from ticdc_assets_tests.events import ddl_event, row_event
 from ticdc_assets_tests.reference.fold import FoldedTable
 from ticdc_assets_tests.text_tables import altered, created
 
@@ -53,7 +54,7 @@ def life(wire_format: WireFormat, definition: str) -> FoldedTable:
         shape = canal_shape_of(first) if is_canal else shape_of(first)
     events: list[Event] = [
         ddl_event(10, CREATE, schema=first if has_schemas else None, action_code=3, build_ts_ms=1),
-        insert_event(20, {"id": "1"}, shape=shape, build_ts_ms=1, **cited),
+        row_event(20, after={"id": "1"}, shape=shape, build_ts_ms=1, **cited),
         ddl_event(
             30,
             sql,

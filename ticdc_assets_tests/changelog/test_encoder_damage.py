@@ -5,7 +5,8 @@ import pytest
 from ticdc_assets.changelog.encoder_damage import damage_caveats
 from ticdc_assets.changelog.plan import MirrorPlan
 from ticdc_assets.wire import WireFormat
-from ticdc_assets_tests.changelog.lives import ddl_event, only_table
+from ticdc_assets_tests.changelog.lives import only_table
+from ticdc_assets_tests.events import ddl_event
 
 
 def planned(*sqls: str) -> MirrorPlan:

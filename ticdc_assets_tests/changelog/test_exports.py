@@ -10,11 +10,12 @@ from ticdc_assets.demo.simulator.changefeed import FeedOptions
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.shop import ShopWorkload
 from ticdc_assets.demo.simulator.upstream import Upstream
-from ticdc_assets.model.events import SNAPSHOT_DDL, DdlEvent, Event, Op, RowChange
+from ticdc_assets.model.events import SNAPSHOT_DDL, Event, Op, RowChange
 from ticdc_assets.model.values import physical_of
 from ticdc_assets.registry.history import Coordinates
 from ticdc_assets_tests.demo.simulator.builders import churn, fill
 from ticdc_assets_tests.demo.simulator.variants import PLAIN, Variant, shuffled
+from ticdc_assets_tests.events import ddl_event, row_event
 from ticdc_assets_tests.reference.fold import collect_history, group_rows
 
 with_commit_ts = pytest.mark.parametrize(
@@ -36,36 +37,20 @@ def exported(upstream: Upstream, *, seed: int = 1, only: str | None = None) -> t
         schema = upstream.schema(name)
         # Nothing in an export tells the id of a table.
         own = replace(schema, version=ts, table_id=10**12 + number)
-        ddl = DdlEvent(
-            ddl_type=SNAPSHOT_DDL,
-            commit_ts=ts,
-            build_ts_ms=0,
-            sql="CREATE TABLE t (id INT)",
-            database=name[0],
-            table=name[1],
-            schema=own,
-            pre_schema=None,
-        )
+        of_table = {"database": name[0], "table": name[1], "build_ts_ms": 0}
+        sql = "CREATE TABLE t (id INT)"
+        ddl = ddl_event(ts, sql, ddl_type=SNAPSHOT_DDL, schema=own, **of_table)
         events.append((Coordinates(topic="export", partition=seed, offset=number, index=0), ddl))
         convert = {item.name: physical_of(item, upstream.timezone) for item in schema.columns}
         for line, row in enumerate(upstream.rows(name).values()):
-            change = RowChange(
-                op=Op.SNAPSHOT,
-                commit_ts=ts,
-                build_ts_ms=0,
-                database=name[0],
-                table=name[1],
-                table_id=None,
-                schema_version=ts,
-                before=None,
-                after={
-                    item.name: convert[item.name](row[item.name])
-                    for item in schema.columns
-                    if not item.virtual
-                },
-            )
+            after = {
+                item.name: convert[item.name](row[item.name])
+                for item in schema.columns
+                if not item.virtual
+            }
+            change = row_event(ts, after=after, schema_version=ts, **of_table)
             place = Coordinates(topic=f"{name[1]}.csv", partition=seed, offset=line, index=0)
-            events.append((place, change))
+            events.append((place, replace(change, op=Op.SNAPSHOT)))
     return ts, events
 
 

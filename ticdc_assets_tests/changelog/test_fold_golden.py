@@ -11,7 +11,6 @@ import pytest
 from ticdc_assets.model.events import Bootstrap, DdlEvent, Event, RowChange
 from ticdc_assets.registry.history import Coordinates
 from ticdc_assets_tests.golden import (
-    FORMATS,
     NEW_SCENARIOS,
     OPTIONS,
     SCENARIOS,
@@ -23,42 +22,25 @@ from ticdc_assets_tests.golden import (
 )
 
 
-@pytest.mark.parametrize(("variant", "name"), SCENARIOS)
+@pytest.mark.parametrize(
+    ("folders", "variant", "name"),
+    [
+        *(("golden_dir", *scenario) for scenario in SCENARIOS),
+        *(("golden_new_dir", *scenario) for scenario in NEW_SCENARIOS),
+    ],
+)
 @pytest.mark.thorough
 def test_every_state_of_the_source_is_met(
-    variant: str, name: str, golden_dir: Callable[..., Path]
+    folders: str, variant: str, name: str, request: pytest.FixtureRequest
 ) -> None:
-    scenario = Scenario(golden_dir(variant, name))
+    """In both dialects; at the end with events that arrived in another order."""
+    scenario = Scenario(request.getfixturevalue(folders)(variant, name))
     events = scenario.events
     for at in scenario.earlier if variant != "canal-json-plain" else []:
         found = folded(events, at, scenario.timezone)
         assert_same_rows(found, scenario.state(at), variant=variant)
-    found = folded(events, scenario.end, scenario.timezone)
-    assert_same_rows(found, scenario.state(), variant=variant)
-
-
-@pytest.mark.parametrize(("variant", "name"), NEW_SCENARIOS)
-@pytest.mark.thorough
-def test_every_state_is_met_in_the_new_dialect(
-    variant: str, name: str, golden_new_dir: Callable[..., Path]
-) -> None:
-    scenario = Scenario(golden_new_dir(variant, name))
-    events = scenario.events
     shuffled = random.Random(1).sample(events, len(events))
-    for at in scenario.earlier:
-        found = folded(events, at, scenario.timezone)
-        assert_same_rows(found, scenario.state(at), variant=variant)
     found = folded(shuffled, scenario.end, scenario.timezone)
-    assert_same_rows(found, scenario.state(), variant=variant)
-
-
-@pytest.mark.parametrize("variant", FORMATS)
-@pytest.mark.thorough
-def test_arrival_order_does_not_matter(variant: str, golden_dir: Callable[..., Path]) -> None:
-    scenario = Scenario(golden_dir(variant, "shop"))
-    events = scenario.events
-    random.Random(1).shuffle(events)
-    found = folded(events, scenario.end, scenario.timezone)
     assert_same_rows(found, scenario.state(), variant=variant)
 
 

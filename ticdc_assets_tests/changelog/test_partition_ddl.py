@@ -25,12 +25,11 @@ from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.partitions import Method, Partition, Partitioning
 from ticdc_assets.demo.simulator.stored_table import TableName
 from ticdc_assets.model.events import Bootstrap, DdlEvent, Event, Image, Op, RowChange
-from ticdc_assets.model.schemas import ColumnSchema, IndexSchema, TableSchema
+from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.registry import partition_rules
 from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
-from ticdc_assets_tests.changelog.lives import ddl_event
 from ticdc_assets_tests.demo.simulator.odd_upstream import OddUpstream
 from ticdc_assets_tests.demo.simulator.partition_changes import (
     DropPartitions,
@@ -38,7 +37,9 @@ from ticdc_assets_tests.demo.simulator.partition_changes import (
     TruncatePartitions,
 )
 from ticdc_assets_tests.demo.simulator.variants import OLD, PLAIN, Variant, rows_of
+from ticdc_assets_tests.events import ddl_event
 from ticdc_assets_tests.reference.fold import FoldedTable
+from ticdc_assets_tests.text_tables import created
 
 # Each format in both dialects; where the rows go is the same in them, so one of the two is enough
 # for most.
@@ -323,31 +324,11 @@ def daily_drops(
         bound = FIRST_DAY + timedelta(days=day + 1)
         return f"PARTITION p{day} VALUES LESS THAN (TO_DAYS('{bound}'))"
 
-    schema = TableSchema(
-        database="d",
-        table="daily",
-        table_id=7,
-        version=FIRST_TS,
-        columns=(
-            ColumnSchema(name="id", mysql_type="bigint", nullable=False),
-            ColumnSchema(name="day", mysql_type="date", nullable=False),
-            ColumnSchema(name="v", mysql_type="varchar", length=20),
-        ),
-        indexes=(
-            IndexSchema(
-                name="PRIMARY", unique=True, primary=True, nullable=False, columns=("id", "day")
-            ),
-        ),
-    )
     listed = ", ".join(partition(day) for day in range(kept))
-    told(
-        FIRST_TS,
-        f"CREATE TABLE `daily` (...) PARTITION BY RANGE (TO_DAYS(day)) ({listed})".replace(
-            "...", "`id` bigint, `day` date, `v` varchar(20), PRIMARY KEY (`id`, `day`)"
-        ),
-        None,
-        schema,
-    )
+    columns = "`id` bigint, `day` date, `v` varchar(20), PRIMARY KEY (`id`, `day`)"
+    sql = f"CREATE TABLE `daily` ({columns}) PARTITION BY RANGE (TO_DAYS(day)) ({listed})"
+    schema = created(sql, version=FIRST_TS, table="daily")
+    told(FIRST_TS, sql, None, schema)
     schemas = [schema]
     for day in range(days):
         for number, sql in enumerate(

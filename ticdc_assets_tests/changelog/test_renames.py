@@ -7,17 +7,11 @@ from collections.abc import Hashable, Mapping, Sequence
 import pytest
 
 from ticdc_assets.model.events import DdlEvent, Event, RowChange
-from ticdc_assets.model.schemas import (
-    ColumnFlag,
-    ColumnSchema,
-    IndexSchema,
-    RowShape,
-    SentColumn,
-    TableSchema,
-)
+from ticdc_assets.model.schemas import ColumnFlag, RowShape, SentColumn, TableSchema
 from ticdc_assets.registry.history import Coordinates
 from ticdc_assets.registry.renames import Name, Rename, settle
-from ticdc_assets_tests.changelog.lives import ddl_event, insert_event
+from ticdc_assets_tests.changelog.lives import table
+from ticdc_assets_tests.events import ddl_event, row_event
 from ticdc_assets_tests.reference.fold import fold
 
 Pair = tuple[Name, Name]
@@ -67,21 +61,7 @@ def as_ticdc_spells(story: Story) -> list[Pair]:
 
 
 def schema(name: Name, number: int) -> TableSchema:
-    return TableSchema(
-        database=name[0],
-        table=name[1],
-        table_id=number,
-        version=10 + number,
-        columns=(
-            ColumnSchema(
-                name="id", mysql_type="int", charset="binary", collation="binary", length=11,
-                nullable=False,
-            ),
-        ),
-        indexes=(
-            IndexSchema(name="primary", unique=True, primary=True, nullable=False, columns=("id",)),
-        ),
-    )  # fmt: skip
+    return table(".".join(name), number, 10 + number, "id")
 
 
 def event_of(
@@ -96,7 +76,7 @@ def event_of(
 def row(name: Name, ts: int, number: int, *, ids: bool) -> RowChange:
     cited = {"table_id": number, "schema_version": 10 + number} if ids else {"shape": SHAPE}
     values = {"id": str(1000 * ts + number)}
-    return insert_event(ts, values, database=name[0], table=name[1], **cited)
+    return row_event(ts, after=values, database=name[0], table=name[1], **cited)
 
 
 def outcome(

@@ -15,7 +15,8 @@ from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.open_protocol import DDL, ROW
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.rows import ROW as ROW_KIND
-from ticdc_assets_tests.changelog.lives import ddl_event, insert_event, only_table
+from ticdc_assets_tests.changelog.lives import only_table
+from ticdc_assets_tests.events import ddl_event, row_event
 from ticdc_assets_tests.reference.fold import FoldedTable
 from ticdc_assets_tests.wire.comparing import assert_equal, batch_of
 from ticdc_assets_tests.wire.test_open_protocol import record as open_record
@@ -235,7 +236,7 @@ def test_craft_rows_are_read_by_the_type_that_ddl_told() -> None:
     )
     values = {"id": "1", "v": r"\n", "b": "é", "x": b64encode(b"a\nb\\").decode()}
     sql = "create table t (id int primary key, v varbinary(9), b blob, x varchar(9))"
-    events = [ddl_event(10, sql), insert_event(20, values, shape=shape)]
+    events = [ddl_event(10, sql), row_event(20, after=values, shape=shape)]
     table = only_table(
         event
         for item in encode(WireFormat.CRAFT, events)

@@ -18,8 +18,8 @@ from ticdc_assets.registry.history import Coordinates, SchemaHistory
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.record import Record
-from ticdc_assets_tests.changelog.lives import ddl_event
 from ticdc_assets_tests.demo.simulator.storm import storm
+from ticdc_assets_tests.events import ddl_event
 
 A, B, DEFAULT = "cdc_shop_a", "cdc_shop_b", "default"
 

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -223,11 +223,16 @@ class World:
         return take(self.log, holder, SECONDS, other=OTHER, surroundings=self.surroundings)
 
 
-def test_a_lease_that_was_given_back_is_taken_at_once() -> None:
-    world = World()
-    world.take("a").release()
+@pytest.mark.parametrize("is_dead", [True, False])
+def test_a_lease_that_was_given_back_or_of_a_dead_process_here_is_taken_at_once(
+    *, is_dead: bool
+) -> None:
+    world = World(gone={"a"} if is_dead else set())
+    first = world.take("a")
+    if not is_dead:
+        first.release()
     second = world.take("b")
-    assert (world.time, second.number, second.taken_over) == (0.0, 2, False)
+    assert (world.time, second.number, second.taken_over) == (0.0, 2, is_dead)
 
 
 @pytest.mark.parametrize("fault", ["before", "after"])
@@ -242,13 +247,6 @@ def test_a_lease_is_over_even_if_nobody_knows_whether_it_was_given_back(fault: s
     second = world.take("b")
     assert second.number == 2
     assert second.taken_over == (fault == "before")
-
-
-def test_a_lease_of_a_dead_process_of_this_machine_is_taken_at_once() -> None:
-    world = World(gone={"a"})
-    world.take("a")
-    second = world.take("b")
-    assert (world.time, second.number, second.taken_over) == (0.0, 2, True)
 
 
 def test_any_other_lease_is_taken_over_after_its_duration() -> None:
@@ -623,6 +621,17 @@ def line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
+def assert_one_after_the_other(paths: LakePaths, ends: Sequence[str]) -> None:
+    """Assert that of processes that made 3 commits each none wrote beside another one."""
+    # Who was told that another one is running lives with it.
+    assert {end.split()[0] for end in ends} <= {"done", "BusyError"}, ends
+    assert len(read_rows(paths.cuts)) == 3 * ends.count("done") > 0
+    commits = [read_commit(paths.cuts, it) for it in range(newest_version(paths.cuts) + 1)]
+    numbers = [commit.lease for commit in commits if commit.lease is not None]
+    assert numbers == sorted(numbers)
+    assert all(numbers.count(number) == 3 for number in numbers)
+
+
 @pytest.mark.thorough
 def test_of_many_processes_one_holds_it(paths: LakePaths) -> None:
     """All begin at once, in a lake that is not there yet; none writes beside another."""
@@ -632,14 +641,7 @@ def test_of_many_processes_one_holds_it(paths: LakePaths) -> None:
         holding(paths, 5, commits=3, machine="c") as c,
     ):
         ends = [process.communicate(timeout=60)[0].splitlines()[-1] for process in (a, b, c)]
-    # Who was told that another one is running lives with it.
-    assert {end.split()[0] for end in ends} <= {"done", "BusyError"}
-    rows = read_rows(paths.cuts)
-    assert len(rows) == 3 * ends.count("done") > 0
-    commits = [read_commit(paths.cuts, it) for it in range(newest_version(paths.cuts) + 1)]
-    numbers = [commit.lease for commit in commits if commit.lease is not None]
-    assert numbers == sorted(numbers)
-    assert all(numbers.count(number) == 3 for number in numbers)
+    assert_one_after_the_other(paths, ends)
 
 
 @pytest.mark.thorough

@@ -9,7 +9,6 @@ from ticdc_assets.registry.ddl import parse_ddl
 from ticdc_assets.registry.ddl_statement import DdlAction, DdlStatement, GeneratedKind
 from ticdc_assets.registry.history import Coordinates, RegisteredDdl
 from ticdc_assets.wire import WireFormat, decode
-from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.text_tables import created, ddl
 from ticdc_assets_tests.wire import golden
@@ -145,8 +144,7 @@ def test_nothing_that_matters_is_passed_over() -> None:
 def test_golden_tables_say_nothing_beyond_their_schemas_where_they_are_not_read() -> None:
     outlined = 0
     for folder in ("simple-json/types", "simple-json/shop"):
-        for message in golden.messages(folder):
-            record = Record(key=message.key, value=message.value)
+        for record in golden.records(folder):
             for event in decode(WireFormat.SIMPLE_JSON, record):
                 if isinstance(event, DdlEvent) and registered(event).beyond_schemas == OUTLINE:
                     require_nothing_beyond(event.sql)

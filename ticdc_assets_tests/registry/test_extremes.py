@@ -11,7 +11,7 @@ from ticdc_assets.changelog.planning import build_plan
 from ticdc_assets.changelog.resolve import RowResolver
 from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
-from ticdc_assets_tests.changelog.lives import ddl_event
+from ticdc_assets_tests.events import ddl_event
 
 CREATE = "create table t (id bigint primary key)"
 RANGES = "create table t (a int) partition by range ("

@@ -14,7 +14,7 @@ from ticdc_assets.registry.catalog import Catalog, SeenShape
 from ticdc_assets.registry.growing_catalog import GrowingCatalog
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
 from ticdc_assets.registry.row_shapes import fits
-from ticdc_assets_tests.changelog.lives import ddl_event
+from ticdc_assets_tests.events import ddl_event
 
 NAME = ("d", "t")
 INT = ("int", ColumnFlag.BINARY | ColumnFlag.NULLABLE)

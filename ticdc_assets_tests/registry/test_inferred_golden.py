@@ -28,7 +28,6 @@ from ticdc_assets.registry.inferred_columns import (
 from ticdc_assets.registry.inferred_schemas import altered_schema, created_schema
 from ticdc_assets.registry.row_shapes import fits, schema_of_shape
 from ticdc_assets.wire import WireFormat, decode
-from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.wire import golden
 
 pytestmark = golden.needs_golden
@@ -56,10 +55,9 @@ CHANGING = (DdlAction.ALTER_TABLE, DdlAction.CREATE_INDEX, DdlAction.DROP_INDEX)
 @cache
 def ddls(folder: str) -> tuple[tuple[DdlEvent, DdlStatement], ...]:
     """Return each DDL of a folder once, with what its text says."""
-    wire_format = WireFormat.SIMPLE_JSON
     found: dict[tuple[int, str], DdlEvent] = {}
-    for message in golden.messages(folder):
-        for event in decode(wire_format, Record(key=message.key, value=message.value)):
+    for record in golden.records(folder):
+        for event in decode(WireFormat.SIMPLE_JSON, record):
             if isinstance(event, DdlEvent):
                 found.setdefault((event.commit_ts, event.sql), event)
     history = SchemaHistory()
@@ -155,9 +153,9 @@ def rows_with_schemas(
     """Return each row with the schema that its table has at that moment by the DDL texts."""
     history = SchemaHistory()
     rows: list[RowChange] = []
-    for number, message in enumerate(golden.messages(folder)):
+    for number, record in enumerate(golden.records(folder)):
         place = Coordinates(topic="t", partition=0, offset=number, index=0)
-        for event in decode(wire_format, Record(key=message.key, value=message.value)):
+        for event in decode(wire_format, record):
             if isinstance(event, DdlEvent):
                 history.add_ddl(event, place)
             elif isinstance(event, RowChange):
@@ -193,48 +191,35 @@ ROWS = (
 )
 
 
-@pytest.mark.parametrize(("folder", "wire_format"), ROWS)
-@pytest.mark.thorough
-def test_every_row_fits_the_schema_that_the_texts_made(
-    folder: str, wire_format: WireFormat
-) -> None:
-    met = 0
-    for row, schema in rows_with_schemas(folder, wire_format):
-        assert row.shape is not None
-        met += 1
-        assert fits(schema, row.shape), (row, schema)
-    assert met > 0
-
-
-FLAGGED = tuple(entry for entry in ROWS if entry[1] is not WireFormat.CANAL_JSON)
-SPELLED = tuple(entry for entry in ROWS if entry[1] is WireFormat.CANAL_JSON)
 STORED = frozenset({"s", "j"})
 """The stored generated columns of crm.gen_cols; the virtual one is in no row."""
 
 
-@pytest.mark.parametrize(("folder", "wire_format"), FLAGGED)
+@pytest.mark.parametrize(("folder", "wire_format"), ROWS)
 @pytest.mark.thorough
-def test_schemas_give_the_flags_that_rows_have(folder: str, wire_format: WireFormat) -> None:
+def test_every_row_has_the_shape_of_the_schema_that_the_texts_made(
+    folder: str, wire_format: WireFormat
+) -> None:
+    """It fits the schema, and the schema gives its types and flags."""
+    met = 0
     for row, schema in rows_with_schemas(folder, wire_format):
-        assert row.shape is not None
-        sent = {column.name for column in row.shape.columns}
-        generated = STORED if row.table == "gen_cols" else frozenset[str]()
-        made = shape_of(schema, sent, generated=generated, partial=row.shape.partial)
-        if wire_format is WireFormat.CRAFT:
-            assert made == row.shape
-        # In Open Protocol columns stand by name.
-        assert sorted(made.columns, key=repr) == sorted(row.shape.columns, key=repr)
-
-
-@pytest.mark.parametrize(("folder", "wire_format"), SPELLED)
-def test_schemas_give_the_types_that_rows_have(folder: str, wire_format: WireFormat) -> None:
-    for row, schema in rows_with_schemas(folder, wire_format):
-        assert row.shape is not None
-        sent = {column.name for column in row.shape.columns}
-        made = canal_shape_of(
-            schema, sent, full_types="compat" in folder, partial=row.shape.partial
-        )
-        assert made == row.shape
+        shape = row.shape
+        assert shape is not None
+        met += 1
+        assert fits(schema, shape), (row, schema)
+        sent = {column.name for column in shape.columns}
+        if wire_format is WireFormat.CANAL_JSON:
+            is_full = "compat" in folder
+            made = canal_shape_of(schema, sent, full_types=is_full, partial=shape.partial)
+        else:
+            generated = STORED if row.table == "gen_cols" else frozenset[str]()
+            made = shape_of(schema, sent, generated=generated, partial=shape.partial)
+        if wire_format is WireFormat.OPEN_PROTOCOL:
+            # Its columns stand by name.
+            assert sorted(made.columns, key=repr) == sorted(shape.columns, key=repr)
+        else:
+            assert made == shape
+    assert met > 0
 
 
 @pytest.mark.parametrize(("folder", "wire_format"), ROWS)

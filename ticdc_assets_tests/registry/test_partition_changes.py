@@ -18,7 +18,6 @@ from ticdc_assets.registry.partitions import (
     partitions_of,
 )
 from ticdc_assets_tests.examples import examples
-from ticdc_assets_tests.golden import Scenario
 from ticdc_assets_tests.registry.test_partitions import SCHEMA, less_than, listed, partitions
 from ticdc_assets_tests.wire import golden
 
@@ -187,7 +186,7 @@ def test_ranges_after_any_changes_are_where_their_bounds_say(
 @pytest.mark.parametrize("variant", ["simple-json", "canal-json"])
 @pytest.mark.thorough
 def test_the_truncated_partition_of_the_golden_table_is_found(variant: str) -> None:
-    scenario = Scenario(golden.ROOT / variant / "shop")
+    scenario = golden.scenario(f"{variant}/shop")
     ddls = {
         (event.commit_ts, event.sql)
         for _, event in scenario.events

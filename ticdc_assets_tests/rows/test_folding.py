@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from ticdc_assets.demo.simulator.columns import column
-from ticdc_assets.model.schemas import IndexSchema, TableSchema
 from ticdc_assets.rows.bag_operations import watermarks_of
 from ticdc_assets.rows.fold_runs import MirrorFold, Output, run_folds
 from ticdc_assets.rows.folding import (
@@ -27,17 +26,9 @@ from ticdc_assets.rows.row_operations import operation_schema
 from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.spark.executing import InFiles, Inline, OnSpark
 from ticdc_assets_tests.examples import examples
+from ticdc_assets_tests.rows.plans import table_of
 
-SCHEMA = TableSchema(
-    database="d",
-    table="t",
-    table_id=1,
-    version=1,
-    columns=(column("id", "bigint", nullable=False), column("v", "varchar(9)")),
-    indexes=(
-        IndexSchema(name="primary", unique=True, primary=True, nullable=False, columns=("id",)),
-    ),
-)
+SCHEMA = table_of(1, column("v", "varchar(9)"))
 
 
 def casts_of(kind: str, ts: int) -> st.SearchStrategy[list[tuple[str, int, int]] | None]:

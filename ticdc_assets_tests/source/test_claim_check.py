@@ -15,23 +15,23 @@ from ticdc_assets.base.errors import ClaimCheckError, ConfigError
 from ticdc_assets.config import ClaimCheck
 from ticdc_assets.demo.simulator.encoders import encode
 from ticdc_assets.demo.simulator.encoders.compression import compressed
-from ticdc_assets.model.events import Op, RowChange
+from ticdc_assets.model.events import RowChange
 from ticdc_assets.source import claim_check
 from ticdc_assets.source.claim_check import ClaimCheckStore, complete_batches
 from ticdc_assets.wire import Compression, WireFormat
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.rows import CHANGE_SCHEMA
-from ticdc_assets_tests.golden import OPTIONS, Scenario
+from ticdc_assets_tests.events import row_event
+from ticdc_assets_tests.golden import OPTIONS
 from ticdc_assets_tests.wire import golden
 from ticdc_assets_tests.wire.comparing import as_stored, batch_of, event_of
 
 SIMPLE = WireFormat.SIMPLE_JSON
 NAME = "01631e01-9f9a-4d1a-a542-5eac9391da50.json"
 
-WHOLE = RowChange(
-    op=Op.UPDATE,
-    commit_ts=470614425716391936,
+WHOLE = row_event(
+    470614425716391936,
     build_ts_ms=1795251566638,
     database="shop",
     table="orders",
@@ -350,7 +350,7 @@ def test_many_large_rows_come_in_several_batches(tmp_path: Path, count: int) -> 
 @golden.needs_golden
 @pytest.mark.parametrize("option", [name for name in OPTIONS if "-claim-check" in name])
 def test_golden_rows_are_completed_as_the_reference_reads_them(option: str) -> None:
-    of = Scenario(golden.ROOT / "options" / option)
+    of = golden.scenario(f"options/{option}")
     assert of.claim_check is not None
     records = [Record(key=record.key, value=record.value) for record in of.records]
     cut = decode_batch(of.wire_format, batch_of(records))

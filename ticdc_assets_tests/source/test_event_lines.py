@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from ticdc_assets.demo.simulator.encoders import encode
-from ticdc_assets.model.events import DdlEvent, Event, Image, Op, RowChange, Watermark
+from ticdc_assets.model.events import Event, RowChange, Watermark
 from ticdc_assets.model.schemas import ColumnFlag, RowShape, SentColumn
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.source.event_lines import CaptureFormat, event_lines
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.record import Record
+from ticdc_assets_tests.events import ddl_event, row_event
 
 Line = dict[str, Any]
 
@@ -28,38 +29,13 @@ SHAPE = RowShape(
 )
 
 
-def ddl(sql: str, *, ts: int, word: str = "ALTER", code: int = 12) -> DdlEvent:
-    return DdlEvent(
-        ddl_type=word,
-        commit_ts=ts,
-        build_ts_ms=None,
-        sql=sql,
-        database="d",
-        table="t",
-        schema=None,
-        pre_schema=None,
-        action_code=code,
-    )
-
-
-CREATE = ddl("create table t (id int primary key, e enum('x','y'), b bit(4))", ts=10, word="CREATE")
-CREATE = replace(CREATE, action_code=3)
+CREATE = ddl_event(
+    10, "create table t (id int primary key, e enum('x','y'), b bit(4))", action_code=3
+)
 
 
 def insert(ts: int, *, key: str = "1", e: str | None = "1", b: str | None = None) -> RowChange:
-    after: Image = {"id": key, "e": e, "b": b}
-    return RowChange(
-        op=Op.INSERT,
-        commit_ts=ts,
-        build_ts_ms=None,
-        database="d",
-        table="t",
-        table_id=None,
-        schema_version=None,
-        before=None,
-        after=after,
-        shape=SHAPE,
-    )
+    return row_event(ts, after={"id": key, "e": e, "b": b}, shape=SHAPE)
 
 
 def captured(records: Iterable[Record], first: int = 0) -> Iterator[CaptureRecord]:
@@ -136,7 +112,8 @@ def test_what_only_another_schema_can_read_is_held(values: dict[str, str]) -> No
     assert line["type"] == "row"
     assert line["held"] is True
     assert line["after"] == {"id": "1", "e": "1", "b": None} | values
-    change = ddl("alter table t modify e enum('x','y','z'), modify b bit(5)", ts=20)
+    sql = "alter table t modify e enum('x','y','z'), modify b bit(5)"
+    change = ddl_event(20, sql, action_code=12)
     *_, line = lines(CREATE, change, insert(21, **values))
     assert "held" not in line
 

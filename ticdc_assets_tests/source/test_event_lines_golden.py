@@ -5,7 +5,6 @@ the place where a capture begins makes that line impossible, an entry of `DIFFER
 then both must be equal in every field.
 """
 
-import gzip
 import math
 import re
 import struct
@@ -23,13 +22,11 @@ import pytest
 from ticdc_assets.source.capture import CaptureRecord, read_capture
 from ticdc_assets.source.claim_check import ClaimCheckStore
 from ticdc_assets.source.event_lines import CaptureFormat, event_lines
-from ticdc_assets_tests.golden import ALL_FOLDERS, FULL_VARIANTS, Scenario
+from ticdc_assets_tests.golden import FULL_VARIANTS
 from ticdc_assets_tests.wire import golden
-from ticdc_assets_tests.wire.test_simple_golden import DDL_TYPES
+from ticdc_assets_tests.wire.test_golden import DDL_TYPES
 
 pytestmark = golden.needs_golden
-
-FOLDERS = tuple(map("/".join, ALL_FOLDERS))
 
 Line = dict[str, Any]
 
@@ -236,12 +233,8 @@ STILL_VALID = {
 # The comparison ---------------------------------------------------------------------------------
 
 
-def scenario(folder: str) -> Scenario:
-    return Scenario(golden.ROOT / folder)
-
-
 def lines(folder: str, **changes: Any) -> Iterator[Line]:
-    of = scenario(folder)
+    of = golden.scenario(folder)
     store = None
     if of.claim_check is not None:
         store = ClaimCheckStore(of.claim_check, of.wire_format, of.compression)
@@ -256,8 +249,7 @@ def lines(folder: str, **changes: Any) -> Iterator[Line]:
 
 
 def truth_of(folder: str) -> dict[tuple[int, int, int], Line]:
-    with gzip.open(golden.ROOT / folder / "events.jsonl.gz") as file:
-        found = [orjson.loads(line) for line in file]
+    found = golden.scenario(folder).truth
     events = {(line["partition"], line["offset"], line["index"]): line for line in found}
     assert len(events) == len(found)
     return events
@@ -349,7 +341,9 @@ def refused_lines(folder: str) -> list[Line]:
     return refused
 
 
-@pytest.mark.parametrize("folder", [name for name in FOLDERS if not name.endswith("/corrupt")])
+@pytest.mark.parametrize(
+    "folder", [name for name in golden.FOLDERS if not name.endswith("/corrupt")]
+)
 @pytest.mark.thorough
 def test_lines_equal_the_truth(folder: str) -> None:
     assert refused_lines(folder) == []
@@ -375,7 +369,7 @@ def test_no_folder_is_forgotten() -> None:
         str(path.parent.relative_to(golden.ROOT))
         for path in Path(golden.ROOT).glob("*/*/messages.jsonl.gz")
     }
-    assert found == set(FOLDERS)
+    assert found == set(golden.FOLDERS)
 
 
 # Other ways to read the same ---------------------------------------------------------------------
@@ -404,7 +398,7 @@ alone, so what comes before that partition lacks labels, unless rows have them (
 @pytest.mark.parametrize(("folder", "first", "held"), ORDERS)
 @pytest.mark.thorough
 def test_partitions_one_after_the_other(folder: str, first: int, held: int) -> None:
-    of = scenario(folder)
+    of = golden.scenario(folder)
     truths = truth_of(folder)
     differences = [item for item in DIFFERENCES if item.is_in(folder) and item.rewrite is not _held]
     met = Counter[str]()
@@ -428,7 +422,7 @@ def test_partitions_one_after_the_other(folder: str, first: int, held: int) -> N
     assert met["compared"] == 1998 - held
 
 
-@pytest.mark.parametrize("folder", [name for name in FOLDERS if "claim-check" in name])
+@pytest.mark.parametrize("folder", [name for name in golden.FOLDERS if "claim-check" in name])
 def test_rows_in_claim_checks_without_the_storage(folder: str) -> None:
     truths = truth_of(folder)
     cited = set[str]()

@@ -1,8 +1,6 @@
 """The class archive: Spark starts from it, and starts as well where there is none."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ from ticdc_assets.doctor.checks import check_class_archive
 from ticdc_assets.spark import class_archive as archives
 from ticdc_assets.spark.class_archive import archive_options, find_archive, make_archive
 from ticdc_assets.spark.jars import SPARK_JARS, resolve
+from ticdc_assets_tests.fresh import printed
 
 PROGRAM = """
 from ticdc_assets.spark.session import get_spark
@@ -28,15 +27,7 @@ def env(tmp_path: Path) -> dict[str, str]:
 def loaded(env: dict[str, str], log: Path) -> str:
     """Run a small piece of Spark's work; return from where the JVM says that it loaded classes."""
     options = f"{env.get('SPARK_SUBMIT_OPTS', '')} -Xlog:class+load:file={log}"
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        env={**env, "SPARK_SUBMIT_OPTS": options},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
-    assert "rows 3" in done.stdout
+    assert "rows 3" in printed(PROGRAM, env={**env, "SPARK_SUBMIT_OPTS": options})
     return log.read_text()
 
 

@@ -1,8 +1,6 @@
 """The session that starts when it is asked for, in a process of its own that has none."""
 
 import socket
-import subprocess
-import sys
 from contextlib import closing
 
 import pytest
@@ -10,6 +8,7 @@ import pytest
 from ticdc_assets.config import OptionValue, SparkSettings
 from ticdc_assets.config.spark import OWN
 from ticdc_assets.spark.session import session_conf
+from ticdc_assets_tests.fresh import printed
 
 PROGRAM = """
 from concurrent.futures import ThreadPoolExecutor
@@ -47,10 +46,7 @@ spark.stop()
 
 @pytest.mark.spark
 def test_a_lazy_session_starts_once_and_again_after_it_was_stopped(java: None) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    printed(PROGRAM)
 
 
 def settings(*secrets: str, **properties: str) -> SparkSettings:

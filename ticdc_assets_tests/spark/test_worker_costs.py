@@ -4,8 +4,6 @@ Each case is a fresh process, because it changes how that process imports.
 """
 
 import gc
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.spark.executing import OnSpark
+from ticdc_assets_tests.fresh import printed
 
 BEGIN = """
 import gc, importlib, os, sys, zipfile
@@ -32,14 +31,7 @@ import first
 
 
 def run(program: str, folder: Path) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, "-c", BEGIN + program, str(folder / "modules.zip")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split()
+    return printed(BEGIN + program, folder / "modules.zip").split()
 
 
 @pytest.mark.parametrize("settled", [True, False])

@@ -8,7 +8,6 @@ import resource
 import signal
 import subprocess
 import sys
-import textwrap
 import threading
 import time
 import uuid
@@ -30,6 +29,7 @@ from ticdc_assets.repair import log_cleaning
 from ticdc_assets.storage.creating import UnclearPutError, create
 from ticdc_assets.storage.paths import AnyPath, RemotePath, delta_options, names_in, remote_path
 from ticdc_assets.storage.stores import Storage
+from ticdc_assets_tests.fresh import printed
 from ticdc_assets_tests.s3 import SECRETS, S3Lake
 from ticdc_assets_tests.storage.faults import (
     CONFLICT,
@@ -274,8 +274,7 @@ def test_a_folder_needs_neither_obstore_nor_arrow(tmp_path: Path) -> None:
         create(Path(sys.argv[1]), b"a")
         print(*sorted({"obstore", "pyarrow", "hdfs_native"} & set(sys.modules)))
     """
-    command = [sys.executable, "-c", textwrap.dedent(text), str(tmp_path / "a")]
-    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "\n"
+    assert printed(text, tmp_path / "a") == "\n"
 
 
 # Answers that get lost --------------------------------------------------------------------------
@@ -385,15 +384,14 @@ def test_a_forked_process_is_refused_instead_of_waiting_for_ever(s3_lake: S3Lake
         lake = S3Lake(sys.argv[1], sys.argv[2], None).path
         create(lake / "a", b"a")
         if child := os.fork():
-            sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            sys.exit()
         try:
             create(lake / "b", b"b")
         except OSError as error:
             os._exit(7 if "forked" in str(error) else 8)
     """
-    arguments = [s3_lake.endpoint, s3_lake.bucket]
-    command = [sys.executable, "-c", textwrap.dedent(text), *arguments]
-    assert subprocess.run(command, check=False, timeout=60).returncode == 7
+    assert printed(text, s3_lake.endpoint, s3_lake.bucket) == "7\n"
 
 
 # Azure and Google ---------------------------------------------------------------------------------

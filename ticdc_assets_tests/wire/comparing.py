@@ -3,7 +3,7 @@
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -128,6 +128,16 @@ def assert_equal(
     for value, fast, slow in zip(values, fast_outcomes, outcomes, strict=True):
         assert fast == as_stored(slow), value
     return outcomes
+
+
+def assert_refused(
+    cases: Iterable[tuple[Input, str, str]], wire_format: WireFormat = WireFormat.SIMPLE_JSON
+) -> None:
+    """Assert that both decoders refuse each value for a reason at a position."""
+    values, reasons, positions = zip(*cases, strict=True)
+    outcomes = assert_equal(values, wire_format)
+    for value, *why, outcome in zip(values, reasons, positions, outcomes, strict=True):
+        assert outcome[:2] == (*why,), repr(value)[:300]
 
 
 def as_stored(outcome: Outcome) -> Outcome:

@@ -53,15 +53,15 @@ def differing(record: Record, wire_format: WireFormat, difference: Difference) -
             return Record(key=record.key, value=record.value and other(record.value))
         key, value = record.key or b"", record.value or b""
         return Record(
-            key=key[:8] + _framed(map(other, _parts(key[8:]))),
-            value=_framed(map(other, _parts(value))),
+            key=key[:8] + framed(map(other, parts(key[8:]))),
+            value=framed(map(other, parts(value))),
         )
     except (msgspec.DecodeError, RecursionError):
         return record
 
 
-def _parts(content: bytes) -> Iterator[bytes]:
-    """Yield what stands behind lengths."""
+def parts(content: bytes) -> Iterator[bytes]:
+    """Yield what stands behind lengths, as in Open Protocol."""
     place = 0
     while place < len(content):
         end = place + 8 + int.from_bytes(content[place : place + 8])
@@ -69,8 +69,9 @@ def _parts(content: bytes) -> Iterator[bytes]:
         place = end
 
 
-def _framed(parts: Iterable[bytes]) -> bytes:
-    return b"".join(len(part).to_bytes(8) + part for part in parts)
+def framed(contents: Iterable[bytes]) -> bytes:
+    """Return contents, each behind its length."""
+    return b"".join(len(content).to_bytes(8) + content for content in contents)
 
 
 def _differing(

@@ -1,15 +1,18 @@
 """Access to the golden messages of TiCDC's real encoders, where they are present."""
 
-import gzip
 import json
 import os
-from base64 import b64decode
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from ticdc_assets.model.events import Event, RowChange
+from ticdc_assets.model.schemas import TableSchema
+from ticdc_assets.registry.history import Coordinates
+from ticdc_assets.wire.record import Record
+from ticdc_assets_tests.golden import ALL_FOLDERS, Scenario
 
 ROOT = Path(
     os.environ.get("TICDC_GOLDEN", Path(__file__).resolve().parents[3] / "shared" / "golden")
@@ -20,56 +23,68 @@ needs_golden = pytest.mark.skipif(
     reason="no golden messages: ../shared/golden is not there, TICDC_GOLDEN unset",
 )
 
-SIMPLE_JSON = tuple(
-    f"simple-json/{name}"
-    for name in ("types", "shop", "shop-replay", "shop-ddlwm", "shop-middle", "corrupt")
-)
+FOLDERS = tuple(map("/".join, ALL_FOLDERS))
+"""Every folder of golden messages."""
+
 SIMPLE_JSON_OPTIONS = tuple(
-    f"options/simple-json-{name}"
-    for name in (
-        "checksum",
-        "claim-check",
-        "claim-check-raw",
-        "delete-only-handle-key",
-        "force-replicate",
-        "handle-key-only",
-    )
+    folder
+    for folder in FOLDERS
+    if folder.startswith("options/simple-json-") and not folder.endswith(("-lz4", "-snappy"))
 )
+SIMPLE_JSON = (
+    *(folder for folder in FOLDERS if folder.startswith("simple-json/")),
+    *SIMPLE_JSON_OPTIONS,
+)
+"""The folders of the Simple protocol in JSON, without those that are compressed."""
+
+Place = tuple[int, int]
+"""Partition and offset of a record."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
-    """One golden Kafka record."""
-
-    topic: str
-    partition: int
-    offset: int
-    key: bytes | None
-    value: bytes | None
+def scenario(folder: str) -> Scenario:
+    """Return what a golden folder has."""
+    return Scenario(ROOT / folder)
 
 
-def messages(folder: str) -> Iterator[Message]:
-    """Yield the records of a golden folder in arrival order."""
-    for line in _lines(folder, "messages.jsonl.gz"):
-        yield Message(
-            topic=line["topic"],
-            partition=line["partition"],
-            offset=line["offset"],
-            key=_bytes(line["key"]),
-            value=_bytes(line["value"]),
-        )
+def records(folder: str) -> list[Record]:
+    """Return the records of a golden folder in arrival order, without their places."""
+    return [Record(key=item.key, value=item.value) for item in scenario(folder).records]
 
 
-def events(folder: str) -> dict[tuple[int, int], list[dict[str, Any]]]:
-    """Return what each record of a golden folder means, by (partition, offset)."""
-    found: dict[tuple[int, int], list[dict[str, Any]]] = {}
-    for line in _lines(folder, "events.jsonl.gz"):
+def events(folder: str) -> dict[Place, list[dict[str, Any]]]:
+    """Return what each record of a golden folder means, by its place."""
+    found: dict[Place, list[dict[str, Any]]] = {}
+    for line in scenario(folder).truth:
         found.setdefault((line["partition"], line["offset"]), []).append(line)
     return found
 
 
-def damaged(folder: str) -> dict[tuple[int, int], str]:
-    """Return what was done to the damaged records of a golden folder, by (partition, offset)."""
+Schemas = Mapping[tuple[str, str, int | None], TableSchema]
+"""Schemas by what a row of the Simple protocol cites: database, table and version."""
+
+
+def schemas_of(events: Iterable[Event]) -> Schemas:
+    """Return the schemas that events carry."""
+    return {
+        (schema.database, schema.table, schema.version): schema
+        for event in events
+        if not isinstance(event, RowChange)
+        for schema in (getattr(event, "schema", None), getattr(event, "pre_schema", None))
+        if schema is not None
+    }
+
+
+def rows(folder: str) -> Iterator[tuple[Coordinates, RowChange, TableSchema]]:
+    """Yield the rows of a folder of the Simple protocol with the schemas that they cite."""
+    events = scenario(folder).events
+    schemas = schemas_of(event for _, event in events)
+    for place, event in events:
+        if isinstance(event, RowChange):
+            yield place, event, schemas[event.database, event.table, event.schema_version]
+
+
+def damaged(folder: str) -> dict[Place, str]:
+    """Return what was done to the damaged records of a golden folder, by their places."""
     path = ROOT / folder / "damaged.json"
     if not path.exists():
         return {}
@@ -77,14 +92,3 @@ def damaged(folder: str) -> dict[tuple[int, int], str]:
         (entry["partition"], entry["offset"]): entry["damage"]
         for entry in json.loads(path.read_text())
     }
-
-
-def _lines(folder: str, name: str) -> Iterator[dict[str, Any]]:
-    with gzip.open(ROOT / folder / name, "rt", encoding="utf-8") as file:
-        for line in file:
-            if line.strip():
-                yield json.loads(line)
-
-
-def _bytes(text: str | None) -> bytes | None:
-    return None if text is None else b64decode(text)

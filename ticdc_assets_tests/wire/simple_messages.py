@@ -3,17 +3,9 @@
 One of each kind, small enough to damage every bit of. Each is exactly as TiCDC would write it.
 """
 
-from ticdc_assets.model.events import (
-    Bootstrap,
-    Checksum,
-    DdlEvent,
-    Event,
-    Op,
-    RowChange,
-    Watermark,
-    ZonedTimestamp,
-)
+from ticdc_assets.model.events import Bootstrap, Checksum, Event, Watermark, ZonedTimestamp
 from ticdc_assets.model.schemas import ColumnSchema, IndexSchema, TableSchema
+from ticdc_assets_tests.events import ddl_event, row_event
 
 USER = TableSchema(
     database="simple",
@@ -120,69 +112,58 @@ DATABASE_DDL = (
     b'"commitTs":447987408682614790,"buildTs":1708936343000}'
 )
 
+_CITED = {
+    "database": "simple",
+    "table": "user",
+    "table_id": USER.table_id,
+    "schema_version": USER.version,
+}
 EVENTS: dict[bytes, Event] = {
-    INSERT: RowChange(
-        op=Op.INSERT,
-        commit_ts=447984084414103554,
+    INSERT: row_event(
+        447984084414103554,
         build_ts_ms=1708923662983,
-        database="simple",
-        table="user",
-        table_id=148,
-        schema_version=447984074911121426,
-        before=None,
         after={
             "age": None,
             "at": ZonedTimestamp(location="Asia/Shanghai", value="2024-02-26 13:01:02"),
             "id": "1",
             "name": 'é "<🚀',
         },
+        **_CITED,
     ),
-    UPDATE: RowChange(
-        op=Op.UPDATE,
-        commit_ts=447984099186180098,
+    UPDATE: row_event(
+        447984099186180098,
         build_ts_ms=1708923719184,
-        database="simple",
-        table="user",
-        table_id=148,
-        schema_version=447984074911121426,
         before={"id": "1"},
         after={"id": "1"},
         handle_key_only=True,
         claim_check_location="file:///tmp/a.json",
         checksum=Checksum(version=1, corrupted=False, current=4294967295, previous=0),
+        **_CITED,
     ),
-    DELETE: RowChange(
-        op=Op.DELETE,
-        commit_ts=447984114259722243,
+    DELETE: row_event(
+        447984114259722243,
         build_ts_ms=1708923776484,
-        database="simple",
-        table="user",
-        table_id=148,
-        schema_version=447984074911121426,
         before={"age": "25", "id": "1"},
-        after=None,
+        **_CITED,
     ),
     WATERMARK: Watermark(watermark_ts=447984124732375041, build_ts_ms=1708923816911),
     BOOTSTRAP: Bootstrap(build_ts_ms=1708924603278, schema=USER),
-    DDL: DdlEvent(
-        ddl_type="ALTER",
-        commit_ts=447987408682614795,
+    DDL: ddl_event(
+        447987408682614795,
+        "alter table user comment '&'",
         build_ts_ms=1708936343598,
-        sql="alter table user comment '&'",
         database="simple",
         table="user",
         schema=USER,
         pre_schema=USER,
     ),
-    DATABASE_DDL: DdlEvent(
+    DATABASE_DDL: ddl_event(
+        447987408682614790,
+        "create database `simple`",
         ddl_type="QUERY",
-        commit_ts=447987408682614790,
         build_ts_ms=1708936343000,
-        sql="create database `simple`",
         database="",
         table="",
-        schema=None,
-        pre_schema=None,
     ),
 }
 """Each message, and what it means."""

@@ -26,6 +26,7 @@ from ticdc_assets_tests.wire import (
     test_simple_avro,
 )
 from ticdc_assets_tests.wire.comparing import Input, Outcome, assert_equal, batch_of, record_of
+from ticdc_assets_tests.wire.differing import framed, parts
 from ticdc_assets_tests.wire.test_open_protocol import number
 
 
@@ -66,12 +67,6 @@ def _between(*frames: tuple[bytes, bytes]) -> Callable[[bytes], Sequence[bytes]]
     return lambda content: [start + content + end for start, end in frames]
 
 
-def _sized(content: bytes) -> Sequence[bytes]:
-    """Return a content of Open Protocol as it is, and as the only part of a key or a value."""
-    version, part = number(1), number(len(content)) + content
-    return content, version + content, part, version + part
-
-
 def _records(messages: Sequence[Input]) -> list[Record]:
     return [record_of(message) for message in messages]
 
@@ -89,7 +84,13 @@ _JSON_WRONG = (
 _BINARY_WRONG = (
     *(b"\xff", b"\x80", b"\x00", b"\x01", b"\x02", b"\x7f", b"\xff" * 9 + b"\x01", b"\xc3"),
 )
-_OPEN = test_open_protocol.RECORDS
+_OPEN = (
+    *test_open_protocol.RECORDS,
+    *(
+        test_open_protocol.record((test_open_protocol.ROW_KEY, value))
+        for value in (test_open_protocol.UPDATE_VALUE, test_open_protocol.DELETE_VALUE)
+    ),
+)
 
 FORMATS = (
     Damage(
@@ -121,7 +122,12 @@ FORMATS = (
         messages=_records(test_craft.SMALL),
         small=_records(test_craft.SMALL),
         tails=(b"\x00", b"\x01", b"\x07", b"\x80", b"\xff", b"\x00\x00", b"{}"),
-        wrong=_BINARY_WRONG,
+        wrong=(
+            *_BINARY_WRONG,
+            # Absurd lengths and counts, other signs, numbers without end.
+            *map(test_craft.u, (2**31, 2**63, 2**64 - 1, 1 << 20)),
+            *(b"\xff" * 11, b"\x80\x00"),
+        ),
         framed=_between((b"", b""), (b"\x01", b""), (b"\x01", b"\x06")),
         pieces=(b"\x00", b"\x01", b"\x02", b"\x06", b"\xff\x01", *test_craft.SMALL),
     ),
@@ -145,17 +151,13 @@ FORMATS = (
     Damage(
         wire_format=WireFormat.OPEN_PROTOCOL,
         messages=_OPEN,
-        small=[
-            *(_OPEN[0], _OPEN[3]),
-            test_open_protocol.record(
-                (test_open_protocol.ROW_KEY, test_open_protocol.DELETE_VALUE)
-            ),
-        ],
+        small=[_OPEN[0], _OPEN[3], _OPEN[5]],
         tails=(b"\0", bytes(8), b"{}", number(2**63), b"\xff" * 9),
         wrong=(*_JSON_WRONG, bytes(8), number(1), number(7), number(2**63), b"\xff" * 8),
-        framed=_sized,
         pieces=(
             *(*_JSON_PIECES, number(1), number(2), bytes(8), b'"t":', b'"f":', b'"v":', b'"u":{'),
+            *(b'"p":{', b'"d":{', b'"h":', b'"c":', b'"ts":', b'"scm":', b"-0", b"-0.0", b"1e400"),
+            *(b"18446744073709551616", b'{"t":3,"f":0,"v":1}', b'"\\\\xff"', b'"AP8="'),
             *(test_open_protocol.ROW_KEY, test_open_protocol.INSERT_VALUE),
         ),
     ),
@@ -183,13 +185,21 @@ each_small_message = each_message(lambda damage: damage.small)
 
 
 def damaged(message: Record, damage: Callable[[bytes], Iterator[bytes]]) -> list[Record]:
-    """Return `message` with each damage of its value and, if there is a key, of it and of both."""
+    """Return `message` with each damage of its value and, if there is a key, of it and of both.
+
+    Keys are those of Open Protocol, whose frames are right again where damage is inside the first.
+    """
     key, value = message.key, cast("bytes", message.value)
     found = [Record(key=key, value=broken) for broken in damage(value)]
     if key is not None:
         found += [Record(key=broken, value=value) for broken in damage(key)]
         both = zip(damage(key), damage(value), strict=False)
         found += [Record(key=one, value=other) for one, other in both]
+        (first_key, *keys), (first, *values) = parts(key[8:]), parts(value)
+        found += [
+            *(Record(key=key, value=framed([one, *values])) for one in damage(first)),
+            *(Record(key=key[:8] + framed([one, *keys]), value=value) for one in damage(first_key)),
+        ]
     return found
 
 

@@ -1,15 +1,15 @@
 """Columns that no table can have together: such a message is refused, in every format and way."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
 from ticdc_assets.demo.simulator.encoders import encode
-from ticdc_assets.model.events import Bootstrap, DdlEvent, Op, RowChange
+from ticdc_assets.model.events import Bootstrap
 from ticdc_assets.model.schemas import ColumnFlag, ColumnSchema, RowShape, SentColumn, TableSchema
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.record import Record
+from ticdc_assets_tests.events import ddl_event, row_event
 from ticdc_assets_tests.wire.comparing import Outcome, assert_equal
 
 ALIKE = [
@@ -34,22 +34,15 @@ def row(
 ) -> Record:
     flags = None if wire_format is WireFormat.CANAL_JSON else ColumnFlag.BINARY
     names = dict.fromkeys((*after, *(before or ())))
-    event = RowChange(
-        op=Op.INSERT if before is None else Op.UPDATE,
-        commit_ts=400 << 18,
-        build_ts_ms=5,
-        database="d",
-        table="t",
-        table_id=None,
-        schema_version=None,
+    is_canal = wire_format is WireFormat.CANAL_JSON
+    columns = tuple(SentColumn(name, "int", flags) for name in names)
+    event = row_event(
+        400 << 18,
+        build_ts_ms=None if wire_format is WireFormat.CRAFT else 5,
         before=None if before is None else dict.fromkeys(before, "2"),
         after=dict.fromkeys(after, "1"),
-        shape=RowShape(tuple(SentColumn(name, "int", flags) for name in names), ()),
+        shape=RowShape(columns, primary_key=() if is_canal else None),
     )
-    if wire_format is not WireFormat.CANAL_JSON:
-        event = replace(event, shape=replace(event.shape or RowShape(()), primary_key=None))
-    if wire_format is WireFormat.CRAFT:
-        event = replace(event, build_ts_ms=None)
     (record,) = encode(wire_format, [event])
     return record
 
@@ -66,16 +59,7 @@ def schema(names: Sequence[str]) -> TableSchema:
 
 def of_schema(wire_format: WireFormat, names: Sequence[str]) -> list[Record]:
     made = schema(names)
-    ddl = DdlEvent(
-        ddl_type="CREATE",
-        commit_ts=400,
-        build_ts_ms=5,
-        sql="create table t",
-        database="d",
-        table="t",
-        schema=made,
-        pre_schema=None,
-    )
+    ddl = ddl_event(400, "create table t", build_ts_ms=5, schema=made)
     return encode(wire_format, [Bootstrap(build_ts_ms=5, schema=made), ddl])
 
 

@@ -20,6 +20,8 @@ from ticdc_assets.wire.rows import ROW, reference_rows
 from ticdc_assets_tests.wire import golden
 from ticdc_assets_tests.wire.comparing import Input, assert_equal, batch_of
 from ticdc_assets_tests.wire.simple_messages import DELETE, INSERT, UPDATE, WATERMARK
+from ticdc_assets_tests.wire.test_canal_json import DELETE as CANAL_DELETE
+from ticdc_assets_tests.wire.test_canal_json import WATERMARK as CANAL_WATERMARK
 from ticdc_assets_tests.wire.test_open_protocol import record as open_record
 
 SIMPLE_UPDATE = (
@@ -48,16 +50,10 @@ CANAL_UPDATE = (
     + _CANAL_ROW
     + b"]}"
 )
-CANAL_DELETE = CANAL_INSERT.replace(b"INSERT", b"DELETE").replace(b'["id","k"]', b"[]")
 CANAL_PARTIAL_UPDATE = CANAL_INSERT.replace(b"INSERT", b"UPDATE").replace(
     b'"old":null', b'"old":[{"id":"2","b":"\xc2\x80"}]'
 )
 """With `content-compatible` the image before has the columns that changed."""
-CANAL_WATERMARK = (
-    b'{"id":0,"database":"","table":"","pkNames":null,"isDdl":false,"type":"TIDB_WATERMARK",'
-    b'"es":5,"ts":6,"sql":"","sqlType":null,"mysqlType":null,"data":null,"old":null,'
-    b'"_tidb":{"watermarkTs":9}}'
-)
 CANAL_ROW_KEY = CANAL_PARTIAL_UPDATE.replace(b"}}", b',"rowkey":"dGVzdA=="}}')
 
 OPEN_VALUE = (
@@ -108,21 +104,6 @@ BYTES = b'"\\\0\x1f/0919-.,:{}[]ntue \x80\xc3\xed\xf4\xff'
 def value_of(record: Record) -> bytes:
     assert record.value is not None
     return record.value
-
-
-@pytest.mark.parametrize(("wire_format", "record"), PLAIN)
-@pytest.mark.parametrize("side", ["key", "value"])
-def test_cut_anywhere_before_a_whole_one(
-    wire_format: WireFormat, record: Record, side: str
-) -> None:
-    """What was cut must not be read on in the next message."""
-    content = getattr(record, side) or b""
-    cut = [
-        replace(record, **{side: each})
-        for place in range(len(content))
-        for each in (content[:place], content[place:])
-    ]
-    assert_equal([*cut, record], wire_format)
 
 
 TEXTS = [
@@ -283,8 +264,7 @@ def test_the_message_of_a_format_is_plain() -> None:
 @pytest.mark.thorough
 def test_nearly_all_rows_of_the_encoders_are_plain(wire_format: WireFormat, folder: str) -> None:
     """The reference says the same, so only this sees rows that it reads alone."""
-    records = [Record(key=item.key, value=item.value) for item in golden.messages(folder)]
-    batch = batch_of(records)
+    batch = batch_of(golden.records(folder))
     exact = BATCH_READERS[wire_format](batch)
     assert exact is not None
     rows = decode_batch(wire_format, batch).column("kind").to_pylist().count(ROW)

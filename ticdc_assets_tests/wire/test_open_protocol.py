@@ -23,15 +23,15 @@ from ticdc_assets.model.events import (
     ZonedTimestamp,
 )
 from ticdc_assets.model.schemas import ColumnFlag, RowShape, SentColumn, TableSchema
-from ticdc_assets.model.values.floats import double_text, float_text, to_float32
 from ticdc_assets.wire import WireFormat, open_protocol_batch
 from ticdc_assets.wire.column_types import TYPE_NAMES
 from ticdc_assets.wire.go_quote import unquote
 from ticdc_assets.wire.open_protocol import decode, map_values
 from ticdc_assets.wire.record import Record
+from ticdc_assets_tests import strategies
+from ticdc_assets_tests.events import ddl_event, row_event
 from ticdc_assets_tests.examples import examples
-from ticdc_assets_tests.strategies import SENT_OPS
-from ticdc_assets_tests.wire.comparing import Outcome, assert_equal, batch_of
+from ticdc_assets_tests.wire.comparing import Outcome, assert_equal, assert_refused, batch_of
 
 OPEN = WireFormat.OPEN_PROTOCOL
 TS = 415508878783938562
@@ -89,24 +89,16 @@ RECORDS = (record((ROW_KEY, INSERT_VALUE)), MIXED, DDL, record((WATERMARK_KEY, b
 def test_each_kind_of_event() -> None:
     mixed, ddl = assert_equal([MIXED, DDL], OPEN)
     id_column = SentColumn("id", "int", ColumnFlag(11))
-    common = {
-        "commit_ts": TS,
-        "build_ts_ms": None,
-        "database": "test",
-        "table": "t1",
-        "table_id": None,
-        "schema_version": None,
-    }
+    names = {"database": "test", "table": "t1"}
     assert mixed == [
-        RowChange(
-            op=Op.INSERT,
-            before=None,
+        row_event(
+            TS,
             after={"id": "1", "val": "AP8="},
             shape=RowShape((id_column, SentColumn("val", "blob", ColumnFlag(65)))),
-            **common,
+            **names,
         ),
-        RowChange(
-            op=Op.UPDATE,
+        row_event(
+            TS,
             before={"id": "-3", "x": None},
             after={"id": "-3", "x": "1" + 21 * "0"},
             shape=RowShape(
@@ -115,30 +107,18 @@ def test_each_kind_of_event() -> None:
                     SentColumn("x", "double", ColumnFlag(65)),
                 )
             ),
-            **common,
+            **names,
         ),
-        RowChange(
-            op=Op.DELETE,
+        row_event(
+            TS,
             before={"b": b64encode(b'\x01"' + "é".encode()).decode()},
-            after=None,
             shape=RowShape((SentColumn("b", "varbinary", ColumnFlag(11)),), partial=True),
-            **common,
+            **names,
         ),
         Watermark(watermark_ts=415508881038376963, build_ts_ms=None),
     ]
-    assert ddl == [
-        DdlEvent(
-            ddl_type="CREATE",
-            commit_ts=415508856908021766,
-            build_ts_ms=None,
-            sql="CREATE TABLE test.t1(id int primary key, val varchar(16))",
-            database="test",
-            table="t1",
-            schema=None,
-            pre_schema=None,
-            action_code=3,
-        )
-    ]
+    sql = "CREATE TABLE test.t1(id int primary key, val varchar(16))"
+    assert ddl == [ddl_event(415508856908021766, sql, action_code=3, **names)]
 
 
 def test_the_fields_of_a_key() -> None:
@@ -341,12 +321,6 @@ def test_values_that_contradict_their_flags_are_read_as_they_are_written() -> No
         assert event.shape.columns == (SentColumn("c", kind, ColumnFlag(flags)),), sent
 
 
-def test_columns_that_are_refused() -> None:
-    outcomes = assert_equal([row(c=fields) for fields, _, _ in WRONG_COLUMNS], OPEN)
-    for outcome, (fields, reason, position) in zip(outcomes, WRONG_COLUMNS, strict=True):
-        assert outcome[:2] == (reason, position), fields
-
-
 def test_a_column_s_name_stands_in_the_position() -> None:
     (outcome,) = assert_equal([row(**{'a "b': column(3, "{}")})], OPEN)
     assert outcome[1] == '$.values[0].u["a \\"b"].v'
@@ -401,12 +375,6 @@ WRONG_PARTS = [
     (DDL_KEY, b'{"q":"","t":3}', "empty_text", "$.values[0].q"),
     (DDL_KEY, b'{"q":7,"t":3}', "wrong_type", "$.values[0].q"),
 ]
-
-
-def test_parts_that_are_refused() -> None:
-    outcomes = assert_equal([record((key, value)) for key, value, _, _ in WRONG_PARTS], OPEN)
-    for outcome, (key, value, reason, position) in zip(outcomes, WRONG_PARTS, strict=True):
-        assert outcome[:2] == (reason, position), (key, value)
 
 
 def test_positions_count_the_parts() -> None:
@@ -591,26 +559,21 @@ def test_the_code_of_a_ddl_may_be_text() -> None:
     assert_equal([record((DDL_KEY, text))], OPEN)
 
 
-@pytest.mark.parametrize("value", [None, b"", bytes(8)])
-def test_a_watermark_needs_no_value(value: bytes | None) -> None:
+@pytest.mark.parametrize("count", [1, 2])
+def test_watermarks_need_no_value(count: int) -> None:
     """The protocol says that a resolved event has none; TiCDC writes a length of 0."""
-    sent = Record(key=number(1) + FRAME, value=value)
-    assert decode(sent) == decode(record((WATERMARK_KEY, b"")))
-    assert_equal([sent], OPEN)
+    key = number(1) + FRAME * count
+    sent = [Record(key=key, value=value) for value in (None, b"", bytes(8 * count))]
+    assert assert_equal(sent, OPEN) == [decode(record((WATERMARK_KEY, b""))) * count] * 3
 
 
-@pytest.mark.parametrize("value", [None, b"", bytes(16)])
-def test_several_watermarks_need_no_value(value: bytes | None) -> None:
-    sent = Record(key=number(1) + FRAME + FRAME, value=value)
-    assert len(decode(sent)) == 2
-    assert_equal([sent], OPEN)
-
-
-def test_frames_that_are_refused() -> None:
-    records = [Record(key=key, value=value) for key, value, _, _ in WRONG_FRAMES]
-    outcomes = assert_equal(records, OPEN)
-    for outcome, (key, value, reason, position) in zip(outcomes, WRONG_FRAMES, strict=True):
-        assert outcome[:2] == (reason, position), (key, value)
+def test_what_is_refused() -> None:
+    wrong = [
+        *((row(c=fields), *why) for fields, *why in WRONG_COLUMNS),
+        *((record((key, value)), *why) for key, value, *why in WRONG_PARTS),
+        *((Record(key=key, value=value), *why) for key, value, *why in WRONG_FRAMES),
+    ]
+    assert_refused(wrong, OPEN)
 
 
 @pytest.mark.parametrize("version", [0, 2, 256, 2**56, 2**63, 2**64 - 1])
@@ -841,74 +804,6 @@ def test_quoted_bytes_are_read_again(value: bytes) -> None:
     assert unquote(quote(value)) == value
 
 
-# --- any bytes ---
-
-
-@pytest.mark.parametrize("part", RECORDS[:1] + RECORDS[2:])
-def test_every_truncation_inside_a_frame_is_refused(part: Record) -> None:
-    """But for a row, none is another message: the frame is right, the JSON is not."""
-    key, value = (part.key or b"")[16:], (part.value or b"")[8:]
-    outcomes = assert_equal(
-        [
-            *(record((key[:size], value)) for size in range(len(key))),
-            *(record((key, value[:size])) for size in range(len(value))),
-        ],
-        OPEN,
-    )
-    assert all(isinstance(outcome, tuple) for outcome in outcomes)
-
-
-PIECES = st.sampled_from(
-    [
-        *(b"{", b"}", b"[", b"]", b":", b",", b'"', b"\\", b"-", b"0", b"1", b".", b"e", b" "),
-        *(b"null", b"true", b"NaN", b"Infinity", b"-0", b"18446744073709551616", b"1e400"),
-        *(b'"u"', b'"p"', b'"d"', b'"t"', b'"f"', b'"v"', b'"h"', b'"c"', b'"ts"', b'"scm"'),
-        *(b"\xff", b"\xed\xa0\x80", b"\\ud800", b"\\u0000", b"\n", b"\xef\xbb\xbf", b"\x00"),
-        *(b'{"t":3,"f":0,"v":1}', b'"\\\\xff"', b'"AP8="', b'"a":', b'"v":-0', b'"v":-0.0'),
-    ]
-)
-
-
-@examples(150)
-@given(
-    st.data(),
-    st.sampled_from([ROW_KEY, DDL_KEY, WATERMARK_KEY]),
-    st.sampled_from([INSERT_VALUE, UPDATE_VALUE, DELETE_VALUE, DDL_VALUE, b""]),
-)
-def test_both_decoders_agree_on_damage(data: st.DataObject, key: bytes, value: bytes) -> None:
-    """The frames are right, so that the damage reaches the JSON."""
-    for _ in range(data.draw(st.integers(1, 3))):
-        piece = data.draw(PIECES)
-        if data.draw(st.booleans()):
-            key = spliced(data, key, piece)
-        else:
-            value = spliced(data, value, piece)
-    assert_equal([record((key, value)), record((ROW_KEY, INSERT_VALUE), (key, value))], OPEN)
-
-
-def spliced(data: st.DataObject, content: bytes, piece: bytes) -> bytes:
-    start = data.draw(st.integers(0, len(content)))
-    end = data.draw(st.integers(start, min(len(content), start + 12)))
-    return content[:start] + piece + content[end:]
-
-
-NUMBERS = st.one_of(
-    st.integers(-(2**66), 2**66).map(str),
-    st.floats(allow_nan=False, allow_infinity=False).map(repr),
-    st.from_regex(r"-?(0|[1-9][0-9]{0,30})(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,3})?", fullmatch=True),
-)
-
-
-@examples(150)
-@given(
-    st.lists(
-        st.tuples(st.sampled_from(sorted(TYPE_NAMES)), st.integers(0, 255), NUMBERS), max_size=8
-    )
-)
-def test_both_decoders_agree_on_numbers(columns: list[tuple[int, int, str]]) -> None:
-    assert_equal([row(c=column(code, text, flags)) for code, flags, text in columns], OPEN)
-
-
 def test_as_many_columns_as_there_are_are_read_at_once() -> None:
     records = [
         row(**{f"c{table}_{place}": column(3, str(place)) for place in range(90)})
@@ -922,83 +817,11 @@ def test_as_many_columns_as_there_are_are_read_at_once() -> None:
 
 # --- there and back ---
 
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
-INTEGERS = {1: 8, 2: 16, 9: 24, 3: 32, 8: 64}
-
-
-def base64_of(content: bytes) -> str:
-    return b64encode(content).decode()
-
-
-def values(code: int, *, binary: bool) -> st.SearchStrategy[str]:
-    """Return the physical values of a type."""
-    if code in INTEGERS:
-        return st.integers(-(2 ** (INTEGERS[code] - 1)), 2 ** INTEGERS[code] - 1).map(str)
-    if code in (13, 16, 247, 248):
-        return st.integers(0, 2**64 - 1).map(str)
-    if code == 4:
-        return st.floats(allow_nan=False, allow_infinity=False, width=32).map(
-            lambda value: float_text(to_float32(value))
-        )
-    if code == 5:
-        return st.floats(allow_nan=False, allow_infinity=False).map(double_text)
-    if binary and TYPE_NAMES[code][0] != TYPE_NAMES[code][1]:
-        return st.binary(max_size=12).map(base64_of)
-    return TEXT
-
-
-@st.composite
-def rows(draw: st.DrawFn) -> RowChange:
-    """Draw a row of any shape, as a decoder gives it."""
-    names = sorted(draw(st.lists(TEXT.filter(bool), min_size=1, max_size=6, unique_by=str.lower)))
-    columns: list[SentColumn] = []
-    strategies: dict[str, st.SearchStrategy[str | None]] = {}
-    for name in names:
-        code = draw(st.sampled_from(sorted(TYPE_NAMES.keys() - {6, 253})))
-        flags = ColumnFlag(draw(st.integers(0, 255)))
-        binary = ColumnFlag.BINARY in flags
-        columns.append(SentColumn(name, TYPE_NAMES[code][binary], flags))
-        strategies[name] = st.none() | values(code, binary=binary)
-    image = st.fixed_dictionaries(strategies)
-    op = draw(st.sampled_from(SENT_OPS))
-    cut = draw(st.booleans())
-    before, after = draw(image), draw(image)
-    if op is Op.UPDATE:
-        kept = draw(st.sets(st.sampled_from(names), min_size=1))
-        before = {name: value for name, value in before.items() if name in kept}
-    return RowChange(
-        op=op,
-        commit_ts=draw(st.integers(0, 2**63 - 1)),
-        build_ts_ms=None,
-        database=draw(TEXT.filter(bool)),
-        table=draw(TEXT.filter(bool)),
-        table_id=draw(st.none() | st.integers(0, 2**63 - 1)),
-        schema_version=None,
-        before=None if op is Op.INSERT else before,
-        after=None if op is Op.DELETE else after,
-        handle_key_only=cut,
-        claim_check_location=draw(st.none() | TEXT.filter(bool)) if cut else None,
-        shape=RowShape(tuple(columns), partial=cut or op is Op.DELETE),
-        row_id=draw(st.integers(-(2**63), 2**63 - 1)),
-    )
-
-
-EVENTS: st.SearchStrategy[Event] = st.one_of(
-    rows(),
-    rows(),
-    st.builds(Watermark, watermark_ts=st.integers(0, 2**63 - 1), build_ts_ms=st.none()),
-    st.builds(
-        DdlEvent,
-        ddl_type=st.just("ALTER"),
-        commit_ts=st.integers(0, 2**63 - 1),
-        build_ts_ms=st.none(),
-        sql=TEXT.filter(bool),
-        database=TEXT,
-        table=TEXT,
-        schema=st.none(),
-        pre_schema=st.none(),
-        action_code=st.sampled_from([5, 6, 12, 61]),
-    ),
+EVENTS = (
+    strategies.flagged_rows(in_open=True)
+    | strategies.flagged_rows(in_open=True)
+    | strategies.flagged_ddl_events
+    | strategies.untimed_watermarks
 )
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ticdc_assets.base.errors import UnsupportedVersionError
 from ticdc_assets.demo.simulator.encoders import encode
+from ticdc_assets.demo.simulator.shapes import shape_of
 from ticdc_assets.model.events import (
     Bootstrap,
     Checksum,
@@ -34,8 +35,9 @@ from ticdc_assets.model.values.floats import double_text, float_text, to_float32
 from ticdc_assets.wire import WireFormat, avro, decode
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests import strategies
+from ticdc_assets_tests.events import ddl_event, row_event
 from ticdc_assets_tests.examples import examples
-from ticdc_assets_tests.wire.comparing import Outcome, assert_equal
+from ticdc_assets_tests.wire.comparing import Outcome, assert_equal, assert_refused
 
 AVRO = WireFormat.SIMPLE_AVRO
 
@@ -137,17 +139,8 @@ SHAPE = RowShape(
 )
 ID = text("id") + LONG + number(7)
 
-ROW = RowChange(
-    op=Op.INSERT,
-    commit_ts=470614220992151553,
-    build_ts_ms=1795250787788,
-    database="d",
-    table="t",
-    table_id=112,
-    schema_version=470614220990000001,
-    before=None,
-    after=IMAGE,
-)
+TS, BUILT = 470614220992151553, 1795250787788
+ROW = row_event(TS, after=IMAGE, build_ts_ms=BUILT, table_id=112, schema_version=470614220990000001)
 
 COLUMNS = (
     # name; type, charset, collation, length, decimal, elements, unsigned, zerofill; null, default
@@ -239,25 +232,11 @@ MESSAGES: Mapping[bytes, Event] = {
         watermark_ts=470614220992151553, build_ts_ms=1795250787788
     ),
     bootstrap(table()): Bootstrap(build_ts_ms=1795250787788, schema=TABLE),
-    ddl(0, "create table t", some(table()) + NONE): DdlEvent(
-        ddl_type="CREATE",
-        commit_ts=470614220992151553,
-        build_ts_ms=1795250787788,
-        sql="create table t",
-        database="d",
-        table="t",
-        schema=TABLE,
-        pre_schema=None,
+    ddl(0, "create table t", some(table()) + NONE): ddl_event(
+        TS, "create table t", build_ts_ms=BUILT, schema=TABLE
     ),
-    ddl(7, "create database d", NONE + NONE): DdlEvent(
-        ddl_type="QUERY",
-        commit_ts=470614220992151553,
-        build_ts_ms=1795250787788,
-        sql="create database d",
-        database="",
-        table="",
-        schema=None,
-        pre_schema=None,
+    ddl(7, "create database d", NONE + NONE): ddl_event(
+        *(TS, "create database d"), ddl_type="QUERY", build_ts_ms=BUILT, database="", table=""
     ),
 }
 KINDS = ("insert", "update", "delete", "watermark", "bootstrap", "create", "query")
@@ -270,12 +249,6 @@ def reasons(values: list[bytes]) -> set[str]:
         outcome[0] if isinstance(outcome, tuple) else "read"
         for outcome in assert_equal(values, AVRO)
     }
-
-
-def refusal(value: bytes) -> tuple[str, str]:
-    (outcome,) = assert_equal([value], AVRO)
-    assert isinstance(outcome, tuple), outcome
-    return outcome[:2]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -306,34 +279,6 @@ def test_messages_by_hand_are_written_again(kind: str) -> None:
 # ---------------------------------------------------------------- what is refused
 
 
-@pytest.mark.parametrize(
-    ("value", "reason", "position"),
-    [
-        (b"", "empty_value", "byte 0"),
-        (b"\x14", "unknown_branch", "byte 0"),
-        (b"\x18", "unknown_branch", "byte 0"),
-        (b"\x15", "unknown_branch", "byte 0"),
-        (b"\x16", "truncated", "byte 1"),
-        (b"\x16\x08", "unknown_symbol", "byte 1"),
-        (b"\x16\x01", "unknown_symbol", "byte 1"),
-        (b"\x16\x06\x04", "unknown_branch", "byte 2"),
-        (b"\x16\x06\x06\x04", "unsupported_version", "$.version"),
-        (b"\x16\x06\x06\x01", "unsupported_version", "$.version"),
-        (b"\x16\x00\x00" + number(2**31), "out_of_range", "byte 3"),
-        (b"\x16\x00\x00\x02\x01\x00", "out_of_range", "$.commitTs"),
-        (b"\x16\x00\x00\x02\x00\x01", "out_of_range", "$.buildTs"),
-        (b'{"version":1}', "unknown_branch", "byte 0"),
-    ],
-)
-def test_heads_that_are_refused(value: bytes, reason: str, position: str) -> None:
-    assert refusal(value) == (reason, position)
-
-
-def test_a_tombstone_is_refused() -> None:
-    (outcome,) = assert_equal([None], AVRO)
-    assert outcome[:2] == ("null_value", "byte 0")
-
-
 def test_an_unknown_version_is_named_whatever_follows() -> None:
     with pytest.raises(UnsupportedVersionError):
         decode(AVRO, Record(key=None, value=dml(INSERT, b"?", b"?", version=2)))
@@ -362,24 +307,6 @@ def test_the_images_of_an_op_are_there_and_no_others() -> None:
         (DELETE, True, False): unexpected,
         (DELETE, True, True): unexpected,
     }
-
-
-@pytest.mark.parametrize(
-    ("value", "reason", "position"),
-    [
-        (dml(3, NONE, NONE), "unknown_symbol", "byte 10"),
-        (dml(-1, NONE, NONE), "unknown_symbol", "byte 10"),
-        (dml(INSERT, some(block(ID)), NONE, database=""), "empty_text", "$.database"),
-        (dml(INSERT, some(block(ID)), NONE, table=""), "empty_text", "$.table"),
-        (dml(INSERT, some(block(ID)), NONE, database=b"\xff"), "invalid_utf8", "byte 5"),
-        (dml(INSERT, b"\x04", NONE), "unknown_branch", "byte 38"),
-        (dml(INSERT, b"\x01", NONE), "unknown_branch", "byte 38"),
-        (dml(INSERT, NONE, NONE, extras=b"\x02\x03"), "invalid_length", "byte 36"),
-        (dml(INSERT, NONE, NONE, extras=b"\x00\x02\x02"), "invalid_boolean", "byte 37"),
-    ],
-)
-def test_rows_that_are_refused(value: bytes, reason: str, position: str) -> None:
-    assert refusal(value) == (reason, position)
 
 
 @pytest.mark.parametrize(
@@ -527,30 +454,54 @@ def test_a_block_that_lies_about_its_size_is_refused(size: int) -> None:
     assert reasons([dml(INSERT, some(image), NONE)]) == {"invalid_length"}
 
 
-def test_a_count_without_items_is_the_end() -> None:
-    """Zero cannot be negative, so no block is empty and none can go on for ever."""
-    assert refusal(dml(INSERT, some(END + END), NONE)) == ("trailing_bytes", "byte 41")
+REFUSED: list[tuple[bytes | None, str, str]] = [
+    (None, "null_value", "byte 0"),
+    (b"", "empty_value", "byte 0"),
+    (b"\x14", "unknown_branch", "byte 0"),
+    (b"\x18", "unknown_branch", "byte 0"),
+    (b"\x15", "unknown_branch", "byte 0"),
+    (b"\x16", "truncated", "byte 1"),
+    (b"\x16\x08", "unknown_symbol", "byte 1"),
+    (b"\x16\x01", "unknown_symbol", "byte 1"),
+    (b"\x16\x06\x04", "unknown_branch", "byte 2"),
+    (b"\x16\x06\x06\x04", "unsupported_version", "$.version"),
+    (b"\x16\x06\x06\x01", "unsupported_version", "$.version"),
+    (b"\x16\x00\x00" + number(2**31), "out_of_range", "byte 3"),
+    (b"\x16\x00\x00\x02\x01\x00", "out_of_range", "$.commitTs"),
+    (b"\x16\x00\x00\x02\x00\x01", "out_of_range", "$.buildTs"),
+    (b'{"version":1}', "unknown_branch", "byte 0"),
+    (dml(3, NONE, NONE), "unknown_symbol", "byte 10"),
+    (dml(-1, NONE, NONE), "unknown_symbol", "byte 10"),
+    (dml(INSERT, some(block(ID)), NONE, database=""), "empty_text", "$.database"),
+    (dml(INSERT, some(block(ID)), NONE, table=""), "empty_text", "$.table"),
+    (dml(INSERT, some(block(ID)), NONE, database=b"\xff"), "invalid_utf8", "byte 5"),
+    (dml(INSERT, b"\x04", NONE), "unknown_branch", "byte 38"),
+    (dml(INSERT, b"\x01", NONE), "unknown_branch", "byte 38"),
+    (dml(INSERT, NONE, NONE, extras=b"\x02\x03"), "invalid_length", "byte 36"),
+    (dml(INSERT, NONE, NONE, extras=b"\x00\x02\x02"), "invalid_boolean", "byte 37"),
+    # A count without items is the end: zero cannot be negative, so no block is empty and none can
+    # go on for ever.
+    (dml(INSERT, some(END + END), NONE), "trailing_bytes", "byte 41"),
+    *(
+        (bootstrap(table(columns)), reason, f"$.tableSchema.{position}")
+        for columns, reason, position in (
+            ((*COLUMNS, COLUMNS[0]), "duplicate_column", "columns"),
+            (COLUMNS[1:], "unknown_column", "indexes[0].columns"),
+            (
+                (COLUMNS[0], COLUMNS[2].replace(text(b"\x02\xaa"), text(b"\x01" * 9))),
+                *("out_of_range", "columns[1].default"),
+            ),
+            (
+                (COLUMNS[0], COLUMNS[1].replace(some(text("good")), some(text(b"goo\xff")))),
+                *("invalid_utf8", "columns[1].default"),
+            ),
+        )
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    ("schema", "reason", "position"),
-    [
-        (table((*COLUMNS, COLUMNS[0])), "duplicate_column", "$.tableSchema.columns"),
-        (table(COLUMNS[1:]), "unknown_column", "$.tableSchema.indexes[0].columns"),
-        (
-            table((COLUMNS[0], COLUMNS[2].replace(text(b"\x02\xaa"), text(b"\x01" * 9)))),
-            "out_of_range",
-            "$.tableSchema.columns[1].default",
-        ),
-        (
-            table((COLUMNS[0], COLUMNS[1].replace(some(text("good")), some(text(b"goo\xff"))))),
-            "invalid_utf8",
-            "$.tableSchema.columns[1].default",
-        ),
-    ],
-)
-def test_schemas_that_are_refused(schema: bytes, reason: str, position: str) -> None:
-    assert refusal(bootstrap(schema)) == (reason, position)
+def test_what_is_refused() -> None:
+    assert_refused(REFUSED, AVRO)
 
 
 def test_defaults_of_bits() -> None:
@@ -563,19 +514,6 @@ def test_defaults_of_bits() -> None:
 
 
 # ---------------------------------------------------------------- the way back
-
-
-def shape_of(schema: TableSchema) -> RowShape:
-    return RowShape(
-        columns=tuple(
-            SentColumn(
-                column.name,
-                column.mysql_type,
-                ColumnFlag.UNSIGNED if column.unsigned else ColumnFlag(0),
-            )
-            for column in schema.columns
-        )
-    )
 
 
 def known(column: ColumnSchema) -> ColumnSchema:

@@ -3,18 +3,15 @@
 None of them is `UNFIT`: the golden rows hold no zero dates and no local times in a gap.
 """
 
-import json
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
 
 import pytest
 
-from ticdc_assets.model.events import PhysicalValue, ZonedTimestamp
+from ticdc_assets.model.events import PhysicalValue
 from ticdc_assets.model.mysql_types import Kind, kind_of
-from ticdc_assets.model.schemas import ColumnSchema, schema_from_json
+from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.model.values import (
     UNFIT,
     canonical_of,
@@ -24,51 +21,33 @@ from ticdc_assets.model.values import (
     typed_array,
     typed_of,
 )
-from ticdc_assets_tests.wire.golden import ROOT, events, messages, needs_golden
+from ticdc_assets_tests.wire import golden
 
 FOLDERS = ("simple-json/types", "simple-json/shop")
 
 
 @lru_cache
 def _timezone(folder: str) -> str:
-    return json.loads((ROOT / folder / "meta.json").read_text())["timezone"]
+    return golden.scenario(folder).timezone
 
 
 @lru_cache
 def _values(folder: str) -> list[tuple[ColumnSchema, PhysicalValue, str | None]]:
     """Return each value of each image: column, value as sent, and the true text."""
-    return list(_read(folder))
+    truth = golden.events(folder)
+    found: list[tuple[ColumnSchema, PhysicalValue, str | None]] = []
+    for place, row, schema in golden.rows(folder):
+        columns = {column.name: column for column in schema.columns}
+        line = truth[place.partition, place.offset][place.index]
+        for image, true in ((row.before, line["before"]), (row.after, line["after"])):
+            found += [
+                (columns[item["name"]], (image or {})[item["name"]], item["value"])
+                for item in true or ()
+            ]
+    return found
 
 
-def _read(folder: str) -> Iterator[tuple[ColumnSchema, PhysicalValue, str | None]]:
-    sent: dict[tuple[int, int], dict[str, Any]] = {}
-    columns: dict[tuple[str, str, int], dict[str, ColumnSchema]] = {}
-    for message in messages(folder):
-        if message.value is None:
-            continue
-        body = json.loads(message.value)
-        sent[message.partition, message.offset] = body
-        for name in ("tableSchema", "preTableSchema"):
-            if body.get(name):
-                schema = schema_from_json(body[name], f"$.{name}")
-                columns[schema.database, schema.table, schema.version] = {
-                    column.name: column for column in schema.columns
-                }
-    for coordinates, meanings in events(folder).items():
-        body = sent[coordinates]
-        for meaning in meanings:
-            if meaning["type"] != "row":
-                continue
-            by_name = columns[body["database"], body["table"], body["schemaVersion"]]
-            for image, field in (("before", "old"), ("after", "data")):
-                for truth in meaning[image] or ():
-                    value = body[field][truth["name"]]
-                    if isinstance(value, dict):
-                        value = ZonedTimestamp(**value)
-                    yield by_name[truth["name"]], value, truth["value"]
-
-
-@needs_golden
+@golden.needs_golden
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_canonical_text_is_the_truth_and_survives_the_typed_column(folder: str) -> None:
     timezone = _timezone(folder)
@@ -90,7 +69,7 @@ def test_canonical_text_is_the_truth_and_survives_the_typed_column(folder: str) 
     assert +unfit == {}
 
 
-@needs_golden
+@golden.needs_golden
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_whole_columns_of_golden_values(folder: str) -> None:
     timezone = _timezone(folder)
@@ -105,7 +84,7 @@ def test_whole_columns_of_golden_values(folder: str) -> None:
         assert back == truths, column
 
 
-@needs_golden
+@golden.needs_golden
 def test_the_row_inserted_with_defaults_shows_what_defaults_are() -> None:
     folder = "simple-json/types"
     timezone = _timezone(folder)

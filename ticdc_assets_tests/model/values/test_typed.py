@@ -98,11 +98,7 @@ def test_typed_value(sql: str, text: str, expected: Any) -> None:
     assert type(typed) is type(expected)
     if typed is not UNFIT:
         assert text_of(schema, NEW_YORK)(typed) == text
-
-
-@pytest.mark.parametrize(("sql", "text", "expected"), CASES)
-def test_a_column_in_arrow_holds_what_its_values_are(sql: str, text: str, expected: Any) -> None:
-    schema = column(sql)
+    # A column in Arrow holds what its values are.
     array, unfit = typed_array(schema, NEW_YORK, [text, None])
     assert array.type == arrow_type(schema)
     if expected is UNFIT:

@@ -13,6 +13,7 @@ from ticdc_assets.model.values import (
     cast_is_identity,
     cast_of,
     default_text,
+    lenient_cast_of,
     physical_of,
     text_of,
     typed_array,
@@ -153,10 +154,14 @@ def test_no_label_is_guessed(mysql_type: str, new: str) -> None:
 
 
 @pytest.mark.parametrize("mysql_type", UNSIZED)
-@pytest.mark.parametrize("sql", ["varchar(30)", "int", "decimal(5,2)", "datetime(3)", "time(3)"])
+@pytest.mark.parametrize(
+    "sql", ["varchar(30)", "text", "int", "decimal(5,2)", "datetime(3)", "time(3)"]
+)
 def test_no_size_is_guessed(mysql_type: str, sql: str) -> None:
-    with pytest.raises(CastError):
-        cast_of(column(sql), unsized(mysql_type), ZONE)("1")
+    old, new = column(sql), unsized(mysql_type)
+    for cast in (cast_of(old, new, ZONE), lenient_cast_of(old, new)):
+        with pytest.raises(CastError):
+            cast("1")
 
 
 @pytest.mark.parametrize(
