@@ -7,13 +7,12 @@ from pathlib import Path
 from ticdc_assets.config import KafkaSource
 from ticdc_assets.delta.control import open_table, read_table
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
-from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.source.kafka.records import produce
 from ticdc_assets_tests.brokers import OwnBroker
 from ticdc_assets_tests.commands import Commands
-from ticdc_assets_tests.demo.simulator.builders import churn, write_capture
+from ticdc_assets_tests.demo.simulator.builders import churn, plain_upstream, write_capture
 from ticdc_assets_tests.golden import Rows
 from ticdc_assets_tests.lake.feeds import truth_rows
 
@@ -95,14 +94,7 @@ class WrittenFeed(TopicFeed):
     ) -> "WrittenFeed":
         """Create the topic and an upstream; nothing is written yet."""
         broker.create_topic(topic, partitions)
-        upstream = Upstream()
-        upstream.create_database("shop")
-        for name in ("orders", "customers"):
-            upstream.create_table(
-                ("shop", name),
-                (column("id", "int", nullable=False), column("state", "varchar(20)")),
-                primary_key=("id",),
-            )
+        upstream = plain_upstream(("shop", "orders"), ("shop", "customers"))
         feed = TopicFeed.of(broker, topic, folder)
         changefeed = StandInChangefeed(upstream, topic, partitions=partitions, options=options)
         return cls(broker, topic, feed.commands, upstream, changefeed)

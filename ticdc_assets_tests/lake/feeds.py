@@ -149,6 +149,12 @@ class Feed:
         """Return the same feed with a lake of its own."""
         return replace(self, root=folder / "lake")
 
+    def moved(self, folder: Path) -> "Feed":
+        """Return the same feed after its folder, with the capture in it, was copied to another."""
+        assert isinstance(self.changefeed.source, CaptureSource)
+        source = replace(self.changefeed.source, path=folder / self.changefeed.source.path.name)
+        return replace(self.in_folder(folder), changefeed=replace(self.changefeed, source=source))
+
     def with_mirrors_of(self, tables: Iterable[tuple[str, str]]) -> "Feed":
         """Return the same feed with mirrors of these tables alone."""
         include = TableChoice(tuple(f"{database}.{table}" for database, table in tables))

@@ -18,7 +18,6 @@ from ticdc_assets.delta.control import read_table
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
-from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log import landing, sources
 from ticdc_assets.log.accepted_gaps import AcceptedGap, gap_caveats, read_accepted
 from ticdc_assets.log.landing_files import LandedFiles, LandingBatch, write_records
@@ -31,6 +30,7 @@ from ticdc_assets.reading.as_of import AsOf
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.source.kafka.administration import Listing, OffsetRange
 from ticdc_assets.spark.session import LazySession
+from ticdc_assets_tests.demo.simulator.builders import plain_upstream
 from ticdc_assets_tests.lake.feeds import Feed, truth_rows
 
 Wanted = Mapping[tuple[str, int], tuple[int, int]]
@@ -42,11 +42,7 @@ class Shop:
     """An upstream of two tables, its changefeed, and a lake that reads what is written."""
 
     def __init__(self, folder: Path, topic: str = "shop", partitions: int = 1) -> None:
-        self.upstream = Upstream()
-        self.upstream.create_database("shop")
-        for name in (ORDERS, CUSTOMERS):
-            columns = (column("id", "int", nullable=False), column("v", "varchar(20)"))
-            self.upstream.create_table(name, columns, primary_key=("id",))
+        self.upstream = plain_upstream(ORDERS, CUSTOMERS)
         options = FeedOptions(default_topic="default") if "{" in topic else FeedOptions()
         self.changefeed = StandInChangefeed(
             self.upstream, topic, partitions=partitions, options=options

@@ -39,22 +39,15 @@ from ticdc_assets.reading.mirrors import read_mirror, require_mirror
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.record import Record
-from ticdc_assets_tests.demo.simulator.builders import fill
+from ticdc_assets_tests.demo.simulator.builders import fill, plain_upstream
 from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
+from ticdc_assets_tests.lake.killing import before, killed
 
 pytestmark = pytest.mark.spark
 
 
 def shop(spark: SparkSession, folder: Path) -> tuple[Feed, StandInChangefeed, Upstream]:
-    upstream = Upstream()
-    upstream.create_database("d")
-    for name in ("bad", "good"):
-        upstream.create_table(
-            ("d", name),
-            (column("id", "int", nullable=False), column("v", "varchar(20)")),
-            primary_key=("id",),
-        )
-        fill(upstream, ("d", name), rows=4)
+    upstream = plain_upstream(("d", "bad"), ("d", "good"), rows=4)
     return Feed.of(spark, folder), StandInChangefeed(upstream, "d", partitions=2), upstream
 
 
@@ -342,10 +335,8 @@ def test_a_quarantined_change_that_a_later_one_made_void_is_closed(
         transaction.update(("d", "n"), ("1",), changes={"n": "9"})
     feed.write(changefeed.tick())
     # A run that ends before it publishes has closed it already.
-    with monkeypatch.context() as patch:
-        patch.setattr(mirrors, "publish", no_publishing)
-        with pytest.raises(KeyboardInterrupt):
-            feed.sync()
+    with killed(before(mirrors, "publish")):
+        feed.sync()
     if repeats:
         # As maintenance does: its cut still lacks what the killed run did.
         publish(feed.paths, feed.cut.again(feed.cut))
@@ -365,10 +356,6 @@ def test_a_quarantined_change_that_a_later_one_made_void_is_closed(
     log = feed.paths.quarantine / "_delta_log"
     entries = [json.loads(line) for file in log.glob("*.json") for line in file.open()]
     assert {entry["txn"]["appId"] for entry in entries if "txn" in entry} == {"apply"}
-
-
-def no_publishing(*_: object) -> None:
-    raise KeyboardInterrupt
 
 
 def broken(record: CaptureRecord) -> CaptureRecord:

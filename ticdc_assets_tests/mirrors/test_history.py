@@ -13,15 +13,13 @@ from pyspark.sql import SparkSession
 from ticdc_assets.base.errors import NotFoundError
 from ticdc_assets.config import Retention, TableChoice
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
-from ticdc_assets.demo.simulator.columns import column
-from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log.cuts import MirrorCut
 from ticdc_assets.mirrors.versions import history_in_spark
 from ticdc_assets.reading.histories import deleted_lines, read_history, row_versions
 from ticdc_assets.repair.retention import retain
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import MirrorLayout, canonical_rows
-from ticdc_assets_tests.demo.simulator.builders import fill
+from ticdc_assets_tests.demo.simulator.builders import fill, plain_upstream
 from ticdc_assets_tests.golden import Rows, Scenario, comparable
 from ticdc_assets_tests.lake.feeds import Feed, small_up_to
 from ticdc_assets_tests.reference.history_fold import RowVersion, fold_history
@@ -177,15 +175,7 @@ def test_a_history_is_merged_taken_back_and_read(
     name = ("kinds", "types")
     told = row_versions(feed.lake, feed.cut, name, key)
     alone = replace(feed.cut, mirrors=(replace(mirror, history_version=None),))
-    assert (
-        row_versions(
-            feed.lake,
-            alone,
-            name,
-            f"id={key}",
-        )
-        == told
-    )
+    assert row_versions(feed.lake, alone, name, f"id={key}") == told
     assert len(told) > 1
     assert [line.valid_to for line in told[:-1]] == [line.valid_from for line in told[1:]]
 
@@ -195,10 +185,7 @@ def test_a_moment_that_a_history_does_not_know_is_refused(
 ) -> None:
     """It begins with the base cut, and knows from there on, also when more is truncated."""
     table, day = ("d", "t"), timedelta(days=1)
-    upstream = Upstream()
-    upstream.create_database("d")
-    columns = (column("id", "int", nullable=False), column("v", "varchar(20)"))
-    upstream.create_table(table, columns, primary_key=("id",))
+    upstream = plain_upstream(table)
     changefeed = StandInChangefeed(upstream, "d", partitions=1)
     feed = Feed.of(spark, tmp_path)
     feed = replace(feed, changefeed=replace(feed.changefeed, retention=Retention(change_log=day)))
@@ -213,10 +200,7 @@ def test_a_moment_that_a_history_does_not_know_is_refused(
         return feed.cut.tso
 
     def truncate() -> None:
-        done = retain(
-            feed.lake,
-            now=feed.cut.published_at + day,
-        )
+        done = retain(feed.lake, now=feed.cut.published_at + day)
         assert done.truncation_point.cut == feed.cut
 
     def rows(tso: int) -> int:

@@ -27,7 +27,7 @@ from ticdc_assets.mirrors.versions import mirror_as_stored, mirror_in_spark
 from ticdc_assets.repair.verifying import verify
 from ticdc_assets_tests.demo.simulator.builders import churn, fill
 from ticdc_assets_tests.lake.feeds import Feed, keep_files_apart, small_up_to, truth_rows
-from ticdc_assets_tests.lake.test_killed_runs import Killed, after, before
+from ticdc_assets_tests.lake.killing import Death, after, before, killed
 
 pytestmark = pytest.mark.spark
 
@@ -176,25 +176,23 @@ def test_what_touches_rows_is_written_anew(
     assert feed.rows() == truth_rows(changefeed.truth())
 
 
-DEATHS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+DEATHS = {
     "nothing committed": before(committing, "create"),
     "altered and changed": after(mirror_making.MirrorMaker, "_change"),
 }
 
 
 @pytest.mark.usefixtures("large")
-@pytest.mark.parametrize("die", DEATHS.values(), ids=DEATHS)
+@pytest.mark.parametrize("death", DEATHS.values(), ids=DEATHS)
 def test_a_run_killed_after_altering_goes_on(
-    die: Callable[[pytest.MonkeyPatch], None], spark: SparkSession, tmp_path: Path
+    death: Death, spark: SparkSession, tmp_path: Path
 ) -> None:
     feed, upstream, changefeed = started(spark, tmp_path)
     upstream.alter_table(T, *IN_PLACE["several"])
     churn(upstream, steps=10, seed=1)
     feed.write(changefeed.tick())
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        die(monkeypatch)
-        with pytest.raises(Killed):
-            feed.sync()
+    with killed(death):
+        feed.sync()
     feed.sync()
     assert feed.rows() == truth_rows(changefeed.truth())
     earlier = changefeed.watermark_ts

@@ -20,7 +20,6 @@ from ticdc_assets.delta.appending import append_files
 from ticdc_assets.delta.commits import newest_version
 from ticdc_assets.delta.control import commit_metadata, open_table, read_rows, write_table
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
-from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log.change_files import CHANGE_LOG_SCHEMA
 from ticdc_assets.log.cuts import Cut, MirrorCut, append_cut, read_cuts
@@ -38,7 +37,7 @@ from ticdc_assets.repair.log_cleaning import clean_logs
 from ticdc_assets.repair.maintenance import maintain, optimize_mirrors
 from ticdc_assets.repair.uniqueness import count_keys
 from ticdc_assets.storage.lake_paths import LakePaths
-from ticdc_assets_tests.demo.simulator.builders import churn, fill
+from ticdc_assets_tests.demo.simulator.builders import PLAIN_COLUMNS, churn, fill, plain_upstream
 from ticdc_assets_tests.golden import Rows, comparable
 from ticdc_assets_tests.lake.feeds import (
     Feed,
@@ -47,6 +46,7 @@ from ticdc_assets_tests.lake.feeds import (
     small_up_to,
     truth_rows,
 )
+from ticdc_assets_tests.lake.killing import before, killed
 from ticdc_assets_tests.lake.places import named_table
 from ticdc_assets_tests.statuses import cut as made_up_cut
 from ticdc_assets_tests.statuses import mirror as mirror_of_cut
@@ -206,15 +206,7 @@ def test_kept_cuts_stay_readable_whatever_is_removed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maintenance, "FEW_FILES", 2)
-    upstream = Upstream()
-    upstream.create_database("d")
-    for name in NAMES:
-        upstream.create_table(
-            name,
-            (column("id", "int", nullable=False), column("v", "varchar(20)")),
-            primary_key=("id",),
-        )
-        fill(upstream, name, rows=12)
+    upstream = plain_upstream(*NAMES, rows=12)
     changefeed = StandInChangefeed(upstream, "d", partitions=2)
     feed = Feed.of(spark, tmp_path)
     feed = replace(
@@ -288,22 +280,10 @@ def data_files(paths: LakePaths) -> list[Path]:
 def test_a_killed_optimize_is_finished_by_the_next(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Killed(Exception):
-        """The death of a run."""
-
-    def die(*_: object) -> None:
-        raise Killed
-
     small_up_to(monkeypatch, 0)
     keep_files_apart(monkeypatch)
     monkeypatch.setattr(maintenance, "FEW_FILES", 2)
-    upstream = Upstream()
-    upstream.create_database("d")
-    upstream.create_table(
-        NAMES[0],
-        (column("id", "int", nullable=False), column("v", "varchar(20)")),
-        primary_key=("id",),
-    )
+    upstream = plain_upstream(NAMES[0])
     changefeed = StandInChangefeed(upstream, "d")
     feed = Feed.of(spark, tmp_path)
     for seed in range(2):
@@ -311,13 +291,8 @@ def test_a_killed_optimize_is_finished_by_the_next(
         feed.write(changefeed.tick())
         feed.sync()
     number, version = feed.cut.number, feed.cut.mirrors[0].version
-    with monkeypatch.context() as patch:
-        patch.setattr(maintenance, "publish", die)
-        with pytest.raises(Killed):
-            optimize_mirrors(
-                feed.lake,
-                Failures("maintenance"),
-            )
+    with killed(before(maintenance, "publish")):
+        optimize_mirrors(feed.lake, Failures("maintenance"))
     table = open_table(feed.paths.mirror(feed.cut.mirrors[0].mirror_id))
     assert table is not None
     assert table.version() > version
@@ -347,12 +322,8 @@ def test_damaged_mirrors_do_not_stop_the_others(
     small_up_to(monkeypatch, 0)
     keep_files_apart(monkeypatch)
     monkeypatch.setattr(maintenance, "FEW_FILES", 2)
-    upstream = Upstream()
-    upstream.create_database("d")
     names = [("d", name) for name in ("dropped", "torn", "whole")]
-    columns = (column("id", "int", nullable=False), column("v", "varchar(20)"))
-    for name in names:
-        upstream.create_table(name, columns, primary_key=("id",))
+    upstream = plain_upstream(*names)
     changefeed = StandInChangefeed(upstream, "d")
     feed = Feed.of(spark, tmp_path)
     for seed in range(3):
@@ -406,11 +377,7 @@ def test_a_history_is_kept_for_as_long_as_its_mirror(
         changefeed=replace(feed.changefeed, retention=retention, soft_delete=TableChoice(("*.*",))),
     )
     for name in NAMES:
-        upstream.create_table(
-            name,
-            (column("id", "int", nullable=False), column("v", "varchar(20)")),
-            primary_key=("id",),
-        )
+        upstream.create_table(name, PLAIN_COLUMNS, primary_key=("id",))
         fill(upstream, name, rows=5)
         feed.write(changefeed.tick())
         with monkeypatch.context() as patch:
@@ -441,13 +408,7 @@ def test_a_history_is_kept_for_as_long_as_its_mirror(
         assert (table.version(), len(table.file_uris())) == (item.history_version, 1)
         assert history_texts(feed, item) == versions[item.mirror_id]
     assert {item.mirror_id: history_texts(feed, item) for item in cut.mirrors} == versions
-    assert (
-        optimize_mirrors(
-            feed.lake,
-            Failures("maintenance"),
-        )
-        is None
-    )
+    assert optimize_mirrors(feed.lake, Failures("maintenance")) is None
 
     # And it is continued from there.
     churn(upstream, steps=6, seed=9)

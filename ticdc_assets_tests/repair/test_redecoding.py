@@ -40,10 +40,10 @@ from ticdc_assets.repair.retention import retain
 from ticdc_assets.rows import rows_of_work
 from ticdc_assets.spark import executing
 from ticdc_assets.spark.session import functions
-from ticdc_assets_tests.demo.simulator.builders import churn, fill
+from ticdc_assets_tests.demo.simulator.builders import churn, plain_upstream
 from ticdc_assets_tests.golden import Rows
 from ticdc_assets_tests.lake.feeds import Feed, truth_rows
-from ticdc_assets_tests.lake.test_killed_runs import Killed, before
+from ticdc_assets_tests.lake.killing import before, killed
 
 pytestmark = pytest.mark.spark
 
@@ -74,15 +74,7 @@ Story = tuple[Feed, StandInChangefeed, Upstream]
 @pytest.fixture(scope="module")
 def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Story:
     """A feed with two landing days, each synced, and with one record in quarantine."""
-    upstream = Upstream()
-    upstream.create_database("d")
-    for name, key in ((KEYED, ("id",)), (BAG, ()), (LEFT_ALONE, ("id",))):
-        upstream.create_table(
-            name,
-            (column("id", "int", nullable=False), column("v", "varchar(20)")),
-            primary_key=key,
-        )
-        fill(upstream, name, rows=6)
+    upstream = plain_upstream(KEYED, LEFT_ALONE, bags=[BAG], rows=6)
     changefeed = StandInChangefeed(
         upstream, "d", partitions=2, options=FeedOptions(force_replicate=True)
     )
@@ -213,21 +205,15 @@ def test_what_was_lost_changed_or_added_is_put_right(story: Story, feed: Feed) -
     [("replace_day", True), ("register_new", False), ("apply_changes", True)],
 )
 def test_a_killed_run_is_finished(
-    story: Story,
-    feed: Feed,
-    monkeypatch: pytest.MonkeyPatch,
-    dies_before: str,
-    is_by_sync: bool,
+    story: Story, feed: Feed, dies_before: str, is_by_sync: bool
 ) -> None:
     totals = groups(feed)
     damage(feed)
     # The mirrors are made of what was wrong.
     feed.sync(refold=[KEYED, BAG])
     assert feed.rows() != truth(story)
-    with monkeypatch.context() as patch:
-        before(redecoding, dies_before)(patch)
-        with pytest.raises(Killed):
-            again(feed, [YESTERDAY])
+    with killed(before(redecoding, dies_before)):
+        again(feed, [YESTERDAY])
     assert feed.rows() != truth(story)
     if is_by_sync:
         assert feed.sync().outcome is Outcome.PUBLISHED

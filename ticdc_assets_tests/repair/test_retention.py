@@ -46,8 +46,9 @@ from ticdc_assets.repair.verifying import verify
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.storage.lake_paths import FIRST_GENERATION
 from ticdc_assets.wire.compression import Compression
-from ticdc_assets_tests.demo.simulator.builders import churn, fill
+from ticdc_assets_tests.demo.simulator.builders import PLAIN_COLUMNS, churn, fill, plain_upstream
 from ticdc_assets_tests.lake.feeds import LANDED, Feed, LandingClock, grow_cuts_older, truth_rows
+from ticdc_assets_tests.lake.killing import before, killed
 from ticdc_assets_tests.mirrors.test_failed_mirrors import citing
 
 DAY = timedelta(days=1)
@@ -148,7 +149,6 @@ def test_cuts_that_a_table_rests_on_are_kept() -> None:
 # With Spark -------------------------------------------------------------------------------------
 
 KEYED, BAG, WAITING = ("d", "keyed"), ("d", "bag"), ("d", "waiting")
-COLUMNS = (column("id", "int", nullable=False), column("v", "varchar(20)"))
 BOTH = Retention(raw_messages=DAY, change_log=DAY, cuts=timedelta(days=9))
 
 
@@ -167,10 +167,7 @@ def truncated(feed: Feed, cut: Cut) -> retention.Retaining:
 
 def keyed_upstream() -> tuple[Upstream, StandInChangefeed]:
     """An upstream with one small table, and its changefeed over one partition."""
-    upstream = Upstream()
-    upstream.create_database("d")
-    upstream.create_table(KEYED, COLUMNS, primary_key=("id",))
-    fill(upstream, KEYED, rows=6)
+    upstream = plain_upstream(KEYED, rows=6)
     return upstream, StandInChangefeed(upstream, "d", partitions=1)
 
 
@@ -257,18 +254,11 @@ def synced(feed: Feed, records: Iterable[CaptureRecord]) -> Cut:
     return feed.cut
 
 
-def die(*_: object, **__: object) -> None:
-    raise KeyboardInterrupt
-
-
 @pytest.mark.spark
 def test_truncating_changes_nothing_that_is_kept(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: type[LandingClock]
+    spark: SparkSession, tmp_path: Path, clock: type[LandingClock]
 ) -> None:
-    upstream = Upstream()
-    upstream.create_database("d")
-    upstream.create_table(KEYED, COLUMNS, primary_key=("id",))
-    upstream.create_table(BAG, COLUMNS)
+    upstream = plain_upstream(KEYED, bags=[BAG])
     options = FeedOptions(force_replicate=True)
     changefeed = StandInChangefeed(upstream, "d", partitions=2, options=options)
     feed = keeping(Feed.of(spark, tmp_path), BOTH)
@@ -289,7 +279,7 @@ def test_truncating_changes_nothing_that_is_kept(
         for row in log_rows(feed, (ds.field("kind") == "row") & (ds.field("commit_ts") > base.tso))
     ]
     moments = [base.tso, random.Random(3).choice(stamps)]
-    before = {tso: feed.rows_as_of(tso) for tso in moments}
+    then = {tso: feed.rows_as_of(tso) for tso in moments}
     truth = truth_rows(changefeed.truth())
     position = read_position(feed.paths)
 
@@ -304,19 +294,15 @@ def test_truncating_changes_nothing_that_is_kept(
     assert read_truncation_point(feed.paths).cut is None
 
     # A run that dies between the change log and the raw messages leaves nothing half done.
-    with monkeypatch.context() as patch:
-        patch.setattr(retention._Retention, "truncate_raw_messages", die)
-        with pytest.raises(KeyboardInterrupt):
-            truncated(feed, base)
+    with killed(before(retention._Retention, "truncate_raw_messages")):
+        truncated(feed, base)
     assert (read_truncation_point(feed.paths).cut, read_raw_truncation_point(feed.paths).cut) == (
         base,
         None,
     )
     # So does one that dies before it removes cuts.
-    with monkeypatch.context() as patch:
-        patch.setattr(retention._Retention, "remove_cuts", die)
-        with pytest.raises(KeyboardInterrupt):
-            truncated(feed, base)
+    with killed(before(retention._Retention, "remove_cuts")):
+        truncated(feed, base)
     assert (
         read_truncation_point(feed.paths).cut == read_raw_truncation_point(feed.paths).cut == base
     )
@@ -329,7 +315,7 @@ def test_truncating_changes_nothing_that_is_kept(
     assert read_position(feed.paths) == position
 
     assert feed.rows() == truth
-    assert {tso: feed.rows_as_of(tso) for tso in moments} == before
+    assert {tso: feed.rows_as_of(tso) for tso in moments} == then
     with pytest.raises(NotFoundError, match=rf"oldest that can be read is .* \(TSO {base.tso}\)"):
         feed.rows_as_of(base.tso - 1)
     feed.sync(refold={KEYED, BAG})
@@ -361,11 +347,7 @@ def test_truncating_changes_nothing_that_is_kept(
 def test_a_table_with_held_rows_is_not_truncated_until_its_schema_comes(
     spark: SparkSession, tmp_path: Path, clock: type[LandingClock]
 ) -> None:
-    upstream = Upstream()
-    upstream.create_database("d")
-    for name in (KEYED, WAITING):
-        upstream.create_table(name, COLUMNS, primary_key=("id",))
-        fill(upstream, name, rows=6)
+    upstream = plain_upstream(KEYED, WAITING, rows=6)
     options = FeedOptions(bootstraps=False)
     changefeed = StandInChangefeed(upstream, "d", partitions=1, options=options)
     records = list(changefeed.tick())
@@ -435,7 +417,7 @@ def test_a_table_with_held_rows_is_not_truncated_until_its_schema_comes(
 
 @pytest.mark.spark
 def test_no_table_is_truncated_beyond_a_record_in_quarantine(
-    spark: SparkSession, tmp_path: Path, clock: type[LandingClock], monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, clock: type[LandingClock]
 ) -> None:
     """It may be of any table. The cut before it landed is a base."""
     upstream, changefeed = keyed_upstream()
@@ -464,10 +446,8 @@ def test_no_table_is_truncated_beyond_a_record_in_quarantine(
     feed = replace(feed, changefeed=replace(feed.changefeed, compression=Compression.LZ4))
     assert truncated(feed, second).records == 0
     # A re-drive that dies after the row is in the change log.
-    with monkeypatch.context() as patch:
-        patch.setattr(redriving, "close_rows", die)
-        with pytest.raises(KeyboardInterrupt):
-            redrive(feed.lake)
+    with killed(before(redriving, "close_rows")):
+        redrive(feed.lake)
     assert truncated(feed, second).changes == 0
     feed.sync()
     assert (feed.cut.late, feed.cut.unplaced) == (1, 0)
@@ -516,7 +496,7 @@ def test_a_table_to_which_rows_came_late_rests_on_an_older_cut(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     upstream, changefeed = keyed_upstream()
-    upstream.create_table(WAITING, COLUMNS, primary_key=("id",))
+    upstream.create_table(WAITING, PLAIN_COLUMNS, primary_key=("id",))
     fill(upstream, WAITING, rows=3)
     feed = keeping(Feed.of(spark, tmp_path), Retention())
     late = synced_without_an_insert(feed, changefeed)
@@ -599,13 +579,10 @@ def test_nothing_is_truncated_while_what_landed_waits_to_be_decoded(
     assert feed.rows() == truth_rows(changefeed.truth())
 
 
-def bag_upstream(*, bootstraps: bool = True) -> tuple[Upstream, StandInChangefeed]:
-    """An upstream with one small table without a key, and its changefeed over one partition."""
-    upstream = Upstream()
-    upstream.create_database("d")
-    upstream.create_table(BAG, COLUMNS)
-    fill(upstream, BAG, rows=3)
-    options = FeedOptions(bootstraps=bootstraps, force_replicate=True)
+def bag_upstream() -> tuple[Upstream, StandInChangefeed]:
+    """An upstream with one small table without a key, and its changefeed without bootstraps."""
+    upstream = plain_upstream(bags=[BAG], rows=3)
+    options = FeedOptions(bootstraps=False, force_replicate=True)
     return upstream, StandInChangefeed(upstream, "d", partitions=1, options=options)
 
 
@@ -614,7 +591,7 @@ def test_a_table_without_a_key_that_has_held_rows_counts_no_row_twice(
     spark: SparkSession, tmp_path: Path, clock: type[LandingClock]
 ) -> None:
     """It was truncated before, so it rests on an older cut until its schema comes."""
-    upstream, changefeed = bag_upstream(bootstraps=False)
+    upstream, changefeed = bag_upstream()
     feed = keeping(Feed.of(spark, tmp_path), BOTH)
     first = synced(feed, changefeed.tick())
     assert truncated(feed, first).records > 0
@@ -655,7 +632,7 @@ def test_a_table_is_not_truncated_while_rows_of_before_its_new_key_wait(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """A table that got a key begins with the rows of before; some of these wait for a schema."""
-    upstream, changefeed = bag_upstream(bootstraps=False)
+    upstream, changefeed = bag_upstream()
     upstream.alter_table(BAG, AddColumn(column=column("a", "int", default="1")))
     with upstream.transaction() as transaction:
         transaction.insert(BAG, {"id": "7", "v": "late", "a": "1"})
@@ -682,7 +659,7 @@ def test_a_table_is_not_truncated_while_rows_of_before_its_new_key_wait(
 def test_rows_of_before_a_new_key_are_there_when_the_key_comes_late(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    upstream, changefeed = bag_upstream(bootstraps=False)
+    upstream, changefeed = bag_upstream()
     upstream.alter_table(BAG, AddColumn(column=column("a", "int", default="1")))
     with upstream.transaction() as transaction:
         transaction.insert(BAG, {"id": "7", "v": "late", "a": "1"})
@@ -705,7 +682,7 @@ def test_a_key_that_comes_late_below_the_base_marks_the_mirror(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """Nothing said that the table lacks anything, so its changes are gone."""
-    upstream, changefeed = bag_upstream(bootstraps=False)
+    upstream, changefeed = bag_upstream()
     upstream.alter_table(BAG, AddPrimaryKey(columns=("id",)))
     records = list(changefeed.tick())
     (late,) = [item for item in records if item.value is not None and b"ALTER TABLE" in item.value]
@@ -721,10 +698,7 @@ def test_a_key_that_comes_late_below_the_base_marks_the_mirror(
 def test_what_is_truncated_under_a_lease_is_known_to_be_gone(
     spark: SparkSession, tmp_path: Path, clock: type[LandingClock]
 ) -> None:
-    upstream = Upstream()
-    upstream.create_database("d")
-    upstream.create_table(KEYED, COLUMNS, primary_key=("id",))
-    upstream.create_table(BAG, COLUMNS)
+    upstream = plain_upstream(KEYED, bags=[BAG])
     options = FeedOptions(force_replicate=True)
     changefeed = StandInChangefeed(upstream, "d", partitions=1, options=options)
     feed = keeping(Feed.of(spark, tmp_path), Retention(raw_messages=DAY, change_log=DAY))

@@ -44,17 +44,14 @@ from ticdc_assets.repair.rewinding import Rewinding, rewind
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.spark.session import functions
 from ticdc_assets.wire import WireFormat
-from ticdc_assets_tests.demo.simulator.builders import churn, fill
+from ticdc_assets_tests.demo.simulator.builders import churn, fill, plain_upstream
 from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
+from ticdc_assets_tests.lake.killing import before, killed
 from ticdc_assets_tests.repair.test_verify import assert_clean
 
 pytestmark = pytest.mark.spark
 
 KEYED, BAG, NEW = ("d", "keyed"), ("d", "bag"), ("d", "new")
-
-
-class Killed(Exception):
-    """The death of a run."""
 
 
 class Story:
@@ -70,15 +67,7 @@ class Story:
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self._offsets = Counter[int]()
-        upstream = Upstream()
-        upstream.create_database("d")
-        for name, key in ((KEYED, ("id",)), (BAG, ())):
-            upstream.create_table(
-                name,
-                (column("id", "int", nullable=False), column("v", "varchar(20)")),
-                primary_key=key,
-            )
-            fill(upstream, name, rows=6)
+        upstream = plain_upstream(KEYED, bags=[BAG], rows=6)
         changefeed = StandInChangefeed(
             upstream, "d", partitions=2, options=FeedOptions(force_replicate=True, rows_per_flush=9)
         )
@@ -230,17 +219,10 @@ def test_after_it_the_lake_is_as_if_it_had_never_believed_it(story: Story, feed:
     assert feed.cut.tso == MAX_TSO
 
 
-def test_a_run_that_was_killed_is_finished_by_the_next_one(
-    story: Story, feed: Feed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def die(*_: object, **__: object) -> None:
-        raise Killed
-
-    for owner, name in ((redecoding, "replace_day"), (rewinding, "publish")):
-        with monkeypatch.context() as patch:
-            patch.setattr(owner, name, die)
-            with pytest.raises(Killed):
-                rewound(feed, number=story.right.number)
+def test_a_run_that_was_killed_is_finished_by_the_next_one(story: Story, feed: Feed) -> None:
+    for death in (before(redecoding, "replace_day"), before(rewinding, "publish")):
+        with killed(death):
+            rewound(feed, number=story.right.number)
         # What has left the change log is in quarantine, wherever the run died.
         assert len(ahead(feed)) == 3
     done = rewound(feed, number=story.right.number)

@@ -41,6 +41,7 @@ from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.demo.simulator.builders import churn, fill
 from ticdc_assets_tests.lake.feeds import Feed, LandingClock, treat_as_large, truth_rows
+from ticdc_assets_tests.lake.killing import before, killed
 
 TIMEZONE = "Asia/Tokyo"
 
@@ -48,19 +49,23 @@ pytestmark = pytest.mark.spark
 
 
 BEGINNINGS = ("from the export on", "before the export")
+BY_DAY = {
+    WireFormat.SIMPLE_JSON: "from the export on",
+    WireFormat.CANAL_JSON: "before the export",
+}
+"""By day a format that tells schemas and one that does not, each with one of the beginnings."""
 
 
 @pytest.mark.parametrize(
     ("wire_format", "begin"),
     [
-        # By day each format once, and either beginning in turns.
         pytest.param(
             wire_format,
             begin,
             id=f"{wire_format}-{begin}",
-            marks=() if BEGINNINGS[number % 2] == begin else pytest.mark.slow,
+            marks=() if BY_DAY.get(wire_format) == begin else pytest.mark.slow,
         )
-        for number, wire_format in enumerate(WireFormat)
+        for wire_format in WireFormat
         for begin in BEGINNINGS
     ],
 )
@@ -145,13 +150,7 @@ class Scene:
         return export_upstream(self.upstream, self.folder / name, file_type=file_type)
 
     def seed(self, name: str = "export", *, tables: tuple[tuple[str, str], ...] = ()) -> Seeding:
-        feed = self.feed
-        folder = str(self.folder / name)
-        return seed(
-            feed.lake,
-            folder,
-            tables=tables,
-        )
+        return seed(self.feed.lake, str(self.folder / name), tables=tables)
 
     def sync(self, until: int | None = None) -> None:
         self.feed.write(self.changefeed.tick())
@@ -230,11 +229,7 @@ def test_what_was_seeded_is_applied_again_after_a_rewind(
     scene.seed()
     scene.sync()
     scene.require_truth()
-    rewind(
-        scene.feed.lake,
-        by="test",
-        number=1,
-    )
+    rewind(scene.feed.lake, by="test", number=1)
     assert scene.feed.rows() == before
     churn(scene.upstream, steps=3, seed=7)
     scene.sync()
@@ -249,10 +244,7 @@ def test_what_was_seeded_is_applied_again_after_a_rewind(
         pytest.param(
             wire_format,
             id=str(wire_format),
-            # One that tells schemas by themselves, and one that does not.
-            marks=()
-            if wire_format in (WireFormat.SIMPLE_JSON, WireFormat.OPEN_PROTOCOL)
-            else pytest.mark.slow,
+            marks=() if wire_format in BY_DAY else pytest.mark.slow,
         )
         for wire_format in WireFormat
     ],
@@ -273,11 +265,6 @@ def test_a_gap_after_an_export_is_told(
         churn(scene.upstream, steps=2, seed=6)
 
 
-def killed(*_: object, **__: object) -> None:
-    """Stand for a function in which a run is killed."""
-    raise KeyboardInterrupt
-
-
 STEPS = {
     "before the rows are landed": (seed_landing, "append_files"),
     "before they are decoded": (seed_decoding, "decode_into_files"),
@@ -296,17 +283,14 @@ STEPS = {
     ],
 )
 def test_a_killed_seed_is_finished(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, by: str
+    spark: SparkSession, tmp_path: Path, step: str, by: str
 ) -> None:
     scene = Scene(spark, tmp_path)
     scene.sync()
     path = tmp_path / "export" / "d.keyed.000000000.csv"
     path.write_bytes(path.read_bytes() + b"no row\r\n")
-    module, name = STEPS[step]
-    with monkeypatch.context() as patch:
-        patch.setattr(module, name, killed)
-        with pytest.raises(KeyboardInterrupt):
-            scene.seed()
+    with killed(before(*STEPS[step])):
+        scene.seed()
     if by == "sync":
         # A sync finishes what was landed; what was not is begun again by the next seed.
         scene.sync()
@@ -424,10 +408,8 @@ def test_what_a_later_program_can_read_is_redriven(
     count = sum(item.quarantined for item in found.tables)
     assert sum(item.rows for item in found.tables) == 0
     scene.sync()
-    with monkeypatch.context() as patch:
-        patch.setattr(redriving, "close_rows", killed)
-        with pytest.raises(KeyboardInterrupt):
-            redrive(scene.feed.lake)
+    with killed(before(redriving, "close_rows")):
+        redrive(scene.feed.lake)
     again = redrive(scene.feed.lake)
     assert (again.decoded, again.still_quarantined) == (count, 0)
     assert read_quarantine(scene.feed.paths) == []
@@ -437,10 +419,7 @@ def test_what_a_later_program_can_read_is_redriven(
 
 
 def test_rows_of_exports_go_after_the_point_that_says_so(
-    spark: SparkSession,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    clock: type[LandingClock],
+    spark: SparkSession, tmp_path: Path, clock: type[LandingClock]
 ) -> None:
     scene = Scene(spark, tmp_path)
     ages = Retention(raw_messages=timedelta(days=1), cuts=timedelta(days=9))
@@ -457,15 +436,11 @@ def test_rows_of_exports_go_after_the_point_that_says_so(
         then = read_cuts(paths)[0].published_at + timedelta(days=1)
         return retain(Lake(changefeed=scene.feed.changefeed, paths=paths, session=spark), now=then)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(retention._Retention, "truncate_raw_messages", killed)
-        with pytest.raises(KeyboardInterrupt):
-            retained()
+    with killed(before(retention._Retention, "truncate_raw_messages")):
+        retained()
     assert rows_landed(paths) == landed
-    with monkeypatch.context() as patch:
-        patch.setattr(retention._Retention, "remove_exported", killed)
-        with pytest.raises(KeyboardInterrupt):
-            retained()
+    with killed(before(retention._Retention, "remove_exported")):
+        retained()
     assert read_raw_truncation_point(paths).number == read_cuts(paths)[0].number
     assert rows_landed(paths) == landed
     assert retained().records == landed
@@ -473,9 +448,9 @@ def test_rows_of_exports_go_after_the_point_that_says_so(
     assert commit_metadata(paths.snapshot_rows) == metadata
     verification = verify(Lake(changefeed=scene.feed.changefeed, paths=paths, session=spark))
     assert verification.equal, verification.mirrors
-    before = scene.feed.rows()
+    rows = scene.feed.rows()
     scene.feed.rebuild()
-    assert scene.feed.rows() == before
+    assert scene.feed.rows() == rows
 
 
 def rows_landed(paths: LakePaths) -> int:
@@ -548,20 +523,12 @@ def test_parquet_files_with_the_schemas_of_the_registry(
     uri = folder.as_uri()
     with pytest.raises(ConfigError, match="TSO"):
         seed(scene.feed.lake, uri)
-    found = seed(
-        scene.feed.lake,
-        uri,
-        tso=scene.at,
-    )
+    found = seed(scene.feed.lake, uri, tso=scene.at)
     assert all(reason.startswith("no_schema") for reason in found.refused.values())
     assert set(found.refused) == set(scene.upstream.tables)
     assert found.tables == ()
     scene.sync()
-    found = seed(
-        scene.feed.lake,
-        uri,
-        tso=scene.at,
-    )
+    found = seed(scene.feed.lake, uri, tso=scene.at)
     assert found.refused == {}
     assert sum(item.quarantined for item in found.tables) == 0
     scene.sync()
@@ -580,10 +547,7 @@ def test_large_files_are_read_in_parts_by_workers(
     scene.export("large", file_type=file_type)
     told: list[str] = []
     with listened(told.append):
-        found = seed(
-            scene.feed.lake,
-            str(tmp_path / "large"),
-        )
+        found = scene.seed("large")
     assert found.rows == sum(len(rows) for rows in scene.upstream.truth(found.tso).values())
     landed = [text for text in told if text.startswith("landed ")]
     assert " of 2 parts" not in landed[0], "each file is several parts"

@@ -63,6 +63,30 @@ ALL_TYPES: Final[tuple[str, ...]] = (
 """Every column type, as `columns.column` takes it."""
 
 
+PLAIN_COLUMNS: Final = (column("id", "int", nullable=False), column("v", "varchar(20)"))
+"""The columns of a table of `plain_upstream`."""
+
+
+def plain_upstream(
+    *names: TableName, bags: Sequence[TableName] = (), rows: int = 0
+) -> Upstream:
+    """Return an upstream with tables of `PLAIN_COLUMNS`, and random rows in each of them.
+
+    Args:
+        names: tables with the key `id`.
+        bags: tables without a key.
+        rows: how many rows are inserted into each table.
+    """
+    upstream = Upstream()
+    for database in dict.fromkeys(database for database, _ in (*names, *bags)):
+        upstream.create_database(database)
+    for name in (*names, *bags):
+        key = () if name in bags else ("id",)
+        upstream.create_table(name, PLAIN_COLUMNS, primary_key=key)
+        fill(upstream, name, rows=rows)
+    return upstream
+
+
 def random_row(upstream: Upstream, name: TableName, rng: random.Random) -> Row:
     """Return a row for a table with random values, the key's too, and some NULLs."""
     return {

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pytest
+
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.dialects import Dialect, MessageOptions, dialect_of
 from ticdc_assets.demo.simulator.stored_table import TableName
@@ -127,6 +129,15 @@ OLD = {
 """The same of the old TiCDC."""
 
 SIMPLE = PLAIN["simple-json"]
+
+
+def each_format(*by_day: str) -> pytest.MarkDecorator:
+    """Return the parameter `variant`: each kind of message, by day those that are named."""
+    marks = {name: () if name in by_day else (pytest.mark.slow,) for name in PLAIN}
+    return pytest.mark.parametrize(
+        "variant", [pytest.param(PLAIN[name], id=name, marks=marks[name]) for name in PLAIN]
+    )
+
 
 _CUT = MessageOptions(only_updated_columns=True, delete_only_handle_key=True)
 
