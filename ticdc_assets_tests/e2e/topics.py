@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ticdc_assets.config import KafkaSource
 from ticdc_assets.delta.control import open_table, read_table
-from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.source.kafka.records import produce
@@ -83,20 +83,12 @@ class WrittenFeed(TopicFeed):
     changefeed: StandInChangefeed
 
     @classmethod
-    def made(
-        cls,
-        broker: OwnBroker,
-        topic: str,
-        folder: Path,
-        *,
-        partitions: int = 2,
-        options: FeedOptions | None = None,
-    ) -> "WrittenFeed":
+    def made(cls, broker: OwnBroker, topic: str, folder: Path) -> "WrittenFeed":
         """Create the topic and an upstream; nothing is written yet."""
-        broker.create_topic(topic, partitions)
+        broker.create_topic(topic, 2)
         upstream = plain_upstream(("shop", "orders"), ("shop", "customers"))
         feed = TopicFeed.of(broker, topic, folder)
-        changefeed = StandInChangefeed(upstream, topic, partitions=partitions, options=options)
+        changefeed = StandInChangefeed(upstream, topic, partitions=2)
         return cls(broker, topic, feed.commands, upstream, changefeed)
 
     def go_on(self, steps: int = 20) -> int:

@@ -122,7 +122,7 @@ def test_by_the_command_line(tmp_path: Path) -> None:
     write_capture(tmp_path / "capture.jsonl", changefeed.tick())
     commands = Commands(tmp_path)
     commands.add_capture("feed", tmp_path / "capture.jsonl")
-    commands.ran("sync", "feed")
+    commands.done("sync", "feed")
     dumped = [json.loads(line)["row"] for line in commands.done("dump", "feed").splitlines()]
     assert sorted(tuple(row.values()) for row in dumped) == [("1", "a", "0"), ("2", "x", "70000")]
     (table,) = commands.mirrors("feed")
