@@ -383,7 +383,7 @@ def test_gaps_stop_landing_and_skip_nothing(spark: SparkSession, tmp_path: Path)
     ]
 
 
-@pytest.mark.parametrize("size", ["small", "large"])
+@pytest.mark.parametrize("size", ["small", pytest.param("large", marks=pytest.mark.slow)])
 def test_what_a_typed_column_cannot_hold_stands_exactly_beside_it(
     size: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
