@@ -100,7 +100,9 @@ def portable(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     return request.param == "portable"
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 9))]
+)
 def test_a_table_lives_through_changes(seed: int, portable: bool, tmp_path: Path) -> None:
     chance = random.Random(seed)
     table = tmp_path / "t"

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -448,26 +448,3 @@ def test_it_stays_unknown_when_the_rows_of_the_export_are_removed(
     scene.update("2", v="y", s="Y000")
     scene.sync()
     scene.require_truth()
-
-
-def test_the_case_of_a_stored_column(
-    spark: SparkSession, golden_dir: Callable[..., Path], tmp_path: Path
-) -> None:
-    folder = golden_dir().parent / "cases" / "seed-stored-column"
-    if not folder.is_dir():
-        pytest.skip(f"no case at {folder}")
-    case = json.loads((folder / "case.json").read_text())
-    commands = Commands(tmp_path)
-    commands.add_capture(
-        "feed", folder / "messages.jsonl", timezone=case["timezone"], format=case["format"]
-    )
-    for command in (("seed", "feed", folder / "export"), ("sync", "feed")):
-        commands.done(*command)
-    lines = [json.loads(line) for line in commands.done("dump", "feed").splitlines()]
-    found = {f"{line['database']}.{line['table']}": [] for line in lines}
-    for line in lines:
-        found[f"{line['database']}.{line['table']}"].append(line["row"])
-    rows = {name: sorted(own, key=lambda row: row["id"]) for name, own in found.items()}
-    assert rows == case["expected"]
-    assert "1 mirror equals" in commands.done("diff", "feed", folder / "export")
-    assert "nothing is quarantined" in commands.done("quarantine", "feed")

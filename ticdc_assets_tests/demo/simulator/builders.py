@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column, random_value
 from ticdc_assets.demo.simulator.shop import ShopOptions, ShopWorkload
 from ticdc_assets.demo.simulator.stored_table import Row, TableName, index
@@ -253,13 +253,10 @@ def write_shop_capture(
     timezone: str = "UTC",
     wire_format: WireFormat = WireFormat.SIMPLE_JSON,
     shop: ShopOptions | None = None,
-    feed: FeedOptions | None = None,
 ) -> StandInChangefeed:
     """Write a shop's life into a capture, repeatable by seed, and return its changefeed."""
     upstream = Upstream(timezone=timezone)
-    changefeed = StandInChangefeed(
-        upstream, "shop", wire_format=wire_format, options=feed, seed=seed
-    )
+    changefeed = StandInChangefeed(upstream, "shop", wire_format=wire_format, seed=seed)
     workload = ShopWorkload(upstream, seed, options=shop)
     for _ in workload.steps(steps):
         pass

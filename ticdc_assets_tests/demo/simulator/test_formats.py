@@ -46,6 +46,7 @@ from ticdc_assets_tests.demo.simulator.variants import (
     VARIANTS,
     Variant,
     assert_rules,
+    in_turns,
     rows_of,
     shuffled,
 )
@@ -55,7 +56,6 @@ from ticdc_assets_tests.reference.fold import FoldedTable
 ZONE = "Asia/Shanghai"
 
 every_variant = pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
-every_format = pytest.mark.parametrize("variant", PLAIN.values(), ids=PLAIN)
 
 
 def shop(seed: int, *, steps: int = 110, steps_per_ddl: int = 4) -> Upstream:
@@ -66,8 +66,7 @@ def shop(seed: int, *, steps: int = 110, steps_per_ddl: int = 4) -> Upstream:
     return upstream
 
 
-@pytest.mark.parametrize("dispatcher", Dispatcher)
-@every_variant
+@in_turns("dispatcher", {str(dispatcher): dispatcher for dispatcher in Dispatcher})
 @pytest.mark.thorough
 def test_a_shop_with_restarts_is_the_truth_at_every_cut(
     variant: Variant, dispatcher: Dispatcher
@@ -92,17 +91,15 @@ def test_a_shop_with_restarts_is_the_truth_at_every_cut(
         assert variant.folded(events, at, ZONE) == variant.wanted(changefeed, at)
 
 
-@pytest.mark.parametrize(
+@in_turns(
     "build",
-    [
-        partial(wide_upstream, columns=80, rows=4),
-        partial(all_types_upstream, rows=15, timezone=ZONE),
-        partial(odd_names_upstream, rows=3),
-        partial(keyless_upstream, rows=12),
-    ],
-    ids=["wide", "all types", "odd names", "no key"],
+    {
+        "wide": partial(wide_upstream, columns=80, rows=4),
+        "all types": partial(all_types_upstream, rows=15, timezone=ZONE),
+        "odd names": partial(odd_names_upstream, rows=3),
+        "no key": partial(keyless_upstream, rows=12),
+    },
 )
-@every_variant
 @pytest.mark.thorough
 def test_odd_shapes_are_the_truth(variant: Variant, build: Callable[[], Upstream]) -> None:
     upstream = build()
@@ -283,8 +280,7 @@ def as_numbers(
     return result
 
 
-@pytest.mark.parametrize("part", [2, 3])
-@every_variant
+@in_turns("part", {"half": 2, "third": 3})
 @pytest.mark.thorough
 def test_from_the_middle_the_rows_that_were_sent_are_there(variant: Variant, part: int) -> None:
     upstream = shop(part, steps=200)

@@ -59,7 +59,14 @@ def sent(
 
 @pytest.mark.parametrize(
     ("name", "raw_value"),
-    [*((name, False) for name in LIMITS), *((name, True) for name in RAW)],
+    [
+        # By day each with files of one kind: of bare values where it has these.
+        *(
+            pytest.param(name, False, marks=pytest.mark.slow if name in RAW else ())
+            for name in LIMITS
+        ),
+        *((name, True) for name in RAW),
+    ],
 )
 @pytest.mark.thorough
 def test_claim_checks_complete_the_truth(name: str, raw_value: bool, tmp_path: Path) -> None:

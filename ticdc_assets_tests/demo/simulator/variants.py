@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -177,6 +177,23 @@ VARIANTS = {
     "craft-cut": Variant(WireFormat.CRAFT, _CUT),
 }
 """All options of all formats, each at least once, and each format in both dialects."""
+
+
+def in_turns(name: str, values: Mapping[str, Any]) -> pytest.MarkDecorator:
+    """Return the parameters `variant` and `name`: by day each variant with one value, in turns."""
+    return pytest.mark.parametrize(
+        ("variant", name),
+        [
+            pytest.param(
+                variant,
+                value,
+                id=f"{kind}-{key}",
+                marks=() if (number - other) % len(values) == 0 else pytest.mark.slow,
+            )
+            for number, (kind, variant) in enumerate(VARIANTS.items())
+            for other, (key, value) in enumerate(values.items())
+        ],
+    )
 
 
 def variant_of(wire_format: WireFormat, seed: int, *, keyless: bool = False) -> Variant:
