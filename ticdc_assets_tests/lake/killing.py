@@ -1,4 +1,4 @@
-"""The death of a run at a chosen place: an exception, which leaves on disk what a killed process leaves.
+"""The death of a run at a chosen place: an exception, which leaves what a killed process leaves.
 
 A real kill of a real process is tried in the end-to-end tests.
 """

@@ -79,8 +79,9 @@ from ticdc_assets_tests.lake.feeds import (
     treat_as_large,
     truth_rows,
 )
+from ticdc_assets_tests.lake.killing import Killed, before
 from ticdc_assets_tests.lake.test_killed_runs import DEATHS as DEATHS_OF_SYNCS
-from ticdc_assets_tests.lake.test_killed_runs import OF_LARGE, Killed, before
+from ticdc_assets_tests.lake.test_killed_runs import OF_LARGE
 
 pytestmark = pytest.mark.spark
 

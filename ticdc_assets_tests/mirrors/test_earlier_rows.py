@@ -30,6 +30,7 @@ pytestmark = pytest.mark.spark
 
 OLD, EMPTIED, LATER = ("d", "old"), ("d", "emptied"), ("d", "later")
 
+
 class Scene:
     """Tables with rows, and a changefeed that begins after these."""
 

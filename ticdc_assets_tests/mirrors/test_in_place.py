@@ -1,6 +1,5 @@
 """Schema changes of large mirrors: what needs no row to be written writes none."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.spark
 
 LOST, OTHER = ("d", "lost"), ("d", "other")
 
+
 class Life:
     """A table that is dropped and created again, and the records of it in one format.
 

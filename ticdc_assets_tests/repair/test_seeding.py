@@ -282,9 +282,7 @@ STEPS = {
         for other, by in enumerate(("seed", "sync"))
     ],
 )
-def test_a_killed_seed_is_finished(
-    spark: SparkSession, tmp_path: Path, step: str, by: str
-) -> None:
+def test_a_killed_seed_is_finished(spark: SparkSession, tmp_path: Path, step: str, by: str) -> None:
     scene = Scene(spark, tmp_path)
     scene.sync()
     path = tmp_path / "export" / "d.keyed.000000000.csv"

@@ -67,9 +67,7 @@ PLAIN_COLUMNS: Final = (column("id", "int", nullable=False), column("v", "varcha
 """The columns of a table of `plain_upstream`."""
 
 
-def plain_upstream(
-    *names: TableName, bags: Sequence[TableName] = (), rows: int = 0
-) -> Upstream:
+def plain_upstream(*names: TableName, bags: Sequence[TableName] = (), rows: int = 0) -> Upstream:
     """Return an upstream with tables of `PLAIN_COLUMNS`, and random rows in each of them.
 
     Args:

@@ -46,9 +46,7 @@ def late(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page that was written three days after all that happened."""
     folder = tmp_path_factory.mktemp("late")
     changefeed, paths = small_lake(folder)
-    overview = read_overview(
-        Lake(changefeed=changefeed, paths=paths), now=NOW + timedelta(days=3)
-    )
+    overview = read_overview(Lake(changefeed=changefeed, paths=paths), now=NOW + timedelta(days=3))
     write_at_once(folder / "late.html", page_text([overview]))
     return folder / "late.html"
 
