@@ -153,14 +153,16 @@ class Feed:
         """Return the same feed after its folder, with the capture in it, was copied to another."""
         assert isinstance(self.changefeed.source, CaptureSource)
         source = replace(self.changefeed.source, path=folder / self.changefeed.source.path.name)
-        return replace(self.in_folder(folder), changefeed=replace(self.changefeed, source=source))
+        return self.in_folder(folder).having(source=source)
+
+    def having(self, **settings: Any) -> "Feed":
+        """Return the same feed with other settings of its changefeed."""
+        return replace(self, changefeed=replace(self.changefeed, **settings))
 
     def with_mirrors_of(self, tables: Iterable[tuple[str, str]]) -> "Feed":
         """Return the same feed with mirrors of these tables alone."""
         include = TableChoice(tuple(f"{database}.{table}" for database, table in tables))
-        return replace(
-            self, changefeed=replace(self.changefeed, tables=TableFilter(include=include))
-        )
+        return self.having(tables=TableFilter(include=include))
 
     def write(self, records: Iterable[CaptureRecord]) -> None:
         """Append records to the capture."""

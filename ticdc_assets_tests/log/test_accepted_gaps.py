@@ -130,9 +130,7 @@ def test_expired_records_are_accepted_and_mark_the_mirrors_until_they_begin_anew
 
     # As of a TSO below the gap nothing is missing, above it something may be.
     for tso, warned in ((before, False), (feed.cut.tso, True)):
-        moment = AsOf(
-            Lake(changefeed=feed.changefeed, paths=feed.paths, session=LazySession()), tso
-        )
+        moment = AsOf(feed.lake, tso)
         for mirror in moment.plan.mirrors:
             assert any("gone before" in item for item in moment.rows(mirror).warnings) is warned
 
@@ -422,9 +420,7 @@ def test_which_tables_a_lost_record_may_be_of(
     feed = shop.feed
     feed.write(shop.insert(ORDERS, CUSTOMERS))
     feed.sync()
-    mirrors = AsOf(
-        Lake(changefeed=feed.changefeed, paths=feed.paths, session=LazySession()), feed.cut.tso
-    ).plan.mirrors
+    mirrors = AsOf(feed.lake, feed.cut.tso).plan.mirrors
     by_name = {mirror.name: mirror for mirror in mirrors}
     gap = AcceptedGap(
         number=1,

@@ -41,7 +41,7 @@ class Life:
     def of(cls, spark: Session, folder: Path, *, history: tuple[str, ...] = ()) -> "Life":
         upstream = plain_upstream(ONE, OTHER, bags=[BAG])
         feed = Feed.of(spark, folder)
-        feed = replace(feed, changefeed=replace(feed.changefeed, history=TableChoice(history)))
+        feed = feed.having(history=TableChoice(history))
         life = cls(
             feed,
             upstream,

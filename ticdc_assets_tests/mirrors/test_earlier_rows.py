@@ -1,7 +1,6 @@
 """A mirror that may lack rows of before its changefeed says so, until something brings them."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -63,7 +62,7 @@ class Scene:
         return told
 
     def says(self, **settings: object) -> None:
-        self.feed = replace(self.feed, changefeed=replace(self.feed.changefeed, **settings))
+        self.feed = self.feed.having(**settings)
 
     def go_on(self) -> None:
         self.feed.write(self.changefeed.tick())

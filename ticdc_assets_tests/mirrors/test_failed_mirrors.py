@@ -175,7 +175,7 @@ def test_a_history_that_fails_fails_with_its_mirror_alone(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     feed, changefeed, upstream = shop(spark, tmp_path)
-    feed = replace(feed, changefeed=replace(feed.changefeed, history=TableChoice(("d.*",))))
+    feed = feed.having(history=TableChoice(("d.*",)))
     feed.write(changefeed.tick())
     feed.sync()
     fill(upstream, ("d", "bad"), rows=2, seed=3)

@@ -22,6 +22,7 @@ from ticdc_assets.rows.mirror_rows import MirrorLayout, canonical_rows
 from ticdc_assets_tests.demo.simulator.builders import fill, plain_upstream
 from ticdc_assets_tests.golden import Rows, Scenario, comparable
 from ticdc_assets_tests.lake.feeds import Feed, small_up_to
+from ticdc_assets_tests.lake.golden_lakes import feed_of
 from ticdc_assets_tests.reference.history_fold import RowVersion, fold_history
 
 pytestmark = pytest.mark.spark
@@ -35,7 +36,7 @@ def with_deleted(
 
 
 def with_history(feed: Feed, *patterns: str) -> Feed:
-    return replace(feed, changefeed=replace(feed.changefeed, history=TableChoice(patterns)))
+    return feed.having(history=TableChoice(patterns))
 
 
 def kept(feed: Feed, mirror: MirrorCut) -> Counter[str]:
@@ -120,16 +121,6 @@ def test_a_history_kept_in_pieces_is_what_the_reference_says(
             assert said[name].total() == state[name].total(), (at, name)
 
 
-def feed_of(spark: SparkSession, folder: Path, scenario: Scenario) -> Feed:
-    return Feed.of(
-        spark,
-        folder,
-        capture=scenario.capture,
-        timezone=scenario.timezone,
-        wire_format=scenario.wire_format,
-    )
-
-
 def test_a_history_is_merged_taken_back_and_read(
     spark: SparkSession,
     tmp_path: Path,
@@ -188,7 +179,7 @@ def test_a_moment_that_a_history_does_not_know_is_refused(
     upstream = plain_upstream(table)
     changefeed = StandInChangefeed(upstream, "d", partitions=1)
     feed = Feed.of(spark, tmp_path)
-    feed = replace(feed, changefeed=replace(feed.changefeed, retention=Retention(change_log=day)))
+    feed = feed.having(retention=Retention(change_log=day))
 
     there: dict[int, int] = {}
 

@@ -1,7 +1,6 @@
 """Mirrors that are written without Spark while they are small, and what becomes of them."""
 
 import logging
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Readers, Retention, TableChoice
 from ticdc_assets.delta.control import is_portable, open_table
-from ticdc_assets.delta.lake import Lake
 from ticdc_assets.demo.simulator.alterations import AddColumn, RenameColumn
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
@@ -130,12 +128,7 @@ def test_mirrors_and_histories_that_are_to_be_portable_stay_so(
     changefeed = StandInChangefeed(upstream, "feed", partitions=2)
     feed = Feed.of(spark, tmp_path)
     everything = TableChoice(("*.*",))
-    feed = replace(
-        feed,
-        changefeed=replace(
-            feed.changefeed, history=everything, readers=Readers(portable=everything)
-        ),
-    )
+    feed = feed.having(history=everything, readers=Readers(portable=everything))
 
     def synced() -> dict[str, str]:
         feed.write(changefeed.tick())
@@ -178,7 +171,7 @@ def test_a_mirror_that_has_features_keeps_them_and_it_is_said(
     changefeed = StandInChangefeed(upstream, "feed", partitions=2)
     feed = Feed.of(spark, tmp_path)
     for readers in (Readers(), Readers(portable=TableChoice(("d.*",)))):
-        feed = replace(feed, changefeed=replace(feed.changefeed, readers=readers))
+        feed = feed.having(readers=readers)
         for seed in range(2):
             churn(upstream, steps=5, seed=seed)
             feed.write(changefeed.tick())
@@ -207,12 +200,12 @@ def test_no_name_keeps_a_mirror_from_being_plain(
     for mirror in feed.cut.mirrors:
         assert feed.read("d", mirror.table).count() == mirror.rows
     # Maintenance brings properties up to date, which Spark would refuse where a name has a space.
-    kept = replace(feed.changefeed, retention=Retention(cuts=timedelta(days=9)))
-    maintain(Lake(changefeed=kept, paths=feed.paths, session=spark))
+    retention = Retention(cuts=timedelta(days=9))
+    maintain(feed.having(retention=retention).lake)
     for mirror in feed.cut.mirrors:
         table = open_table(mirror.path(feed.paths))
         assert table is not None
-        wanted = mirror_properties(kept.retention)
+        wanted = mirror_properties(retention)
         assert wanted.items() <= table.metadata().configuration.items()
     assert feed.rows() == truth_rows(changefeed.truth())
     # What grows gets deletion vectors, and with a new name of a column the mapping of them.

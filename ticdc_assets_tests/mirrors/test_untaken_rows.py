@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.cuts import ChangeAccount
 from ticdc_assets.mirrors import applying as mirrors
 from ticdc_assets.model.events import Bootstrap, DdlEvent
 from ticdc_assets.repair.verifying import verify
 from ticdc_assets.source.capture import CaptureRecord
+from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.demo.simulator.builders import PLAIN_COLUMNS, fill, plain_upstream
 from ticdc_assets_tests.demo.simulator.variants import PLAIN, Variant, each_format
@@ -143,13 +143,7 @@ def test_a_broken_account_is_an_error_everywhere(
     assert (lost["unaccounted"], lost["verdict"]["level"]) == (9, "fail")
     assert "changes_accounted" in commands.done("status", "feed")
     assert "9 not accounted for" in commands.done("tables", "feed")
-    found = verify(
-        Lake(
-            changefeed=replace(feed.changefeed, wire_format=PLAIN["open-protocol"].wire_format),
-            paths=commands.paths("feed"),
-            session=spark,
-        )
-    )
+    found = verify(feed.having(wire_format=WireFormat.OPEN_PROTOCOL).lake)
     assert not found.equal
     assert found.summary.startswith("not proven: 9 row changes")
     assert "not proven" in commands.refused("verify", "feed")

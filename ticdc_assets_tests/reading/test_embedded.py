@@ -62,7 +62,7 @@ def test_it_reads_what_spark_reads(
         small_up_to(monkeypatch, 0)
         keep_files_apart(monkeypatch)
     feed = Feed.of(spark, tmp_path, capture=scenario.capture, timezone=scenario.timezone)
-    feed = replace(feed, changefeed=replace(feed.changefeed, history=TableChoice(("*.*",))))
+    feed = feed.having(history=TableChoice(("*.*",)))
     first, _ = scenario.earlier
     feed.sync(until=first)
     feed.sync()

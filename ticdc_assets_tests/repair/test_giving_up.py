@@ -38,7 +38,7 @@ class Lost:
         self.changefeed = StandInChangefeed(self.upstream, "d", partitions=1)
         feed = Feed.of(spark, folder)
         ages = Retention(raw_messages=DAY, change_log=DAY, cuts=9 * DAY)
-        self.feed = replace(feed, changefeed=replace(feed.changefeed, retention=ages))
+        self.feed = feed.having(retention=ages)
         self._shift = 0
         self.added(1)
         LandingClock.at += DAY

@@ -4,7 +4,6 @@ import json
 import os
 import re
 from collections import Counter
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -209,9 +208,7 @@ def test_kept_cuts_stay_readable_whatever_is_removed(
     upstream = plain_upstream(*NAMES, rows=12)
     changefeed = StandInChangefeed(upstream, "d", partitions=2)
     feed = Feed.of(spark, tmp_path)
-    feed = replace(
-        feed, changefeed=replace(feed.changefeed, retention=Retention(cuts=timedelta(hours=25)))
-    )
+    feed = feed.having(retention=Retention(cuts=timedelta(hours=25)))
     for seed in range(4):
         if seed == 1:
             upstream.drop_table(NAMES[1])
@@ -372,10 +369,7 @@ def test_a_history_is_kept_for_as_long_as_its_mirror(
     changefeed = StandInChangefeed(upstream, "d")
     retention = Retention(cuts=timedelta(days=40))
     feed = Feed.of(spark, tmp_path)
-    feed = replace(
-        feed,
-        changefeed=replace(feed.changefeed, retention=retention, soft_delete=TableChoice(("*.*",))),
-    )
+    feed = feed.having(retention=retention, soft_delete=TableChoice(("*.*",)))
     for name in NAMES:
         upstream.create_table(name, PLAIN_COLUMNS, primary_key=("id",))
         fill(upstream, name, rows=5)

@@ -343,12 +343,8 @@ def test_a_truncated_lake_is_rebuilt_from_its_base(spark: SparkSession, tmp_path
     # What is refused would keep its day.
     life = Life(spark, tmp_path, with_refused=False)
     feed = life.feed
-    feed = replace(
-        feed,
-        changefeed=replace(
-            feed.changefeed,
-            retention=Retention(change_log=timedelta(days=1), raw_messages=timedelta(days=1)),
-        ),
+    feed = feed.having(
+        retention=Retention(change_log=timedelta(days=1), raw_messages=timedelta(days=1))
     )
     life.feed = feed
     base = feed.cut
@@ -377,10 +373,7 @@ def test_a_truncated_lake_is_rebuilt_from_its_base(spark: SparkSession, tmp_path
 
 
 def test_maintenance_removes_a_generation_when_no_kept_cut_names_it(life: Life) -> None:
-    feed = replace(
-        life.feed,
-        changefeed=replace(life.feed.changefeed, retention=Retention(cuts=timedelta(days=1))),
-    )
+    feed = life.feed.having(retention=Retention(cuts=timedelta(days=1)))
     old = feed.paths.generation
     feed.rebuild()
     maintain(feed.lake)

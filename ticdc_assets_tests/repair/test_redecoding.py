@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from pyspark.sql import SparkSession
 from ticdc_assets.base.errors import LossError, NotFoundError
 from ticdc_assets.config import Retention
 from ticdc_assets.delta.control import latest_version, read_rows, read_table
-from ticdc_assets.delta.lake import Lake
 from ticdc_assets.demo.simulator.alterations import AddColumn
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
@@ -286,11 +284,9 @@ def test_quarantine_is_renewed(story: Story, feed: Feed) -> None:
 def test_what_is_refused_on_two_days_is_in_quarantine_of_both(feed: Feed) -> None:
     # The first day makes the table.
     shutil.rmtree(feed.paths.quarantine)
-    strict = replace(feed.changefeed, max_ahead_seconds=-10 * 365 * 86400)
+    strict = feed.having(max_ahead_seconds=-10 * 365 * 86400)
     before = len(log_rows(feed))
-    days = redecode(
-        Lake(changefeed=strict, paths=feed.paths, session=feed.spark), [YESTERDAY, TODAY]
-    ).days
+    days = again(strict, [YESTERDAY, TODAY])
     assert all(day.rows < day.before for day in days)
     moved = [row for row in read_rows(feed.paths.quarantine) if row["reason"] == TS_AHEAD]
     assert len(moved) == before - len(log_rows(feed)) == sum(day.before - day.rows for day in days)
@@ -303,8 +299,8 @@ def test_behind_a_truncation_totals_go_on_and_days_before_it_are_refused(
     # As long as it is open, it may be of any table.
     places = [place_of(row) for row in read_quarantine(feed.paths)]
     close_rows(feed.paths, "decode", places, Closing.REMOVED)
-    keeping = replace(feed.changefeed, retention=Retention(change_log=timedelta(hours=1)))
-    assert retain(Lake(changefeed=keeping, paths=feed.paths, session=feed.spark), now=BEGAN).changes
+    keeping = feed.having(retention=Retention(change_log=timedelta(hours=1)))
+    assert retain(keeping.lake, now=BEGAN).changes
     totals, log = groups(feed), log_rows(feed)
     with pytest.raises(NotFoundError, match=f"landed before {TODAY}"):
         again(feed, [YESTERDAY, TODAY])

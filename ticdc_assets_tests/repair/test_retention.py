@@ -156,10 +156,6 @@ def landed_day(number: int) -> date:
     return (LANDED + number * DAY).date()
 
 
-def keeping(feed: Feed, ages: Retention) -> Feed:
-    return replace(feed, changefeed=replace(feed.changefeed, retention=ages))
-
-
 def truncated(feed: Feed, cut: Cut) -> retention.Retaining:
     """Retain at the moment at which `cut` is the newest that is old enough."""
     return retain(feed.lake, now=cut.published_at + DAY)
@@ -179,7 +175,7 @@ def keyed_beyond_base(
     With `clock`, its record lands a day later.
     """
     upstream, changefeed = keyed_upstream()
-    feed = keeping(Feed.of(spark, tmp_path), retention)
+    feed = Feed.of(spark, tmp_path).having(retention=retention)
     feed.write(changefeed.tick())
     feed.sync()
     base = feed.cut
@@ -261,7 +257,7 @@ def test_truncating_changes_nothing_that_is_kept(
     upstream = plain_upstream(KEYED, bags=[BAG])
     options = FeedOptions(force_replicate=True)
     changefeed = StandInChangefeed(upstream, "d", partitions=2, options=options)
-    feed = keeping(Feed.of(spark, tmp_path), BOTH)
+    feed = Feed.of(spark, tmp_path).having(retention=BOTH)
     moments: list[int] = []
     for number in range(3):
         clock.at = LANDED + number * DAY
@@ -357,9 +353,9 @@ def test_a_table_with_held_rows_is_not_truncated_until_its_schema_comes(
         if b'"tableSchema"' in (item.value or b"") and b'"waiting"' in (item.value or b"")
     )
     feed = Feed.of(spark, tmp_path)
-    feed = replace(feed, changefeed=replace(feed.changefeed, history=TableChoice(("d.*",))))
+    feed = feed.having(history=TableChoice(("d.*",)))
     whole = feed.in_folder(tmp_path / "whole")
-    feed = keeping(feed, BOTH)
+    feed = feed.having(retention=BOTH)
     cuts = [synced(feed, [without(item) if item is schema else item for item in records])]
     assert cuts[0].held[0].rows == len(upstream.rows(WAITING))
     done = truncated(feed, cuts[0])
@@ -421,7 +417,7 @@ def test_no_table_is_truncated_beyond_a_record_in_quarantine(
 ) -> None:
     """It may be of any table. The cut before it landed is a base."""
     upstream, changefeed = keyed_upstream()
-    feed = keeping(Feed.of(spark, tmp_path), BOTH)
+    feed = Feed.of(spark, tmp_path).having(retention=BOTH)
     first = synced(feed, changefeed.tick())
     grow_cuts_older(feed.paths, 24)
     clock.at = LANDED + DAY
@@ -443,7 +439,7 @@ def test_no_table_is_truncated_beyond_a_record_in_quarantine(
         for table in ("change_log", "raw_messages")
     )
     # By the new settings it can be decoded, but nobody has re-driven it.
-    feed = replace(feed, changefeed=replace(feed.changefeed, compression=Compression.LZ4))
+    feed = feed.having(compression=Compression.LZ4)
     assert truncated(feed, second).records == 0
     # A re-drive that dies after the row is in the change log.
     with killed(before(redriving, "close_rows")):
@@ -471,7 +467,7 @@ def test_a_table_with_rows_that_cite_the_version_of_another_one_is_not_truncated
     other = ("d", "other")
     upstream.create_table(other, (column("id", "int", nullable=False),), primary_key=("id",))
     fill(upstream, other, rows=4)
-    feed = keeping(Feed.of(spark, tmp_path), Retention(raw_messages=DAY, change_log=DAY))
+    feed = Feed.of(spark, tmp_path).having(retention=Retention(raw_messages=DAY, change_log=DAY))
     synced(feed, changefeed.tick())
     was = feed.cut.mirror(*KEYED)
     assert was is not None
@@ -498,7 +494,7 @@ def test_a_table_to_which_rows_came_late_rests_on_an_older_cut(
     upstream, changefeed = keyed_upstream()
     upstream.create_table(WAITING, PLAIN_COLUMNS, primary_key=("id",))
     fill(upstream, WAITING, rows=3)
-    feed = keeping(Feed.of(spark, tmp_path), Retention())
+    feed = Feed.of(spark, tmp_path).having(retention=Retention())
     late = synced_without_an_insert(feed, changefeed)
     older = feed.cut
     feed.write(sent_later(changefeed, [late]))
@@ -509,7 +505,7 @@ def test_a_table_to_which_rows_came_late_rests_on_an_older_cut(
     reason = f"row changes came late to cut {older.number}"
 
     # The change log is truncated at the older cut first.
-    feed = keeping(feed, Retention(change_log=DAY, raw_messages=DAY))
+    feed = feed.having(retention=Retention(change_log=DAY, raw_messages=DAY))
     rows = rows_below(feed, older.tso)
     done = truncated(feed, older)
     assert reasons(done) == {"keyed": reason}
@@ -521,7 +517,7 @@ def test_a_table_to_which_rows_came_late_rests_on_an_older_cut(
     assert feed.rows() == truth_rows(changefeed.truth())
     # Both are truncated, the change log further.
     longer = Retention(change_log=DAY, raw_messages=DAY + between)
-    done = truncated(keeping(feed, longer), newer)
+    done = truncated(feed.having(retention=longer), newer)
     assert (done.truncation_point.cut, done.truncation_point.kept) == (newer, ())
     assert done.records == 0
     assert done.notes == (
@@ -538,7 +534,7 @@ def test_a_table_is_not_truncated_below_rows_that_no_cut_has(
 ) -> None:
     """A row came late, and the cut that would tell it is not made yet, or is void."""
     _, changefeed = keyed_upstream()
-    feed = keeping(Feed.of(spark, tmp_path), Retention(change_log=DAY, raw_messages=DAY))
+    feed = Feed.of(spark, tmp_path).having(retention=Retention(change_log=DAY, raw_messages=DAY))
     late = synced_without_an_insert(feed, changefeed)
     older = feed.cut
     feed.write(sent_later(changefeed, [late]))
@@ -568,7 +564,7 @@ def test_nothing_is_truncated_while_what_landed_waits_to_be_decoded(
 ) -> None:
     """Some of it may have come late, and nothing tells that before it is decoded."""
     _, changefeed = keyed_upstream()
-    feed = keeping(Feed.of(spark, tmp_path), Retention(change_log=DAY, raw_messages=DAY))
+    feed = Feed.of(spark, tmp_path).having(retention=Retention(change_log=DAY, raw_messages=DAY))
     late = synced_without_an_insert(feed, changefeed)
     feed.write(sent_later(changefeed, [late]))
     feed.land()
@@ -592,7 +588,7 @@ def test_a_table_without_a_key_that_has_held_rows_counts_no_row_twice(
 ) -> None:
     """It was truncated before, so it rests on an older cut until its schema comes."""
     upstream, changefeed = bag_upstream()
-    feed = keeping(Feed.of(spark, tmp_path), BOTH)
+    feed = Feed.of(spark, tmp_path).having(retention=BOTH)
     first = synced(feed, changefeed.tick())
     assert truncated(feed, first).records > 0
     clock.at = LANDED + DAY
@@ -641,7 +637,7 @@ def test_a_table_is_not_truncated_while_rows_of_before_its_new_key_wait(
     records = list(changefeed.tick())
     late = [item for item in records if item.value is not None and b"ADD COLUMN" in item.value]
     assert len(late) == 2
-    feed = keeping(Feed.of(spark, tmp_path), Retention(raw_messages=DAY, change_log=DAY))
+    feed = Feed.of(spark, tmp_path).having(retention=Retention(raw_messages=DAY, change_log=DAY))
     synced(feed, [without(item) if item in late else item for item in records])
     done = truncated(feed, feed.cut)
     assert done.records == 0
@@ -667,7 +663,7 @@ def test_rows_of_before_a_new_key_are_there_when_the_key_comes_late(
     records = list(changefeed.tick())
     late = [item for item in records if item.value is not None and b"ALTER TABLE" in item.value]
     assert len(late) == 2
-    feed = keeping(Feed.of(spark, tmp_path), Retention(change_log=DAY))
+    feed = Feed.of(spark, tmp_path).having(retention=Retention(change_log=DAY))
     synced(feed, [without(item) if item in late else item for item in records])
     done = truncated(feed, feed.cut)
     assert rows_below(feed, feed.cut.tso) == {"bag": 4}
@@ -686,7 +682,7 @@ def test_a_key_that_comes_late_below_the_base_marks_the_mirror(
     upstream.alter_table(BAG, AddPrimaryKey(columns=("id",)))
     records = list(changefeed.tick())
     (late,) = [item for item in records if item.value is not None and b"ALTER TABLE" in item.value]
-    feed = keeping(Feed.of(spark, tmp_path), Retention(change_log=DAY))
+    feed = Feed.of(spark, tmp_path).having(retention=Retention(change_log=DAY))
     base = synced(feed, [without(item) if item is late else item for item in records])
     assert truncated(feed, base).changes > 0
     assert rows_below(feed, base.tso) == {}
@@ -701,7 +697,7 @@ def test_what_is_truncated_under_a_lease_is_known_to_be_gone(
     upstream = plain_upstream(KEYED, bags=[BAG])
     options = FeedOptions(force_replicate=True)
     changefeed = StandInChangefeed(upstream, "d", partitions=1, options=options)
-    feed = keeping(Feed.of(spark, tmp_path), Retention(raw_messages=DAY, change_log=DAY))
+    feed = Feed.of(spark, tmp_path).having(retention=Retention(raw_messages=DAY, change_log=DAY))
     with writer_lock(feed.paths, Writer(lease=timedelta(minutes=5))):
         for seed in range(2):
             clock.at = LANDED + seed * DAY
@@ -741,7 +737,7 @@ class Lease:
 @pytest.mark.spark
 def test_a_run_whose_lease_is_over_truncates_nothing(spark: SparkSession, tmp_path: Path) -> None:
     _, changefeed = keyed_upstream()
-    feed = keeping(Feed.of(spark, tmp_path), Retention(change_log=DAY))
+    feed = Feed.of(spark, tmp_path).having(retention=Retention(change_log=DAY))
     feed.write(changefeed.tick())
     feed.sync()
     rows = log_rows(feed, ds.scalar(True))

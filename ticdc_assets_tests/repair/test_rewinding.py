@@ -18,7 +18,6 @@ from ticdc_assets.base.errors import NotFoundError
 from ticdc_assets.config import ALL_TABLES
 from ticdc_assets.delta.control import read_rows
 from ticdc_assets.delta.files import FileWriter
-from ticdc_assets.delta.lake import Lake
 from ticdc_assets.demo.simulator.alterations import AddColumn
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.clock import wall_clock_ms
@@ -72,10 +71,7 @@ class Story:
             upstream, "d", partitions=2, options=FeedOptions(force_replicate=True, rows_per_flush=9)
         )
         self.trusting, self.clean = (
-            replace(
-                feed,
-                changefeed=replace(feed.changefeed, history=ALL_TABLES, max_ahead_seconds=most),
-            )
+            feed.having(history=ALL_TABLES, max_ahead_seconds=most)
             for feed, most in (
                 (Feed.of(spark, folder), 1e12),
                 (
@@ -142,7 +138,7 @@ def feed(story: Story, tmp_path: Path) -> Feed:
     """The trusting feed with a lake of its own, and the limit of today."""
     shutil.copytree(story.trusting.paths.root, tmp_path / "lake")
     feed = story.trusting.in_folder(tmp_path)
-    return replace(feed, changefeed=replace(feed.changefeed, max_ahead_seconds=3600.0))
+    return feed.having(max_ahead_seconds=3600.0)
 
 
 def rewound(feed: Feed, **wanted: int) -> Rewinding:
@@ -213,8 +209,7 @@ def test_after_it_the_lake_is_as_if_it_had_never_believed_it(story: Story, feed:
     assert feed.rows() == story.truth
     assert feed.rows_as_of(cut.tso) == story.truth_then
     # Nothing of it is forgotten: it comes back if it is wanted.
-    anything = replace(feed.changefeed, max_ahead_seconds=1e12)
-    assert redrive(Lake(changefeed=anything, paths=feed.paths, session=feed.spark)).decoded == 3
+    assert redrive(feed.having(max_ahead_seconds=1e12).lake).decoded == 3
     assert feed.sync().cut is not None
     assert feed.cut.tso == MAX_TSO
 

@@ -1,7 +1,6 @@
 """Seeding from exports: mirrors equal the truth, whatever the changefeed begins with."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from ticdc_assets.base.errors import ConfigError, LakeDamagedError, LossError, N
 from ticdc_assets.base.progress import listened
 from ticdc_assets.config import Retention, TableChoice
 from ticdc_assets.delta.control import commit_metadata, read_table
-from ticdc_assets.delta.lake import Lake
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.export import export_upstream
@@ -88,7 +86,7 @@ def test_a_shop_seeded_in_its_middle(
         upstream, "topic", wire_format=wire_format, options=FeedOptions(first_ts=first_ts)
     )
     feed = Feed.of(spark, tmp_path, timezone=TIMEZONE, wire_format=wire_format)
-    feed = replace(feed, changefeed=replace(feed.changefeed, start_ts=first_ts))
+    feed = feed.having(start_ts=first_ts)
     feed.write(changefeed.tick())
     found = seed(feed.lake, str(tmp_path / "export"))
     assert found.tso == at
@@ -135,16 +133,13 @@ class Scene:
         churn(self.upstream, steps=8, seed=2)
         self.changefeed = self.changefeed_from(self.begin)
         self.feed = Feed.of(spark, folder, timezone=TIMEZONE, wire_format=wire_format)
-        self.feed = self.with_start(self.begin)
+        self.feed = self.feed.having(start_ts=self.begin)
 
     def changefeed_from(self, first_ts: int) -> StandInChangefeed:
         options = FeedOptions(first_ts=first_ts, force_replicate=True)
         return StandInChangefeed(
             self.upstream, "topic", wire_format=self.wire_format, options=options
         )
-
-    def with_start(self, start_ts: int | None) -> Feed:
-        return replace(self.feed, changefeed=replace(self.feed.changefeed, start_ts=start_ts))
 
     def export(self, name: str, *, file_type: str = "csv") -> int:
         return export_upstream(self.upstream, self.folder / name, file_type=file_type)
@@ -258,7 +253,7 @@ def test_a_gap_after_an_export_is_told(
     scene.changefeed = scene.changefeed_from(late)
     scene.seed()
     for start_ts in (late, None):
-        scene.feed = scene.with_start(start_ts)
+        scene.feed = scene.feed.having(start_ts=start_ts)
         scene.sync()
         caveats = {item.table: " ".join(item.caveats) for item in scene.feed.cut.mirrors}
         assert all("a gap after the export" in text for text in caveats.values()), caveats
@@ -421,7 +416,7 @@ def test_rows_of_exports_go_after_the_point_that_says_so(
 ) -> None:
     scene = Scene(spark, tmp_path)
     ages = Retention(raw_messages=timedelta(days=1), cuts=timedelta(days=9))
-    scene.feed = replace(scene.feed, changefeed=replace(scene.feed.changefeed, retention=ages))
+    scene.feed = scene.feed.having(retention=ages)
     scene.seed()
     scene.sync()
     clock.at += timedelta(days=1)
@@ -432,7 +427,7 @@ def test_rows_of_exports_go_after_the_point_that_says_so(
 
     def retained() -> Retaining:
         then = read_cuts(paths)[0].published_at + timedelta(days=1)
-        return retain(Lake(changefeed=scene.feed.changefeed, paths=paths, session=spark), now=then)
+        return retain(scene.feed.lake, now=then)
 
     with killed(before(retention._Retention, "truncate_raw_messages")):
         retained()
@@ -444,7 +439,7 @@ def test_rows_of_exports_go_after_the_point_that_says_so(
     assert retained().records == landed
     assert rows_landed(paths) == 0
     assert commit_metadata(paths.snapshot_rows) == metadata
-    verification = verify(Lake(changefeed=scene.feed.changefeed, paths=paths, session=spark))
+    verification = verify(scene.feed.lake)
     assert verification.equal, verification.mirrors
     rows = scene.feed.rows()
     scene.feed.rebuild()
@@ -459,10 +454,7 @@ def rows_landed(paths: LakePaths) -> int:
 
 def test_histories_begin_with_the_export(spark: SparkSession, tmp_path: Path) -> None:
     scene = Scene(spark, tmp_path)
-    scene.feed = replace(
-        scene.feed,
-        changefeed=replace(scene.feed.changefeed, history=TableChoice(("d.keyed",))),
-    )
+    scene.feed = scene.feed.having(history=TableChoice(("d.keyed",)))
     scene.seed()
     scene.sync()
     scene.require_truth()

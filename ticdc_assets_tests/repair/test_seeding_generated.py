@@ -14,7 +14,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Retention
-from ticdc_assets.delta.lake import Lake
 from ticdc_assets.demo.simulator.alterations import DropColumn
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import as_typed, column, column_sql
@@ -103,7 +102,7 @@ class Scene:
             self.upstream, "topic", wire_format=wire_format, options=options
         )
         feed = Feed.of(spark, folder, wire_format=wire_format)
-        self.feed = replace(feed, changefeed=replace(feed.changefeed, start_ts=self.at))
+        self.feed = feed.having(start_ts=self.at)
 
     def insert(self, row: Row) -> None:
         with self.upstream.transaction() as transaction:
@@ -382,7 +381,7 @@ def test_the_start_of_the_changefeed_needs_no_other_seed(
     scene.seed(scene.export())
     scene.insert(stored_row(4, "new", 777, 2010, "d"))
     started = scene.feed
-    scene.feed = replace(started, changefeed=replace(started.changefeed, start_ts=None))
+    scene.feed = started.having(start_ts=None)
     scene.sync()
     (caveat,) = scene.caveats
     assert "a gap after the export" in caveat
@@ -411,8 +410,7 @@ def test_a_row_from_below_the_export_proves_the_start(spark: SparkSession, tmp_p
         scene.upstream, "topic", wire_format=WireFormat.CANAL_JSON, options=options
     )
     records = list(scene.changefeed.tick())
-    feed = scene.feed
-    scene.feed = replace(feed, changefeed=replace(feed.changefeed, start_ts=None))
+    scene.feed = scene.feed.having(start_ts=None)
     rows = [record for record in records if b"TIDB_WATERMARK" not in (record.value or b"")]
     scene.feed.write(rows)
     scene.seed(scene.export())
@@ -427,8 +425,7 @@ def test_it_stays_unknown_when_the_rows_of_the_export_are_removed(
     scene = Scene(spark, tmp_path, SOUNDS, SOUND_COLUMNS, UNKNOWN)
     day = timedelta(days=1)
     ages = Retention(change_log=day, raw_messages=day, cuts=day)
-    feed = scene.feed
-    scene.feed = replace(feed, changefeed=replace(feed.changefeed, retention=ages))
+    scene.feed = scene.feed.having(retention=ages)
     scene.seed(scene.export())
     scene.sync()
     caveats = scene.caveats
@@ -437,10 +434,7 @@ def test_it_stays_unknown_when_the_rows_of_the_export_are_removed(
     scene.sync()
     paths = scene.feed.paths
     grow_cuts_older(paths, hours=72)
-    retained = retain(
-        Lake(changefeed=scene.feed.changefeed, paths=paths, session=spark),
-        now=datetime.now(UTC) + 3 * day,
-    )
+    retained = retain(scene.feed.lake, now=datetime.now(UTC) + 3 * day)
     assert retained.changes > 0, retained.notes
     scene.insert({"id": "3", "v": "c", "s": "C000"})
     scene.sync()

@@ -48,7 +48,6 @@ from ticdc_assets_tests.lake.golden_lakes import feed_of
 from ticdc_assets_tests.repair.test_retention import (
     DAY,
     KEYED,
-    keeping,
     keyed_beyond_base,
     keyed_upstream,
     sent_later,
@@ -461,7 +460,7 @@ def test_rows_that_landed_late_below_the_base_are_not_called_different(
 ) -> None:
     """The change log is whole, so it places the row; the records do not tell it from a replay."""
     upstream, changefeed = keyed_upstream()
-    feed = keeping(Feed.of(spark, tmp_path), Retention(raw_messages=DAY))
+    feed = Feed.of(spark, tmp_path).having(retention=Retention(raw_messages=DAY))
     late = synced_without_an_insert(feed, changefeed)
     base = feed.cut
     assert truncated(feed, base).records > 0
@@ -485,9 +484,9 @@ def test_a_table_that_was_left_out_of_the_base_is_not_called_different(
 ) -> None:
     """The change log is whole, so the mirror is too; its first records are gone."""
     upstream, changefeed = keyed_upstream()
-    whole = keeping(Feed.of(spark, tmp_path), Retention(raw_messages=DAY))
+    whole = Feed.of(spark, tmp_path).having(retention=Retention(raw_messages=DAY))
     left_out = TableFilter(exclude=TableChoice(("d.keyed",)))
-    feed = replace(whole, changefeed=replace(whole.changefeed, tables=left_out))
+    feed = whole.having(tables=left_out)
     feed.write(changefeed.tick())
     feed.sync()
     assert truncated(feed, feed.cut).records > 0
@@ -535,7 +534,7 @@ def test_rows_that_the_base_has_are_left_out_of_a_record_with_later_ones(
         options=FeedOptions(dispatcher=Dispatcher.TABLE, force_replicate=True),
     )
     feed = Feed.of(spark, tmp_path, wire_format=WireFormat.OPEN_PROTOCOL)
-    feed = keeping(feed, Retention(raw_messages=DAY))
+    feed = feed.having(retention=Retention(raw_messages=DAY))
     fill(upstream, BAG, rows=2)
     feed.write(changefeed.tick())
     feed.sync()
