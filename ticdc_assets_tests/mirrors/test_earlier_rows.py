@@ -34,8 +34,6 @@ class Scene:
     """Tables with rows, and a changefeed that begins after these."""
 
     def __init__(self, spark: SparkSession, folder: Path, variant: Variant) -> None:
-        self.spark = spark
-        self.folder = folder
         self.upstream = plain_upstream(OLD, EMPTIED, rows=8)
         first_ts = self.upstream.clock.next()
         churn(self.upstream, steps=4, seed=2)

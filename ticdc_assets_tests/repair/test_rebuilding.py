@@ -342,11 +342,8 @@ def test_quarantine_stays_and_lost_records_are_named_and_only_published_if_accep
 def test_a_truncated_lake_is_rebuilt_from_its_base(spark: SparkSession, tmp_path: Path) -> None:
     # What is refused would keep its day.
     life = Life(spark, tmp_path, with_refused=False)
-    feed = life.feed
-    feed = feed.having(
-        retention=Retention(change_log=timedelta(days=1), raw_messages=timedelta(days=1))
-    )
-    life.feed = feed
+    day = timedelta(days=1)
+    feed = life.feed = life.feed.having(retention=Retention(change_log=day, raw_messages=day))
     base = feed.cut
     done = maintain(feed.lake, now=datetime.now(UTC) + timedelta(days=2), margin=timedelta())
     assert done.retaining.truncation_point.tso == base.tso

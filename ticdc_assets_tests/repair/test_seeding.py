@@ -111,7 +111,6 @@ class Scene:
         folder: Path,
         wire_format: WireFormat = WireFormat.SIMPLE_JSON,
     ) -> None:
-        self.spark = spark
         self.wire_format = wire_format
         self.folder = folder
         self.upstream = Upstream(timezone=TIMEZONE)

@@ -86,7 +86,7 @@ class Scene:
         key: tuple[str, ...] = ("id",),
         wire_format: WireFormat = WireFormat.CANAL_JSON,
     ) -> None:
-        self.spark, self.folder = spark, folder
+        self.folder = folder
         self.plain, self.stored, self.key = plain, stored, key
         self.upstream = Upstream()
         self.upstream.create_database("d")
