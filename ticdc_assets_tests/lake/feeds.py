@@ -22,6 +22,7 @@ from ticdc_assets.config import (
 )
 from ticdc_assets.delta.control import commit_metadata, read_table, write_table
 from ticdc_assets.delta.lake import Lake
+from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.commits import Truth
 from ticdc_assets.log.cuts import CUT_SCHEMA, Cut, newest_cut
 from ticdc_assets.log.decoding import decode_new
@@ -195,6 +196,11 @@ class Feed:
         if applying.cut is not None:
             assert [item.sentence for item in applying.cut.unaccounted] == []
         return applying
+
+    def follow(self, changefeed: StandInChangefeed, *, until: int | None = None) -> Applying:
+        """Write what a changefeed has to send, and sync."""
+        self.write(changefeed.tick())
+        return self.sync(until=until)
 
     def unchecked_sync(
         self,

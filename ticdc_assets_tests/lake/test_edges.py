@@ -78,8 +78,7 @@ def test_a_table_without_a_key_is_a_bag(spark: SparkSession, tmp_path: Path) -> 
         upstream, "log", partitions=2, options=FeedOptions(force_replicate=True)
     )
     feed = Feed.of(spark, tmp_path)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     assert feed.rows() == truth_rows(changefeed.truth())
     checkpoint = changefeed.watermark_ts
     churn(upstream, steps=15, seed=9)
@@ -90,13 +89,11 @@ def test_a_table_without_a_key_is_a_bag(spark: SparkSession, tmp_path: Path) -> 
     feed.sync()
     # What comes late is behind a watermark too, and is no replay.
     feed.write([changefeed.inject(late.partition, key=late.key, value=late.value)])
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     assert feed.cut.late == 1
     assert feed.rows() == truth_rows(changefeed.truth())
     changefeed.restart(checkpoint)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     assert feed.rows() == truth_rows(changefeed.truth())
     assert feed.cut.replays > 0
     feed.sync(refold={("log", "lines")})
@@ -114,12 +111,10 @@ def test_wide_odd_and_all_types(make, spark: SparkSession, tmp_path: Path) -> No
     upstream = make()
     changefeed = StandInChangefeed(upstream, "odd", partitions=2)
     feed = Feed.of(spark, tmp_path)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     assert feed.rows() == truth_rows(changefeed.truth())
     churn(upstream, steps=20, seed=5)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     assert feed.rows() == truth_rows(changefeed.truth())
     inside = feed.paths.base.resolve()
     for mirror in feed.cut.mirrors:
@@ -152,8 +147,7 @@ def test_a_shop_with_ddl_equals_its_truth_at_every_cut(
     for _ in range(3):
         for _ in workload.steps(40):
             pass
-        feed.write(changefeed.tick())
-        feed.sync()
+        feed.follow(changefeed)
         truth = truth_rows(changefeed.truth(feed.cut.tso))
         assert feed.rows() == (rows_of_tables(truth, three) if three else truth)
         modes |= {mirror.mode for mirror in feed.cut.mirrors}
@@ -182,16 +176,14 @@ def test_odd_columns_come_and_change_later(
     fill(upstream, ("d", "t"), rows=5)
     changefeed = StandInChangefeed(upstream, "shop", partitions=1)
     feed = Feed.of(spark, tmp_path)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     for action in (
         AddColumn(column=column("when.`it` was", "datetime(3)", default="2024-01-02 03:04:05.678")),
         ModifyColumn(name="y`z", column=column("y`z", "varchar(20)")),
     ):
         upstream.alter_table(("d", "t"), action)
         churn(upstream, steps=5, seed=2)
-        feed.write(changefeed.tick())
-        feed.sync()
+        feed.follow(changefeed)
         assert feed.rows() == truth_rows(changefeed.truth())
     assert feed.rows_as_of(feed.cut.tso - 1) == truth_rows(changefeed.truth(feed.cut.tso - 1))
 
@@ -251,8 +243,7 @@ def test_a_quarantined_row_belongs_to_its_table_whatever_that_is_called_now(
     upstream.rename_table(table, renamed)
     upstream.create_table(table, (column("id", "bigint", nullable=False),), primary_key=("id",))
     fill(upstream, table, rows=2)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     feed.sync(refold=[table])
     assert len(read_quarantine(feed.paths)) == 1
 
@@ -408,14 +399,12 @@ def test_what_a_typed_column_cannot_hold_stands_exactly_beside_it(
             transaction.insert(name, {"day": day, "at": "0000-00-00 00:00:00.000", "n": "1"})
     changefeed = StandInChangefeed(upstream, "d", partitions=1)
     feed = Feed.of(spark, tmp_path)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     assert feed.rows() == truth_rows(changefeed.truth())
     with upstream.transaction() as transaction:
         transaction.update(name, (keys[0],), changes={"n": str(2**64 - 1)})
         transaction.delete(name, (keys[1],))
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     assert feed.rows() == truth_rows(changefeed.truth())
     assert feed.cut.mirrors[0].unknown_deletes == 0
     frame = feed.read(*name)

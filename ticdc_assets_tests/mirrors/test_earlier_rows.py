@@ -41,8 +41,7 @@ class Scene:
             self.upstream, FeedOptions(first_ts=first_ts), partitions=1
         )
         self.feed = Feed.of(spark, folder, wire_format=variant.wire_format)
-        self.feed.write(self.changefeed.tick())
-        self.feed.sync()
+        self.feed.follow(self.changefeed)
 
     def lacking(self) -> list[tuple[str, str]]:
         """Return the mirrors that say that they may lack rows, by the cut and by its readers."""
@@ -63,8 +62,7 @@ class Scene:
         self.feed = self.feed.having(**settings)
 
     def go_on(self) -> None:
-        self.feed.write(self.changefeed.tick())
-        self.feed.sync()
+        self.feed.follow(self.changefeed)
 
 
 def _lacking(found: Iterable[tuple[Sequence[str], tuple[str, str]]]) -> list[tuple[str, str]]:

@@ -84,8 +84,7 @@ def test_a_mirror_that_fails_keeps_its_rows_while_the_others_go_on(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     feed, changefeed, upstream = shop(spark, tmp_path)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     old, old_tso = truth_rows(changefeed.truth()), feed.cut.tso
     fill(upstream, ("d", "bad"), rows=9, seed=1)
     fill(upstream, ("d", "good"), rows=9, seed=2)
@@ -176,8 +175,7 @@ def test_a_history_that_fails_fails_with_its_mirror_alone(
 ) -> None:
     feed, changefeed, upstream = shop(spark, tmp_path)
     feed = feed.having(history=TableChoice(("d.*",)))
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     fill(upstream, ("d", "bad"), rows=2, seed=3)
     feed.write(changefeed.tick())
     real = HistoryWriter.make
@@ -245,11 +243,9 @@ def test_a_version_that_another_table_s_ddl_made_too_loses_no_row(
 ) -> None:
     """ALTER a at version V; BOOTSTRAP b with V; INSERT b with V: TiDB numbers all tables alike."""
     feed, changefeed, upstream = shop(spark, tmp_path)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     upstream.alter_table(("d", "bad"), AddColumn(column=column("n", "int")))
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     made = feed.cut.mirror("d", "bad")
     assert made is not None
     version = made.table_schema.version
@@ -323,8 +319,7 @@ def test_a_quarantined_change_that_a_later_one_made_void_is_closed(
     for key in ("1", "2", "3"):
         with upstream.transaction() as transaction:
             transaction.insert(("d", "n"), {"id": key, "n": "7"})
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     for key in ("1", "2"):
         with upstream.transaction() as transaction:
             transaction.update(("d", "n"), (key,), changes={"n": "8"})

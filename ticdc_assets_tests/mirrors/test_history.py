@@ -185,8 +185,7 @@ def test_a_moment_that_a_history_does_not_know_is_refused(
 
     def grow(seed: int) -> int:
         fill(upstream, table, rows=3, seed=seed)
-        feed.write(changefeed.tick())
-        feed.sync()
+        feed.follow(changefeed)
         there[feed.cut.tso] = len(upstream.rows(table))
         return feed.cut.tso
 
@@ -215,8 +214,7 @@ def test_a_moment_that_a_history_does_not_know_is_refused(
     cut = replace(feed.cut, mirrors=(replace(mirror, history_version=None),))
     key = str(next(iter(upstream.rows(table)))[0])
     upstream.drop_table(table)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     assert not feed.cut.mirrors
     (version,) = row_versions(feed.lake, cut, table, key)
     assert version.valid_to is None

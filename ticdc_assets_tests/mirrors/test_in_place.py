@@ -74,8 +74,7 @@ def started(spark: SparkSession, folder: Path) -> tuple[Feed, Upstream, StandInC
     fill(upstream, T, rows=30)
     changefeed = StandInChangefeed(upstream, "feed", partitions=2)
     feed = Feed.of(spark, folder)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     return feed, upstream, changefeed
 
 
@@ -118,8 +117,7 @@ def test_small_mirrors_and_histories_have_the_columns_in_their_new_order(
         n = column("n", "int")
         moved = ModifyColumn(name="n", column=n, first=behind is None, after=behind)
         upstream.alter_table(T, moved)
-        feed.write(changefeed.tick())
-        feed.sync()
+        feed.follow(changefeed)
         (mirror,) = feed.cut.mirrors
         for path in (mirror.path(feed.paths), feed.paths.history(mirror.mirror_id)):
             table = open_table(path)
@@ -143,16 +141,14 @@ def test_what_touches_no_row_is_altered(
 ) -> None:
     feed, upstream, changefeed = started(spark, tmp_path)
     upstream.alter_table(T, *actions)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     (mirror,) = feed.cut.mirrors
     assert mirror.mode == Mode.ALTER
     assert feed.rows() == truth_rows(changefeed.truth())
     assert operations(feed) == ["WRITE"]
     assert len(list(mirror.path(feed.paths).glob("*.parquet"))) == 1
     churn(upstream, steps=10, seed=1)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     (mirror,) = feed.cut.mirrors
     assert mirror.mode == Mode.CHANGE
     assert feed.rows() == truth_rows(changefeed.truth())
@@ -167,8 +163,7 @@ def test_what_touches_rows_is_written_anew(
     feed, upstream, changefeed = started(spark, tmp_path)
     upstream.alter_table(T, *actions)
     churn(upstream, steps=10, seed=1)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     (mirror,) = feed.cut.mirrors
     assert mirror.mode == Mode.REWRITE
     assert feed.rows() == truth_rows(changefeed.truth())

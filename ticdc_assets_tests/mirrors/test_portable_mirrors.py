@@ -75,8 +75,7 @@ def test_a_mirror_is_plain_until_it_is_large(
     feed = Feed.of(spark, tmp_path)
 
     def synced() -> MirrorCut:
-        feed.write(changefeed.tick())
-        feed.sync()
+        feed.follow(changefeed)
         assert feed.rows() == truth_rows(changefeed.truth())
         (mirror,) = feed.cut.mirrors
         return mirror
@@ -131,8 +130,7 @@ def test_mirrors_and_histories_that_are_to_be_portable_stay_so(
     feed = feed.having(history=everything, readers=Readers(portable=everything))
 
     def synced() -> dict[str, str]:
-        feed.write(changefeed.tick())
-        feed.sync()
+        feed.follow(changefeed)
         assert feed.rows() == truth_rows(changefeed.truth())
         for mirror in feed.cut.mirrors:
             for path, version in (
@@ -193,8 +191,7 @@ def test_no_name_keeps_a_mirror_from_being_plain(
     feed = Feed.of(spark, tmp_path)
     for seed in range(2):
         churn(upstream, steps=10, seed=seed)
-        feed.write(changefeed.tick())
-        feed.sync()
+        feed.follow(changefeed)
         assert feed.rows() == truth_rows(changefeed.truth())
     assert all(is_plain_now(feed, mirror) for mirror in feed.cut.mirrors)
     for mirror in feed.cut.mirrors:
@@ -213,8 +210,7 @@ def test_no_name_keeps_a_mirror_from_being_plain(
     keep_files_apart(monkeypatch)
     churn(upstream, steps=20, seed=5)
     upstream.alter_table(("d", "t1"), RenameColumn(name="a b", new_name="b;c"))
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     assert not any(is_plain_now(feed, mirror) for mirror in feed.cut.mirrors)
     assert feed.rows() == truth_rows(changefeed.truth())
     for mirror in feed.cut.mirrors:
@@ -239,15 +235,13 @@ def test_rows_that_no_change_is_about_pass_as_they_are(spark: SparkSession, tmp_
             )
     changefeed = StandInChangefeed(upstream, "feed", partitions=2)
     feed = Feed.of(spark, tmp_path)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     (first,) = feed.cut.mirrors
     with upstream.transaction() as transaction:
         transaction.update(T, ("3",), changes={"v": "changed"})
         transaction.delete(T, ("6",))
         transaction.update(T, ("7",), changes={"id": "700"})
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     (mirror,) = feed.cut.mirrors
     assert (mirror.mode, mirror.rows) == (Mode.CHANGE, 29)
     assert feed.rows() == truth_rows(changefeed.truth())

@@ -121,8 +121,7 @@ def test_what_is_left_out_is_whole_when_it_is_included(spark: SparkSession, tmp_
     upstream.rename_table(DRAFT, SHOWN)
     fill(upstream, SHOWN, rows=2, seed=7)
     churn(upstream, steps=6, seed=1)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     assert feed.rows() == some(truth_rows(changefeed.truth()), SHOWN)
     assert [mirror.mode for mirror in feed.cut.mirrors] == ["fold"]
     only = feed.having(tables=TableFilter(include=TableChoice(("*.tmp_old",))))
@@ -152,12 +151,10 @@ def test_what_was_truncated_while_it_was_left_out_is_told(
     # Less than a day: cuts that are older are thinned, which is not what this is about.
     ages = Retention(change_log=DAY / 2, cuts=9 * DAY)
     feed = feed.having(retention=ages)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     base = feed.cut
     fill(upstream, KEPT, rows=1, seed=3)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
 
     # While a cut lacks a table that is mirrored by now, nothing of that goes.
     everything = feed.having(tables=TableFilter())

@@ -217,8 +217,7 @@ def test_kept_cuts_stay_readable_whatever_is_removed(
             small_up_to(monkeypatch, 0)
             keep_files_apart(monkeypatch)
         churn(upstream, steps=6, seed=seed)
-        feed.write(changefeed.tick())
-        feed.sync()
+        feed.follow(changefeed)
         grow_older(feed, 10)
     cuts = read_cuts(feed.paths)
     before = {cut.number: rows_of(feed, cut) for cut in cuts}
@@ -254,8 +253,7 @@ def test_kept_cuts_stay_readable_whatever_is_removed(
     assert feed.sync().outcome is Outcome.UNCHANGED
     assert feed.cut.number == 5
     churn(upstream, steps=6, seed=9)
-    feed.write(changefeed.tick())
-    assert feed.sync().outcome is Outcome.PUBLISHED
+    assert feed.follow(changefeed).outcome is Outcome.PUBLISHED
     assert feed.rows() == truth_rows(changefeed.truth())
     assert [mirror.mode for mirror in feed.cut.mirrors] == ["change"]
 
@@ -285,8 +283,7 @@ def test_a_killed_optimize_is_finished_by_the_next(
     feed = Feed.of(spark, tmp_path)
     for seed in range(2):
         fill(upstream, NAMES[0], rows=5, seed=seed)
-        feed.write(changefeed.tick())
-        feed.sync()
+        feed.follow(changefeed)
     number, version = feed.cut.number, feed.cut.mirrors[0].version
     with killed(before(maintenance, "publish")):
         optimize_mirrors(feed.lake, Failures("maintenance"))
@@ -299,8 +296,7 @@ def test_a_killed_optimize_is_finished_by_the_next(
     assert made.mirrors[0].version == table.version()
     assert feed.rows() == truth_rows(changefeed.truth())
     fill(upstream, NAMES[0], rows=5, seed=7)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     assert feed.rows() == truth_rows(changefeed.truth())
     made = optimize_mirrors(feed.lake, Failures("maintenance"))
     assert made is not None
@@ -328,8 +324,7 @@ def test_damaged_mirrors_do_not_stop_the_others(
             upstream.drop_table(names[0])
         for name in names[seed // 2 :]:
             fill(upstream, name, rows=5, seed=seed)
-        feed.write(changefeed.tick())
-        feed.sync()
+        feed.follow(changefeed)
     first, *_, last = read_cuts(feed.paths)
     for cut, name in ((first, names[0]), (last, names[1])):
         mirror = cut.mirror(*name)
@@ -350,8 +345,7 @@ def test_damaged_mirrors_do_not_stop_the_others(
         count_keys(feed.lake, feed.cut)
     # What is damaged is made again by the next sync that reads it.
     fill(upstream, names[1], rows=1, seed=3)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     assert feed.rows() == truth_rows(changefeed.truth())
     assert count_keys(feed.lake, feed.cut).mirrors == 2
 
@@ -379,8 +373,7 @@ def test_a_history_is_kept_for_as_long_as_its_mirror(
                 patch.setattr(table_writing, "mirror_properties", lambda _: {})
             feed.sync()
     churn(upstream, steps=6, seed=1)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     cut, wanted = feed.cut, mirror_properties(retention).items()
     older, newer = (cut.mirror(*name) for name in NAMES)
     assert older is not None
@@ -406,8 +399,7 @@ def test_a_history_is_kept_for_as_long_as_its_mirror(
 
     # And it is continued from there.
     churn(upstream, steps=6, seed=9)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     current = {
         (item.database, item.table): sum(
             '"_ticdc_valid_to":null' in x for x in history_texts(feed, item)

@@ -87,8 +87,7 @@ class Life:
 
     def sync(self) -> None:
         self.syncs += 1
-        self.feed.write(self.changefeed.tick())
-        self.feed.sync()
+        self.feed.follow(self.changefeed)
 
     def require_truth(self) -> None:
         assert self.feed.rows() == truth_rows(self.changefeed.truth())

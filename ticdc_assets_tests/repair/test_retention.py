@@ -176,13 +176,11 @@ def keyed_beyond_base(
     """
     upstream, changefeed = keyed_upstream()
     feed = Feed.of(spark, tmp_path).having(retention=retention)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     base = feed.cut
     LandingClock.at += DAY
     fill(upstream, KEYED, rows=1, seed=5)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     return upstream, feed, base
 
 
@@ -703,8 +701,7 @@ def test_what_is_truncated_under_a_lease_is_known_to_be_gone(
             clock.at = LANDED + seed * DAY
             fill(upstream, KEYED, rows=4, seed=seed)
             fill(upstream, BAG, rows=4, seed=seed)
-            feed.write(changefeed.tick())
-            feed.sync()
+            feed.follow(changefeed)
         base, _ = read_cuts(feed.paths)
         position = read_position(feed.paths)
         done = truncated(feed, base)
@@ -716,8 +713,7 @@ def test_what_is_truncated_under_a_lease_is_known_to_be_gone(
         feed.sync(refold={KEYED, BAG})
         assert feed.rows() == truth_rows(changefeed.truth())
         fill(upstream, BAG, rows=2, seed=7)
-        feed.write(changefeed.tick())
-        feed.sync()
+        feed.follow(changefeed)
     assert feed.rows() == truth_rows(changefeed.truth())
 
 
@@ -738,8 +734,7 @@ class Lease:
 def test_a_run_whose_lease_is_over_truncates_nothing(spark: SparkSession, tmp_path: Path) -> None:
     _, changefeed = keyed_upstream()
     feed = Feed.of(spark, tmp_path).having(retention=Retention(change_log=DAY))
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     rows = log_rows(feed, ds.scalar(True))
     # It is over between the look at which the commit gets its number, and the DELETE.
     with guarded(feed.paths.base, Lease(looks=1)), pytest.raises(LeaseLostError):

@@ -147,8 +147,7 @@ class Scene:
         return seed(self.feed.lake, str(self.folder / name), tables=tables)
 
     def sync(self, until: int | None = None) -> None:
-        self.feed.write(self.changefeed.tick())
-        self.feed.sync(until=until)
+        self.feed.follow(self.changefeed, until=until)
 
     def require_truth(self, *, but: str | None = None) -> None:
         """Require that all rows are there, and that no caveat says otherwise, but for one."""

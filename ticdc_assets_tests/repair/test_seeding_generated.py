@@ -157,8 +157,7 @@ class Scene:
         return seed(self.feed.lake, export, dialect=dialect)
 
     def sync(self) -> None:
-        self.feed.write(self.changefeed.tick())
-        self.feed.sync()
+        self.feed.follow(self.changefeed)
 
     def diff(self, export: str) -> SourceDifference:
         return diff(self.feed.lake, export)

@@ -467,8 +467,7 @@ def test_rows_that_landed_late_below_the_base_are_not_called_different(
     clock.at += DAY
     feed.write(sent_later(changefeed, [late]))
     fill(upstream, KEYED, rows=1, seed=5)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     assert feed.rows() == truth_rows(changefeed.truth())
     found = verified(feed)
     (item,) = found.mirrors
@@ -487,13 +486,11 @@ def test_a_table_that_was_left_out_of_the_base_is_not_called_different(
     whole = Feed.of(spark, tmp_path).having(retention=Retention(raw_messages=DAY))
     left_out = TableFilter(exclude=TableChoice(("d.keyed",)))
     feed = whole.having(tables=left_out)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     assert truncated(feed, feed.cut).records > 0
     clock.at += DAY
     churn(upstream, steps=5)
-    whole.write(changefeed.tick())
-    whole.sync()
+    whole.follow(changefeed)
     assert whole.rows() == truth_rows(changefeed.truth())
     found = verified(whole)
     (item,) = found.mirrors
@@ -536,8 +533,7 @@ def test_rows_that_the_base_has_are_left_out_of_a_record_with_later_ones(
     feed = Feed.of(spark, tmp_path, wire_format=WireFormat.OPEN_PROTOCOL)
     feed = feed.having(retention=Retention(raw_messages=DAY))
     fill(upstream, BAG, rows=2)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     clock.at += DAY
     keys: list[Key] = []
     for number in (1001, 1002, 1003):
@@ -548,8 +544,7 @@ def test_rows_that_the_base_has_are_left_out_of_a_record_with_later_ones(
     deleted_ts = upstream.history[-1].commit_ts
     with upstream.transaction() as transaction:
         transaction.insert(BAG, {"id": "1004", "v": "a"})
-    feed.write(changefeed.tick())
-    feed.sync(until=deleted_ts)
+    feed.follow(changefeed, until=deleted_ts)
     base = feed.cut
     feed.sync()
     assert truncated(feed, base).records > 0
