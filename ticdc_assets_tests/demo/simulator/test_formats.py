@@ -1,6 +1,6 @@
 """Every format and option of the stand-in changefeed: what it sends folds to the truth.
 
-What a format cannot carry is in `IMPOSSIBLE` (refused) and `LOST_FROM_THE_MIDDLE`, with its reason.
+What a format cannot carry is in `LOST_FROM_THE_MIDDLE`, with its reason.
 """
 
 import base64
@@ -38,8 +38,6 @@ from ticdc_assets_tests.demo.simulator.builders import (
     odd_names_upstream,
     wide_upstream,
 )
-from ticdc_assets_tests.demo.simulator.large_messages import LargeMessages
-from ticdc_assets_tests.demo.simulator.odd_changefeed import OddFeedOptions
 from ticdc_assets_tests.demo.simulator.variants import (
     OLD,
     PLAIN,
@@ -172,30 +170,9 @@ def test_statements_have_the_numbers_of_tidb(name: str) -> None:
     assert codes == {1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 14, 15, 61}
 
 
-IMPOSSIBLE = {
-    "craft compression": (Variant(WireFormat.CRAFT, compression=Compression.LZ4), None),
-    "craft large messages": (
-        Variant(WireFormat.CRAFT),
-        LargeMessages(max_message_bytes=1000),
-    ),
-    "bare open-protocol claim checks": (
-        Variant(WireFormat.OPEN_PROTOCOL),
-        LargeMessages(max_message_bytes=1000, claim_check=Path("unused"), raw_value=True),
-    ),
-    "plain canal-json large messages": (
-        PLAIN["canal-json-plain"],
-        LargeMessages(max_message_bytes=1000),
-    ),
-}
-"""What TiCDC does not have: no encoding for it, or its configuration is refused."""
-
-
-@pytest.mark.parametrize(("variant", "large"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
-def test_what_a_format_does_not_have_is_refused(
-    variant: Variant, large: LargeMessages | None
-) -> None:
-    with pytest.raises(ValueError, match="has no"):
-        variant.changefeed(Upstream(), OddFeedOptions(large_messages=large))
+def test_a_compression_that_craft_does_not_have_is_refused() -> None:
+    with pytest.raises(ValueError, match="has no compression"):
+        Variant(WireFormat.CRAFT, compression=Compression.LZ4).changefeed(Upstream())
 
 
 # From the middle --------------------------------------------------------------------------------

@@ -18,7 +18,6 @@ from ticdc_assets.registry.history import Coordinates
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.compression import Compression
-from ticdc_assets_tests.demo.simulator.odd_changefeed import OddChangefeed
 from ticdc_assets_tests.golden import Rows, comparable, events_of
 from ticdc_assets_tests.reference.fold import FoldedTable, fold
 
@@ -59,7 +58,7 @@ class Variant:
         partitions: int = 3,
         seed: int = 0,
     ) -> StandInChangefeed:
-        return OddChangefeed(
+        return StandInChangefeed(
             upstream,
             topic,
             partitions=partitions,
