@@ -90,7 +90,7 @@ def test_a_workload_that_goes_on_while_we_sync(
         feed.source,
         partitions=3,
         seed=7,
-        max_transactions=150,
+        max_transactions=60,
         max_seconds=20,
         transactions_per_second=12,
         feed=FeedOptions(ddl_watermarks=True),
