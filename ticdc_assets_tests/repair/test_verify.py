@@ -42,6 +42,7 @@ from ticdc_assets_tests.golden import (
     OPTIONS,
     THREE_OF_THE_SHOP,
     Scenario,
+    assert_same_rows,
 )
 from ticdc_assets_tests.lake.feeds import Feed, LandingClock, truth_rows
 from ticdc_assets_tests.lake.golden_lakes import feed_of
@@ -405,8 +406,9 @@ def test_records_in_quarantine_and_redriven_ones(
     claim_check = ClaimCheck(location=str(storage), raw_value=False)
     feed = feed_of(spark, tmp_path, scenario, claim_check=claim_check)
     feed.sync()
-    waiting = feed.cut.quarantined
-    records = {(row["partition"], row["offset"]) for row in read_quarantine(feed.paths)}
+    waiting, faults = feed.cut.quarantined, read_quarantine(feed.paths)
+    assert {row["reason"] for row in faults} == {"claim_check_missing"}
+    records = {(row["partition"], row["offset"]) for row in faults}
     assert waiting >= len(records) > 0
     assert_clean(feed)
     for file in (scenario.folder / "claim-check").iterdir():
@@ -415,11 +417,13 @@ def test_records_in_quarantine_and_redriven_ones(
     assert found.equal
     assert found.decodable == waiting
     assert f"{waiting} events in quarantine can be decoded now" in found.notes()[0]
-    redrive(feed.lake)
+    done = redrive(feed.lake)
+    assert (done.decoded, done.still_quarantined) == (len(faults), 0)
     # Decoded, and in no cut yet.
     assert verified(feed).equal
     feed.sync()
     assert feed.cut.quarantined == 0
+    assert_same_rows(feed.rows(), scenario.state(), variant=scenario.variant)
     assert_clean(feed)
     for file in storage.iterdir():
         file.unlink()
