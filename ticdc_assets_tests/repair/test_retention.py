@@ -278,11 +278,7 @@ def test_truncating_changes_nothing_that_is_kept(
     position = read_position(feed.paths)
 
     # A dry run says the same, and does nothing.
-    told = retain(
-        feed.lake,
-        now=base.published_at + DAY,
-        dry_run=True,
-    )
+    told = retain(feed.lake, now=base.published_at + DAY, dry_run=True)
     assert told.tables is not None
     assert {"d.keyed", "d.bag", "watermarks"} <= told.tables.keys()
     assert read_truncation_point(feed.paths).cut is None
@@ -539,11 +535,7 @@ def test_a_table_is_not_truncated_below_rows_that_no_cut_has(
     if how == "a rewind":
         feed.sync()
         assert feed.cut.late == 1
-        rewind(
-            feed.lake,
-            by="test",
-            number=older.number,
-        )
+        rewind(feed.lake, by="test", number=older.number)
     else:
         feed.land()
         decode_new(feed.lake)
