@@ -76,11 +76,11 @@ class StormState:
             kept.add(table.partitioning.column)
         return [c for c in table.schema.columns if c.name not in kept]
 
-    def random_column(self, name: str, *, default: bool = True) -> ColumnSchema:
+    def random_column(self, name: str) -> ColumnSchema:
         """Return a column of some type, with a default or NULL or neither."""
         sql_type = self.rng.choice(TYPES)
         chance = self.rng.random()
-        literal = DEFAULTS.get(sql_type) if default and chance < 0.5 else None
+        literal = DEFAULTS.get(sql_type) if chance < 0.5 else None
         return column(name, sql_type, nullable=self.rng.random() < 0.7, default=literal)
 
     # Rows
