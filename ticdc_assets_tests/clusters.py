@@ -91,12 +91,12 @@ class Cluster:
                 start_new_session=True,
             )
 
-    def add_worker(self, *, cores: int = 1, wrap: tuple[str, ...] = ()) -> None:
+    def add_worker(self, *, wrap: tuple[str, ...] = ()) -> None:
         """Start a worker, and wait until the master knows it."""
         known = self._said("Registering worker")
         work, local = (self.folder / f"{name}-{len(self.workers)}" for name in ("work", "local"))
         local.mkdir()
-        room = ("--cores", str(cores), "--memory", "1200m", "--work-dir", str(work))
+        room = ("--cores", "1", "--memory", "1200m", "--work-dir", str(work))
         page = ("--webui-port", "0")
         worker = self.spawn(
             "worker.Worker", *page, *room, self.master, wrap=wrap, SPARK_LOCAL_DIRS=str(local)
@@ -127,9 +127,9 @@ class Cluster:
     def _said(self, what: str) -> int:
         return self.log.read_text(errors="replace").count(what) if self.log.exists() else 0
 
-    def wait(self, is_so: Callable[[], bool], seconds: float = 180) -> None:
+    def wait(self, is_so: Callable[[], bool]) -> None:
         """Wait until something is so."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + 180
         while not is_so():
             assert time.monotonic() < deadline, self.log.read_text(errors="replace")[-3000:]
             time.sleep(0.1)

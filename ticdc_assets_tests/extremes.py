@@ -21,6 +21,7 @@ from ticdc_assets.wire.compression import Compression
 
 MIB = 1 << 20
 FIRST_TS = 440_000_000_000_000_000
+LONGEST_SECONDS = 900
 
 LARGE_VALUES = TableSchema(
     database="d",
@@ -44,12 +45,12 @@ def large_value(number: int, size: int) -> str:
     return f"{number:09d}" + "x" * (size - 9)
 
 
-def large_inserts(numbers: Iterable[int], size: int, *, ts: int = FIRST_TS) -> Iterable[RowChange]:
+def large_inserts(numbers: Iterable[int], size: int) -> Iterable[RowChange]:
     """Inserts of rows whose value has `size` bytes."""
     for number in numbers:
         yield RowChange(
             op=Op.INSERT,
-            commit_ts=ts + 1 + number,
+            commit_ts=FIRST_TS + 1 + number,
             build_ts_ms=1,
             database=LARGE_VALUES.database,
             table=LARGE_VALUES.table,
@@ -110,9 +111,7 @@ class Finished:
     parts: dict[str, int] = field(default_factory=dict[str, int])
 
 
-def watched(
-    command: Sequence[str], *, env: dict[str, str], cwd: Path, seconds: float = 900
-) -> Finished:
+def watched(command: Sequence[str], *, env: dict[str, str], cwd: Path) -> Finished:
     """Run a program in a process group of its own and look at its memory ten times a second."""
     began = time.monotonic()
     peak, parts = 0, dict[str, int]()
@@ -131,8 +130,8 @@ def watched(
                 now = _memory(process.pid)
                 if sum(now.values()) > peak:
                     peak, parts = sum(now.values()), now
-                if time.monotonic() - began > seconds:
-                    raise TimeoutError(f"{command} took more than {seconds} s")
+                if time.monotonic() - began > LONGEST_SECONDS:
+                    raise TimeoutError(f"{command} took more than {LONGEST_SECONDS} s")
                 time.sleep(0.1)
         finally:
             process.kill()

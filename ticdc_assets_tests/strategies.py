@@ -241,11 +241,9 @@ MYSQL_TYPES: Mapping[str, MysqlType] = {
 
 
 @st.composite
-def column_schemas(
-    draw: st.DrawFn, *, mysql_types: st.SearchStrategy[str] | None = None
-) -> ColumnSchema:
-    """Columns of any type, or of `mysql_types`."""
-    word = draw(mysql_types or st.sampled_from(sorted(MYSQL_TYPES)))
+def column_schemas(draw: st.DrawFn) -> ColumnSchema:
+    """Columns of any type."""
+    word = draw(st.sampled_from(sorted(MYSQL_TYPES)))
     bare = ColumnSchema(
         name=draw(names),
         mysql_type=word,
@@ -257,24 +255,18 @@ def column_schemas(
 
 
 @st.composite
-def table_schemas(
-    draw: st.DrawFn,
-    *,
-    min_columns: int = 1,
-    max_columns: int = 6,
-    keyed: bool | None = None,
-) -> TableSchema:
-    """Tables with distinct columns; with a handle key, without one, or (None) either."""
+def table_schemas(draw: st.DrawFn, *, max_columns: int = 6) -> TableSchema:
+    """Tables with distinct columns, with a handle key or without one."""
     columns = draw(
         st.lists(
             column_schemas(),
-            min_size=min_columns,
+            min_size=1,
             max_size=max_columns,
             unique_by=lambda column: column.name.lower(),
         )
     )
     key = draw(st.lists(st.sampled_from(columns), min_size=1, max_size=3, unique=True))
-    primary = draw(st.booleans()) if keyed is None else keyed
+    primary = draw(st.booleans())
     if primary:
         columns = [
             replace(column, nullable=column.nullable and column not in key) for column in columns
@@ -333,18 +325,13 @@ checksums = st.builds(
 
 
 @st.composite
-def row_changes(
-    draw: st.DrawFn,
-    *,
-    schema: TableSchema | None = None,
-    commit_ts: st.SearchStrategy[int] = tsos,
-) -> RowChange:
+def row_changes(draw: st.DrawFn, *, schema: TableSchema | None = None) -> RowChange:
     """Row changes: of `schema` with full images, or of no table in particular."""
     images = wild_images if schema is None else images_of(schema)
     op = draw(st.sampled_from(SENT_OPS))
     return RowChange(
         op=op,
-        commit_ts=draw(commit_ts),
+        commit_ts=draw(tsos),
         build_ts_ms=draw(epoch_ms),
         database=draw(names) if schema is None else schema.database,
         table=draw(names) if schema is None else schema.table,
@@ -359,14 +346,14 @@ def row_changes(
 
 
 @st.composite
-def ddl_events(draw: st.DrawFn, *, commit_ts: st.SearchStrategy[int] = tsos) -> DdlEvent:
+def ddl_events(draw: st.DrawFn) -> DdlEvent:
     """DDL events with the schemas around them, with one of them, or with none."""
     schema = draw(st.none() | table_schemas(max_columns=3))
     pre_schema = draw(st.none() | table_schemas(max_columns=3))
     named = schema or pre_schema
     return DdlEvent(
         ddl_type=draw(st.sampled_from(DDL_TYPES)),
-        commit_ts=draw(commit_ts),
+        commit_ts=draw(tsos),
         build_ts_ms=draw(epoch_ms),
         sql=draw(sqls),
         database=named.database if named else "",

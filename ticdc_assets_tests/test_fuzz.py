@@ -152,14 +152,14 @@ def test_damaged_structure_gets_past_the_lengths(wire_format: WireFormat) -> Non
 # --- it can fail ---
 
 
-def good(count: int = 40) -> Batch:
+def good() -> Batch:
     """Messages that nobody has damaged."""
-    return Batch(records=seeds_of(CRAFT).records[:count])
+    return Batch(records=seeds_of(CRAFT).records[:40])
 
 
-def broken_reference(broken: Callable[[Record], Any], number: int = 7) -> DecoderTarget:
-    """A decoder that does something else with message `number`."""
-    wrong = good().records[number]
+def broken_reference(broken: Callable[[Record], Any]) -> DecoderTarget:
+    """A decoder that does something else with one message."""
+    wrong = good().records[7]
 
     def reference(wire_format: WireFormat, record: Record, **options: Any) -> Any:
         return broken(record) if record == wrong else decode(wire_format, record, **options)

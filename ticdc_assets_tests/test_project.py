@@ -14,7 +14,7 @@ import yaml
 
 from ticdc_assets_tests.spark.test_preflight import fake_java
 
-NEEDED_FOR_SETUP = ["Makefile", "pyproject.toml", "uv.lock", ".python-version", "ticdc_assets"]
+NEEDED_FOR_SETUP = ["Makefile", "pyproject.toml", "uv.lock", ".python-version"]
 
 
 @pytest.fixture(scope="module")
@@ -24,14 +24,12 @@ def pyproject(root: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def clone(root: Path, tmp_path: Path) -> Path:
-    """A copy of what `make setup` needs, nothing installed."""
+    """A copy of what `make setup` needs, nothing installed; the package is a link."""
     folder = tmp_path / "clone"
     folder.mkdir()
     for name in NEEDED_FOR_SETUP:
-        if (root / name).is_dir():
-            shutil.copytree(root / name, folder / name)
-        else:
-            shutil.copy(root / name, folder / name)
+        shutil.copy(root / name, folder / name)
+    (folder / "ticdc_assets").symlink_to(root / "ticdc_assets")
     return folder
 
 

@@ -30,6 +30,7 @@ from ticdc_assets.doctor.checks import check_lease
 from ticdc_assets.log import decoding
 from ticdc_assets.log.cuts import newest_cut
 from ticdc_assets.log.publishing import publish
+from ticdc_assets.model.events import RowChange
 from ticdc_assets.model.tso import from_datetime, time_with_tso, to_datetime
 from ticdc_assets.model.values.shapes import compact_json
 from ticdc_assets.storage.paths import names_in
@@ -37,8 +38,6 @@ from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.compression import Compression
 from ticdc_assets_tests.commands import Commands, files
 from ticdc_assets_tests.demo.simulator.builders import write_capture
-from ticdc_assets_tests.demo.simulator.large_messages import LargeMessages
-from ticdc_assets_tests.demo.simulator.odd_changefeed import OddChangefeed, OddFeedOptions
 from ticdc_assets_tests.golden import Rows, Scenario, assert_same_rows, rows_of
 from ticdc_assets_tests.lake.feeds import truth_rows
 from ticdc_assets_tests.statuses import cut, held, publish_with_tables
@@ -257,14 +256,6 @@ def test_captures_are_not_recorded_from(commands: Commands) -> None:
     assert "needs Kafka" in commands.refused("play", commands.folder / "capture.jsonl", "f")
 
 
-def test_a_lake_that_cannot_be_written_to(commands: Commands) -> None:
-    commands.add_capture("f", "capture.jsonl")
-    (commands.folder / "file").touch()
-    sentence = commands.refused("sync", "f", TICDC_LAKE=str(commands.folder / "file" / "lake"))
-    assert str(commands.folder / "file") in sentence
-    assert "is not a folder" in sentence
-
-
 def test_a_folder_without_a_demo(commands: Commands) -> None:
     sentence = commands.refused("ui", "--demo", commands.folder / "nothing")
     assert "there is no demo in" in sentence
@@ -322,7 +313,7 @@ class Order:
             ),
             primary_key=("id",),
         )
-        self.feed = OddChangefeed(
+        self.feed = StandInChangefeed(
             upstream, "orders", partitions=1, wire_format=self.wire_format, options=self.options
         )
         with upstream.transaction() as transaction:
@@ -335,9 +326,11 @@ class Order:
 PAID = {"id": "1", "state": "paid", "at": "2024-02-29 08:00:00", "proof": "0x" + "ff00" * 400}
 
 
-def shown(commands: Commands, *arguments: object) -> list[dict[str, Any]]:
-    """Return the lines that `decode` prints of capture.jsonl."""
-    told = commands.done("decode", commands.folder / "capture.jsonl", *arguments)
+def shown(
+    commands: Commands, *arguments: object, capture: Path | None = None
+) -> list[dict[str, Any]]:
+    """Return the lines that `decode` prints of a capture, if none is given of capture.jsonl."""
+    told = commands.done("decode", capture or commands.folder / "capture.jsonl", *arguments)
     assert told.endswith("\n")
     return [json.loads(line) for line in told.splitlines()]
 
@@ -388,42 +381,63 @@ def test_decode_undoes_compression(commands: Commands, compression: str) -> None
     assert {line["type"] for line in shown(commands, "--format", "canal-json")} == {"error"}
 
 
-def test_decode_completes_large_rows(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
-    wire_format = WireFormat.OPEN_PROTOCOL
+def whole_messages(commands: Commands, scenario: Scenario) -> Path:
+    """Return a folder of the test with the claim checks of a scenario."""
     folder = commands.folder / "checks"
-    large = LargeMessages(max_message_bytes=700, claim_check=folder)
-    order = Order(wire_format, OddFeedOptions(large_messages=large))
-    write_capture(commands.folder / "capture.jsonl", order.records)
-    cut = rows(shown(commands, "--format", wire_format))
-    assert [line["after"] for line in cut] == [{"id": "1"}] * 2
-    names = [line["claim_check_location"].rpartition("/")[2] for line in cut]
-    assert sorted(names) == sorted(path.name for path in folder.iterdir())
+    folder.mkdir()
+    for file in (scenario.folder / "claim-check").iterdir():
+        shutil.copyfile(file, folder / file.name)
+    return folder
 
-    whole = rows(shown(commands, "--format", wire_format, "--claim-check", folder))
-    assert [line["after"]["state"] for line in whole] == ["new", "paid"]
-    assert whole[1]["after"] == PAID
-    assert not any("claim_check_location" in line for line in whole)
+
+def test_decode_completes_large_rows(
+    commands: Commands, golden_dir: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenario = Scenario(golden_dir("options", "open-claim-check"))
+    folder = whole_messages(commands, scenario)
+
+    def decoded(*checks: object) -> list[dict[str, Any]]:
+        return shown(commands, "--format", "open-protocol", *checks, capture=scenario.capture)
+
+    def image(line: dict[str, Any]) -> dict[str, Any]:
+        return line["after"] or line["before"]
+
+    sent, whole = rows(decoded()), rows(decoded("--claim-check", folder))
+    names = [line.get("claim_check_location", "").rpartition("/")[2] for line in sent]
+    assert {name for name in names if name} == {path.name for path in folder.iterdir()}
+    for name, before, now in zip(names, sent, whole, strict=True):
+        if name:
+            assert image(before).items() < image(now).items()
+            assert "claim_check_location" not in now
+        else:
+            assert now == before
     monkeypatch.chdir(commands.folder)
-    assert rows(shown(commands, "--format", wire_format, "--claim-check", "checks")) == whole
+    assert rows(decoded("--claim-check", "checks")) == whole
 
-    (folder / names[0]).unlink()
-    lines = shown(commands, "--format", wire_format, "--claim-check", folder.as_uri())
+    lost = next(name for name in names if name)
+    (folder / lost).unlink()
+    lines = decoded("--claim-check", folder.as_uri())
     (missing,) = [line for line in lines if line["type"] == "error"]
     assert missing["reason"] == "claim_check_missing"
-    assert names[0] in missing["expected"]
-    assert (missing["op"], missing["table"]) == ("insert", ORDERS[1])
-    assert rows(lines) == whole[1:]
+    assert lost in missing["expected"]
+    cited = sent[names.index(lost)]
+    assert (missing["op"], missing["table"]) == (cited["op"], cited["table"])
+    assert rows(lines) == [line for name, line in zip(names, whole, strict=True) if name != lost]
 
 
-def test_decode_of_claim_checks_that_are_bare_values(commands: Commands) -> None:
-    large = LargeMessages(
-        max_message_bytes=700, claim_check=commands.folder / "checks", raw_value=True
-    )
-    order = Order(WireFormat.SIMPLE_AVRO, OddFeedOptions(large_messages=large))
-    write_capture(commands.folder / "capture.jsonl", order.records)
-    settings = ("--format", "simple-avro", "--claim-check", commands.folder / "checks")
-    assert rows(shown(commands, *settings, "--raw-value"))[1]["after"] == PAID
-    assert not rows(shown(commands, *settings))
+def test_decode_of_claim_checks_that_are_bare_values(
+    commands: Commands, golden_dir: Callable[..., Path]
+) -> None:
+    scenario = Scenario(golden_dir("options", "simple-avro-claim-check-raw"))
+    folder = whole_messages(commands, scenario)
+
+    def decoded(*flags: str) -> list[dict[str, Any]]:
+        settings = ("--format", "simple-avro", "--claim-check", folder, *flags)
+        return rows(shown(commands, *settings, capture=scenario.capture))
+
+    count = sum(isinstance(event, RowChange) for _, event in scenario.events)
+    assert len(decoded("--raw-value")) == count
+    assert len(decoded()) == count - len(list(folder.iterdir()))
 
 
 def test_decode_of_a_capture_that_ends_in_the_middle_of_a_line(commands: Commands) -> None:
@@ -615,11 +629,8 @@ def test_the_versions_of_one_row_are_worked_out_where_none_are_kept(types: Comma
 
 
 @pytest.mark.spark
-def test_dump_as_a_program(types: Commands, scenario: Scenario) -> None:
-    """Spark says what it has to say on standard error."""
-    done = types.program("dump", "types")
-    assert done.returncode == 0, done.stderr
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
+def test_a_dump_is_each_row_as_json(types: Commands, scenario: Scenario) -> None:
+    lines = [json.loads(line) for line in types.done("dump", "types").splitlines()]
     assert all(list(line) == ["database", "table", "row"] for line in lines)
     (truth,) = scenario.meta["tables"]
     found = sorted(json.dumps(line["row"], sort_keys=True, ensure_ascii=False) for line in lines)

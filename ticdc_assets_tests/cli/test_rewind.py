@@ -124,7 +124,7 @@ def test_a_cut_that_was_wrong_is_gone_back_behind(shop: Shop, spark: SparkSessio
     assert busy.returncode == 1
     assert busy.stderr.splitlines() == [busy.stderr.strip()]
     assert "is running" in busy.stderr
-    said = shop.commands.ran("rewind", "shop", "--to", right)
+    said = shop.done("rewind", "shop", "--to", right)
     assert f"{PARTITIONS} events too far ahead were moved to quarantine" in said
     assert re.search(rf"shop: cut 3 is cut 1 again, at .* \(TSO {right}\)", said)
     assert "cut 3 is cut 1 again: rewound at" in shop.done("status", "shop")

@@ -68,8 +68,8 @@ from ticdc_assets_tests.lake.feeds import (
     treat_as_large,
     truth_rows,
 )
+from ticdc_assets_tests.lake.killing import Killed, before
 from ticdc_assets_tests.lake.places import named_table
-from ticdc_assets_tests.lake.test_killed_runs import Killed, before
 
 T = ("d", "t")
 SCHEMA = pa.schema([("batch", pa.int64()), ("landed_day", pa.date32())])

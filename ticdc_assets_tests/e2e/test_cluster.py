@@ -120,12 +120,10 @@ def secured(java: None, tmp_path_factory: pytest.TempPathFactory) -> Generator[S
         yield broker
 
 
-def watched(
-    program: "subprocess.Popen[bytes]", secrets: tuple[str, ...], seconds: float = 500
-) -> tuple[set[str], str]:
+def watched(program: "subprocess.Popen[bytes]", secrets: tuple[str, ...]) -> tuple[set[str], str]:
     """Wait for a program; return the commands that a secret was in, and what it said."""
     found: set[str] = set()
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + 500
     while program.poll() is None:
         assert time.monotonic() < deadline
         for item in psutil.process_iter(["cmdline"]):

@@ -120,8 +120,8 @@ def test_the_demo(class_archive: None, tmp_path: Path, monkeypatch: pytest.Monke
         assert refused.returncode == 1
         assert "LOCK is not supported here; nothing was changed" in refused.stderr
         assert "UPDATE database.table SET" in refused.stderr
-        for other in ("demo --live", "ui --demo .demo"):
-            refused = typed(f"{program} {other}")
+        for other in ((*demo, "--live"), ("ui", "--demo", folder)):
+            refused = commands.here(*other)
             assert refused.returncode == 1
             assert f"a live demo (process {process.pid}, Dagster UI at {url})" in refused.stderr
 

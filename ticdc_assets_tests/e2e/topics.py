@@ -6,14 +6,13 @@ from pathlib import Path
 
 from ticdc_assets.config import KafkaSource
 from ticdc_assets.delta.control import open_table, read_table
-from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
-from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.source.kafka.records import produce
 from ticdc_assets_tests.brokers import OwnBroker
 from ticdc_assets_tests.commands import Commands
-from ticdc_assets_tests.demo.simulator.builders import churn, write_capture
+from ticdc_assets_tests.demo.simulator.builders import churn, plain_upstream, write_capture
 from ticdc_assets_tests.golden import Rows
 from ticdc_assets_tests.lake.feeds import truth_rows
 
@@ -84,27 +83,12 @@ class WrittenFeed(TopicFeed):
     changefeed: StandInChangefeed
 
     @classmethod
-    def made(
-        cls,
-        broker: OwnBroker,
-        topic: str,
-        folder: Path,
-        *,
-        partitions: int = 2,
-        options: FeedOptions | None = None,
-    ) -> "WrittenFeed":
+    def made(cls, broker: OwnBroker, topic: str, folder: Path) -> "WrittenFeed":
         """Create the topic and an upstream; nothing is written yet."""
-        broker.create_topic(topic, partitions)
-        upstream = Upstream()
-        upstream.create_database("shop")
-        for name in ("orders", "customers"):
-            upstream.create_table(
-                ("shop", name),
-                (column("id", "int", nullable=False), column("state", "varchar(20)")),
-                primary_key=("id",),
-            )
+        broker.create_topic(topic, 2)
+        upstream = plain_upstream(("shop", "orders"), ("shop", "customers"))
         feed = TopicFeed.of(broker, topic, folder)
-        changefeed = StandInChangefeed(upstream, topic, partitions=partitions, options=options)
+        changefeed = StandInChangefeed(upstream, topic, partitions=2)
         return cls(broker, topic, feed.commands, upstream, changefeed)
 
     def go_on(self, steps: int = 20) -> int:

@@ -22,6 +22,7 @@ from ticdc_assets.config import (
 )
 from ticdc_assets.delta.control import commit_metadata, read_table, write_table
 from ticdc_assets.delta.lake import Lake
+from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.commits import Truth
 from ticdc_assets.log.cuts import CUT_SCHEMA, Cut, newest_cut
 from ticdc_assets.log.decoding import decode_new
@@ -149,12 +150,20 @@ class Feed:
         """Return the same feed with a lake of its own."""
         return replace(self, root=folder / "lake")
 
+    def moved(self, folder: Path) -> "Feed":
+        """Return the same feed after its folder, with the capture in it, was copied to another."""
+        assert isinstance(self.changefeed.source, CaptureSource)
+        source = replace(self.changefeed.source, path=folder / self.changefeed.source.path.name)
+        return self.in_folder(folder).having(source=source)
+
+    def having(self, **settings: Any) -> "Feed":
+        """Return the same feed with other settings of its changefeed."""
+        return replace(self, changefeed=replace(self.changefeed, **settings))
+
     def with_mirrors_of(self, tables: Iterable[tuple[str, str]]) -> "Feed":
         """Return the same feed with mirrors of these tables alone."""
         include = TableChoice(tuple(f"{database}.{table}" for database, table in tables))
-        return replace(
-            self, changefeed=replace(self.changefeed, tables=TableFilter(include=include))
-        )
+        return self.having(tables=TableFilter(include=include))
 
     def write(self, records: Iterable[CaptureRecord]) -> None:
         """Append records to the capture."""
@@ -187,6 +196,11 @@ class Feed:
         if applying.cut is not None:
             assert [item.sentence for item in applying.cut.unaccounted] == []
         return applying
+
+    def follow(self, changefeed: StandInChangefeed, *, until: int | None = None) -> Applying:
+        """Write what a changefeed has to send, and sync."""
+        self.write(changefeed.tick())
+        return self.sync(until=until)
 
     def unchecked_sync(
         self,

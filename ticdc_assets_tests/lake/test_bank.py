@@ -56,8 +56,7 @@ def test_the_total_is_there_at_every_cut_and_any_tso(
     )
     feed = Feed.of(spark, tmp_path)
     bank.open()
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     with ThreadPoolExecutor(max_workers=1) as beside:
         for _ in range(PIECES):
             for _ in range(25):

@@ -48,6 +48,12 @@ def unpacked(folder: Path) -> Commands:
     return commands
 
 
+@pytest.fixture(scope="module")
+def earlier(tmp_path_factory: pytest.TempPathFactory) -> Commands:
+    """The lake as it was packed: what is refused leaves it so."""
+    return unpacked(tmp_path_factory.mktemp("earlier"))
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -62,15 +68,14 @@ def unpacked(folder: Path) -> Commands:
     ],
     ids=lambda command: command[0],
 )
-def test_a_lake_of_another_layout_is_refused(tmp_path: Path, command: tuple[str, ...]) -> None:
-    commands = unpacked(tmp_path)
-    before = sorted(path for path in (tmp_path / "lake").rglob("*.parquet"))
-    assert commands.refused(*command) == REFUSAL
-    assert sorted(path for path in (tmp_path / "lake").rglob("*.parquet")) == before
+def test_a_lake_of_another_layout_is_refused(earlier: Commands, command: tuple[str, ...]) -> None:
+    before = sorted(path for path in (earlier.folder / "lake").rglob("*.parquet"))
+    assert earlier.refused(*command) == REFUSAL
+    assert sorted(path for path in (earlier.folder / "lake").rglob("*.parquet")) == before
 
 
-def test_doctor_names_the_command(tmp_path: Path) -> None:
-    result = unpacked(tmp_path).run("doctor")
+def test_doctor_names_the_command(earlier: Commands) -> None:
+    result = earlier.run("doctor")
     assert "`ticdc-assets rebuild shop`" in result.stdout
     assert "layout 1, not 4" in result.stdout
 

@@ -16,8 +16,6 @@ from ticdc_assets.delta.control import read_rows, read_table
 from ticdc_assets.demo.simulator.alterations import AddColumn, ModifyColumn
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
-from ticdc_assets.demo.simulator.shop import ShopWorkload
-from ticdc_assets.demo.simulator.shop_tables import CUSTOMERS, INVENTORY, ORDERS
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log.quarantine import read_quarantine
 from ticdc_assets.mirrors.standing import Outcome
@@ -32,7 +30,7 @@ from ticdc_assets_tests.demo.simulator.builders import (
     wide_upstream,
     with_tombstones,
 )
-from ticdc_assets_tests.lake.feeds import Feed, rows_of_tables, treat_as_large, truth_rows
+from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
 from ticdc_assets_tests.repair.test_retention import an_insert
 
 pytestmark = pytest.mark.spark
@@ -79,8 +77,7 @@ def test_a_table_without_a_key_is_a_bag(spark: SparkSession, tmp_path: Path) -> 
         upstream, "log", partitions=2, options=FeedOptions(force_replicate=True)
     )
     feed = Feed.of(spark, tmp_path)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     assert feed.rows() == truth_rows(changefeed.truth())
     checkpoint = changefeed.watermark_ts
     churn(upstream, steps=15, seed=9)
@@ -91,13 +88,11 @@ def test_a_table_without_a_key_is_a_bag(spark: SparkSession, tmp_path: Path) -> 
     feed.sync()
     # What comes late is behind a watermark too, and is no replay.
     feed.write([changefeed.inject(late.partition, key=late.key, value=late.value)])
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     assert feed.cut.late == 1
     assert feed.rows() == truth_rows(changefeed.truth())
     changefeed.restart(checkpoint)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     assert feed.rows() == truth_rows(changefeed.truth())
     assert feed.cut.replays > 0
     feed.sync(refold={("log", "lines")})
@@ -109,18 +104,23 @@ def test_a_table_without_a_key_is_a_bag(spark: SparkSession, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "make", [wide_upstream, odd_names_upstream, all_types_upstream], ids=lambda make: make.__name__
+    "make",
+    [
+        wide_upstream,
+        odd_names_upstream,
+        # By day golden messages have a column of each type.
+        pytest.param(all_types_upstream, marks=pytest.mark.slow),
+    ],
+    ids=lambda make: make.__name__,
 )
 def test_wide_odd_and_all_types(make, spark: SparkSession, tmp_path: Path) -> None:
     upstream = make()
     changefeed = StandInChangefeed(upstream, "odd", partitions=2)
     feed = Feed.of(spark, tmp_path)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     assert feed.rows() == truth_rows(changefeed.truth())
     churn(upstream, steps=20, seed=5)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     assert feed.rows() == truth_rows(changefeed.truth())
     inside = feed.paths.base.resolve()
     for mirror in feed.cut.mirrors:
@@ -129,36 +129,6 @@ def test_wide_odd_and_all_types(make, spark: SparkSession, tmp_path: Path) -> No
     for mirror in feed.cut.mirrors[::4]:
         frame = feed.read(mirror.database, mirror.table)
         assert frame.count() == mirror.rows
-
-
-@pytest.mark.parametrize(
-    "size", ["small", *(pytest.param(x, marks=pytest.mark.slow) for x in ("three large", "large"))]
-)
-def test_a_shop_with_ddl_equals_its_truth_at_every_cut(
-    size: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Small change sets are folded here and overwrite, large ones folded by Spark and merged."""
-    if size != "small":
-        treat_as_large(monkeypatch)
-    upstream = Upstream(timezone="America/Sao_Paulo")
-    changefeed = StandInChangefeed(
-        upstream, "shop", partitions=3, options=FeedOptions(ddl_watermarks=True)
-    )
-    workload = ShopWorkload(upstream, 7)
-    feed = Feed.of(spark, tmp_path, timezone="America/Sao_Paulo")
-    # Those with most DDL.
-    three = (CUSTOMERS, ORDERS, INVENTORY) if size == "three large" else ()
-    feed = feed.with_mirrors_of(three) if three else feed
-    modes: set[str] = set()
-    for _ in range(3):
-        for _ in workload.steps(40):
-            pass
-        feed.write(changefeed.tick())
-        feed.sync()
-        truth = truth_rows(changefeed.truth(feed.cut.tso))
-        assert feed.rows() == (rows_of_tables(truth, three) if three else truth)
-        modes |= {mirror.mode for mirror in feed.cut.mirrors}
-    assert {"fold", "change"} <= modes
 
 
 @pytest.mark.parametrize("size", ["small", "large"])
@@ -183,16 +153,14 @@ def test_odd_columns_come_and_change_later(
     fill(upstream, ("d", "t"), rows=5)
     changefeed = StandInChangefeed(upstream, "shop", partitions=1)
     feed = Feed.of(spark, tmp_path)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     for action in (
         AddColumn(column=column("when.`it` was", "datetime(3)", default="2024-01-02 03:04:05.678")),
         ModifyColumn(name="y`z", column=column("y`z", "varchar(20)")),
     ):
         upstream.alter_table(("d", "t"), action)
         churn(upstream, steps=5, seed=2)
-        feed.write(changefeed.tick())
-        feed.sync()
+        feed.follow(changefeed)
         assert feed.rows() == truth_rows(changefeed.truth())
     assert feed.rows_as_of(feed.cut.tso - 1) == truth_rows(changefeed.truth(feed.cut.tso - 1))
 
@@ -254,8 +222,7 @@ def test_a_quarantined_row_belongs_to_its_table_whatever_that_is_called_now(
     upstream.rename_table(table, renamed)
     upstream.create_table(table, (column("id", "bigint", nullable=False),), primary_key=("id",))
     fill(upstream, table, rows=2)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     feed.sync(refold=[table])
     assert len(read_quarantine(feed.paths)) == 1
 
@@ -386,7 +353,7 @@ def test_gaps_stop_landing_and_skip_nothing(spark: SparkSession, tmp_path: Path)
     ]
 
 
-@pytest.mark.parametrize("size", ["small", "large"])
+@pytest.mark.parametrize("size", ["small", pytest.param("large", marks=pytest.mark.slow)])
 def test_what_a_typed_column_cannot_hold_stands_exactly_beside_it(
     size: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -411,14 +378,12 @@ def test_what_a_typed_column_cannot_hold_stands_exactly_beside_it(
             transaction.insert(name, {"day": day, "at": "0000-00-00 00:00:00.000", "n": "1"})
     changefeed = StandInChangefeed(upstream, "d", partitions=1)
     feed = Feed.of(spark, tmp_path)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     assert feed.rows() == truth_rows(changefeed.truth())
     with upstream.transaction() as transaction:
         transaction.update(name, (keys[0],), changes={"n": str(2**64 - 1)})
         transaction.delete(name, (keys[1],))
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     assert feed.rows() == truth_rows(changefeed.truth())
     assert feed.cut.mirrors[0].unknown_deletes == 0
     frame = feed.read(*name)

@@ -36,7 +36,7 @@ def counted(mirror: MirrorCut) -> MirrorCut:
     [
         ("simple-json", "types", ()),
         ("open", "corrupt", THREE_OF_THE_SHOP),
-        ("canal-json", "shop", THREE_OF_THE_SHOP),
+        pytest.param("canal-json", "shop", THREE_OF_THE_SHOP, marks=pytest.mark.slow),
         pytest.param("open", "corrupt", (), marks=pytest.mark.slow),
         pytest.param("canal-json", "shop", (), marks=pytest.mark.slow),
     ],
@@ -67,6 +67,7 @@ def test_workers_make_the_mirrors_that_are_made_here(
         patch.setattr(rows_of_work, "_ROWS_PER_BUCKET", 300)
         patch.setattr(fold_runs, "_HELD_BYTES", 4096)
         patch.setattr(executing, "_BLOB_BYTES", 4096)
+        patch.setattr(change_files, "_READ_ROWS", 3)
         there.sync()
     assert made == [len(there.cut.mirrors)]
     for mirror in there.cut.mirrors:
@@ -85,20 +86,6 @@ def faults(feed: Feed) -> list[dict[str, object]]:
         {name: value for name, value in row.items() if name != moment}
         for row in read_quarantine(feed.paths)
     ]
-
-
-@pytest.mark.spark
-def test_later_changes_are_merged_into_what_workers_wrote(
-    golden_lakes: GoldenLakes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = golden_lakes.at_once("simple-json", "types")
-    feed = whole.in_folder(tmp_path)
-    treat_as_large(monkeypatch)
-    monkeypatch.setattr(change_files, "_READ_ROWS", 3)
-    feed.land()
-    feed.sync(until=whole.cut.tso - 1)
-    feed.sync()
-    assert feed.rows() == whole.rows()
 
 
 def test_a_file_says_what_it_holds(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from ticdc_assets.config import ClaimCheck
 from ticdc_assets.delta.control import open_table, read_rows
 from ticdc_assets.demo.simulator.encoders import encode
 from ticdc_assets.log.agreement import Agreement, Checksums
@@ -20,7 +19,6 @@ from ticdc_assets.log.quarantine import read_quarantine
 from ticdc_assets.model.events import Op, RowChange
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.verdicts import Check, Level, Verdict
-from ticdc_assets.repair.redriving import redrive
 from ticdc_assets.rows.mirror_rows import PARTIAL
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.record import Record
@@ -99,31 +97,6 @@ def nulls_left_out(rows: Rows) -> dict[tuple[str, str], list[dict[str, Any]]]:
         for name, texts in rows.items()
         if texts
     }
-
-
-def test_large_rows_whose_file_is_missing_are_quarantined_and_redriven(
-    spark: SparkSession, tmp_path: Path, golden_dir: Callable[..., Path]
-) -> None:
-    scenario = Scenario(golden_dir("options", "open-claim-check"))
-    storage = tmp_path / "storage"
-    storage.mkdir()
-    feed = feed_of(
-        spark,
-        tmp_path,
-        scenario,
-        claim_check=ClaimCheck(location=str(storage), raw_value=False),
-    )
-    feed.sync()
-    waiting = read_quarantine(feed.paths)
-    assert {row["reason"] for row in waiting} == {"claim_check_missing"}
-    assert feed.cut.quarantined == len(waiting) > 0
-    for file in (scenario.folder / "claim-check").iterdir():
-        (storage / file.name).write_bytes(file.read_bytes())
-    done = redrive(feed.lake)
-    assert (done.decoded, done.still_quarantined) == (len(waiting), 0)
-    feed.sync()
-    assert feed.cut.quarantined == 0
-    assert_same_rows(feed.rows(), scenario.state(), variant=scenario.variant)
 
 
 def said(feed: Feed) -> Verdict:

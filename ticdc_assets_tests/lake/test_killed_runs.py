@@ -1,8 +1,4 @@
-"""A run that dies between any two steps and runs again ends in the state of one that did not.
-
-Death is an exception at a chosen place, which leaves on disk exactly what a killed process leaves
-(a real kill of a real process is tried in the end-to-end tests).
-"""
+"""A run that dies between any two steps and runs again ends in the state of one that did not."""
 
 import os
 import shutil
@@ -14,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.delta import committing
-from ticdc_assets.delta.control import commit_metadata, read_rows
+from ticdc_assets.delta.control import commit_metadata, latest_version, read_rows
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.demo.simulator.alterations import AddColumn, RenameColumn
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
@@ -26,44 +22,12 @@ from ticdc_assets.mirrors import applying as mirrors
 from ticdc_assets.mirrors import mirror_making
 from ticdc_assets.mirrors.standing import Outcome
 from ticdc_assets.repair.maintenance import maintain
-from ticdc_assets_tests.demo.simulator.builders import churn, fill
+from ticdc_assets_tests.demo.simulator.builders import churn, fill, plain_upstream
 from ticdc_assets_tests.golden import Rows
 from ticdc_assets_tests.lake.feeds import Feed, small_up_to, truth_rows
+from ticdc_assets_tests.lake.killing import after, before, killed
 
 pytestmark = pytest.mark.spark
-
-
-class Killed(BaseException):
-    """The death of a run."""
-
-
-def before(owner: Any, name: str, call: int = 1) -> Callable[[pytest.MonkeyPatch], None]:
-    """Die when `owner.name` is about to be called for the `call`-th time."""
-    return _at(owner, name, call, first=False)
-
-
-def after(owner: Any, name: str, call: int = 1) -> Callable[[pytest.MonkeyPatch], None]:
-    """Die when `owner.name` has just been called for the `call`-th time."""
-    return _at(owner, name, call, first=True)
-
-
-def _at(owner: Any, name: str, call: int, *, first: bool) -> Callable[[pytest.MonkeyPatch], None]:
-    def install(monkeypatch: pytest.MonkeyPatch) -> None:
-        original = getattr(owner, name)
-        calls = 0
-
-        def dying(*args: Any, **kwargs: Any) -> Any:
-            nonlocal calls
-            calls += 1
-            if calls < call:
-                return original(*args, **kwargs)
-            if first:
-                original(*args, **kwargs)
-            raise Killed(f"{name}, call {call}")
-
-        monkeypatch.setattr(owner, name, dying)
-
-    return install
 
 
 DEATHS = {
@@ -91,16 +55,7 @@ OF_LARGE = {
 
 def two_tables() -> Upstream:
     """Return an upstream of two tables with eight rows each."""
-    upstream = Upstream()
-    upstream.create_database("d")
-    for name in ("altered", "plain"):
-        upstream.create_table(
-            ("d", name),
-            (column("id", "int", nullable=False), column("v", "varchar(20)")),
-            primary_key=("id",),
-        )
-        fill(upstream, ("d", name), rows=8)
-    return upstream
+    return plain_upstream(("d", "altered"), ("d", "plain"), rows=8)
 
 
 def alter(upstream: Upstream) -> None:
@@ -123,8 +78,7 @@ def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tupl
     upstream = two_tables()
     changefeed = StandInChangefeed(upstream, "d", partitions=2)
     feed = Feed.of(spark, folder)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     alter(upstream)
     feed.write(changefeed.tick())
     feed.write([changefeed.inject(1, key=None, value=b"{")])
@@ -143,10 +97,8 @@ def test_a_killed_run_is_finished_by_the_next(
         small_up_to(monkeypatch, 0)
     shutil.copytree(template.paths.root, tmp_path / "lake")
     feed = template.in_folder(tmp_path)
-    with monkeypatch.context() as patch:
-        DEATHS[death](patch)
-        with pytest.raises(Killed):
-            feed.sync()
+    with killed(DEATHS[death]):
+        feed.sync()
     feed.sync()
     assert feed.rows() == truth
     assert feed.cut.number == number + 1
@@ -157,8 +109,7 @@ def test_a_killed_run_is_finished_by_the_next(
     assert len({place(row, "index") for row in log}) == len(log)
     assert len({place(row) for row in raw}) == len(raw)
     for mirror in feed.cut.mirrors:
-        newest = feed.spark.read.format("delta").load(str(mirror.path(feed.paths)))
-        assert newest.count() == mirror.rows
+        assert latest_version(mirror.path(feed.paths)) == mirror.version
     assert feed.sync().outcome is Outcome.UNCHANGED
 
 
@@ -172,10 +123,8 @@ def test_a_batch_is_finished_with_what_it_refused_whatever_a_newer_program_reads
     template, _, _ = story
     shutil.copytree(template.paths.root, tmp_path / "lake")
     feed = template.in_folder(tmp_path)
-    with monkeypatch.context() as patch:
-        after(decoding, "append_changes")(patch)
-        with pytest.raises(Killed):
-            feed.sync()
+    with killed(after(decoding, "append_changes")):
+        feed.sync()
     assert count_open(feed.paths).decode == 0
     # The refused record is in a file that no commit of the quarantine names.
     (file,) = feed.paths.quarantine.glob("*.parquet")

@@ -79,8 +79,9 @@ from ticdc_assets_tests.lake.feeds import (
     treat_as_large,
     truth_rows,
 )
+from ticdc_assets_tests.lake.killing import Killed, before
 from ticdc_assets_tests.lake.test_killed_runs import DEATHS as DEATHS_OF_SYNCS
-from ticdc_assets_tests.lake.test_killed_runs import OF_LARGE, Killed, before
+from ticdc_assets_tests.lake.test_killed_runs import OF_LARGE
 
 pytestmark = pytest.mark.spark
 
@@ -239,15 +240,11 @@ class Life:
             cuts=9 * DAY,
         )
         feed = Feed.of(spark, folder, wire_format=wire_format)
-        feed = replace(
-            feed,
-            changefeed=replace(
-                feed.changefeed,
-                start_ts=first_ts or None,
-                retention=ages,
-                history=TableChoice(("d.*",) if rng.random() < 0.5 else ()),
-                writer=Writer(lease=timedelta(minutes=10) if rng.random() < 0.3 else None),
-            ),
+        feed = feed.having(
+            start_ts=first_ts or None,
+            retention=ages,
+            history=TableChoice(("d.*",) if rng.random() < 0.5 else ()),
+            writer=Writer(lease=timedelta(minutes=10) if rng.random() < 0.3 else None),
         )
         whole_since = None if first_ts else 0
         # Records land on days that are over, each maintenance begins a day.

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
@@ -146,7 +146,7 @@ class Story:
         upstream.create_table(("d", "bag"), (column("v", "int"),))
         fill(upstream, ("d", "bag"), rows=5)
         feed = Feed.of(spark, folder)
-        feed = replace(feed, changefeed=replace(feed.changefeed, writer=WRITER))
+        feed = feed.having(writer=WRITER)
         return cls(feed, upstream, StandInChangefeed(upstream, "d", partitions=2))
 
     def send(self) -> None:

@@ -18,7 +18,6 @@ from ticdc_assets.delta.control import read_table
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
-from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log import landing, sources
 from ticdc_assets.log.accepted_gaps import AcceptedGap, gap_caveats, read_accepted
 from ticdc_assets.log.landing_files import LandedFiles, LandingBatch, write_records
@@ -31,6 +30,7 @@ from ticdc_assets.reading.as_of import AsOf
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.source.kafka.administration import Listing, OffsetRange
 from ticdc_assets.spark.session import LazySession
+from ticdc_assets_tests.demo.simulator.builders import plain_upstream
 from ticdc_assets_tests.lake.feeds import Feed, truth_rows
 
 Wanted = Mapping[tuple[str, int], tuple[int, int]]
@@ -42,11 +42,7 @@ class Shop:
     """An upstream of two tables, its changefeed, and a lake that reads what is written."""
 
     def __init__(self, folder: Path, topic: str = "shop", partitions: int = 1) -> None:
-        self.upstream = Upstream()
-        self.upstream.create_database("shop")
-        for name in (ORDERS, CUSTOMERS):
-            columns = (column("id", "int", nullable=False), column("v", "varchar(20)"))
-            self.upstream.create_table(name, columns, primary_key=("id",))
+        self.upstream = plain_upstream(ORDERS, CUSTOMERS)
         options = FeedOptions(default_topic="default") if "{" in topic else FeedOptions()
         self.changefeed = StandInChangefeed(
             self.upstream, topic, partitions=partitions, options=options
@@ -134,9 +130,7 @@ def test_expired_records_are_accepted_and_mark_the_mirrors_until_they_begin_anew
 
     # As of a TSO below the gap nothing is missing, above it something may be.
     for tso, warned in ((before, False), (feed.cut.tso, True)):
-        moment = AsOf(
-            Lake(changefeed=feed.changefeed, paths=feed.paths, session=LazySession()), tso
-        )
+        moment = AsOf(feed.lake, tso)
         for mirror in moment.plan.mirrors:
             assert any("gone before" in item for item in moment.rows(mirror).warnings) is warned
 
@@ -426,9 +420,7 @@ def test_which_tables_a_lost_record_may_be_of(
     feed = shop.feed
     feed.write(shop.insert(ORDERS, CUSTOMERS))
     feed.sync()
-    mirrors = AsOf(
-        Lake(changefeed=feed.changefeed, paths=feed.paths, session=LazySession()), feed.cut.tso
-    ).plan.mirrors
+    mirrors = AsOf(feed.lake, feed.cut.tso).plan.mirrors
     by_name = {mirror.name: mirror for mirror in mirrors}
     gap = AcceptedGap(
         number=1,

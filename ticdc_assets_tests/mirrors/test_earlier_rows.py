@@ -1,7 +1,6 @@
 """A mirror that may lack rows of before its changefeed says so, until something brings them."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,9 +11,7 @@ from ticdc_assets.changelog.plan import LACKS_EARLIER
 from ticdc_assets.config import TableChoice
 from ticdc_assets.config.table_choice import ALL_TABLES
 from ticdc_assets.demo.simulator.changefeed import FeedOptions
-from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.export import export_upstream
-from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.doctor.checks import check_rows
 from ticdc_assets.log.change_statistics import read_statistics
 from ticdc_assets.mirrors.standing import Outcome
@@ -24,37 +21,27 @@ from ticdc_assets.observe.table_status import TableState
 from ticdc_assets.observe.verdicts import Check, Level
 from ticdc_assets.repair.seeding import seed
 from ticdc_assets_tests.commands import Commands
-from ticdc_assets_tests.demo.simulator.builders import churn, fill
-from ticdc_assets_tests.demo.simulator.variants import PLAIN, Variant
+from ticdc_assets_tests.demo.simulator.builders import PLAIN_COLUMNS, churn, plain_upstream
+from ticdc_assets_tests.demo.simulator.variants import PLAIN, Variant, each_format
 from ticdc_assets_tests.lake.feeds import Feed, truth_rows
 
 pytestmark = pytest.mark.spark
 
-COLUMNS = (column("id", "int", nullable=False), column("v", "varchar(20)"))
 OLD, EMPTIED, LATER = ("d", "old"), ("d", "emptied"), ("d", "later")
-
-each_format = pytest.mark.parametrize("variant", PLAIN.values(), ids=PLAIN)
 
 
 class Scene:
     """Tables with rows, and a changefeed that begins after these."""
 
     def __init__(self, spark: SparkSession, folder: Path, variant: Variant) -> None:
-        self.spark = spark
-        self.folder = folder
-        self.upstream = Upstream()
-        self.upstream.create_database("d")
-        for name in (OLD, EMPTIED):
-            self.upstream.create_table(name, COLUMNS, primary_key=("id",))
-            fill(self.upstream, name, rows=8, seed=1)
+        self.upstream = plain_upstream(OLD, EMPTIED, rows=8)
         first_ts = self.upstream.clock.next()
         churn(self.upstream, steps=4, seed=2)
         self.changefeed = variant.changefeed(
             self.upstream, FeedOptions(first_ts=first_ts), partitions=1
         )
         self.feed = Feed.of(spark, folder, wire_format=variant.wire_format)
-        self.feed.write(self.changefeed.tick())
-        self.feed.sync()
+        self.feed.follow(self.changefeed)
 
     def lacking(self) -> list[tuple[str, str]]:
         """Return the mirrors that say that they may lack rows, by the cut and by its readers."""
@@ -72,11 +59,10 @@ class Scene:
         return told
 
     def says(self, **settings: object) -> None:
-        self.feed = replace(self.feed, changefeed=replace(self.feed.changefeed, **settings))
+        self.feed = self.feed.having(**settings)
 
     def go_on(self) -> None:
-        self.feed.write(self.changefeed.tick())
-        self.feed.sync()
+        self.feed.follow(self.changefeed)
 
 
 def _lacking(found: Iterable[tuple[Sequence[str], tuple[str, str]]]) -> list[tuple[str, str]]:
@@ -85,7 +71,7 @@ def _lacking(found: Iterable[tuple[Sequence[str], tuple[str, str]]]) -> list[tup
     )
 
 
-@each_format
+@each_format("simple-json", "open-protocol", "canal-json-plain")
 def test_a_changefeed_that_begins_at_tables_with_rows(
     spark: SparkSession, tmp_path: Path, variant: Variant
 ) -> None:
@@ -93,7 +79,7 @@ def test_a_changefeed_that_begins_at_tables_with_rows(
     assert scene.lacking() == [EMPTIED, OLD]
     assert scene.feed.rows() != truth_rows(scene.changefeed.truth(scene.changefeed.watermark_ts))
     # A table that a message creates or empties has all of its rows.
-    scene.upstream.create_table(LATER, COLUMNS, primary_key=("id",))
+    scene.upstream.create_table(LATER, PLAIN_COLUMNS, primary_key=("id",))
     scene.upstream.truncate_table(EMPTIED)
     churn(scene.upstream, steps=4, seed=3)
     scene.go_on()
@@ -109,10 +95,7 @@ def test_a_seed_brings_the_rows(spark: SparkSession, tmp_path: Path, name: str) 
     before = scene.feed.cut.tso
     export_upstream(scene.upstream, tmp_path / "export")
     churn(scene.upstream, steps=4, seed=3)
-    seed(
-        scene.feed.lake,
-        str(tmp_path / "export"),
-    )
+    seed(scene.feed.lake, str(tmp_path / "export"))
     scene.go_on()
     assert scene.lacking() == []
     wanted = scene.changefeed.truth(scene.changefeed.watermark_ts)

@@ -39,22 +39,15 @@ from ticdc_assets.reading.mirrors import read_mirror, require_mirror
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.record import Record
-from ticdc_assets_tests.demo.simulator.builders import fill
+from ticdc_assets_tests.demo.simulator.builders import fill, plain_upstream
 from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
+from ticdc_assets_tests.lake.killing import before, killed
 
 pytestmark = pytest.mark.spark
 
 
 def shop(spark: SparkSession, folder: Path) -> tuple[Feed, StandInChangefeed, Upstream]:
-    upstream = Upstream()
-    upstream.create_database("d")
-    for name in ("bad", "good"):
-        upstream.create_table(
-            ("d", name),
-            (column("id", "int", nullable=False), column("v", "varchar(20)")),
-            primary_key=("id",),
-        )
-        fill(upstream, ("d", name), rows=4)
+    upstream = plain_upstream(("d", "bad"), ("d", "good"), rows=4)
     return Feed.of(spark, folder), StandInChangefeed(upstream, "d", partitions=2), upstream
 
 
@@ -91,8 +84,7 @@ def test_a_mirror_that_fails_keeps_its_rows_while_the_others_go_on(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     feed, changefeed, upstream = shop(spark, tmp_path)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     old, old_tso = truth_rows(changefeed.truth()), feed.cut.tso
     fill(upstream, ("d", "bad"), rows=9, seed=1)
     fill(upstream, ("d", "good"), rows=9, seed=2)
@@ -182,9 +174,8 @@ def test_a_history_that_fails_fails_with_its_mirror_alone(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     feed, changefeed, upstream = shop(spark, tmp_path)
-    feed = replace(feed, changefeed=replace(feed.changefeed, history=TableChoice(("d.*",))))
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed = feed.having(history=TableChoice(("d.*",)))
+    feed.follow(changefeed)
     fill(upstream, ("d", "bad"), rows=2, seed=3)
     feed.write(changefeed.tick())
     real = HistoryWriter.make
@@ -252,11 +243,9 @@ def test_a_version_that_another_table_s_ddl_made_too_loses_no_row(
 ) -> None:
     """ALTER a at version V; BOOTSTRAP b with V; INSERT b with V: TiDB numbers all tables alike."""
     feed, changefeed, upstream = shop(spark, tmp_path)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     upstream.alter_table(("d", "bad"), AddColumn(column=column("n", "int")))
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     made = feed.cut.mirror("d", "bad")
     assert made is not None
     version = made.table_schema.version
@@ -330,8 +319,7 @@ def test_a_quarantined_change_that_a_later_one_made_void_is_closed(
     for key in ("1", "2", "3"):
         with upstream.transaction() as transaction:
             transaction.insert(("d", "n"), {"id": key, "n": "7"})
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     for key in ("1", "2"):
         with upstream.transaction() as transaction:
             transaction.update(("d", "n"), (key,), changes={"n": "8"})
@@ -342,10 +330,8 @@ def test_a_quarantined_change_that_a_later_one_made_void_is_closed(
         transaction.update(("d", "n"), ("1",), changes={"n": "9"})
     feed.write(changefeed.tick())
     # A run that ends before it publishes has closed it already.
-    with monkeypatch.context() as patch:
-        patch.setattr(mirrors, "publish", no_publishing)
-        with pytest.raises(KeyboardInterrupt):
-            feed.sync()
+    with killed(before(mirrors, "publish")):
+        feed.sync()
     if repeats:
         # As maintenance does: its cut still lacks what the killed run did.
         publish(feed.paths, feed.cut.again(feed.cut))
@@ -365,10 +351,6 @@ def test_a_quarantined_change_that_a_later_one_made_void_is_closed(
     log = feed.paths.quarantine / "_delta_log"
     entries = [json.loads(line) for file in log.glob("*.json") for line in file.open()]
     assert {entry["txn"]["appId"] for entry in entries if "txn" in entry} == {"apply"}
-
-
-def no_publishing(*_: object) -> None:
-    raise KeyboardInterrupt
 
 
 def broken(record: CaptureRecord) -> CaptureRecord:

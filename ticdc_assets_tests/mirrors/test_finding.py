@@ -54,16 +54,14 @@ def test_rows_are_found_by_keys_of_every_kind(
             transaction.insert(name, {"k": key, "n": n, "v": "1"})
     changefeed = StandInChangefeed(upstream, "d", partitions=1)
     feed = Feed.of(spark, tmp_path)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     with upstream.transaction() as transaction:
         for name, key in rows:
             if key[0] == "0":
                 transaction.update(name, key, changes={"v": "2"})
             if key[0] == "1":
                 transaction.delete(name, key)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     for mirror in feed.cut.mirrors:
         assert mirror.mode == Mode.CHANGE
         assert mirror.unknown_deletes == 0
@@ -86,16 +84,14 @@ def test_a_bag_is_changed_by_row_however_many_changes_it_ever_had(
     options = FeedOptions(force_replicate=True)
     changefeed = StandInChangefeed(upstream, "d", partitions=1, options=options)
     feed = Feed.of(spark, tmp_path)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     monkeypatch.setattr(mirror_making, "INLINE_ROWS", 20)
     for mode, count in ((Mode.CHANGE, 3), (Mode.CHANGE, 9), (Mode.REWRITE, 30)):
         with upstream.transaction() as transaction:
             for row in list(upstream.rows(("d", "bag")))[:count]:
                 transaction.delete(("d", "bag"), row)
             transaction.insert(("d", "bag"), {"a": "1", "d": None})
-        feed.write(changefeed.tick())
-        feed.sync()
+        feed.follow(changefeed)
         assert not feed.cut.failed
         (mirror,) = feed.cut.mirrors
         assert (mirror.mode, mirror.unknown_deletes) == (mode, 0)

@@ -13,17 +13,16 @@ from pyspark.sql import SparkSession
 from ticdc_assets.base.errors import NotFoundError
 from ticdc_assets.config import Retention, TableChoice
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
-from ticdc_assets.demo.simulator.columns import column
-from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log.cuts import MirrorCut
 from ticdc_assets.mirrors.versions import history_in_spark
 from ticdc_assets.reading.histories import deleted_lines, read_history, row_versions
 from ticdc_assets.repair.retention import retain
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import MirrorLayout, canonical_rows
-from ticdc_assets_tests.demo.simulator.builders import fill
+from ticdc_assets_tests.demo.simulator.builders import fill, plain_upstream
 from ticdc_assets_tests.golden import Rows, Scenario, comparable
 from ticdc_assets_tests.lake.feeds import Feed, small_up_to
+from ticdc_assets_tests.lake.golden_lakes import feed_of
 from ticdc_assets_tests.reference.history_fold import RowVersion, fold_history
 
 pytestmark = pytest.mark.spark
@@ -37,7 +36,7 @@ def with_deleted(
 
 
 def with_history(feed: Feed, *patterns: str) -> Feed:
-    return replace(feed, changefeed=replace(feed.changefeed, history=TableChoice(patterns)))
+    return feed.having(history=TableChoice(patterns))
 
 
 def kept(feed: Feed, mirror: MirrorCut) -> Counter[str]:
@@ -122,16 +121,6 @@ def test_a_history_kept_in_pieces_is_what_the_reference_says(
             assert said[name].total() == state[name].total(), (at, name)
 
 
-def feed_of(spark: SparkSession, folder: Path, scenario: Scenario) -> Feed:
-    return Feed.of(
-        spark,
-        folder,
-        capture=scenario.capture,
-        timezone=scenario.timezone,
-        wire_format=scenario.wire_format,
-    )
-
-
 def test_a_history_is_merged_taken_back_and_read(
     spark: SparkSession,
     tmp_path: Path,
@@ -177,15 +166,7 @@ def test_a_history_is_merged_taken_back_and_read(
     name = ("kinds", "types")
     told = row_versions(feed.lake, feed.cut, name, key)
     alone = replace(feed.cut, mirrors=(replace(mirror, history_version=None),))
-    assert (
-        row_versions(
-            feed.lake,
-            alone,
-            name,
-            f"id={key}",
-        )
-        == told
-    )
+    assert row_versions(feed.lake, alone, name, f"id={key}") == told
     assert len(told) > 1
     assert [line.valid_to for line in told[:-1]] == [line.valid_from for line in told[1:]]
 
@@ -195,28 +176,21 @@ def test_a_moment_that_a_history_does_not_know_is_refused(
 ) -> None:
     """It begins with the base cut, and knows from there on, also when more is truncated."""
     table, day = ("d", "t"), timedelta(days=1)
-    upstream = Upstream()
-    upstream.create_database("d")
-    columns = (column("id", "int", nullable=False), column("v", "varchar(20)"))
-    upstream.create_table(table, columns, primary_key=("id",))
+    upstream = plain_upstream(table)
     changefeed = StandInChangefeed(upstream, "d", partitions=1)
     feed = Feed.of(spark, tmp_path)
-    feed = replace(feed, changefeed=replace(feed.changefeed, retention=Retention(change_log=day)))
+    feed = feed.having(retention=Retention(change_log=day))
 
     there: dict[int, int] = {}
 
     def grow(seed: int) -> int:
         fill(upstream, table, rows=3, seed=seed)
-        feed.write(changefeed.tick())
-        feed.sync()
+        feed.follow(changefeed)
         there[feed.cut.tso] = len(upstream.rows(table))
         return feed.cut.tso
 
     def truncate() -> None:
-        done = retain(
-            feed.lake,
-            now=feed.cut.published_at + day,
-        )
+        done = retain(feed.lake, now=feed.cut.published_at + day)
         assert done.truncation_point.cut == feed.cut
 
     def rows(tso: int) -> int:
@@ -240,8 +214,7 @@ def test_a_moment_that_a_history_does_not_know_is_refused(
     cut = replace(feed.cut, mirrors=(replace(mirror, history_version=None),))
     key = str(next(iter(upstream.rows(table)))[0])
     upstream.drop_table(table)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     assert not feed.cut.mirrors
     (version,) = row_versions(feed.lake, cut, table, key)
     assert version.valid_to is None

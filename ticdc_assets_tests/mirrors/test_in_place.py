@@ -1,7 +1,5 @@
 """Schema changes of large mirrors: what needs no row to be written writes none."""
 
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,7 +25,7 @@ from ticdc_assets.mirrors.versions import mirror_as_stored, mirror_in_spark
 from ticdc_assets.repair.verifying import verify
 from ticdc_assets_tests.demo.simulator.builders import churn, fill
 from ticdc_assets_tests.lake.feeds import Feed, keep_files_apart, small_up_to, truth_rows
-from ticdc_assets_tests.lake.test_killed_runs import Killed, after, before
+from ticdc_assets_tests.lake.killing import Death, after, before, killed
 
 pytestmark = pytest.mark.spark
 
@@ -76,8 +74,7 @@ def started(spark: SparkSession, folder: Path) -> tuple[Feed, Upstream, StandInC
     fill(upstream, T, rows=30)
     changefeed = StandInChangefeed(upstream, "feed", partitions=2)
     feed = Feed.of(spark, folder)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     return feed, upstream, changefeed
 
 
@@ -114,14 +111,13 @@ def test_small_mirrors_and_histories_have_the_columns_in_their_new_order(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     feed, upstream, changefeed = started(spark, tmp_path)
-    feed = replace(feed, changefeed=replace(feed.changefeed, history=TableChoice(("d.*",))))
+    feed = feed.having(history=TableChoice(("d.*",)))
     feed.sync()
     for behind, order in ((None, "nivd"), ("v", "ivnd"), ("d", "ivdn")):
         n = column("n", "int")
         moved = ModifyColumn(name="n", column=n, first=behind is None, after=behind)
         upstream.alter_table(T, moved)
-        feed.write(changefeed.tick())
-        feed.sync()
+        feed.follow(changefeed)
         (mirror,) = feed.cut.mirrors
         for path in (mirror.path(feed.paths), feed.paths.history(mirror.mirror_id)):
             table = open_table(path)
@@ -145,16 +141,14 @@ def test_what_touches_no_row_is_altered(
 ) -> None:
     feed, upstream, changefeed = started(spark, tmp_path)
     upstream.alter_table(T, *actions)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     (mirror,) = feed.cut.mirrors
     assert mirror.mode == Mode.ALTER
     assert feed.rows() == truth_rows(changefeed.truth())
     assert operations(feed) == ["WRITE"]
     assert len(list(mirror.path(feed.paths).glob("*.parquet"))) == 1
     churn(upstream, steps=10, seed=1)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     (mirror,) = feed.cut.mirrors
     assert mirror.mode == Mode.CHANGE
     assert feed.rows() == truth_rows(changefeed.truth())
@@ -169,32 +163,29 @@ def test_what_touches_rows_is_written_anew(
     feed, upstream, changefeed = started(spark, tmp_path)
     upstream.alter_table(T, *actions)
     churn(upstream, steps=10, seed=1)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     (mirror,) = feed.cut.mirrors
     assert mirror.mode == Mode.REWRITE
     assert feed.rows() == truth_rows(changefeed.truth())
 
 
-DEATHS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+DEATHS = {
     "nothing committed": before(committing, "create"),
     "altered and changed": after(mirror_making.MirrorMaker, "_change"),
 }
 
 
 @pytest.mark.usefixtures("large")
-@pytest.mark.parametrize("die", DEATHS.values(), ids=DEATHS)
+@pytest.mark.parametrize("death", DEATHS.values(), ids=DEATHS)
 def test_a_run_killed_after_altering_goes_on(
-    die: Callable[[pytest.MonkeyPatch], None], spark: SparkSession, tmp_path: Path
+    death: Death, spark: SparkSession, tmp_path: Path
 ) -> None:
     feed, upstream, changefeed = started(spark, tmp_path)
     upstream.alter_table(T, *IN_PLACE["several"])
     churn(upstream, steps=10, seed=1)
     feed.write(changefeed.tick())
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        die(monkeypatch)
-        with pytest.raises(Killed):
-            feed.sync()
+    with killed(death):
+        feed.sync()
     feed.sync()
     assert feed.rows() == truth_rows(changefeed.truth())
     earlier = changefeed.watermark_ts

@@ -71,16 +71,14 @@ def test_all_ways_come_to_the_same_rows_counts_and_caveats(
     upstream.alter_table(T, RenameColumn(name="v", new_name="w"))
     with upstream.transaction() as transaction:
         transaction.insert(T, {"id": "10", "w": "q", "n": "1"})
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     mirror = feed.cut.mirrors[0]
     assert mirror.casts == {("w", first): 3, ("n", second): 3}
     assert feed.rows() == truth_rows(changefeed.truth())
     assert [item.status.lenient_casts for item in feed.listed()] == [6]
     # A table that begins anew has none of them.
     upstream.truncate_table(T)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     assert feed.cut.mirrors[0].casts == {}
     assert feed.cut.mirrors[0].caveats == []
 
@@ -98,14 +96,12 @@ def test_a_bag(
         upstream, "topic", partitions=2, options=FeedOptions(force_replicate=True)
     )
     feed = Feed.of(spark, tmp_path)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     with upstream.transaction() as transaction:
         transaction.delete(T, next(iter(upstream.rows(T))))
     ddl_ts = upstream.alter_table(T, ModifyColumn(name="v", column=column("v", "varchar(2)")))
     put(upstream, 4, "y", 0)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     assert feed.rows() == truth_rows(changefeed.truth())
     assert feed.cut.mirrors[0].casts == {("v", ddl_ts): 3}
     feed.sync(refold=[T])
@@ -122,7 +118,7 @@ def test_by_the_command_line(tmp_path: Path) -> None:
     write_capture(tmp_path / "capture.jsonl", changefeed.tick())
     commands = Commands(tmp_path)
     commands.add_capture("feed", tmp_path / "capture.jsonl")
-    commands.ran("sync", "feed")
+    commands.done("sync", "feed")
     dumped = [json.loads(line)["row"] for line in commands.done("dump", "feed").splitlines()]
     assert sorted(tuple(row.values()) for row in dumped) == [("1", "a", "0"), ("2", "x", "70000")]
     (table,) = commands.mirrors("feed")

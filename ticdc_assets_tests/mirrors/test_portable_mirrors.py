@@ -1,7 +1,6 @@
 """Mirrors that are written without Spark while they are small, and what becomes of them."""
 
 import logging
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Readers, Retention, TableChoice
 from ticdc_assets.delta.control import is_portable, open_table
-from ticdc_assets.delta.lake import Lake
 from ticdc_assets.demo.simulator.alterations import AddColumn, RenameColumn
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
@@ -77,8 +75,7 @@ def test_a_mirror_is_plain_until_it_is_large(
     feed = Feed.of(spark, tmp_path)
 
     def synced() -> MirrorCut:
-        feed.write(changefeed.tick())
-        feed.sync()
+        feed.follow(changefeed)
         assert feed.rows() == truth_rows(changefeed.truth())
         (mirror,) = feed.cut.mirrors
         return mirror
@@ -130,16 +127,10 @@ def test_mirrors_and_histories_that_are_to_be_portable_stay_so(
     changefeed = StandInChangefeed(upstream, "feed", partitions=2)
     feed = Feed.of(spark, tmp_path)
     everything = TableChoice(("*.*",))
-    feed = replace(
-        feed,
-        changefeed=replace(
-            feed.changefeed, history=everything, readers=Readers(portable=everything)
-        ),
-    )
+    feed = feed.having(history=everything, readers=Readers(portable=everything))
 
     def synced() -> dict[str, str]:
-        feed.write(changefeed.tick())
-        feed.sync()
+        feed.follow(changefeed)
         assert feed.rows() == truth_rows(changefeed.truth())
         for mirror in feed.cut.mirrors:
             for path, version in (
@@ -178,7 +169,7 @@ def test_a_mirror_that_has_features_keeps_them_and_it_is_said(
     changefeed = StandInChangefeed(upstream, "feed", partitions=2)
     feed = Feed.of(spark, tmp_path)
     for readers in (Readers(), Readers(portable=TableChoice(("d.*",)))):
-        feed = replace(feed, changefeed=replace(feed.changefeed, readers=readers))
+        feed = feed.having(readers=readers)
         for seed in range(2):
             churn(upstream, steps=5, seed=seed)
             feed.write(changefeed.tick())
@@ -200,19 +191,18 @@ def test_no_name_keeps_a_mirror_from_being_plain(
     feed = Feed.of(spark, tmp_path)
     for seed in range(2):
         churn(upstream, steps=10, seed=seed)
-        feed.write(changefeed.tick())
-        feed.sync()
+        feed.follow(changefeed)
         assert feed.rows() == truth_rows(changefeed.truth())
     assert all(is_plain_now(feed, mirror) for mirror in feed.cut.mirrors)
     for mirror in feed.cut.mirrors:
         assert feed.read("d", mirror.table).count() == mirror.rows
     # Maintenance brings properties up to date, which Spark would refuse where a name has a space.
-    kept = replace(feed.changefeed, retention=Retention(cuts=timedelta(days=9)))
-    maintain(Lake(changefeed=kept, paths=feed.paths, session=spark))
+    retention = Retention(cuts=timedelta(days=9))
+    maintain(feed.having(retention=retention).lake)
     for mirror in feed.cut.mirrors:
         table = open_table(mirror.path(feed.paths))
         assert table is not None
-        wanted = mirror_properties(kept.retention)
+        wanted = mirror_properties(retention)
         assert wanted.items() <= table.metadata().configuration.items()
     assert feed.rows() == truth_rows(changefeed.truth())
     # What grows gets deletion vectors, and with a new name of a column the mapping of them.
@@ -220,8 +210,7 @@ def test_no_name_keeps_a_mirror_from_being_plain(
     keep_files_apart(monkeypatch)
     churn(upstream, steps=20, seed=5)
     upstream.alter_table(("d", "t1"), RenameColumn(name="a b", new_name="b;c"))
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     assert not any(is_plain_now(feed, mirror) for mirror in feed.cut.mirrors)
     assert feed.rows() == truth_rows(changefeed.truth())
     for mirror in feed.cut.mirrors:
@@ -246,15 +235,13 @@ def test_rows_that_no_change_is_about_pass_as_they_are(spark: SparkSession, tmp_
             )
     changefeed = StandInChangefeed(upstream, "feed", partitions=2)
     feed = Feed.of(spark, tmp_path)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     (first,) = feed.cut.mirrors
     with upstream.transaction() as transaction:
         transaction.update(T, ("3",), changes={"v": "changed"})
         transaction.delete(T, ("6",))
         transaction.update(T, ("7",), changes={"id": "700"})
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     (mirror,) = feed.cut.mirrors
     assert (mirror.mode, mirror.rows) == (Mode.CHANGE, 29)
     assert feed.rows() == truth_rows(changefeed.truth())

@@ -14,7 +14,7 @@ from ticdc_assets.log import publishing
 from ticdc_assets.spark.session import LazySession
 from ticdc_assets_tests.demo.simulator.builders import fill
 from ticdc_assets_tests.lake.feeds import Feed
-from ticdc_assets_tests.lake.test_killed_runs import Killed, before
+from ticdc_assets_tests.lake.killing import before, killed
 
 T = ("d", "a/b ..")
 
@@ -26,16 +26,14 @@ def started(folder: Path) -> tuple[Feed, Upstream, StandInChangefeed]:
     return Feed.of(LazySession(), folder), upstream, StandInChangefeed(upstream, "feed")
 
 
-def test_the_file_follows_the_cuts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_follows_the_cuts(tmp_path: Path) -> None:
     feed, upstream, changefeed = started(tmp_path)
     for seed in range(3):
         fill(upstream, T, rows=5, seed=seed)
         feed.write(changefeed.tick())
         if seed == 2:
-            with monkeypatch.context() as patch:
-                before(publishing, "name_mirrors")(patch)
-                with pytest.raises(Killed):
-                    feed.sync()
+            with killed(before(publishing, "name_mirrors")):
+                feed.sync()
             assert json.loads(feed.paths.by_name.read_text())["cut"] == feed.cut.number - 1
         feed.sync()
         listed = json.loads(feed.paths.by_name.read_text())

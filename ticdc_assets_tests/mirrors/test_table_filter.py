@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 from ticdc_assets.base.errors import NotFoundError
 from ticdc_assets.config import Retention, TableChoice, TableFilter
 from ticdc_assets.delta.control import write_table
-from ticdc_assets.delta.lake import Lake
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.partitions import Method, Partition, Partitioning
@@ -32,10 +31,6 @@ DAY = timedelta(days=1)
 KEPT, DRAFT, SHOWN, WAITING = ("d", "kept"), ("d", "tmp_a"), ("d", "shown"), ("d", "tmp_waiting")
 COLUMNS = (column("id", "int", nullable=False), column("v", "varchar(20)"))
 NO_DRAFTS = TableFilter(exclude=TableChoice(("D.TMP_*",)))
-
-
-def filtered(feed: Feed, tables: TableFilter) -> Feed:
-    return replace(feed, changefeed=replace(feed.changefeed, tables=tables))
 
 
 def some(rows: Rows, *names: tuple[str, str]) -> Rows:
@@ -94,7 +89,7 @@ def test_what_is_left_out_is_whole_when_it_is_included(spark: SparkSession, tmp_
         upstream.create_table(name, COLUMNS, primary_key=("id",))
         fill(upstream, name, rows=4)
     changefeed = StandInChangefeed(upstream, "d", options=FeedOptions(bootstraps=False))
-    feed = filtered(Feed.of(spark, tmp_path), NO_DRAFTS)
+    feed = Feed.of(spark, tmp_path).having(tables=NO_DRAFTS)
     feed.write(without_schema(list(changefeed.tick()), "tmp_waiting"))
     assert feed.sync().outcome is Outcome.PUBLISHED
     assert feed.rows() == some(truth_rows(changefeed.truth()), KEPT)
@@ -105,8 +100,8 @@ def test_what_is_left_out_is_whole_when_it_is_included(spark: SparkSession, tmp_
     assert feed.sync().outcome is Outcome.UNCHANGED
 
     # Included, though nothing new was landed: what waits counts, and a proof is of the cut's own.
-    everything = filtered(feed, TableFilter())
-    assert verify(Lake(changefeed=everything.changefeed, paths=feed.paths, session=spark)).equal
+    everything = feed.having(tables=TableFilter())
+    assert verify(everything.lake).equal
     assert everything.sync().outcome is Outcome.PUBLISHED
     assert feed.rows() == some(truth_rows(changefeed.truth()), KEPT, DRAFT)
     assert [(item.table, item.rows) for item in feed.cut.held] == [
@@ -126,11 +121,10 @@ def test_what_is_left_out_is_whole_when_it_is_included(spark: SparkSession, tmp_
     upstream.rename_table(DRAFT, SHOWN)
     fill(upstream, SHOWN, rows=2, seed=7)
     churn(upstream, steps=6, seed=1)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     assert feed.rows() == some(truth_rows(changefeed.truth()), SHOWN)
     assert [mirror.mode for mirror in feed.cut.mirrors] == ["fold"]
-    only = filtered(feed, TableFilter(include=TableChoice(("*.tmp_old",))))
+    only = feed.having(tables=TableFilter(include=TableChoice(("*.tmp_old",))))
     only.sync()
     assert feed.rows() == some(truth_rows(changefeed.truth()), ("d", "tmp_old"))
 
@@ -153,25 +147,19 @@ def test_what_was_truncated_while_it_was_left_out_is_told(
     with upstream.transaction() as transaction:
         transaction.insert(spare, {"id": "5", "v": "five"})
     changefeed = StandInChangefeed(upstream, "d")
-    feed = filtered(Feed.of(spark, tmp_path), NO_DRAFTS)
+    feed = Feed.of(spark, tmp_path).having(tables=NO_DRAFTS)
     # Less than a day: cuts that are older are thinned, which is not what this is about.
     ages = Retention(change_log=DAY / 2, cuts=9 * DAY)
-    feed = replace(feed, changefeed=replace(feed.changefeed, retention=ages))
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed = feed.having(retention=ages)
+    feed.follow(changefeed)
     base = feed.cut
     fill(upstream, KEPT, rows=1, seed=3)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
 
     # While a cut lacks a table that is mirrored by now, nothing of that goes.
-    everything = filtered(feed, TableFilter())
+    everything = feed.having(tables=TableFilter())
     then = base.published_at + DAY / 2
-    kept = retain(
-        Lake(changefeed=everything.changefeed, paths=feed.paths, session=spark),
-        now=then,
-        dry_run=True,
-    )
+    kept = retain(everything.lake, now=then, dry_run=True)
     assert kept.changes > 0
     assert DRAFT in {item.name for item in kept.truncation_point.kept}
     assert retain(feed.lake, now=then).changes > kept.changes

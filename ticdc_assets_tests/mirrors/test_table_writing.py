@@ -24,6 +24,7 @@ from ticdc_assets.rows.finding import keys_of
 from ticdc_assets.rows.row_operations import RESCUED_TYPE
 from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.spark.session import LazySession
+from ticdc_assets_tests.lake.killing import before, killed
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v w", pa.string()), ("rescued", RESCUED_TYPE)])
 Model = dict[int, str | None]
@@ -99,7 +100,9 @@ def portable(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     return request.param == "portable"
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 9))]
+)
 def test_a_table_lives_through_changes(seed: int, portable: bool, tmp_path: Path) -> None:
     chance = random.Random(seed)
     table = tmp_path / "t"
@@ -189,20 +192,12 @@ def test_a_commit_that_meets_another_one_is_made_again(
 def test_a_killed_run_leaves_nothing_that_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Killed(Exception):
-        """The death of a run."""
-
-    def die(*_: object) -> None:
-        raise Killed
-
     monkeypatch.setattr(file_fates, "SMALL_ROWS", 0)
     table = tmp_path / "t"
     model: Model = dict.fromkeys(range(40), "first")
     version = begun(table, model)
-    with monkeypatch.context() as patch:
-        patch.setattr(committing, "create", die)
-        with pytest.raises(Killed):
-            changed(table, version, {1: "lost"})
+    with killed(before(committing, "create")):
+        changed(table, version, {1: "lost"})
     assert list(table.glob("deletion_vector_*.bin"))
     assert log_state(table).version == version
     made = changed(table, version, {1: "second"})

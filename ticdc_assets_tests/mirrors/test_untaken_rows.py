@@ -7,25 +7,20 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from ticdc_assets.delta.lake import Lake
-from ticdc_assets.demo.simulator.columns import column
-from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log.cuts import ChangeAccount
 from ticdc_assets.mirrors import applying as mirrors
 from ticdc_assets.model.events import Bootstrap, DdlEvent
 from ticdc_assets.repair.verifying import verify
 from ticdc_assets.source.capture import CaptureRecord
+from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.commands import Commands
-from ticdc_assets_tests.demo.simulator.builders import fill
-from ticdc_assets_tests.demo.simulator.variants import PLAIN, Variant
+from ticdc_assets_tests.demo.simulator.builders import PLAIN_COLUMNS, fill, plain_upstream
+from ticdc_assets_tests.demo.simulator.variants import PLAIN, Variant, each_format
 from ticdc_assets_tests.lake.feeds import Feed, truth_rows
 
 pytestmark = pytest.mark.spark
 
 LOST, OTHER = ("d", "lost"), ("d", "other")
-COLUMNS = (column("id", "int", nullable=False), column("v", "varchar(20)"))
-
-each_format = pytest.mark.parametrize("variant", PLAIN.values(), ids=PLAIN)
 
 
 class Life:
@@ -39,15 +34,11 @@ class Life:
     """
 
     def __init__(self, variant: Variant) -> None:
-        upstream = Upstream()
-        upstream.create_database("d")
-        for name in (LOST, OTHER):
-            upstream.create_table(name, COLUMNS, primary_key=("id",))
-            fill(upstream, name, rows=5, seed=1)
+        upstream = plain_upstream(LOST, OTHER, rows=5)
         self.changefeed = variant.changefeed(upstream, partitions=1)
         upstream.drop_table(LOST)
         self.before = list(self.changefeed.tick())
-        upstream.create_table(LOST, COLUMNS, primary_key=("id",))
+        upstream.create_table(LOST, PLAIN_COLUMNS, primary_key=("id",))
         fill(upstream, LOST, rows=7, seed=2)
         fill(upstream, OTHER, rows=3, seed=3)
         self.rows = len(upstream.rows(LOST))
@@ -73,7 +64,7 @@ def _renumbered(records: list[CaptureRecord], start: int) -> list[CaptureRecord]
     return [replace(record, offset=start + number) for number, record in enumerate(records)]
 
 
-@each_format
+@each_format("simple-json", "canal-json-plain")
 @pytest.mark.parametrize("syncs", [1, 2])
 def test_rows_of_a_table_that_no_message_created_wait_for_it(
     spark: SparkSession, tmp_path: Path, variant: Variant, syncs: int
@@ -99,7 +90,7 @@ def test_rows_of_a_table_that_no_message_created_wait_for_it(
     assert not any(item.incomplete for item in feed.listed())
 
 
-@each_format
+@each_format("simple-json", "open-protocol")
 def test_no_row_is_held_where_a_table_was_created_again(
     spark: SparkSession, tmp_path: Path, variant: Variant
 ) -> None:
@@ -152,19 +143,13 @@ def test_a_broken_account_is_an_error_everywhere(
     assert (lost["unaccounted"], lost["verdict"]["level"]) == (9, "fail")
     assert "changes_accounted" in commands.done("status", "feed")
     assert "9 not accounted for" in commands.done("tables", "feed")
-    found = verify(
-        Lake(
-            changefeed=replace(feed.changefeed, wire_format=PLAIN["open-protocol"].wire_format),
-            paths=commands.paths("feed"),
-            session=spark,
-        )
-    )
+    found = verify(feed.having(wire_format=WireFormat.OPEN_PROTOCOL).lake)
     assert not found.equal
     assert found.summary.startswith("not proven: 9 row changes")
     assert "not proven" in commands.refused("verify", "feed")
 
 
-@each_format
+@each_format("simple-json", "canal-json")
 def test_a_landing_that_cannot_be_decoded_at_all(
     spark: SparkSession, tmp_path: Path, variant: Variant
 ) -> None:

@@ -424,7 +424,8 @@ def test_everybody_tells_the_same(
     is_finished = case.ended and not any(case.parts)
     end = f"finished at {ago(case.lag):%Y-%m-%d %H:%M:%S} UTC"
     assert told["finished_at"] == (iso(ago(case.lag)) if is_finished else None)
-    assert (f"{FEED}: {end}; cut 1 at " in commands.run("status").stdout) is is_finished
+    text = commands.run("status").stdout
+    assert (f"{FEED}: {end}; cut 1 at " in text) is is_finished
     assert (f"{end}: " in verdicts[Check.REPLICATION_LAG]["sentence"]) is is_finished
     lag_seconds = 0 if is_finished else max(0, case.lag)
     assert told["lag_seconds"] == lag_seconds == sum(case.parts)
@@ -442,7 +443,7 @@ def test_everybody_tells_the_same(
     assert (len(told["gaps"]), len(told["accepted_gaps"])) == (case.gap, case.accepted)
     for name, item in verdicts.items():
         line = f"{FEED}: {item['level']}: {name}: {item['sentence']}\n"
-        assert (line in commands.run("status").stdout) is (item["level"] != "ok")
+        assert (line in text) is (item["level"] != "ok")
 
     # `tables`: what has a mirror, and what is known from rows only.
     listed = {(item["database"], item["table"]): item for item in commands.mirrors(FEED)}

@@ -1,5 +1,6 @@
 """A small changefeed over a capture of its own, with two tables, one of them with awkward names."""
 
+from functools import cached_property
 from pathlib import Path
 
 import dagster as dg
@@ -11,6 +12,7 @@ from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.clock import TsoClock, wall_clock_ms
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.orchestration.changefeeds import all_definitions
 from ticdc_assets.orchestration.partitions import FeedNames
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.storage.lake_paths import LakePaths
@@ -63,6 +65,11 @@ class SmallShop:
     def lake(self) -> Lake:
         """Its lake, as the newest cut names it."""
         return Lake.open(self.settings.lake, self.changefeed)
+
+    @cached_property
+    def definitions(self) -> dg.Definitions:
+        """What a code location has of it while its lake is empty."""
+        return all_definitions(self.settings)
 
     def create_tables(self) -> None:
         """Create both tables, empty."""

@@ -1,8 +1,5 @@
 """The definitions as Dagster sees them, written out."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import dagster as dg
@@ -16,7 +13,6 @@ from ticdc_assets.orchestration.assets import ApplyConfig
 from ticdc_assets.orchestration.changefeeds import all_definitions
 from ticdc_assets.orchestration.metadata import utc_now
 from ticdc_assets.orchestration.partitions import FeedNames
-from ticdc_assets.orchestration.run import dagster_home
 from ticdc_assets.orchestration.table_schemas import TABLES, table_metadata
 from ticdc_assets_tests.orchestration.small_shop import SmallShop
 
@@ -231,26 +227,3 @@ def test_a_tso_is_refused_where_there_are_none() -> None:
 def test_definitions_load_without_a_source_or_a_lake(shop: SmallShop) -> None:
     dg.Definitions.validate_loadable(all_definitions(shop.settings))
     assert not shop.paths.base.exists()
-
-
-@pytest.mark.dagster
-def test_dagster_itself_finds_the_definitions_valid(shop: SmallShop, root: Path) -> None:
-    kept = {name: value for name, value in os.environ.items() if name != "DAGSTER_HOME"}
-    done = subprocess.run(
-        [sys.executable, "-m", "dagster", "definitions", "validate", "-w", "workspace.yaml"],
-        cwd=root,
-        env=kept
-        | {
-            "TICDC_CHANGEFEEDS": str(shop.settings.path),
-            "TICDC_LAKE": str(shop.settings.lake),
-            "DAGSTER_HOME": str(dagster_home(shop.settings)),
-        },
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said
-    assert "Validation successful for code location ticdc_assets." in said
-    assert "UserWarning" not in said

@@ -82,7 +82,9 @@ def few(shop: SmallShop, instance: dg.DagsterInstance) -> Changing:
     return Changing(shop, instance, InDagster(table_assets=4))
 
 
-def test_more_tables_than_the_limit_share_an_asset(few: Changing) -> None:
+def test_more_tables_than_the_limit_share_an_asset(
+    few: Changing, instance: dg.DagsterInstance
+) -> None:
     told = few.told(few.sync(*TABLES))
     assert told["mirrors"] == 1, "one event for all"
     assert not [name for name in told if name.startswith("mirrors/")]
@@ -95,6 +97,20 @@ def test_more_tables_than_the_limit_share_an_asset(few: Changing) -> None:
     told = few.told(few.sync(TABLES[1], TABLES[4]))
     assert told["mirrors"] == 1
     assert few.summary().metadata["names"].value == "shop.t1, shop.t4"
+
+    steps = steps_of(few.settings, few.settings.changefeed("shop"))
+    shown = MirrorAssets.of(steps)
+    assert (shown.mirrors, shown.left_out) == ((), len(TABLES))
+    graph = definitions_of([steps]).resolve_asset_graph()
+    shared = graph.get(few.shop.names.asset("mirrors"))
+    assert shared.is_executable
+    assert "Copies of 6 upstream tables" in (shared.description or "")
+    assert "more than 4" in (shared.description or "")
+    assert not [key for key in graph.get_all_asset_keys() if len(key.path) == 4]
+    with dg.build_sensor_context(instance=instance) as context:
+        reason = tick(context, shown, NOW).skip_reason
+    assert reason is not None
+    assert "reload" not in (reason.skip_message or "")
 
     third = few.sync()
     assert third.applying.cut is not None
@@ -112,40 +128,6 @@ def test_up_to_the_limit_a_sync_materialises_what_changed(
     assert [name for name in told if name.startswith("mirrors/")] == ["mirrors/shop/t2"]
 
 
-def test_a_run_lists_what_says_something(few: Changing) -> None:
-    few.sync(*TABLES)
-    report = few.sync(TABLES[3])
-    key = few.shop.names.asset("apply_changes")
-    event = few.instance.get_latest_materialization_event(key)
-    assert event is not None
-    assert event.asset_materialization is not None
-    metadata: Any = event.asset_materialization.metadata
-    listed = {line.data["table"]: line.data["mode"] for line in metadata["mirrors"].records}
-    assert len(listed) == len(TABLES)
-    assert [table for table, mode in listed.items() if mode != "carried"] == ["t3"]
-    assert metadata["rows"].value == 3 * len(TABLES) + 3
-    assert all(check.passed for check in report.checks)
-
-
-def test_many_mirrors_are_no_assets_of_their_own_and_that_is_said(
-    few: Changing, instance: dg.DagsterInstance
-) -> None:
-    few.sync(*TABLES)
-    steps = steps_of(few.settings, few.settings.changefeed("shop"))
-    shown = MirrorAssets.of(steps)
-    assert (shown.mirrors, shown.left_out) == ((), len(TABLES))
-    graph = definitions_of([steps]).resolve_asset_graph()
-    shared = graph.get(few.shop.names.asset("mirrors"))
-    assert shared.is_executable
-    assert "Copies of 6 upstream tables" in (shared.description or "")
-    assert "more than 4" in (shared.description or "")
-    assert not [key for key in graph.get_all_asset_keys() if len(key.path) == 4]
-    with dg.build_sensor_context(instance=instance) as context:
-        reason = tick(context, shown, NOW).skip_reason
-    assert reason is not None
-    assert "reload" not in (reason.skip_message or "")
-
-
 READS: tuple[tuple[Any, str], ...] = (
     (checks, "read_status"),
     (change_statistics, "_read_statistics"),
@@ -156,7 +138,7 @@ READS: tuple[tuple[Any, str], ...] = (
 )
 
 
-def test_a_sync_reads_each_small_table_once_a_version(
+def test_a_sync_of_one_table_reads_each_small_table_once_and_lists_all(
     few: Changing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few.sync(*TABLES)
@@ -173,11 +155,23 @@ def test_a_sync_reads_each_small_table_once_a_version(
 
     for module, name in READS:
         counted(module, name)
-    few.sync(TABLES[2])
+    report = few.sync(TABLES[3])
     assert counts["read_status"] == counts["judge"] == 1, "one status for all checks"
     assert counts["_read_statistics"] == 1
     assert counts["_read_newest"] == 2, "the last cut and the new one"
     assert counts["read_history"] == counts["complete"] == 1
+    assert all(check.passed for check in report.checks)
+
+    # It lists each mirror, and adds up the rows of all.
+    key = few.shop.names.asset("apply_changes")
+    event = few.instance.get_latest_materialization_event(key)
+    assert event is not None
+    assert event.asset_materialization is not None
+    metadata: Any = event.asset_materialization.metadata
+    listed = {line.data["table"]: line.data["mode"] for line in metadata["mirrors"].records}
+    assert len(listed) == len(TABLES)
+    assert [table for table, mode in listed.items() if mode != "carried"] == ["t3"]
+    assert metadata["rows"].value == 3 * len(TABLES) + 3
 
 
 def test_changes_read_at_once_are_those_read_one_by_one(

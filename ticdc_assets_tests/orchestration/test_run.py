@@ -1,25 +1,18 @@
 """Running jobs from a program, as far as it needs no Spark."""
 
 import dataclasses
-import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import dagster as dg
-import psutil
 import pytest
 import yaml
-from dagster import DagsterRun, DagsterRunStatus
+from dagster import DagsterRun
 
 from ticdc_assets.base.errors import BusyError, NotFoundError, PrerequisiteError
-from ticdc_assets.base.ports import free_port, port_is_free
 from ticdc_assets.config import Writer
 from ticdc_assets.delta.lock import nobody_at_work, writer_lock
-from ticdc_assets.orchestration.changefeeds import all_definitions
 from ticdc_assets.orchestration.run import (
-    STOPPED_WITH_UI,
     dagster_home,
     instance_settings,
     open_instance,
@@ -126,69 +119,3 @@ def test_the_ui_listens_on_the_loopback_address_and_finds_the_package(shop: Smal
     assert env["TICDC_CHANGEFEEDS"] == str(settings.path)
     assert env["TICDC_LAKE"] == str(settings.lake)
     assert env["DAGSTER_HOME"] == str(settings.lake / "_dagster")
-
-
-SERVE = """
-import functools, signal, sys
-from ticdc_assets.config import load_settings
-from ticdc_assets.orchestration.run import serve_ui
-
-# As a shell starts a program in the background.
-signal.signal(signal.SIGINT, signal.SIG_IGN)
-sys.exit(serve_ui(load_settings(), int(sys.argv[1]), functools.partial(print, flush=True)))
-"""
-
-
-@pytest.mark.dagster
-def test_a_ui_that_is_terminated_leaves_nothing_behind(shop: SmallShop, root: Path) -> None:
-    port = free_port()
-    env = os.environ | {
-        "TICDC_CHANGEFEEDS": str(shop.settings.path),
-        "TICDC_LAKE": str(shop.settings.lake),
-    }
-    command = [sys.executable, "-c", SERVE, str(port)]
-    with (
-        open_instance(shop.settings) as instance,
-        subprocess.Popen(
-            command, cwd=root, env=env, start_new_session=True, stdout=subprocess.PIPE, text=True
-        ) as process,
-    ):
-        assert process.stdout is not None
-        try:
-            assert process.stdout.readline().startswith("starting the Dagster UI")
-            assert process.stdout.readline() == f"the Dagster UI is at http://127.0.0.1:{port}\n"
-            # A run that a code server of the UI works on, and one that a command works on.
-            job = all_definitions(shop.settings).resolve_job_def("shop_verify")
-            launched, of_a_command = (
-                instance.create_run_for_job(
-                    job, status=DagsterRunStatus.STARTED, tags={**shop.names.tags, **tags}
-                )
-                for tags in ({".dagster/grpc_info": "{}"}, {})
-            )
-            started = psutil.Process(process.pid).children(recursive=True)
-            assert len(started) > 2
-            process.terminate()
-            assert process.stdout.read().splitlines() == [
-                "stopping the Dagster UI, its daemon and the runs that they started",
-                "stopped; the tables and the recorded runs stay",
-            ]
-            assert process.wait(60) == 0
-        finally:
-            process.kill()
-        stopped, working = (instance.get_run_by_id(run.run_id) for run in (launched, of_a_command))
-        assert stopped is not None
-        assert working is not None
-        assert stopped.status is DagsterRunStatus.CANCELED
-        assert working.status is DagsterRunStatus.STARTED
-        said = [entry.message for entry in instance.all_logs(launched.run_id)]
-        assert any(STOPPED_WITH_UI in text for text in said)
-        instance.report_run_canceled(working)
-    assert port_is_free(port)
-    assert not [each for each in started if is_running(each)]
-
-
-def is_running(process: psutil.Process) -> bool:
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE  # ended, and not waited for yet
-    except psutil.NoSuchProcess:
-        return False

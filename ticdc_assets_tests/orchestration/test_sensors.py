@@ -31,7 +31,7 @@ from ticdc_assets.model import tso
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.orchestration import sensors
 from ticdc_assets.orchestration.active_runs import end_orphans
-from ticdc_assets.orchestration.changefeeds import all_definitions, definitions_of
+from ticdc_assets.orchestration.changefeeds import definitions_of
 from ticdc_assets.orchestration.metadata import LOOKED_AT_BATCH
 from ticdc_assets.orchestration.partitions import FeedNames
 from ticdc_assets.orchestration.sensors import (
@@ -169,7 +169,7 @@ def run_of(
         location_name="ticdc_assets",
     )
     return instance.create_run_for_job(
-        job_def=all_definitions(shop.settings).resolve_job_def("shop_sync"),
+        job_def=shop.definitions.resolve_job_def("shop_sync"),
         status=status,
         tags=tags or {},
         remote_job_origin=RemoteJobOrigin(
@@ -214,7 +214,7 @@ def test_nothing_is_asked_for_while_a_run_is_active(
 
 
 def test_a_run_that_the_ui_started_counts(instance: dg.DagsterInstance, shop: SmallShop) -> None:
-    job = all_definitions(shop.settings).resolve_implicit_global_asset_job_def()
+    job = shop.definitions.resolve_implicit_global_asset_job_def()
     run = instance.create_run_for_job(
         job_def=job,
         status=DagsterRunStatus.STARTED,
@@ -348,7 +348,7 @@ def test_a_run_that_was_killed_before_its_first_step_does_not_stay_active(
     killed, waits = run_of(instance, shop), run_of(instance, shop)
     own = instance.create_run_for_job(
         dg.define_asset_job("own", selection=[NAMES.asset("apply_changes")]).resolve(
-            asset_graph=all_definitions(shop.settings).resolve_asset_graph()
+            asset_graph=shop.definitions.resolve_asset_graph()
         ),
         tags=dict(NAMES.tags),
     )

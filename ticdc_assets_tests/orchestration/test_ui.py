@@ -4,16 +4,16 @@ TICDC_SCREENSHOTS=docs/images makes the pictures of the documents again.
 """
 
 import os
-import signal
 import subprocess
+import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from dagster import AssetKey, DagsterInstance, DagsterRunStatus
 from dagster._core.execution.backfill import BulkActionStatus
@@ -28,14 +28,15 @@ from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log import landing
 from ticdc_assets.observe.overview import read_overview
 from ticdc_assets.observe.report.page import page as page_text
-from ticdc_assets.orchestration.run import open_instance, run_sync, ui_command
+from ticdc_assets.orchestration.changefeeds import all_definitions
+from ticdc_assets.orchestration.partitions import FeedNames
+from ticdc_assets.orchestration.run import STOPPED_WITH_UI, open_instance, run_sync
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import write_at_once
 from ticdc_assets_tests.demo.simulator.builders import write_capture
 from ticdc_assets_tests.orchestration.browser import Page, find_chromium, open_browser
 from ticdc_assets_tests.orchestration.small_shop import CHANGEFEEDS
 
-START_SECONDS = 180.0
 RUN_SECONDS = 300.0
 BEHIND_SECONDS = 7_200
 
@@ -100,36 +101,48 @@ def settings(shop: Shop, class_archive: None) -> Iterator[Settings]:
         yield settings
 
 
+SERVE = """
+import functools, signal, sys
+from ticdc_assets.config import load_settings
+from ticdc_assets.orchestration.run import serve_ui
+
+# As a shell starts a program in the background.
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+sys.exit(serve_ui(load_settings(), int(sys.argv[1]), functools.partial(print, flush=True)))
+"""
+
+
+@dataclass(frozen=True)
+class Serving:
+    """The program that serves the UI."""
+
+    process: "subprocess.Popen[str]"
+    port: int
+
+
 @pytest.fixture(scope="module")
-def server(settings: Settings) -> Iterator[str]:
-    """The address of the UI."""
+def serving(settings: Settings, root: Path) -> Iterator[Serving]:
+    """The program; the last test of this module ends it."""
     port = free_port()
-    command, env = ui_command(settings, port)
-    with subprocess.Popen(command, env=env, start_new_session=True) as process:
+    command = [sys.executable, "-c", SERVE, str(port)]
+    with subprocess.Popen(
+        command, cwd=root, start_new_session=True, stdout=subprocess.PIPE, text=True
+    ) as process:
         try:
-            address = f"http://127.0.0.1:{port}"
-            deadline = time.monotonic() + START_SECONDS
-            while not _answers(f"{address}/server_info"):
-                assert process.poll() is None, "the server ended at once"
-                assert time.monotonic() < deadline, "the server does not answer"
-                time.sleep(0.5)
-            yield address
-        finally:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("starting the Dagster UI")
+            assert process.stdout.readline() == f"the Dagster UI is at http://127.0.0.1:{port}\n"
+            yield Serving(process, port)
             process.terminate()
-            try:
-                process.wait(60)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                raise
-    assert port_is_free(port), "the server left something behind"
+            process.wait(60)
+        finally:
+            process.kill()
 
 
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=5) as response:
-            return response.status == 200
-    except (urllib.error.URLError, TimeoutError, ConnectionError):
-        return False
+@pytest.fixture(scope="module")
+def server(serving: Serving) -> str:
+    """The address of the UI."""
+    return f"http://127.0.0.1:{serving.port}"
 
 
 @pytest.fixture(scope="module")
@@ -274,6 +287,7 @@ def test_two_days_are_decoded_again(page: Page, server: str, instance: DagsterIn
     picture(page, "backfills")
 
 
+@pytest.mark.slow
 def test_a_table_is_folded_again_by_its_button(
     page: Page, server: str, instance: DagsterInstance
 ) -> None:
@@ -342,3 +356,41 @@ def test_the_report_of_the_changefeed(page: Page, settings: Settings, tmp_path: 
         page.wait_for("Replication lag", "Global watermark", "shop.orders")
         page.evaluate("document.querySelector('[data-span]').click()")  # the newest ten minutes
         picture(page, name)
+
+
+def test_a_ui_that_is_terminated_leaves_nothing_behind(
+    serving: Serving, settings: Settings, instance: DagsterInstance
+) -> None:
+    # A run that a code server of the UI works on, and one that a command works on.
+    job = all_definitions(settings).resolve_job_def("shop_verify")
+    own = FeedNames(changefeed="shop").tags
+    launched, of_a_command = (
+        instance.create_run_for_job(job, status=DagsterRunStatus.STARTED, tags={**own, **tags})
+        for tags in ({".dagster/grpc_info": "{}"}, {})
+    )
+    process = serving.process
+    started = psutil.Process(process.pid).children(recursive=True)
+    assert len(started) > 2
+    process.terminate()
+    assert process.stdout is not None
+    assert process.stdout.read().splitlines() == [
+        "stopping the Dagster UI, its daemon and the runs that they started",
+        "stopped; the tables and the recorded runs stay",
+    ]
+    assert process.wait(60) == 0
+    stopped, working = (instance.get_run_by_id(run.run_id) for run in (launched, of_a_command))
+    assert stopped is not None
+    assert working is not None
+    assert stopped.status is DagsterRunStatus.CANCELED
+    assert working.status is DagsterRunStatus.STARTED
+    said = [entry.message for entry in instance.all_logs(launched.run_id)]
+    assert any(STOPPED_WITH_UI in text for text in said)
+    assert port_is_free(serving.port)
+    assert not [each for each in started if is_running(each)]
+
+
+def is_running(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE  # ended, and not waited for yet
+    except psutil.NoSuchProcess:
+        return False

@@ -14,13 +14,11 @@ from pyspark.sql import SparkSession
 from ticdc_assets.base.errors import ConfigError, NotFoundError
 from ticdc_assets.config import Retention
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
-from ticdc_assets.demo.simulator.columns import column
-from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log.cuts import read_cuts
 from ticdc_assets.model.tso import from_physical_ms, physical_ms, to_datetime
 from ticdc_assets.reading import as_of, mirrors
 from ticdc_assets.reading.mirrors import locate_mirror, read_mirror
-from ticdc_assets_tests.demo.simulator.builders import fill
+from ticdc_assets_tests.demo.simulator.builders import fill, plain_upstream
 from ticdc_assets_tests.golden import (
     FORMATS,
     THREE_OF_THE_SHOP,
@@ -115,10 +113,7 @@ def test_where_nothing_is_known_the_error_says_from_when_on(
 @pytest.fixture
 def growing(spark: SparkSession, tmp_path: Path) -> tuple[Feed, Callable[[], int]]:
     """A feed with one cut, and what writes two rows more to its source and returns their TSO."""
-    upstream = Upstream()
-    upstream.create_database("d")
-    columns = (column("id", "int", nullable=False), column("v", "varchar(20)"))
-    upstream.create_table(TABLE, columns, primary_key=("id",))
+    upstream = plain_upstream(TABLE)
     changefeed = StandInChangefeed(upstream, "d", partitions=1)
     feed = Feed.of(spark, tmp_path)
     seeds = count()

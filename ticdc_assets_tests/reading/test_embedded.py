@@ -17,7 +17,7 @@ from ticdc_assets.reading.embedded import query
 from ticdc_assets.reading.views import QueryError, text_rows
 from ticdc_assets.spark.session import LazySession
 from ticdc_assets_tests.golden import Scenario
-from ticdc_assets_tests.lake.feeds import Feed, treat_as_large
+from ticdc_assets_tests.lake.feeds import Feed, keep_files_apart, small_up_to
 from ticdc_assets_tests.lake.golden_lakes import GoldenLakes
 
 pytestmark = pytest.mark.spark
@@ -59,9 +59,10 @@ def test_it_reads_what_spark_reads(
     large: bool,
 ) -> None:
     if large:
-        treat_as_large(monkeypatch)
+        small_up_to(monkeypatch, 0)
+        keep_files_apart(monkeypatch)
     feed = Feed.of(spark, tmp_path, capture=scenario.capture, timezone=scenario.timezone)
-    feed = replace(feed, changefeed=replace(feed.changefeed, history=TableChoice(("*.*",))))
+    feed = feed.having(history=TableChoice(("*.*",)))
     first, _ = scenario.earlier
     feed.sync(until=first)
     feed.sync()

@@ -22,7 +22,7 @@ def test_views_read_the_cut_and_move_with_it(
 ) -> None:
     scenario = Scenario(golden_dir("simple-json", "types"))
     feed = Feed.of(spark, tmp_path, capture=scenario.capture, timezone=scenario.timezone)
-    feed = replace(feed, changefeed=replace(feed.changefeed, history=TableChoice(("*.*",))))
+    feed = feed.having(history=TableChoice(("*.*",)))
     first, _ = scenario.earlier
     feed.sync(until=first)
     prefix = "views_"

@@ -9,7 +9,6 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import ConfigError, NotFoundError, StoreUnavailableError
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
-from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.export import export_upstream
 from ticdc_assets.demo.simulator.shop import ShopWorkload
 from ticdc_assets.demo.simulator.upstream import Upstream
@@ -18,7 +17,7 @@ from ticdc_assets.repair import diffing
 from ticdc_assets.repair.comparing import RowFinding
 from ticdc_assets.repair.diffing import SourceDifference, diff
 from ticdc_assets.storage.paths import names_in
-from ticdc_assets_tests.demo.simulator.builders import fill
+from ticdc_assets_tests.demo.simulator.builders import plain_upstream
 from ticdc_assets_tests.lake.feeds import Feed
 
 pytestmark = pytest.mark.spark
@@ -50,45 +49,29 @@ def away(*_: object) -> None:
 def test_what_differs_is_told_by_key_and_column(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    upstream = Upstream()
-    upstream.create_database("d")
-    columns = (column("id", "int", nullable=False), column("v", "varchar(40)"))
-    for name in ("keyed", "bag", "same"):
-        upstream.create_table(("d", name), columns, primary_key=("id",) * (name != "bag"))
-        fill(upstream, ("d", name), rows=20, seed=len(name))
+    upstream = plain_upstream(("d", "keyed"), ("d", "same"), bags=[("d", "bag")], rows=20)
     at = export_upstream(upstream, tmp_path / "export")
     feed = Feed.of(spark, tmp_path)
     feed.write(
         StandInChangefeed(upstream, "topic", options=FeedOptions(force_replicate=True)).tick()
     )
     with pytest.raises(NotFoundError):
-        diff(
-            feed.lake,
-            str(tmp_path / "export"),
-        )
+        diff(feed.lake, str(tmp_path / "export"))
     feed.sync()
     with monkeypatch.context() as patch:
         # The moment is refused before the export is landed.
         patch.delattr(diffing, "seed")
         for tso in (1, feed.cut.tso + 1):
             with pytest.raises(NotFoundError):
-                diff(
-                    feed.lake,
-                    str(tmp_path / "export"),
-                    tso=tso,
-                )
+                diff(feed.lake, str(tmp_path / "export"), tso=tso)
         then = from_datetime(datetime.now(UTC) + timedelta(days=9))
         with pytest.raises(ConfigError, match="give its TSO with --tso"):
-            diff(
-                feed.lake,
-                str(tmp_path / "export"),
-                tso=then,
-            )
+            diff(feed.lake, str(tmp_path / "export"), tso=then)
     with monkeypatch.context() as patch:
         patch.setattr(diffing, "_compared_table", away)
         with pytest.raises(StoreUnavailableError):
-            compared(spark, feed, tmp_path)
-    assert compared(spark, feed, tmp_path).equal
+            compared(feed, tmp_path)
+    assert compared(feed, tmp_path).equal
     path = tmp_path / "export" / "d.keyed.000000000.csv"
     header, first, second, *others = path.read_bytes().split(b"\r\n")
     changed = second.split(b",")[0] + b',"changed"'
@@ -97,7 +80,7 @@ def test_what_differs_is_told_by_key_and_column(
     bag = tmp_path / "export" / "d.bag.000000000.csv"
     rows = bag.read_bytes().split(b"\r\n")
     bag.write_bytes(b"\r\n".join([*rows[:-2], rows[1], b""]))
-    found = compared(spark, feed, tmp_path)
+    found = compared(feed, tmp_path)
     assert found.tso == at
     by_name = {item.table: item for item in found.tables}
     assert by_name["same"].equal
@@ -114,8 +97,8 @@ def test_what_differs_is_told_by_key_and_column(
     assert "_ticdc_commit_ts" not in str(by_name["bag"].examples)
     shutil.rmtree(tmp_path / "export")
     with pytest.raises(NotFoundError, match="there is no folder"):
-        compared(spark, feed, tmp_path)
+        compared(feed, tmp_path)
 
 
-def compared(spark: SparkSession, feed: Feed, folder: Path) -> SourceDifference:
+def compared(feed: Feed, folder: Path) -> SourceDifference:
     return diff(feed.lake, str(folder / "export"))

@@ -11,9 +11,6 @@ from pyspark.sql import SparkSession
 from ticdc_assets.base.errors import NotFoundError
 from ticdc_assets.config import Retention
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
-from ticdc_assets.demo.simulator.columns import column
-from ticdc_assets.demo.simulator.upstream import Upstream
-from ticdc_assets.log import landing
 from ticdc_assets.log.accepted_gaps import read_accepted
 from ticdc_assets.log.quarantine import Closing, read_quarantine
 from ticdc_assets.repair import giving_up
@@ -23,9 +20,9 @@ from ticdc_assets.repair.redriving import redrive
 from ticdc_assets.repair.retention import retain
 from ticdc_assets.repair.verifying import verify
 from ticdc_assets.source.capture import CaptureRecord
-from ticdc_assets_tests.demo.simulator.builders import fill
-from ticdc_assets_tests.lake.feeds import LANDED, Feed, LandingClock, truth_rows
-from ticdc_assets_tests.lake.test_killed_runs import Killed, before
+from ticdc_assets_tests.demo.simulator.builders import fill, plain_upstream
+from ticdc_assets_tests.lake.feeds import Feed, LandingClock, truth_rows
+from ticdc_assets_tests.lake.killing import before, killed
 
 pytestmark = pytest.mark.spark
 
@@ -37,14 +34,11 @@ class Lost:
     """A lake in which one record of the second day is no message: the first of what follows it."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
-        self.upstream = Upstream()
-        self.upstream.create_database("d")
-        columns = (column("id", "int", nullable=False), column("v", "varchar(20)"))
-        self.upstream.create_table(TABLE, columns, primary_key=("id",))
+        self.upstream = plain_upstream(TABLE)
         self.changefeed = StandInChangefeed(self.upstream, "d", partitions=1)
         feed = Feed.of(spark, folder)
         ages = Retention(raw_messages=DAY, change_log=DAY, cuts=9 * DAY)
-        self.feed = replace(feed, changefeed=replace(feed.changefeed, retention=ages))
+        self.feed = feed.having(retention=ages)
         self._shift = 0
         self.added(1)
         LandingClock.at += DAY
@@ -78,9 +72,7 @@ class Lost:
 
 
 @pytest.fixture
-def lost(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lost:
-    monkeypatch.setattr(landing, "datetime", LandingClock)
-    monkeypatch.setattr(LandingClock, "at", LANDED)
+def lost(spark: SparkSession, tmp_path: Path, clock: type[LandingClock]) -> Lost:
     return Lost(spark, tmp_path)
 
 
@@ -131,11 +123,9 @@ def test_a_record_that_is_given_up_marks_mirrors_and_holds_back_nothing(lost: Lo
     assert lost.caveats == ()
 
 
-def test_giving_up_is_safe_to_run_again(lost: Lost, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        before(giving_up, "close_rows")(patch)
-        with pytest.raises(Killed):
-            lost.give_up()
+def test_giving_up_is_safe_to_run_again(lost: Lost) -> None:
+    with killed(before(giving_up, "close_rows")):
+        lost.give_up()
     assert len(read_quarantine(lost.feed.paths)) == 1
     lost.give_up()
     assert read_quarantine(lost.feed.paths) == []

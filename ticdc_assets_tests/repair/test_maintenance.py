@@ -4,7 +4,6 @@ import json
 import os
 import re
 from collections import Counter
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from ticdc_assets.delta.appending import append_files
 from ticdc_assets.delta.commits import newest_version
 from ticdc_assets.delta.control import commit_metadata, open_table, read_rows, write_table
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
-from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log.change_files import CHANGE_LOG_SCHEMA
 from ticdc_assets.log.cuts import Cut, MirrorCut, append_cut, read_cuts
@@ -38,7 +36,7 @@ from ticdc_assets.repair.log_cleaning import clean_logs
 from ticdc_assets.repair.maintenance import maintain, optimize_mirrors
 from ticdc_assets.repair.uniqueness import count_keys
 from ticdc_assets.storage.lake_paths import LakePaths
-from ticdc_assets_tests.demo.simulator.builders import churn, fill
+from ticdc_assets_tests.demo.simulator.builders import PLAIN_COLUMNS, churn, fill, plain_upstream
 from ticdc_assets_tests.golden import Rows, comparable
 from ticdc_assets_tests.lake.feeds import (
     Feed,
@@ -47,6 +45,7 @@ from ticdc_assets_tests.lake.feeds import (
     small_up_to,
     truth_rows,
 )
+from ticdc_assets_tests.lake.killing import before, killed
 from ticdc_assets_tests.lake.places import named_table
 from ticdc_assets_tests.statuses import cut as made_up_cut
 from ticdc_assets_tests.statuses import mirror as mirror_of_cut
@@ -206,20 +205,10 @@ def test_kept_cuts_stay_readable_whatever_is_removed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maintenance, "FEW_FILES", 2)
-    upstream = Upstream()
-    upstream.create_database("d")
-    for name in NAMES:
-        upstream.create_table(
-            name,
-            (column("id", "int", nullable=False), column("v", "varchar(20)")),
-            primary_key=("id",),
-        )
-        fill(upstream, name, rows=12)
+    upstream = plain_upstream(*NAMES, rows=12)
     changefeed = StandInChangefeed(upstream, "d", partitions=2)
     feed = Feed.of(spark, tmp_path)
-    feed = replace(
-        feed, changefeed=replace(feed.changefeed, retention=Retention(cuts=timedelta(hours=25)))
-    )
+    feed = feed.having(retention=Retention(cuts=timedelta(hours=25)))
     for seed in range(4):
         if seed == 1:
             upstream.drop_table(NAMES[1])
@@ -228,8 +217,7 @@ def test_kept_cuts_stay_readable_whatever_is_removed(
             small_up_to(monkeypatch, 0)
             keep_files_apart(monkeypatch)
         churn(upstream, steps=6, seed=seed)
-        feed.write(changefeed.tick())
-        feed.sync()
+        feed.follow(changefeed)
         grow_older(feed, 10)
     cuts = read_cuts(feed.paths)
     before = {cut.number: rows_of(feed, cut) for cut in cuts}
@@ -265,8 +253,7 @@ def test_kept_cuts_stay_readable_whatever_is_removed(
     assert feed.sync().outcome is Outcome.UNCHANGED
     assert feed.cut.number == 5
     churn(upstream, steps=6, seed=9)
-    feed.write(changefeed.tick())
-    assert feed.sync().outcome is Outcome.PUBLISHED
+    assert feed.follow(changefeed).outcome is Outcome.PUBLISHED
     assert feed.rows() == truth_rows(changefeed.truth())
     assert [mirror.mode for mirror in feed.cut.mirrors] == ["change"]
 
@@ -288,36 +275,18 @@ def data_files(paths: LakePaths) -> list[Path]:
 def test_a_killed_optimize_is_finished_by_the_next(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Killed(Exception):
-        """The death of a run."""
-
-    def die(*_: object) -> None:
-        raise Killed
-
     small_up_to(monkeypatch, 0)
     keep_files_apart(monkeypatch)
     monkeypatch.setattr(maintenance, "FEW_FILES", 2)
-    upstream = Upstream()
-    upstream.create_database("d")
-    upstream.create_table(
-        NAMES[0],
-        (column("id", "int", nullable=False), column("v", "varchar(20)")),
-        primary_key=("id",),
-    )
+    upstream = plain_upstream(NAMES[0])
     changefeed = StandInChangefeed(upstream, "d")
     feed = Feed.of(spark, tmp_path)
     for seed in range(2):
         fill(upstream, NAMES[0], rows=5, seed=seed)
-        feed.write(changefeed.tick())
-        feed.sync()
+        feed.follow(changefeed)
     number, version = feed.cut.number, feed.cut.mirrors[0].version
-    with monkeypatch.context() as patch:
-        patch.setattr(maintenance, "publish", die)
-        with pytest.raises(Killed):
-            optimize_mirrors(
-                feed.lake,
-                Failures("maintenance"),
-            )
+    with killed(before(maintenance, "publish")):
+        optimize_mirrors(feed.lake, Failures("maintenance"))
     table = open_table(feed.paths.mirror(feed.cut.mirrors[0].mirror_id))
     assert table is not None
     assert table.version() > version
@@ -327,8 +296,7 @@ def test_a_killed_optimize_is_finished_by_the_next(
     assert made.mirrors[0].version == table.version()
     assert feed.rows() == truth_rows(changefeed.truth())
     fill(upstream, NAMES[0], rows=5, seed=7)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     assert feed.rows() == truth_rows(changefeed.truth())
     made = optimize_mirrors(feed.lake, Failures("maintenance"))
     assert made is not None
@@ -347,12 +315,8 @@ def test_damaged_mirrors_do_not_stop_the_others(
     small_up_to(monkeypatch, 0)
     keep_files_apart(monkeypatch)
     monkeypatch.setattr(maintenance, "FEW_FILES", 2)
-    upstream = Upstream()
-    upstream.create_database("d")
     names = [("d", name) for name in ("dropped", "torn", "whole")]
-    columns = (column("id", "int", nullable=False), column("v", "varchar(20)"))
-    for name in names:
-        upstream.create_table(name, columns, primary_key=("id",))
+    upstream = plain_upstream(*names)
     changefeed = StandInChangefeed(upstream, "d")
     feed = Feed.of(spark, tmp_path)
     for seed in range(3):
@@ -360,8 +324,7 @@ def test_damaged_mirrors_do_not_stop_the_others(
             upstream.drop_table(names[0])
         for name in names[seed // 2 :]:
             fill(upstream, name, rows=5, seed=seed)
-        feed.write(changefeed.tick())
-        feed.sync()
+        feed.follow(changefeed)
     first, *_, last = read_cuts(feed.paths)
     for cut, name in ((first, names[0]), (last, names[1])):
         mirror = cut.mirror(*name)
@@ -382,8 +345,7 @@ def test_damaged_mirrors_do_not_stop_the_others(
         count_keys(feed.lake, feed.cut)
     # What is damaged is made again by the next sync that reads it.
     fill(upstream, names[1], rows=1, seed=3)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     assert feed.rows() == truth_rows(changefeed.truth())
     assert count_keys(feed.lake, feed.cut).mirrors == 2
 
@@ -401,16 +363,9 @@ def test_a_history_is_kept_for_as_long_as_its_mirror(
     changefeed = StandInChangefeed(upstream, "d")
     retention = Retention(cuts=timedelta(days=40))
     feed = Feed.of(spark, tmp_path)
-    feed = replace(
-        feed,
-        changefeed=replace(feed.changefeed, retention=retention, soft_delete=TableChoice(("*.*",))),
-    )
+    feed = feed.having(retention=retention, soft_delete=TableChoice(("*.*",)))
     for name in NAMES:
-        upstream.create_table(
-            name,
-            (column("id", "int", nullable=False), column("v", "varchar(20)")),
-            primary_key=("id",),
-        )
+        upstream.create_table(name, PLAIN_COLUMNS, primary_key=("id",))
         fill(upstream, name, rows=5)
         feed.write(changefeed.tick())
         with monkeypatch.context() as patch:
@@ -418,8 +373,7 @@ def test_a_history_is_kept_for_as_long_as_its_mirror(
                 patch.setattr(table_writing, "mirror_properties", lambda _: {})
             feed.sync()
     churn(upstream, steps=6, seed=1)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     cut, wanted = feed.cut, mirror_properties(retention).items()
     older, newer = (cut.mirror(*name) for name in NAMES)
     assert older is not None
@@ -441,18 +395,11 @@ def test_a_history_is_kept_for_as_long_as_its_mirror(
         assert (table.version(), len(table.file_uris())) == (item.history_version, 1)
         assert history_texts(feed, item) == versions[item.mirror_id]
     assert {item.mirror_id: history_texts(feed, item) for item in cut.mirrors} == versions
-    assert (
-        optimize_mirrors(
-            feed.lake,
-            Failures("maintenance"),
-        )
-        is None
-    )
+    assert optimize_mirrors(feed.lake, Failures("maintenance")) is None
 
     # And it is continued from there.
     churn(upstream, steps=6, seed=9)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     current = {
         (item.database, item.table): sum(
             '"_ticdc_valid_to":null' in x for x in history_texts(feed, item)

@@ -1,7 +1,9 @@
 """Rebuild: a new generation takes the place of the old one by one append, or nothing changes."""
 
 import json
+import shutil
 from collections.abc import Callable
+from copy import copy, deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,7 +18,6 @@ from ticdc_assets.delta.control import latest_version
 from ticdc_assets.demo.simulator.alterations import AddColumn
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
-from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log.cuts import MirrorCut, newest_cut, read_cuts
 from ticdc_assets.log.publishing import publish
 from ticdc_assets.log.quarantine import count_open, read_quarantine
@@ -28,11 +29,11 @@ from ticdc_assets.repair.redriving import redrive
 from ticdc_assets.repair.rewinding import rewind
 from ticdc_assets.repair.verifying import Finding, verify
 from ticdc_assets.storage.paths import AnyPath, names_in
-from ticdc_assets_tests.demo.simulator.builders import churn, fill
+from ticdc_assets_tests.demo.simulator.builders import churn, fill, plain_upstream
 from ticdc_assets_tests.golden import Scenario
 from ticdc_assets_tests.lake.feeds import Feed, truth_rows
 from ticdc_assets_tests.lake.golden_lakes import feed_of
-from ticdc_assets_tests.lake.test_killed_runs import Killed, after, before
+from ticdc_assets_tests.lake.killing import Death, after, before, killed
 from ticdc_assets_tests.s3 import S3Lake
 
 pytestmark = pytest.mark.spark
@@ -51,14 +52,9 @@ class Life:
         with_refused: bool = True,
         root: AnyPath | None = None,
     ) -> None:
+        self.folder = folder
         self.syncs = 0
-        self.upstream = Upstream()
-        self.upstream.create_database("d")
-        columns = (column("id", "int", nullable=False), column("v", "varchar(20)"))
-        self.upstream.create_table(KEYED, columns, primary_key=("id",))
-        self.upstream.create_table(BAG, columns)
-        for name in (KEYED, BAG):
-            fill(self.upstream, name, rows=9)
+        self.upstream = plain_upstream(KEYED, bags=[BAG], rows=9)
         self.changefeed = StandInChangefeed(
             self.upstream, "d", partitions=2, options=FeedOptions(force_replicate=True)
         )
@@ -75,6 +71,14 @@ class Life:
             self.feed.write([self.changefeed.inject(1, key=None, value=b"{")])
         self.more()
 
+    def copied(self, folder: Path) -> "Life":
+        """Return the same life in another folder, to be gone on with there."""
+        shutil.copytree(self.folder, folder, dirs_exist_ok=True)
+        life = copy(self)
+        life.upstream, life.changefeed = deepcopy((self.upstream, self.changefeed))
+        life.feed = self.feed.moved(folder)
+        return life
+
     def more(self) -> None:
         """Let rows change upstream, and sync."""
         churn(self.upstream, steps=12, seed=self.syncs, tables=[KEYED])
@@ -83,17 +87,22 @@ class Life:
 
     def sync(self) -> None:
         self.syncs += 1
-        self.feed.write(self.changefeed.tick())
-        self.feed.sync()
+        self.feed.follow(self.changefeed)
 
     def require_truth(self) -> None:
         assert self.feed.rows() == truth_rows(self.changefeed.truth())
         assert verify(self.feed.lake).equal
 
 
+@pytest.fixture(scope="module")
+def lived(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Life:
+    """A life of which each test has a copy."""
+    return Life(spark, tmp_path_factory.mktemp("life"))
+
+
 @pytest.fixture
-def life(spark: SparkSession, tmp_path: Path) -> Life:
-    return Life(spark, tmp_path)
+def life(lived: Life, tmp_path: Path) -> Life:
+    return lived.copied(tmp_path)
 
 
 def mirror_of(feed: Feed, name: tuple[str, str]) -> MirrorCut:
@@ -155,7 +164,7 @@ def test_a_moment_before_the_rebuild_is_read_from_the_change_log(life: Life) -> 
     assert feed.rows_as_of(before) == rows
 
 
-DEATHS: list[tuple[Callable[[pytest.MonkeyPatch], None], bool]] = [
+DEATHS: list[tuple[Death, bool]] = [
     (before(making, "decode_into_files"), False),
     (after(making, "append_files"), False),
     (before(making, "register_new"), False),
@@ -169,24 +178,21 @@ DEATHS: list[tuple[Callable[[pytest.MonkeyPatch], None], bool]] = [
 ]
 """Where a rebuild is killed, and whether its generation is published then."""
 
-DEATHS_IN_A_STORE = DEATHS[7:]
+BY_DAY = (1, 4, 7, 8)
+"""A log without mirrors, mirrors, all of it, and all of it published."""
+
+IN_A_STORE = (7, 8, 9)
 """Those around the swap."""
 
 
-def killed_rebuild(
-    life: Life,
-    monkeypatch: pytest.MonkeyPatch,
-    death: Callable[[pytest.MonkeyPatch], None],
-    is_published: bool,
-) -> None:
+def killed_rebuild(life: Life, death: Death, is_published: bool) -> None:
     """Kill a rebuild, and require that nothing of it is seen but all of it or nothing."""
     feed = life.feed
     old, rows = feed.cut, feed.rows()
-    with monkeypatch.context() as patch:
-        death(patch)
+    with pytest.MonkeyPatch.context() as patch:
         # What cleans up behind an error does not run where a process dies.
         patch.setattr(rebuilding, "remove_unpublished", lambda _: None)
-        with pytest.raises(Killed):
+        with killed(death):
             feed.rebuild()
     assert (feed.cut.generation != old.generation) is is_published
     assert feed.rows() == rows
@@ -200,32 +206,37 @@ def killed_rebuild(
     life.require_truth()
 
 
-@pytest.mark.parametrize(("death", "is_published"), DEATHS, ids=range(len(DEATHS)))
+def deaths(*numbers: int) -> pytest.MarkDecorator:
+    """Return the parameters of these deaths; all but those of `BY_DAY` are left to the night."""
+    return pytest.mark.parametrize(
+        ("death", "is_published"),
+        [
+            pytest.param(*DEATHS[it], id=str(it), marks=() if it in BY_DAY else pytest.mark.slow)
+            for it in numbers
+        ],
+    )
+
+
+@deaths(*range(len(DEATHS)))
 def test_a_killed_rebuild_leaves_the_old_generation_or_the_new_one(
-    life: Life,
-    monkeypatch: pytest.MonkeyPatch,
-    death: Callable[[pytest.MonkeyPatch], None],
-    is_published: bool,
+    life: Life, death: Death, is_published: bool
 ) -> None:
-    killed_rebuild(life, monkeypatch, death, is_published)
+    killed_rebuild(life, death, is_published)
 
 
 @pytest.mark.s3
-@pytest.mark.parametrize(
-    ("death", "is_published"), DEATHS_IN_A_STORE, ids=range(len(DEATHS_IN_A_STORE))
-)
+@deaths(*IN_A_STORE)
 def test_so_does_one_in_a_store(
     spark: SparkSession,
     s3_lake: S3Lake,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    death: Callable[[pytest.MonkeyPatch], None],
+    death: Death,
     is_published: bool,
 ) -> None:
     for name, value in s3_lake.secrets.items():
         monkeypatch.setenv(name, value)
-    life = Life(spark, tmp_path, root=s3_lake.path)
-    killed_rebuild(life, monkeypatch, death, is_published)
+    killed_rebuild(Life(spark, tmp_path, root=s3_lake.path), death, is_published)
 
 
 def test_readers_have_the_old_mirrors_until_the_new_ones_are_published(
@@ -330,15 +341,8 @@ def test_quarantine_stays_and_lost_records_are_named_and_only_published_if_accep
 def test_a_truncated_lake_is_rebuilt_from_its_base(spark: SparkSession, tmp_path: Path) -> None:
     # What is refused would keep its day.
     life = Life(spark, tmp_path, with_refused=False)
-    feed = life.feed
-    feed = replace(
-        feed,
-        changefeed=replace(
-            feed.changefeed,
-            retention=Retention(change_log=timedelta(days=1), raw_messages=timedelta(days=1)),
-        ),
-    )
-    life.feed = feed
+    day = timedelta(days=1)
+    feed = life.feed = life.feed.having(retention=Retention(change_log=day, raw_messages=day))
     base = feed.cut
     done = maintain(feed.lake, now=datetime.now(UTC) + timedelta(days=2), margin=timedelta())
     assert done.retaining.truncation_point.tso == base.tso
@@ -365,10 +369,7 @@ def test_a_truncated_lake_is_rebuilt_from_its_base(spark: SparkSession, tmp_path
 
 
 def test_maintenance_removes_a_generation_when_no_kept_cut_names_it(life: Life) -> None:
-    feed = replace(
-        life.feed,
-        changefeed=replace(life.feed.changefeed, retention=Retention(cuts=timedelta(days=1))),
-    )
+    feed = life.feed.having(retention=Retention(cuts=timedelta(days=1)))
     old = feed.paths.generation
     feed.rebuild()
     maintain(feed.lake)

@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from pyspark.sql import SparkSession
 from ticdc_assets.base.errors import LossError, NotFoundError
 from ticdc_assets.config import Retention
 from ticdc_assets.delta.control import latest_version, read_rows, read_table
-from ticdc_assets.delta.lake import Lake
 from ticdc_assets.demo.simulator.alterations import AddColumn
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
@@ -40,10 +38,10 @@ from ticdc_assets.repair.retention import retain
 from ticdc_assets.rows import rows_of_work
 from ticdc_assets.spark import executing
 from ticdc_assets.spark.session import functions
-from ticdc_assets_tests.demo.simulator.builders import churn, fill
+from ticdc_assets_tests.demo.simulator.builders import churn, plain_upstream
 from ticdc_assets_tests.golden import Rows
 from ticdc_assets_tests.lake.feeds import Feed, truth_rows
-from ticdc_assets_tests.lake.test_killed_runs import Killed, before
+from ticdc_assets_tests.lake.killing import before, killed
 
 pytestmark = pytest.mark.spark
 
@@ -74,15 +72,7 @@ Story = tuple[Feed, StandInChangefeed, Upstream]
 @pytest.fixture(scope="module")
 def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Story:
     """A feed with two landing days, each synced, and with one record in quarantine."""
-    upstream = Upstream()
-    upstream.create_database("d")
-    for name, key in ((KEYED, ("id",)), (BAG, ()), (LEFT_ALONE, ("id",))):
-        upstream.create_table(
-            name,
-            (column("id", "int", nullable=False), column("v", "varchar(20)")),
-            primary_key=key,
-        )
-        fill(upstream, name, rows=6)
+    upstream = plain_upstream(KEYED, LEFT_ALONE, bags=[BAG], rows=6)
     changefeed = StandInChangefeed(
         upstream, "d", partitions=2, options=FeedOptions(force_replicate=True)
     )
@@ -213,21 +203,15 @@ def test_what_was_lost_changed_or_added_is_put_right(story: Story, feed: Feed) -
     [("replace_day", True), ("register_new", False), ("apply_changes", True)],
 )
 def test_a_killed_run_is_finished(
-    story: Story,
-    feed: Feed,
-    monkeypatch: pytest.MonkeyPatch,
-    dies_before: str,
-    is_by_sync: bool,
+    story: Story, feed: Feed, dies_before: str, is_by_sync: bool
 ) -> None:
     totals = groups(feed)
     damage(feed)
     # The mirrors are made of what was wrong.
     feed.sync(refold=[KEYED, BAG])
     assert feed.rows() != truth(story)
-    with monkeypatch.context() as patch:
-        before(redecoding, dies_before)(patch)
-        with pytest.raises(Killed):
-            again(feed, [YESTERDAY])
+    with killed(before(redecoding, dies_before)):
+        again(feed, [YESTERDAY])
     assert feed.rows() != truth(story)
     if is_by_sync:
         assert feed.sync().outcome is Outcome.PUBLISHED
@@ -300,11 +284,9 @@ def test_quarantine_is_renewed(story: Story, feed: Feed) -> None:
 def test_what_is_refused_on_two_days_is_in_quarantine_of_both(feed: Feed) -> None:
     # The first day makes the table.
     shutil.rmtree(feed.paths.quarantine)
-    strict = replace(feed.changefeed, max_ahead_seconds=-10 * 365 * 86400)
+    strict = feed.having(max_ahead_seconds=-10 * 365 * 86400)
     before = len(log_rows(feed))
-    days = redecode(
-        Lake(changefeed=strict, paths=feed.paths, session=feed.spark), [YESTERDAY, TODAY]
-    ).days
+    days = again(strict, [YESTERDAY, TODAY])
     assert all(day.rows < day.before for day in days)
     moved = [row for row in read_rows(feed.paths.quarantine) if row["reason"] == TS_AHEAD]
     assert len(moved) == before - len(log_rows(feed)) == sum(day.before - day.rows for day in days)
@@ -317,8 +299,8 @@ def test_behind_a_truncation_totals_go_on_and_days_before_it_are_refused(
     # As long as it is open, it may be of any table.
     places = [place_of(row) for row in read_quarantine(feed.paths)]
     close_rows(feed.paths, "decode", places, Closing.REMOVED)
-    keeping = replace(feed.changefeed, retention=Retention(change_log=timedelta(hours=1)))
-    assert retain(Lake(changefeed=keeping, paths=feed.paths, session=feed.spark), now=BEGAN).changes
+    keeping = feed.having(retention=Retention(change_log=timedelta(hours=1)))
+    assert retain(keeping.lake, now=BEGAN).changes
     totals, log = groups(feed), log_rows(feed)
     with pytest.raises(NotFoundError, match=f"landed before {TODAY}"):
         again(feed, [YESTERDAY, TODAY])

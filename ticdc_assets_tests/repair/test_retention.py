@@ -46,8 +46,9 @@ from ticdc_assets.repair.verifying import verify
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.storage.lake_paths import FIRST_GENERATION
 from ticdc_assets.wire.compression import Compression
-from ticdc_assets_tests.demo.simulator.builders import churn, fill
+from ticdc_assets_tests.demo.simulator.builders import PLAIN_COLUMNS, churn, fill, plain_upstream
 from ticdc_assets_tests.lake.feeds import LANDED, Feed, LandingClock, grow_cuts_older, truth_rows
+from ticdc_assets_tests.lake.killing import before, killed
 from ticdc_assets_tests.mirrors.test_failed_mirrors import citing
 
 DAY = timedelta(days=1)
@@ -148,16 +149,11 @@ def test_cuts_that_a_table_rests_on_are_kept() -> None:
 # With Spark -------------------------------------------------------------------------------------
 
 KEYED, BAG, WAITING = ("d", "keyed"), ("d", "bag"), ("d", "waiting")
-COLUMNS = (column("id", "int", nullable=False), column("v", "varchar(20)"))
 BOTH = Retention(raw_messages=DAY, change_log=DAY, cuts=timedelta(days=9))
 
 
 def landed_day(number: int) -> date:
     return (LANDED + number * DAY).date()
-
-
-def keeping(feed: Feed, ages: Retention) -> Feed:
-    return replace(feed, changefeed=replace(feed.changefeed, retention=ages))
 
 
 def truncated(feed: Feed, cut: Cut) -> retention.Retaining:
@@ -167,10 +163,7 @@ def truncated(feed: Feed, cut: Cut) -> retention.Retaining:
 
 def keyed_upstream() -> tuple[Upstream, StandInChangefeed]:
     """An upstream with one small table, and its changefeed over one partition."""
-    upstream = Upstream()
-    upstream.create_database("d")
-    upstream.create_table(KEYED, COLUMNS, primary_key=("id",))
-    fill(upstream, KEYED, rows=6)
+    upstream = plain_upstream(KEYED, rows=6)
     return upstream, StandInChangefeed(upstream, "d", partitions=1)
 
 
@@ -182,14 +175,12 @@ def keyed_beyond_base(
     With `clock`, its record lands a day later.
     """
     upstream, changefeed = keyed_upstream()
-    feed = keeping(Feed.of(spark, tmp_path), retention)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed = Feed.of(spark, tmp_path).having(retention=retention)
+    feed.follow(changefeed)
     base = feed.cut
     LandingClock.at += DAY
     fill(upstream, KEYED, rows=1, seed=5)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     return upstream, feed, base
 
 
@@ -257,21 +248,14 @@ def synced(feed: Feed, records: Iterable[CaptureRecord]) -> Cut:
     return feed.cut
 
 
-def die(*_: object, **__: object) -> None:
-    raise KeyboardInterrupt
-
-
 @pytest.mark.spark
 def test_truncating_changes_nothing_that_is_kept(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: type[LandingClock]
+    spark: SparkSession, tmp_path: Path, clock: type[LandingClock]
 ) -> None:
-    upstream = Upstream()
-    upstream.create_database("d")
-    upstream.create_table(KEYED, COLUMNS, primary_key=("id",))
-    upstream.create_table(BAG, COLUMNS)
+    upstream = plain_upstream(KEYED, bags=[BAG])
     options = FeedOptions(force_replicate=True)
     changefeed = StandInChangefeed(upstream, "d", partitions=2, options=options)
-    feed = keeping(Feed.of(spark, tmp_path), BOTH)
+    feed = Feed.of(spark, tmp_path).having(retention=BOTH)
     moments: list[int] = []
     for number in range(3):
         clock.at = LANDED + number * DAY
@@ -289,34 +273,26 @@ def test_truncating_changes_nothing_that_is_kept(
         for row in log_rows(feed, (ds.field("kind") == "row") & (ds.field("commit_ts") > base.tso))
     ]
     moments = [base.tso, random.Random(3).choice(stamps)]
-    before = {tso: feed.rows_as_of(tso) for tso in moments}
+    then = {tso: feed.rows_as_of(tso) for tso in moments}
     truth = truth_rows(changefeed.truth())
     position = read_position(feed.paths)
 
     # A dry run says the same, and does nothing.
-    told = retain(
-        feed.lake,
-        now=base.published_at + DAY,
-        dry_run=True,
-    )
+    told = retain(feed.lake, now=base.published_at + DAY, dry_run=True)
     assert told.tables is not None
     assert {"d.keyed", "d.bag", "watermarks"} <= told.tables.keys()
     assert read_truncation_point(feed.paths).cut is None
 
     # A run that dies between the change log and the raw messages leaves nothing half done.
-    with monkeypatch.context() as patch:
-        patch.setattr(retention._Retention, "truncate_raw_messages", die)
-        with pytest.raises(KeyboardInterrupt):
-            truncated(feed, base)
+    with killed(before(retention._Retention, "truncate_raw_messages")):
+        truncated(feed, base)
     assert (read_truncation_point(feed.paths).cut, read_raw_truncation_point(feed.paths).cut) == (
         base,
         None,
     )
     # So does one that dies before it removes cuts.
-    with monkeypatch.context() as patch:
-        patch.setattr(retention._Retention, "remove_cuts", die)
-        with pytest.raises(KeyboardInterrupt):
-            truncated(feed, base)
+    with killed(before(retention._Retention, "remove_cuts")):
+        truncated(feed, base)
     assert (
         read_truncation_point(feed.paths).cut == read_raw_truncation_point(feed.paths).cut == base
     )
@@ -329,7 +305,7 @@ def test_truncating_changes_nothing_that_is_kept(
     assert read_position(feed.paths) == position
 
     assert feed.rows() == truth
-    assert {tso: feed.rows_as_of(tso) for tso in moments} == before
+    assert {tso: feed.rows_as_of(tso) for tso in moments} == then
     with pytest.raises(NotFoundError, match=rf"oldest that can be read is .* \(TSO {base.tso}\)"):
         feed.rows_as_of(base.tso - 1)
     feed.sync(refold={KEYED, BAG})
@@ -361,11 +337,7 @@ def test_truncating_changes_nothing_that_is_kept(
 def test_a_table_with_held_rows_is_not_truncated_until_its_schema_comes(
     spark: SparkSession, tmp_path: Path, clock: type[LandingClock]
 ) -> None:
-    upstream = Upstream()
-    upstream.create_database("d")
-    for name in (KEYED, WAITING):
-        upstream.create_table(name, COLUMNS, primary_key=("id",))
-        fill(upstream, name, rows=6)
+    upstream = plain_upstream(KEYED, WAITING, rows=6)
     options = FeedOptions(bootstraps=False)
     changefeed = StandInChangefeed(upstream, "d", partitions=1, options=options)
     records = list(changefeed.tick())
@@ -375,9 +347,9 @@ def test_a_table_with_held_rows_is_not_truncated_until_its_schema_comes(
         if b'"tableSchema"' in (item.value or b"") and b'"waiting"' in (item.value or b"")
     )
     feed = Feed.of(spark, tmp_path)
-    feed = replace(feed, changefeed=replace(feed.changefeed, history=TableChoice(("d.*",))))
+    feed = feed.having(history=TableChoice(("d.*",)))
     whole = feed.in_folder(tmp_path / "whole")
-    feed = keeping(feed, BOTH)
+    feed = feed.having(retention=BOTH)
     cuts = [synced(feed, [without(item) if item is schema else item for item in records])]
     assert cuts[0].held[0].rows == len(upstream.rows(WAITING))
     done = truncated(feed, cuts[0])
@@ -435,11 +407,11 @@ def test_a_table_with_held_rows_is_not_truncated_until_its_schema_comes(
 
 @pytest.mark.spark
 def test_no_table_is_truncated_beyond_a_record_in_quarantine(
-    spark: SparkSession, tmp_path: Path, clock: type[LandingClock], monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, clock: type[LandingClock]
 ) -> None:
     """It may be of any table. The cut before it landed is a base."""
     upstream, changefeed = keyed_upstream()
-    feed = keeping(Feed.of(spark, tmp_path), BOTH)
+    feed = Feed.of(spark, tmp_path).having(retention=BOTH)
     first = synced(feed, changefeed.tick())
     grow_cuts_older(feed.paths, 24)
     clock.at = LANDED + DAY
@@ -461,13 +433,11 @@ def test_no_table_is_truncated_beyond_a_record_in_quarantine(
         for table in ("change_log", "raw_messages")
     )
     # By the new settings it can be decoded, but nobody has re-driven it.
-    feed = replace(feed, changefeed=replace(feed.changefeed, compression=Compression.LZ4))
+    feed = feed.having(compression=Compression.LZ4)
     assert truncated(feed, second).records == 0
     # A re-drive that dies after the row is in the change log.
-    with monkeypatch.context() as patch:
-        patch.setattr(redriving, "close_rows", die)
-        with pytest.raises(KeyboardInterrupt):
-            redrive(feed.lake)
+    with killed(before(redriving, "close_rows")):
+        redrive(feed.lake)
     assert truncated(feed, second).changes == 0
     feed.sync()
     assert (feed.cut.late, feed.cut.unplaced) == (1, 0)
@@ -491,7 +461,7 @@ def test_a_table_with_rows_that_cite_the_version_of_another_one_is_not_truncated
     other = ("d", "other")
     upstream.create_table(other, (column("id", "int", nullable=False),), primary_key=("id",))
     fill(upstream, other, rows=4)
-    feed = keeping(Feed.of(spark, tmp_path), Retention(raw_messages=DAY, change_log=DAY))
+    feed = Feed.of(spark, tmp_path).having(retention=Retention(raw_messages=DAY, change_log=DAY))
     synced(feed, changefeed.tick())
     was = feed.cut.mirror(*KEYED)
     assert was is not None
@@ -516,9 +486,9 @@ def test_a_table_to_which_rows_came_late_rests_on_an_older_cut(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     upstream, changefeed = keyed_upstream()
-    upstream.create_table(WAITING, COLUMNS, primary_key=("id",))
+    upstream.create_table(WAITING, PLAIN_COLUMNS, primary_key=("id",))
     fill(upstream, WAITING, rows=3)
-    feed = keeping(Feed.of(spark, tmp_path), Retention())
+    feed = Feed.of(spark, tmp_path).having(retention=Retention())
     late = synced_without_an_insert(feed, changefeed)
     older = feed.cut
     feed.write(sent_later(changefeed, [late]))
@@ -529,7 +499,7 @@ def test_a_table_to_which_rows_came_late_rests_on_an_older_cut(
     reason = f"row changes came late to cut {older.number}"
 
     # The change log is truncated at the older cut first.
-    feed = keeping(feed, Retention(change_log=DAY, raw_messages=DAY))
+    feed = feed.having(retention=Retention(change_log=DAY, raw_messages=DAY))
     rows = rows_below(feed, older.tso)
     done = truncated(feed, older)
     assert reasons(done) == {"keyed": reason}
@@ -541,7 +511,7 @@ def test_a_table_to_which_rows_came_late_rests_on_an_older_cut(
     assert feed.rows() == truth_rows(changefeed.truth())
     # Both are truncated, the change log further.
     longer = Retention(change_log=DAY, raw_messages=DAY + between)
-    done = truncated(keeping(feed, longer), newer)
+    done = truncated(feed.having(retention=longer), newer)
     assert (done.truncation_point.cut, done.truncation_point.kept) == (newer, ())
     assert done.records == 0
     assert done.notes == (
@@ -558,18 +528,14 @@ def test_a_table_is_not_truncated_below_rows_that_no_cut_has(
 ) -> None:
     """A row came late, and the cut that would tell it is not made yet, or is void."""
     _, changefeed = keyed_upstream()
-    feed = keeping(Feed.of(spark, tmp_path), Retention(change_log=DAY, raw_messages=DAY))
+    feed = Feed.of(spark, tmp_path).having(retention=Retention(change_log=DAY, raw_messages=DAY))
     late = synced_without_an_insert(feed, changefeed)
     older = feed.cut
     feed.write(sent_later(changefeed, [late]))
     if how == "a rewind":
         feed.sync()
         assert feed.cut.late == 1
-        rewind(
-            feed.lake,
-            by="test",
-            number=older.number,
-        )
+        rewind(feed.lake, by="test", number=older.number)
     else:
         feed.land()
         decode_new(feed.lake)
@@ -588,7 +554,7 @@ def test_nothing_is_truncated_while_what_landed_waits_to_be_decoded(
 ) -> None:
     """Some of it may have come late, and nothing tells that before it is decoded."""
     _, changefeed = keyed_upstream()
-    feed = keeping(Feed.of(spark, tmp_path), Retention(change_log=DAY, raw_messages=DAY))
+    feed = Feed.of(spark, tmp_path).having(retention=Retention(change_log=DAY, raw_messages=DAY))
     late = synced_without_an_insert(feed, changefeed)
     feed.write(sent_later(changefeed, [late]))
     feed.land()
@@ -599,13 +565,10 @@ def test_nothing_is_truncated_while_what_landed_waits_to_be_decoded(
     assert feed.rows() == truth_rows(changefeed.truth())
 
 
-def bag_upstream(*, bootstraps: bool = True) -> tuple[Upstream, StandInChangefeed]:
-    """An upstream with one small table without a key, and its changefeed over one partition."""
-    upstream = Upstream()
-    upstream.create_database("d")
-    upstream.create_table(BAG, COLUMNS)
-    fill(upstream, BAG, rows=3)
-    options = FeedOptions(bootstraps=bootstraps, force_replicate=True)
+def bag_upstream() -> tuple[Upstream, StandInChangefeed]:
+    """An upstream with one small table without a key, and its changefeed without bootstraps."""
+    upstream = plain_upstream(bags=[BAG], rows=3)
+    options = FeedOptions(bootstraps=False, force_replicate=True)
     return upstream, StandInChangefeed(upstream, "d", partitions=1, options=options)
 
 
@@ -614,8 +577,8 @@ def test_a_table_without_a_key_that_has_held_rows_counts_no_row_twice(
     spark: SparkSession, tmp_path: Path, clock: type[LandingClock]
 ) -> None:
     """It was truncated before, so it rests on an older cut until its schema comes."""
-    upstream, changefeed = bag_upstream(bootstraps=False)
-    feed = keeping(Feed.of(spark, tmp_path), BOTH)
+    upstream, changefeed = bag_upstream()
+    feed = Feed.of(spark, tmp_path).having(retention=BOTH)
     first = synced(feed, changefeed.tick())
     assert truncated(feed, first).records > 0
     clock.at = LANDED + DAY
@@ -655,7 +618,7 @@ def test_a_table_is_not_truncated_while_rows_of_before_its_new_key_wait(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """A table that got a key begins with the rows of before; some of these wait for a schema."""
-    upstream, changefeed = bag_upstream(bootstraps=False)
+    upstream, changefeed = bag_upstream()
     upstream.alter_table(BAG, AddColumn(column=column("a", "int", default="1")))
     with upstream.transaction() as transaction:
         transaction.insert(BAG, {"id": "7", "v": "late", "a": "1"})
@@ -664,7 +627,7 @@ def test_a_table_is_not_truncated_while_rows_of_before_its_new_key_wait(
     records = list(changefeed.tick())
     late = [item for item in records if item.value is not None and b"ADD COLUMN" in item.value]
     assert len(late) == 2
-    feed = keeping(Feed.of(spark, tmp_path), Retention(raw_messages=DAY, change_log=DAY))
+    feed = Feed.of(spark, tmp_path).having(retention=Retention(raw_messages=DAY, change_log=DAY))
     synced(feed, [without(item) if item in late else item for item in records])
     done = truncated(feed, feed.cut)
     assert done.records == 0
@@ -682,7 +645,7 @@ def test_a_table_is_not_truncated_while_rows_of_before_its_new_key_wait(
 def test_rows_of_before_a_new_key_are_there_when_the_key_comes_late(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    upstream, changefeed = bag_upstream(bootstraps=False)
+    upstream, changefeed = bag_upstream()
     upstream.alter_table(BAG, AddColumn(column=column("a", "int", default="1")))
     with upstream.transaction() as transaction:
         transaction.insert(BAG, {"id": "7", "v": "late", "a": "1"})
@@ -690,7 +653,7 @@ def test_rows_of_before_a_new_key_are_there_when_the_key_comes_late(
     records = list(changefeed.tick())
     late = [item for item in records if item.value is not None and b"ALTER TABLE" in item.value]
     assert len(late) == 2
-    feed = keeping(Feed.of(spark, tmp_path), Retention(change_log=DAY))
+    feed = Feed.of(spark, tmp_path).having(retention=Retention(change_log=DAY))
     synced(feed, [without(item) if item in late else item for item in records])
     done = truncated(feed, feed.cut)
     assert rows_below(feed, feed.cut.tso) == {"bag": 4}
@@ -705,11 +668,11 @@ def test_a_key_that_comes_late_below_the_base_marks_the_mirror(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """Nothing said that the table lacks anything, so its changes are gone."""
-    upstream, changefeed = bag_upstream(bootstraps=False)
+    upstream, changefeed = bag_upstream()
     upstream.alter_table(BAG, AddPrimaryKey(columns=("id",)))
     records = list(changefeed.tick())
     (late,) = [item for item in records if item.value is not None and b"ALTER TABLE" in item.value]
-    feed = keeping(Feed.of(spark, tmp_path), Retention(change_log=DAY))
+    feed = Feed.of(spark, tmp_path).having(retention=Retention(change_log=DAY))
     base = synced(feed, [without(item) if item is late else item for item in records])
     assert truncated(feed, base).changes > 0
     assert rows_below(feed, base.tso) == {}
@@ -721,20 +684,16 @@ def test_a_key_that_comes_late_below_the_base_marks_the_mirror(
 def test_what_is_truncated_under_a_lease_is_known_to_be_gone(
     spark: SparkSession, tmp_path: Path, clock: type[LandingClock]
 ) -> None:
-    upstream = Upstream()
-    upstream.create_database("d")
-    upstream.create_table(KEYED, COLUMNS, primary_key=("id",))
-    upstream.create_table(BAG, COLUMNS)
+    upstream = plain_upstream(KEYED, bags=[BAG])
     options = FeedOptions(force_replicate=True)
     changefeed = StandInChangefeed(upstream, "d", partitions=1, options=options)
-    feed = keeping(Feed.of(spark, tmp_path), Retention(raw_messages=DAY, change_log=DAY))
+    feed = Feed.of(spark, tmp_path).having(retention=Retention(raw_messages=DAY, change_log=DAY))
     with writer_lock(feed.paths, Writer(lease=timedelta(minutes=5))):
         for seed in range(2):
             clock.at = LANDED + seed * DAY
             fill(upstream, KEYED, rows=4, seed=seed)
             fill(upstream, BAG, rows=4, seed=seed)
-            feed.write(changefeed.tick())
-            feed.sync()
+            feed.follow(changefeed)
         base, _ = read_cuts(feed.paths)
         position = read_position(feed.paths)
         done = truncated(feed, base)
@@ -746,8 +705,7 @@ def test_what_is_truncated_under_a_lease_is_known_to_be_gone(
         feed.sync(refold={KEYED, BAG})
         assert feed.rows() == truth_rows(changefeed.truth())
         fill(upstream, BAG, rows=2, seed=7)
-        feed.write(changefeed.tick())
-        feed.sync()
+        feed.follow(changefeed)
     assert feed.rows() == truth_rows(changefeed.truth())
 
 
@@ -767,9 +725,8 @@ class Lease:
 @pytest.mark.spark
 def test_a_run_whose_lease_is_over_truncates_nothing(spark: SparkSession, tmp_path: Path) -> None:
     _, changefeed = keyed_upstream()
-    feed = keeping(Feed.of(spark, tmp_path), Retention(change_log=DAY))
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed = Feed.of(spark, tmp_path).having(retention=Retention(change_log=DAY))
+    feed.follow(changefeed)
     rows = log_rows(feed, ds.scalar(True))
     # It is over between the look at which the commit gets its number, and the DELETE.
     with guarded(feed.paths.base, Lease(looks=1)), pytest.raises(LeaseLostError):

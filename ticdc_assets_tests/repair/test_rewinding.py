@@ -18,7 +18,6 @@ from ticdc_assets.base.errors import NotFoundError
 from ticdc_assets.config import ALL_TABLES
 from ticdc_assets.delta.control import read_rows
 from ticdc_assets.delta.files import FileWriter
-from ticdc_assets.delta.lake import Lake
 from ticdc_assets.demo.simulator.alterations import AddColumn
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.clock import wall_clock_ms
@@ -44,17 +43,14 @@ from ticdc_assets.repair.rewinding import Rewinding, rewind
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.spark.session import functions
 from ticdc_assets.wire import WireFormat
-from ticdc_assets_tests.demo.simulator.builders import churn, fill
+from ticdc_assets_tests.demo.simulator.builders import churn, fill, plain_upstream
 from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
+from ticdc_assets_tests.lake.killing import before, killed
 from ticdc_assets_tests.repair.test_verify import assert_clean
 
 pytestmark = pytest.mark.spark
 
 KEYED, BAG, NEW = ("d", "keyed"), ("d", "bag"), ("d", "new")
-
-
-class Killed(Exception):
-    """The death of a run."""
 
 
 class Story:
@@ -70,23 +66,12 @@ class Story:
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self._offsets = Counter[int]()
-        upstream = Upstream()
-        upstream.create_database("d")
-        for name, key in ((KEYED, ("id",)), (BAG, ())):
-            upstream.create_table(
-                name,
-                (column("id", "int", nullable=False), column("v", "varchar(20)")),
-                primary_key=key,
-            )
-            fill(upstream, name, rows=6)
+        upstream = plain_upstream(KEYED, bags=[BAG], rows=6)
         changefeed = StandInChangefeed(
             upstream, "d", partitions=2, options=FeedOptions(force_replicate=True, rows_per_flush=9)
         )
         self.trusting, self.clean = (
-            replace(
-                feed,
-                changefeed=replace(feed.changefeed, history=ALL_TABLES, max_ahead_seconds=most),
-            )
+            feed.having(history=ALL_TABLES, max_ahead_seconds=most)
             for feed, most in (
                 (Feed.of(spark, folder), 1e12),
                 (
@@ -153,7 +138,7 @@ def feed(story: Story, tmp_path: Path) -> Feed:
     """The trusting feed with a lake of its own, and the limit of today."""
     shutil.copytree(story.trusting.paths.root, tmp_path / "lake")
     feed = story.trusting.in_folder(tmp_path)
-    return replace(feed, changefeed=replace(feed.changefeed, max_ahead_seconds=3600.0))
+    return feed.having(max_ahead_seconds=3600.0)
 
 
 def rewound(feed: Feed, **wanted: int) -> Rewinding:
@@ -224,23 +209,15 @@ def test_after_it_the_lake_is_as_if_it_had_never_believed_it(story: Story, feed:
     assert feed.rows() == story.truth
     assert feed.rows_as_of(cut.tso) == story.truth_then
     # Nothing of it is forgotten: it comes back if it is wanted.
-    anything = replace(feed.changefeed, max_ahead_seconds=1e12)
-    assert redrive(Lake(changefeed=anything, paths=feed.paths, session=feed.spark)).decoded == 3
+    assert redrive(feed.having(max_ahead_seconds=1e12).lake).decoded == 3
     assert feed.sync().cut is not None
     assert feed.cut.tso == MAX_TSO
 
 
-def test_a_run_that_was_killed_is_finished_by_the_next_one(
-    story: Story, feed: Feed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def die(*_: object, **__: object) -> None:
-        raise Killed
-
-    for owner, name in ((redecoding, "replace_day"), (rewinding, "publish")):
-        with monkeypatch.context() as patch:
-            patch.setattr(owner, name, die)
-            with pytest.raises(Killed):
-                rewound(feed, number=story.right.number)
+def test_a_run_that_was_killed_is_finished_by_the_next_one(story: Story, feed: Feed) -> None:
+    for death in (before(redecoding, "replace_day"), before(rewinding, "publish")):
+        with killed(death):
+            rewound(feed, number=story.right.number)
         # What has left the change log is in quarantine, wherever the run died.
         assert len(ahead(feed)) == 3
     done = rewound(feed, number=story.right.number)

@@ -1,7 +1,6 @@
 """Seeding from exports: mirrors equal the truth, whatever the changefeed begins with."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from ticdc_assets.base.errors import ConfigError, LakeDamagedError, LossError, N
 from ticdc_assets.base.progress import listened
 from ticdc_assets.config import Retention, TableChoice
 from ticdc_assets.delta.control import commit_metadata, read_table
-from ticdc_assets.delta.lake import Lake
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.export import export_upstream
@@ -41,6 +39,7 @@ from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.demo.simulator.builders import churn, fill
 from ticdc_assets_tests.lake.feeds import Feed, LandingClock, treat_as_large, truth_rows
+from ticdc_assets_tests.lake.killing import before, killed
 
 TIMEZONE = "Asia/Tokyo"
 
@@ -48,19 +47,23 @@ pytestmark = pytest.mark.spark
 
 
 BEGINNINGS = ("from the export on", "before the export")
+BY_DAY = {
+    WireFormat.SIMPLE_JSON: "from the export on",
+    WireFormat.CANAL_JSON: "before the export",
+}
+"""By day a format that tells schemas and one that does not, each with one of the beginnings."""
 
 
 @pytest.mark.parametrize(
     ("wire_format", "begin"),
     [
-        # By day each format once, and either beginning in turns.
         pytest.param(
             wire_format,
             begin,
             id=f"{wire_format}-{begin}",
-            marks=() if BEGINNINGS[number % 2] == begin else pytest.mark.slow,
+            marks=() if BY_DAY.get(wire_format) == begin else pytest.mark.slow,
         )
-        for number, wire_format in enumerate(WireFormat)
+        for wire_format in WireFormat
         for begin in BEGINNINGS
     ],
 )
@@ -83,7 +86,7 @@ def test_a_shop_seeded_in_its_middle(
         upstream, "topic", wire_format=wire_format, options=FeedOptions(first_ts=first_ts)
     )
     feed = Feed.of(spark, tmp_path, timezone=TIMEZONE, wire_format=wire_format)
-    feed = replace(feed, changefeed=replace(feed.changefeed, start_ts=first_ts))
+    feed = feed.having(start_ts=first_ts)
     feed.write(changefeed.tick())
     found = seed(feed.lake, str(tmp_path / "export"))
     assert found.tso == at
@@ -108,7 +111,6 @@ class Scene:
         folder: Path,
         wire_format: WireFormat = WireFormat.SIMPLE_JSON,
     ) -> None:
-        self.spark = spark
         self.wire_format = wire_format
         self.folder = folder
         self.upstream = Upstream(timezone=TIMEZONE)
@@ -130,7 +132,7 @@ class Scene:
         churn(self.upstream, steps=8, seed=2)
         self.changefeed = self.changefeed_from(self.begin)
         self.feed = Feed.of(spark, folder, timezone=TIMEZONE, wire_format=wire_format)
-        self.feed = self.with_start(self.begin)
+        self.feed = self.feed.having(start_ts=self.begin)
 
     def changefeed_from(self, first_ts: int) -> StandInChangefeed:
         options = FeedOptions(first_ts=first_ts, force_replicate=True)
@@ -138,24 +140,14 @@ class Scene:
             self.upstream, "topic", wire_format=self.wire_format, options=options
         )
 
-    def with_start(self, start_ts: int | None) -> Feed:
-        return replace(self.feed, changefeed=replace(self.feed.changefeed, start_ts=start_ts))
-
     def export(self, name: str, *, file_type: str = "csv") -> int:
         return export_upstream(self.upstream, self.folder / name, file_type=file_type)
 
     def seed(self, name: str = "export", *, tables: tuple[tuple[str, str], ...] = ()) -> Seeding:
-        feed = self.feed
-        folder = str(self.folder / name)
-        return seed(
-            feed.lake,
-            folder,
-            tables=tables,
-        )
+        return seed(self.feed.lake, str(self.folder / name), tables=tables)
 
     def sync(self, until: int | None = None) -> None:
-        self.feed.write(self.changefeed.tick())
-        self.feed.sync(until=until)
+        self.feed.follow(self.changefeed, until=until)
 
     def require_truth(self, *, but: str | None = None) -> None:
         """Require that all rows are there, and that no caveat says otherwise, but for one."""
@@ -230,11 +222,7 @@ def test_what_was_seeded_is_applied_again_after_a_rewind(
     scene.seed()
     scene.sync()
     scene.require_truth()
-    rewind(
-        scene.feed.lake,
-        by="test",
-        number=1,
-    )
+    rewind(scene.feed.lake, by="test", number=1)
     assert scene.feed.rows() == before
     churn(scene.upstream, steps=3, seed=7)
     scene.sync()
@@ -249,10 +237,7 @@ def test_what_was_seeded_is_applied_again_after_a_rewind(
         pytest.param(
             wire_format,
             id=str(wire_format),
-            # One that tells schemas by themselves, and one that does not.
-            marks=()
-            if wire_format in (WireFormat.SIMPLE_JSON, WireFormat.OPEN_PROTOCOL)
-            else pytest.mark.slow,
+            marks=() if wire_format in BY_DAY else pytest.mark.slow,
         )
         for wire_format in WireFormat
     ],
@@ -266,16 +251,11 @@ def test_a_gap_after_an_export_is_told(
     scene.changefeed = scene.changefeed_from(late)
     scene.seed()
     for start_ts in (late, None):
-        scene.feed = scene.with_start(start_ts)
+        scene.feed = scene.feed.having(start_ts=start_ts)
         scene.sync()
         caveats = {item.table: " ".join(item.caveats) for item in scene.feed.cut.mirrors}
         assert all("a gap after the export" in text for text in caveats.values()), caveats
         churn(scene.upstream, steps=2, seed=6)
-
-
-def killed(*_: object, **__: object) -> None:
-    """Stand for a function in which a run is killed."""
-    raise KeyboardInterrupt
 
 
 STEPS = {
@@ -295,18 +275,13 @@ STEPS = {
         for other, by in enumerate(("seed", "sync"))
     ],
 )
-def test_a_killed_seed_is_finished(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, by: str
-) -> None:
+def test_a_killed_seed_is_finished(spark: SparkSession, tmp_path: Path, step: str, by: str) -> None:
     scene = Scene(spark, tmp_path)
     scene.sync()
     path = tmp_path / "export" / "d.keyed.000000000.csv"
     path.write_bytes(path.read_bytes() + b"no row\r\n")
-    module, name = STEPS[step]
-    with monkeypatch.context() as patch:
-        patch.setattr(module, name, killed)
-        with pytest.raises(KeyboardInterrupt):
-            scene.seed()
+    with killed(before(*STEPS[step])):
+        scene.seed()
     if by == "sync":
         # A sync finishes what was landed; what was not is begun again by the next seed.
         scene.sync()
@@ -424,10 +399,8 @@ def test_what_a_later_program_can_read_is_redriven(
     count = sum(item.quarantined for item in found.tables)
     assert sum(item.rows for item in found.tables) == 0
     scene.sync()
-    with monkeypatch.context() as patch:
-        patch.setattr(redriving, "close_rows", killed)
-        with pytest.raises(KeyboardInterrupt):
-            redrive(scene.feed.lake)
+    with killed(before(redriving, "close_rows")):
+        redrive(scene.feed.lake)
     again = redrive(scene.feed.lake)
     assert (again.decoded, again.still_quarantined) == (count, 0)
     assert read_quarantine(scene.feed.paths) == []
@@ -437,14 +410,11 @@ def test_what_a_later_program_can_read_is_redriven(
 
 
 def test_rows_of_exports_go_after_the_point_that_says_so(
-    spark: SparkSession,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    clock: type[LandingClock],
+    spark: SparkSession, tmp_path: Path, clock: type[LandingClock]
 ) -> None:
     scene = Scene(spark, tmp_path)
     ages = Retention(raw_messages=timedelta(days=1), cuts=timedelta(days=9))
-    scene.feed = replace(scene.feed, changefeed=replace(scene.feed.changefeed, retention=ages))
+    scene.feed = scene.feed.having(retention=ages)
     scene.seed()
     scene.sync()
     clock.at += timedelta(days=1)
@@ -455,27 +425,23 @@ def test_rows_of_exports_go_after_the_point_that_says_so(
 
     def retained() -> Retaining:
         then = read_cuts(paths)[0].published_at + timedelta(days=1)
-        return retain(Lake(changefeed=scene.feed.changefeed, paths=paths, session=spark), now=then)
+        return retain(scene.feed.lake, now=then)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(retention._Retention, "truncate_raw_messages", killed)
-        with pytest.raises(KeyboardInterrupt):
-            retained()
+    with killed(before(retention._Retention, "truncate_raw_messages")):
+        retained()
     assert rows_landed(paths) == landed
-    with monkeypatch.context() as patch:
-        patch.setattr(retention._Retention, "remove_exported", killed)
-        with pytest.raises(KeyboardInterrupt):
-            retained()
+    with killed(before(retention._Retention, "remove_exported")):
+        retained()
     assert read_raw_truncation_point(paths).number == read_cuts(paths)[0].number
     assert rows_landed(paths) == landed
     assert retained().records == landed
     assert rows_landed(paths) == 0
     assert commit_metadata(paths.snapshot_rows) == metadata
-    verification = verify(Lake(changefeed=scene.feed.changefeed, paths=paths, session=spark))
+    verification = verify(scene.feed.lake)
     assert verification.equal, verification.mirrors
-    before = scene.feed.rows()
+    rows = scene.feed.rows()
     scene.feed.rebuild()
-    assert scene.feed.rows() == before
+    assert scene.feed.rows() == rows
 
 
 def rows_landed(paths: LakePaths) -> int:
@@ -486,10 +452,7 @@ def rows_landed(paths: LakePaths) -> int:
 
 def test_histories_begin_with_the_export(spark: SparkSession, tmp_path: Path) -> None:
     scene = Scene(spark, tmp_path)
-    scene.feed = replace(
-        scene.feed,
-        changefeed=replace(scene.feed.changefeed, history=TableChoice(("d.keyed",))),
-    )
+    scene.feed = scene.feed.having(history=TableChoice(("d.keyed",)))
     scene.seed()
     scene.sync()
     scene.require_truth()
@@ -548,20 +511,12 @@ def test_parquet_files_with_the_schemas_of_the_registry(
     uri = folder.as_uri()
     with pytest.raises(ConfigError, match="TSO"):
         seed(scene.feed.lake, uri)
-    found = seed(
-        scene.feed.lake,
-        uri,
-        tso=scene.at,
-    )
+    found = seed(scene.feed.lake, uri, tso=scene.at)
     assert all(reason.startswith("no_schema") for reason in found.refused.values())
     assert set(found.refused) == set(scene.upstream.tables)
     assert found.tables == ()
     scene.sync()
-    found = seed(
-        scene.feed.lake,
-        uri,
-        tso=scene.at,
-    )
+    found = seed(scene.feed.lake, uri, tso=scene.at)
     assert found.refused == {}
     assert sum(item.quarantined for item in found.tables) == 0
     scene.sync()
@@ -580,10 +535,7 @@ def test_large_files_are_read_in_parts_by_workers(
     scene.export("large", file_type=file_type)
     told: list[str] = []
     with listened(told.append):
-        found = seed(
-            scene.feed.lake,
-            str(tmp_path / "large"),
-        )
+        found = scene.seed("large")
     assert found.rows == sum(len(rows) for rows in scene.upstream.truth(found.tso).values())
     landed = [text for text in told if text.startswith("landed ")]
     assert " of 2 parts" not in landed[0], "each file is several parts"

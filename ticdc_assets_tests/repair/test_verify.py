@@ -42,13 +42,13 @@ from ticdc_assets_tests.golden import (
     OPTIONS,
     THREE_OF_THE_SHOP,
     Scenario,
+    assert_same_rows,
 )
 from ticdc_assets_tests.lake.feeds import Feed, LandingClock, truth_rows
 from ticdc_assets_tests.lake.golden_lakes import feed_of
 from ticdc_assets_tests.repair.test_retention import (
     DAY,
     KEYED,
-    keeping,
     keyed_beyond_base,
     keyed_upstream,
     sent_later,
@@ -406,8 +406,9 @@ def test_records_in_quarantine_and_redriven_ones(
     claim_check = ClaimCheck(location=str(storage), raw_value=False)
     feed = feed_of(spark, tmp_path, scenario, claim_check=claim_check)
     feed.sync()
-    waiting = feed.cut.quarantined
-    records = {(row["partition"], row["offset"]) for row in read_quarantine(feed.paths)}
+    waiting, faults = feed.cut.quarantined, read_quarantine(feed.paths)
+    assert {row["reason"] for row in faults} == {"claim_check_missing"}
+    records = {(row["partition"], row["offset"]) for row in faults}
     assert waiting >= len(records) > 0
     assert_clean(feed)
     for file in (scenario.folder / "claim-check").iterdir():
@@ -416,11 +417,13 @@ def test_records_in_quarantine_and_redriven_ones(
     assert found.equal
     assert found.decodable == waiting
     assert f"{waiting} events in quarantine can be decoded now" in found.notes()[0]
-    redrive(feed.lake)
+    done = redrive(feed.lake)
+    assert (done.decoded, done.still_quarantined) == (len(faults), 0)
     # Decoded, and in no cut yet.
     assert verified(feed).equal
     feed.sync()
     assert feed.cut.quarantined == 0
+    assert_same_rows(feed.rows(), scenario.state(), variant=scenario.variant)
     assert_clean(feed)
     for file in storage.iterdir():
         file.unlink()
@@ -461,15 +464,14 @@ def test_rows_that_landed_late_below_the_base_are_not_called_different(
 ) -> None:
     """The change log is whole, so it places the row; the records do not tell it from a replay."""
     upstream, changefeed = keyed_upstream()
-    feed = keeping(Feed.of(spark, tmp_path), Retention(raw_messages=DAY))
+    feed = Feed.of(spark, tmp_path).having(retention=Retention(raw_messages=DAY))
     late = synced_without_an_insert(feed, changefeed)
     base = feed.cut
     assert truncated(feed, base).records > 0
     clock.at += DAY
     feed.write(sent_later(changefeed, [late]))
     fill(upstream, KEYED, rows=1, seed=5)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     assert feed.rows() == truth_rows(changefeed.truth())
     found = verified(feed)
     (item,) = found.mirrors
@@ -485,16 +487,14 @@ def test_a_table_that_was_left_out_of_the_base_is_not_called_different(
 ) -> None:
     """The change log is whole, so the mirror is too; its first records are gone."""
     upstream, changefeed = keyed_upstream()
-    whole = keeping(Feed.of(spark, tmp_path), Retention(raw_messages=DAY))
+    whole = Feed.of(spark, tmp_path).having(retention=Retention(raw_messages=DAY))
     left_out = TableFilter(exclude=TableChoice(("d.keyed",)))
-    feed = replace(whole, changefeed=replace(whole.changefeed, tables=left_out))
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed = whole.having(tables=left_out)
+    feed.follow(changefeed)
     assert truncated(feed, feed.cut).records > 0
     clock.at += DAY
     churn(upstream, steps=5)
-    whole.write(changefeed.tick())
-    whole.sync()
+    whole.follow(changefeed)
     assert whole.rows() == truth_rows(changefeed.truth())
     found = verified(whole)
     (item,) = found.mirrors
@@ -535,10 +535,9 @@ def test_rows_that_the_base_has_are_left_out_of_a_record_with_later_ones(
         options=FeedOptions(dispatcher=Dispatcher.TABLE, force_replicate=True),
     )
     feed = Feed.of(spark, tmp_path, wire_format=WireFormat.OPEN_PROTOCOL)
-    feed = keeping(feed, Retention(raw_messages=DAY))
+    feed = feed.having(retention=Retention(raw_messages=DAY))
     fill(upstream, BAG, rows=2)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     clock.at += DAY
     keys: list[Key] = []
     for number in (1001, 1002, 1003):
@@ -549,8 +548,7 @@ def test_rows_that_the_base_has_are_left_out_of_a_record_with_later_ones(
     deleted_ts = upstream.history[-1].commit_ts
     with upstream.transaction() as transaction:
         transaction.insert(BAG, {"id": "1004", "v": "a"})
-    feed.write(changefeed.tick())
-    feed.sync(until=deleted_ts)
+    feed.follow(changefeed, until=deleted_ts)
     base = feed.cut
     feed.sync()
     assert truncated(feed, base).records > 0

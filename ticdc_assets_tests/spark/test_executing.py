@@ -50,8 +50,9 @@ from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.golden import FULL_VARIANTS, Scenario
 from ticdc_assets_tests.lake.feeds import Feed
 from ticdc_assets_tests.lake.golden_lakes import feed_of
+from ticdc_assets_tests.lake.killing import Killed
 from ticdc_assets_tests.lake.places import named_table
-from ticdc_assets_tests.lake.test_killed_runs import DEATHS, Killed
+from ticdc_assets_tests.lake.test_killed_runs import DEATHS
 
 PLACE = ("topic", "partition", "offset", "index")
 NOW = ("landed_at", "landed_day", "quarantined_at", "first_landed_at", "last_landed_at")

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column, random_value
 from ticdc_assets.demo.simulator.shop import ShopOptions, ShopWorkload
 from ticdc_assets.demo.simulator.stored_table import Row, TableName, index
@@ -61,6 +61,28 @@ ALL_TYPES: Final[tuple[str, ...]] = (
     "set('a','b','d d')", "json", "vector(3)",
 )  # fmt: skip
 """Every column type, as `columns.column` takes it."""
+
+
+PLAIN_COLUMNS: Final = (column("id", "int", nullable=False), column("v", "varchar(20)"))
+"""The columns of a table of `plain_upstream`."""
+
+
+def plain_upstream(*names: TableName, bags: Sequence[TableName] = (), rows: int = 0) -> Upstream:
+    """Return an upstream with tables of `PLAIN_COLUMNS`, and random rows in each of them.
+
+    Args:
+        names: tables with the key `id`.
+        bags: tables without a key.
+        rows: how many rows are inserted into each table.
+    """
+    upstream = Upstream()
+    for database in dict.fromkeys(database for database, _ in (*names, *bags)):
+        upstream.create_database(database)
+    for name in (*names, *bags):
+        key = () if name in bags else ("id",)
+        upstream.create_table(name, PLAIN_COLUMNS, primary_key=key)
+        fill(upstream, name, rows=rows)
+    return upstream
 
 
 def random_row(upstream: Upstream, name: TableName, rng: random.Random) -> Row:
@@ -138,9 +160,9 @@ def wide_upstream(*, columns: int = 300, rows: int = 20) -> Upstream:
     return upstream
 
 
-def all_types_upstream(*, rows: int = 60, timezone: str = "UTC") -> Upstream:
+def all_types_upstream() -> Upstream:
     """Return an upstream with `kinds`.`types`: one column of every type, many of their extremes."""
-    upstream = Upstream(timezone=timezone)
+    upstream = Upstream()
     upstream.create_database("kinds")
     upstream.create_table(
         ("kinds", "types"),
@@ -150,12 +172,12 @@ def all_types_upstream(*, rows: int = 60, timezone: str = "UTC") -> Upstream:
         ),
         primary_key=("id",),
     )
-    fill(upstream, ("kinds", "types"), rows=rows)
-    churn(upstream, steps=rows)
+    fill(upstream, ("kinds", "types"), rows=60)
+    churn(upstream, steps=60)
     return upstream
 
 
-def odd_names_upstream(*, rows: int = 5) -> Upstream:
+def odd_names_upstream() -> Upstream:
     """Return an upstream in which each odd name is a database, a table in it and its columns."""
     upstream = Upstream()
     for name in ODD_NAMES:
@@ -167,12 +189,12 @@ def odd_names_upstream(*, rows: int = 5) -> Upstream:
             primary_key=(name,),
             indexes=(index(f"ix {name}", f"{name}'`\""),),
         )
-        fill(upstream, table, rows=rows)
-    churn(upstream, steps=rows * 4)
+        fill(upstream, table, rows=5)
+    churn(upstream, steps=20)
     return upstream
 
 
-def keyless_upstream(*, rows: int = 20) -> Upstream:
+def keyless_upstream() -> Upstream:
     """Return an upstream with `log`.`lines`, a table without a key, and `log`.`keyed` beside it.
 
     Some of its rows are equal in every column. TiCDC sends the table only with `force_replicate`.
@@ -186,12 +208,12 @@ def keyless_upstream(*, rows: int = 20) -> Upstream:
         (column("id", "int", nullable=False), column("text", "varchar(40)")),
         primary_key=("id",),
     )
-    fill(upstream, lines, rows=rows)
-    fill(upstream, keyed, rows=rows)
+    fill(upstream, lines, rows=20)
+    fill(upstream, keyed, rows=20)
     with upstream.transaction() as transaction:
         for _ in range(3):
             transaction.insert(lines, {"level": "1", "text": "the same"})
-    churn(upstream, steps=rows)
+    churn(upstream, steps=20)
     return upstream
 
 
@@ -229,13 +251,10 @@ def write_shop_capture(
     timezone: str = "UTC",
     wire_format: WireFormat = WireFormat.SIMPLE_JSON,
     shop: ShopOptions | None = None,
-    feed: FeedOptions | None = None,
 ) -> StandInChangefeed:
     """Write a shop's life into a capture, repeatable by seed, and return its changefeed."""
     upstream = Upstream(timezone=timezone)
-    changefeed = StandInChangefeed(
-        upstream, "shop", wire_format=wire_format, options=feed, seed=seed
-    )
+    changefeed = StandInChangefeed(upstream, "shop", wire_format=wire_format, seed=seed)
     workload = ShopWorkload(upstream, seed, options=shop)
     for _ in workload.steps(steps):
         pass

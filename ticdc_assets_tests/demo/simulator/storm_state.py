@@ -6,7 +6,6 @@ run statements (`storm_statements`).
 
 import random
 from collections.abc import Callable
-from enum import StrEnum
 from typing import Final
 
 from ticdc_assets.demo.simulator.columns import column, modified_value, random_value
@@ -16,49 +15,6 @@ from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets_tests.demo.simulator.odd_upstream import OddUpstream
 from ticdc_assets_tests.demo.simulator.some_values import some_value
 from ticdc_assets_tests.demo.simulator.storm_tables import DEFAULTS, TEMPLATES, TYPES
-
-
-class StormDdl(StrEnum):
-    """The kinds of DDL."""
-
-    CREATE_TABLE = "create table"
-    CREATE_LIKE = "create table like"
-    DROP_TABLE = "drop table"
-    TRUNCATE_TABLE = "truncate table"
-    RENAME_TABLE = "rename table"
-    RENAME_TABLES = "rename tables"
-    SWAP_TABLES = "swap tables"
-    RECOVER_TABLE = "recover table"
-    FLASHBACK_TABLE = "flashback table to"
-    FLASHBACK_TRUNCATED = "flashback a truncated table to"
-    ADD_COLUMN = "add column"
-    ADD_COLUMN_NOW = "add column default current_timestamp"
-    DROP_COLUMN = "drop column"
-    RENAME_COLUMN = "rename column"
-    WIDEN_COLUMN = "widen column"
-    NARROW_COLUMN = "narrow column"
-    CHANGE_KIND = "change the kind of a column"
-    SET_DEFAULT = "set default"
-    SEVERAL_CHANGES = "several changes"
-    ADD_INDEX = "add index"
-    DROP_INDEX = "drop index"
-    ADD_PRIMARY_KEY = "add primary key"
-    DROP_PRIMARY_KEY = "drop primary key"
-    CREATE_DATABASE = "create database"
-    ALTER_DATABASE = "alter database"
-    DROP_DATABASE = "drop database"
-    VIEW = "create or drop a view"
-    SEQUENCE = "create sequence"
-    UNHEARD_OF = "a statement not known"
-    ADD_PARTITION = "add partition"
-    DROP_PARTITION = "drop partition"
-    TRUNCATE_PARTITION = "truncate partition"
-    REORGANIZE_PARTITION = "reorganize partition"
-    RESIZE_HASH = "coalesce or add hash partitions"
-    EXCHANGE_PARTITION = "exchange partition"
-    PARTITION_BY = "partition by"
-    REMOVE_PARTITIONING = "remove partitioning"
-
 
 _DATABASES: Final = ("storm", "eye")
 _TABLE_NAMES: Final = ("a", "b", "Orders", "odd `name", "../up", "ünï 🚀", "g", "h", "select")
@@ -120,11 +76,11 @@ class StormState:
             kept.add(table.partitioning.column)
         return [c for c in table.schema.columns if c.name not in kept]
 
-    def random_column(self, name: str, *, default: bool = True) -> ColumnSchema:
+    def random_column(self, name: str) -> ColumnSchema:
         """Return a column of some type, with a default or NULL or neither."""
         sql_type = self.rng.choice(TYPES)
         chance = self.rng.random()
-        literal = DEFAULTS.get(sql_type) if default and chance < 0.5 else None
+        literal = DEFAULTS.get(sql_type) if chance < 0.5 else None
         return column(name, sql_type, nullable=self.rng.random() < 0.7, default=literal)
 
     # Rows

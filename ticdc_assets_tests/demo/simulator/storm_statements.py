@@ -1,13 +1,13 @@
 """The statements of a storm: each kind of DDL on some table for which its outcome is certain.
 
-In: the storm's upstream and dice. Out: one statement run, or False where there is nothing that this
-kind could be done to. What a statement does to rows is the upstream's affair.
+In: the storm's upstream and dice. Out: one statement run, or `Impossible` where there is nothing
+that this kind could be done to. What a statement does to rows is the upstream's affair.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Final
+from typing import Final, TypeAlias
 
 from ticdc_assets.demo.simulator.alterations import (
     AddColumn,
@@ -33,6 +33,7 @@ from ticdc_assets_tests.demo.simulator.partition_changes import (
     AddPartitions,
     DropPartitions,
     PartitionBy,
+    PartitionChange,
     RemovePartitioning,
     ReorganizePartitions,
     ResizeHash,
@@ -40,69 +41,98 @@ from ticdc_assets_tests.demo.simulator.partition_changes import (
     hash_partitions,
 )
 from ticdc_assets_tests.demo.simulator.some_values import RANGES, some_value
-from ticdc_assets_tests.demo.simulator.storm_state import StormDdl, StormState
+from ticdc_assets_tests.demo.simulator.storm_state import StormState
 from ticdc_assets_tests.demo.simulator.storm_tables import DEFAULTS, NARROWER, OTHER_KINDS, WIDER
 
-# Tables and databases
+Statement: TypeAlias = Callable[[StormState], None]
+STATEMENTS: Final[dict[str, Statement]] = {}
+"""How each kind is run, by its name."""
+WEIGHTS: Final[dict[str, int]] = {}
+"""How often each kind is tried."""
 
 
-def _create_table(state: StormState) -> bool:
-    if not state.has_room():
-        return False
+class Impossible(Exception):
+    """There is nothing that a statement could be done to."""
+
+
+def require(is_possible: object) -> None:
+    """Go on if a statement is possible."""
+    if not is_possible:
+        raise Impossible
+
+
+def some_table(
+    state: StormState, wanted: Callable[[StoredTable], bool] = lambda _: True
+) -> TableName:
+    """Return some table that is as wanted, if there is one."""
+    name = state.table(wanted)
+    if name is None:
+        raise Impossible
+    return name
+
+
+def statement(kind: str, *, weight: int = 4) -> Callable[[Statement], Statement]:
+    """Let a function be how a kind of DDL is run, tried so often."""
+
+    def add(run: Statement) -> Statement:
+        STATEMENTS[kind], WEIGHTS[kind] = run, weight
+        return run
+
+    return add
+
+
+# Tables
+
+
+@statement("create table", weight=12)
+def create_table(state: StormState) -> None:
+    require(state.has_room())
     state.create_table()
-    return True
 
 
-def _create_like(state: StormState) -> bool:
-    source = state.table()
-    if source is None or not state.has_room():
-        return False
+@statement("create table like")
+def create_like(state: StormState) -> None:
+    source = some_table(state)
+    require(state.has_room())
     state.upstream.create_table_like(state.free_name(), source)
-    return True
 
 
-def _drop_table(state: StormState) -> bool:
-    name = state.table()
-    if name is None or len(state.upstream.tables) < 3:
-        return False
+@statement("drop table", weight=3)
+def drop_table(state: StormState) -> None:
+    name = some_table(state)
+    require(len(state.upstream.tables) >= 3)
     state.upstream.drop_table(name)
-    return True
 
 
-def _truncate_table(state: StormState) -> bool:
-    name = state.table()
-    if name is None:
-        return False
+@statement("truncate table")
+def truncate_table(state: StormState) -> None:
+    name = some_table(state)
     state.upstream.truncate_table(name)
-    return True
 
 
-def _rename_table(state: StormState) -> bool:
-    name = state.table()
-    if name is None:
-        return False
+@statement("rename table")
+def rename_table(state: StormState) -> None:
+    name = some_table(state)
     state.upstream.rename_table(name, state.free_name())
-    return True
 
 
-def _rename_tables(state: StormState) -> bool:
+@statement("rename tables")
+def rename_tables(state: StormState) -> None:
     """Rename two or three tables in one statement; one may take a name that another leaves."""
     upstream, rng = state.upstream, state.rng
-    if len(upstream.tables) < 2:
-        return False
+    require(len(upstream.tables) >= 2)
     names = rng.sample(upstream.tables, min(len(upstream.tables), rng.randint(2, 3)))
     renames: list[tuple[TableName, TableName]] = [(names[0], state.free_name())]
     for left, name in pairwise(names):
         target = left if rng.random() < 0.5 else (left[0], f"t{state.number()}")
         renames.append((name, target))
     upstream.rename_tables(renames)
-    return True
 
 
-def _swap_tables(state: StormState) -> bool:
+@statement("swap tables")
+def swap_tables(state: StormState) -> None:
     upstream = state.upstream
-    if len(upstream.tables) < 2:
-        return False
+    require(len(upstream.tables) >= 2)
     one, other = state.rng.sample(upstream.tables, 2)
     aside = state.free_name()
     renames = [(one, aside), (other, one), (aside, other)]
@@ -111,138 +141,81 @@ def _swap_tables(state: StormState) -> bool:
     else:
         for name, new_name in renames:
             upstream.rename_table(name, new_name)
-    return True
 
 
-def _recover_table(state: StormState) -> bool:
+@statement("recover table")
+def recover_table(state: StormState) -> None:
     upstream = state.upstream
     names = [n for n in upstream.recoverable if n not in upstream.tables + upstream.views]
-    if not names or not state.has_room():
-        return False
+    require(names and state.has_room())
     upstream.recover_table(state.rng.choice(names))
-    return True
 
 
-def _flashback(state: StormState, *, truncated: bool) -> bool:
+def _flashback(state: StormState, *, truncated: bool) -> None:
     upstream = state.upstream
     names = [n for n in upstream.recoverable if upstream.was_truncated(n) == truncated]
-    if not names or not state.has_room():
-        return False
+    require(names and state.has_room())
     name = state.rng.choice(names)
     upstream.recover_table(name, to=state.free_name(name[0])[1])
-    return True
 
 
-def _flashback_table(state: StormState) -> bool:
-    return _flashback(state, truncated=False)
+@statement("flashback table to")
+def flashback_table(state: StormState) -> None:
+    _flashback(state, truncated=False)
 
 
-def _flashback_truncated(state: StormState) -> bool:
-    return _flashback(state, truncated=True)
-
-
-def _create_database(state: StormState) -> bool:
-    if len(state.upstream.databases) > 3:
-        return False
-    name = f"rain {state.rng.randrange(3)}"
-    if name in state.upstream.databases:
-        return False
-    state.upstream.create_database(name, charset=state.rng.choice(("", "utf8mb4", "latin1")))
-    return True
-
-
-def _alter_database(state: StormState) -> bool:
-    database = state.rng.choice(sorted(state.upstream.databases))
-    state.upstream.alter_database(database, charset=state.rng.choice(("utf8mb4", "latin1")))
-    return True
-
-
-def _drop_database(state: StormState) -> bool:
-    names = sorted(state.upstream.databases)
-    if len(names) < 3:
-        return False
-    state.upstream.drop_database(state.rng.choice(names[1:]))
-    return True
-
-
-def _view(state: StormState) -> bool:
-    upstream = state.upstream
-    if upstream.views and state.rng.random() < 0.5:
-        upstream.drop_view(state.rng.choice(upstream.views))
-        return True
-    source = state.table()
-    if source is None:
-        return False
-    upstream.create_view(state.free_name(), source)
-    return True
-
-
-def _sequence(state: StormState) -> bool:
-    state.upstream.unsent()
-    return True
-
-
-def _unheard_of(state: StormState) -> bool:
-    name = state.table()
-    if name is None:
-        return False
-    clause = state.rng.choice(("FROBNICATE `v` HARD", "FROBNICATE WITH (deep = 'yes, really')"))
-    state.upstream.unheard_of(name, clause)
-    return True
+@statement("flashback a truncated table to")
+def flashback_truncated(state: StormState) -> None:
+    _flashback(state, truncated=True)
 
 
 # Columns and keys
 
 _CLOCKS: Final = ("datetime", "datetime(3)", "datetime(6)", "timestamp", "timestamp(6)")
-_SIGNED: Final = frozenset({"smallint", "mediumint", "int", "bigint", "decimal"})
+_NUMERIC: Final = frozenset({"smallint", "mediumint", "int", "bigint", "decimal"})
 
 
-def _added(state: StormState, table: StoredTable, *, now: bool = False) -> AddColumn:
+def _add(state: StormState, *, now: bool) -> None:
     rng = state.rng
-    name = state.free_column(table)
-    schema = state.random_column(name)
+    name = some_table(state, lambda table: len(table.schema.columns) < 12)
+    table = state.upstream.stored(name)
+    new = state.free_column(table)
+    schema = state.random_column(new)
     if now:
-        sql_type = rng.choice(
-            ("datetime", "datetime(3)", "datetime(6)", "timestamp", "timestamp(6)")
-        )
-        schema = column(name, sql_type, nullable=rng.random() < 0.5, default=CURRENT_TIMESTAMP)
+        sql_type, nullable = rng.choice(_CLOCKS), rng.random() < 0.5
+        schema = column(new, sql_type, nullable=nullable, default=CURRENT_TIMESTAMP)
     after = rng.choice(table.schema.columns).name
-    return AddColumn(column=schema, **rng.choice(({}, {}, {"first": True}, {"after": after})))
+    place = rng.choice(({}, {}, {"first": True}, {"after": after}))
+    _alter(state, name, [AddColumn(column=schema, **place)])
 
 
-def _add_column(state: StormState) -> bool:
-    name = state.table(lambda table: len(table.schema.columns) < 12)
-    return name is not None and _alter(state, name, [_added(state, state.upstream.stored(name))])
+@statement("add column", weight=8)
+def add_column(state: StormState) -> None:
+    _add(state, now=False)
 
 
-def _add_column_now(state: StormState) -> bool:
-    name = state.table(lambda table: len(table.schema.columns) < 12)
-    return name is not None and _alter(
-        state, name, [_added(state, state.upstream.stored(name), now=True)]
-    )
+@statement("add column default current_timestamp")
+def add_column_now(state: StormState) -> None:
+    _add(state, now=True)
 
 
-def _drop_column(state: StormState) -> bool:
-    name = state.table(lambda table: len(state.plain_columns(table)) > 0)
-    if name is None:
-        return False
+@statement("drop column", weight=6)
+def drop_column(state: StormState) -> None:
+    name = some_table(state, lambda table: len(state.plain_columns(table)) > 0)
     gone = state.rng.choice(state.plain_columns(state.upstream.stored(name)))
-    if len(state.upstream.schema(name).columns) < 2:
-        return False
-    return _alter(state, name, [DropColumn(name=gone.name)])
+    require(len(state.upstream.schema(name).columns) >= 2)
+    _alter(state, name, [DropColumn(name=gone.name)])
 
 
-def _rename_column(state: StormState) -> bool:
-    name = state.table()
-    if name is None:
-        return False
+@statement("rename column")
+def rename_column(state: StormState) -> None:
+    name = some_table(state)
     table = state.upstream.stored(name)
     decides = table.partitioning.column if table.partitioning is not None else None
     names = [c.name for c in table.schema.columns if c.name != decides]
-    if not names:
-        return False
+    require(names)
     old = state.rng.choice(names)
-    return _alter(state, name, [RenameColumn(name=old, new_name=state.free_column(table))])
+    _alter(state, name, [RenameColumn(name=old, new_name=state.free_column(table))])
 
 
 def _retyped(
@@ -255,13 +228,7 @@ def _retyped(
     for old in columns:
         sign = " unsigned" if old.unsigned else ""
         for sql_type in rng.sample(types[old.mysql_type], len(types[old.mysql_type])):
-            numeric = sql_type.split("(")[0] in (
-                "smallint",
-                "mediumint",
-                "int",
-                "bigint",
-                "decimal",
-            )
+            numeric = sql_type.split("(")[0] in _NUMERIC
             new = column(
                 old.name if rng.random() < 0.7 else state.free_column(table),
                 sql_type + (sign if numeric else ""),
@@ -284,39 +251,42 @@ def _survives(table: StoredTable, old: ColumnSchema, new: ColumnSchema) -> bool:
     return all(fits(value, new) for value in values)
 
 
-def _retype(state: StormState, types: Mapping[str, Sequence[str]]) -> bool:
-    name = state.table(lambda table: any(c.mysql_type in types for c in state.plain_columns(table)))
-    if name is None:
-        return False
+def _retype(state: StormState, types: Mapping[str, Sequence[str]]) -> None:
+    name = some_table(
+        state, lambda table: any(c.mysql_type in types for c in state.plain_columns(table))
+    )
     action = _retyped(state, state.upstream.stored(name), types)
-    return action is not None and _alter(state, name, [action])
+    if action is None:
+        raise Impossible
+    _alter(state, name, [action])
 
 
-def _widen(state: StormState) -> bool:
-    return _retype(state, WIDER)
+@statement("widen column")
+def widen(state: StormState) -> None:
+    _retype(state, WIDER)
 
 
-def _narrow(state: StormState) -> bool:
-    return _retype(state, NARROWER)
+@statement("narrow column")
+def narrow(state: StormState) -> None:
+    _retype(state, NARROWER)
 
 
-def _change_kind(state: StormState) -> bool:
-    return _retype(state, OTHER_KINDS)
+@statement("change the kind of a column")
+def change_kind(state: StormState) -> None:
+    _retype(state, OTHER_KINDS)
 
 
-def _set_default(state: StormState) -> bool:
-    name = state.table(lambda table: len(state.plain_columns(table)) > 0)
-    if name is None:
-        return False
+@statement("set default")
+def set_default(state: StormState) -> None:
+    name = some_table(state, lambda table: len(state.plain_columns(table)) > 0)
     chosen = state.rng.choice(state.plain_columns(state.upstream.stored(name)))
     default = DEFAULTS.get(type_sql(chosen)) if state.rng.random() < 0.7 else None
-    return _alter(state, name, [SetDefault(name=chosen.name, default=default)])
+    _alter(state, name, [SetDefault(name=chosen.name, default=default)])
 
 
-def _several(state: StormState) -> bool:
-    name = state.table(lambda table: len(state.plain_columns(table)) > 1)
-    if name is None:
-        return False
+@statement("several changes")
+def several(state: StormState) -> None:
+    name = some_table(state, lambda table: len(state.plain_columns(table)) > 1)
     table = state.upstream.stored(name)
     gone, renamed = state.rng.sample(state.plain_columns(table), 2)
     widened = _retyped(state, table, WIDER)
@@ -329,27 +299,24 @@ def _several(state: StormState) -> bool:
         actions.append(ModifyColumn(name=widened.name, column=same_name))
     actions.append(RenameColumn(name=renamed.name, new_name=fresh))
     state.rng.shuffle(actions)
-    return _alter(state, name, actions)
+    _alter(state, name, actions)
 
 
-def _alter(state: StormState, name: TableName, actions: Sequence[AlterAction]) -> bool:
+def _alter(state: StormState, name: TableName, actions: Sequence[AlterAction]) -> None:
     state.share_ts()
     state.upstream.alter_table(name, *actions)
-    return True
 
 
-def _add_index(state: StormState) -> bool:
-    name = state.table(lambda table: len(table.secondary) < 3)
-    if name is None:
-        return False
+@statement("add index")
+def add_index(state: StormState) -> None:
+    name = some_table(state, lambda table: len(table.secondary) < 3)
     table = state.upstream.stored(name)
     columns = [
         c
         for c in state.plain_columns(table)
         if c.mysql_type in ("int", "bigint", "date", "decimal", "datetime")
     ]
-    if not columns:
-        return False
+    require(columns)
     chosen = state.rng.choice(columns)
     unique = (
         table.partitioning is None
@@ -358,19 +325,15 @@ def _add_index(state: StormState) -> bool:
         and _is_distinct(table, [chosen.name])
     )
     state.upstream.create_index(name, f"ix {state.number()}", columns=(chosen.name,), unique=unique)
-    return True
 
 
-def _drop_index(state: StormState) -> bool:
-    name = state.table(lambda table: len(table.secondary) > 0)
-    if name is None:
-        return False
+@statement("drop index")
+def drop_index(state: StormState) -> None:
+    name = some_table(state, lambda table: len(table.secondary) > 0)
     table = state.upstream.stored(name)
     chosen = state.rng.choice(table.secondary)
-    if not state.keyless and not _has_other_key(table, chosen.name):
-        return False
+    require(state.keyless or _has_other_key(table, chosen.name))
     state.upstream.drop_index(name, chosen.name)
-    return True
 
 
 def _has_other_key(table: StoredTable, index: str | None, *, primary: bool = True) -> bool:
@@ -391,14 +354,13 @@ def _is_distinct(table: StoredTable, columns: Sequence[str]) -> bool:
 _KEY_TYPES: Final = frozenset({"int", "bigint", "varchar", "char", "date", "smallint", "decimal"})
 
 
-def _add_primary_key(state: StormState) -> bool:
+@statement("add primary key")
+def add_primary_key(state: StormState) -> None:
     def is_wanted(table: StoredTable) -> bool:
         # Where tables without a key are not sent, one with its first would begin in the middle.
         return not table.primary_key and (state.keyless or bool(table.schema.handle_key))
 
-    name = state.table(is_wanted)
-    if name is None:
-        return False
+    name = some_table(state, is_wanted)
     table = state.upstream.stored(name)
     columns = [c.name for c in table.schema.columns if c.mysql_type in _KEY_TYPES]
     size = min(len(columns), state.rng.randint(1, 3))
@@ -406,32 +368,82 @@ def _add_primary_key(state: StormState) -> bool:
     if table.partitioning is not None and table.partitioning.column not in chosen:
         chosen.append(table.partitioning.column)
     whole = all(row[part] is not None for row in table.rows.values() for part in chosen)
-    if not chosen or not whole or not _is_distinct(table, chosen):
-        return False
-    return _alter(state, name, [AddPrimaryKey(columns=tuple(chosen))])
+    require(chosen and whole and _is_distinct(table, chosen))
+    _alter(state, name, [AddPrimaryKey(columns=tuple(chosen))])
 
 
-def _drop_primary_key(state: StormState) -> bool:
+@statement("drop primary key")
+def drop_primary_key(state: StormState) -> None:
     def is_wanted(table: StoredTable) -> bool:
         has_other = state.keyless or _has_other_key(table, None, primary=False)
         return bool(table.primary_key) and not table.clustered and has_other
 
-    name = state.table(is_wanted)
-    return name is not None and _alter(state, name, [DropPrimaryKey()])
+    _alter(state, some_table(state, is_wanted), [DropPrimaryKey()])
+
+
+# Databases and what is no table
+
+
+@statement("create database", weight=2)
+def create_database(state: StormState) -> None:
+    require(len(state.upstream.databases) <= 3)
+    name = f"rain {state.rng.randrange(3)}"
+    require(name not in state.upstream.databases)
+    state.upstream.create_database(name, charset=state.rng.choice(("", "utf8mb4", "latin1")))
+
+
+@statement("alter database", weight=1)
+def alter_database(state: StormState) -> None:
+    database = state.rng.choice(sorted(state.upstream.databases))
+    state.upstream.alter_database(database, charset=state.rng.choice(("utf8mb4", "latin1")))
+
+
+@statement("drop database", weight=1)
+def drop_database(state: StormState) -> None:
+    names = sorted(state.upstream.databases)
+    require(len(names) >= 3)
+    state.upstream.drop_database(state.rng.choice(names[1:]))
+
+
+@statement("create or drop a view", weight=2)
+def view(state: StormState) -> None:
+    upstream = state.upstream
+    if upstream.views and state.rng.random() < 0.5:
+        upstream.drop_view(state.rng.choice(upstream.views))
+    else:
+        source = some_table(state)
+        upstream.create_view(state.free_name(), source)
+
+
+@statement("create sequence", weight=1)
+def sequence(state: StormState) -> None:
+    state.upstream.unsent()
+
+
+@statement("a statement not known", weight=1)
+def unheard_of(state: StormState) -> None:
+    name = some_table(state)
+    clause = state.rng.choice(("FROBNICATE `v` HARD", "FROBNICATE WITH (deep = 'yes, really')"))
+    state.upstream.unheard_of(name, clause)
 
 
 # Partitions
 
 
-def _divided(state: StormState, *methods: Method) -> tuple[TableName, Partitioning] | None:
+def _divided(state: StormState, *methods: Method) -> tuple[TableName, Partitioning]:
+    """Return some table that is divided by one of some methods, or by any, and how it is."""
     wanted = methods or tuple(Method)
-    name = state.table(
-        lambda table: table.partitioning is not None and table.partitioning.method in wanted
+    name = some_table(
+        state, lambda table: table.partitioning is not None and table.partitioning.method in wanted
     )
-    if name is None:
-        return None
     found = state.upstream.stored(name).partitioning
-    return None if found is None else (name, found)
+    assert found is not None
+    return name, found
+
+
+def _change(state: StormState, name: TableName, change: PartitionChange) -> None:
+    state.share_ts()
+    state.upstream.alter_partitions(name, change)
 
 
 _LIST_VALUES: Final[Mapping[Method, tuple[str | None, ...]]] = {
@@ -457,14 +469,13 @@ def _fresh_partition(state: StormState, by: Partitioning) -> Partition | None:
     return Partition(name=name, below=f"{int(last[:4]) + 2:04d}-01-01")
 
 
-def _add_partition(state: StormState) -> bool:
-    found = _divided(state, *RANGES, *LISTS)
-    part = _fresh_partition(state, found[1]) if found else None
-    if found is None or part is None:
-        return False
-    state.share_ts()
-    state.upstream.alter_partitions(found[0], AddPartitions(partitions=(part,)))
-    return True
+@statement("add partition")
+def add_partition(state: StormState) -> None:
+    name, by = _divided(state, *RANGES, *LISTS)
+    part = _fresh_partition(state, by)
+    if part is None:
+        raise Impossible
+    _change(state, name, AddPartitions(partitions=(part,)))
 
 
 def _some_partitions(state: StormState, by: Partitioning, *, most: int) -> tuple[str, ...]:
@@ -472,33 +483,27 @@ def _some_partitions(state: StormState, by: Partitioning, *, most: int) -> tuple
     return tuple(part.name for part in state.rng.sample(by.partitions, count))
 
 
-def _drop_partition(state: StormState) -> bool:
-    found = _divided(state, *RANGES, *LISTS)
-    if found is None or len(found[1].partitions) < 2:
-        return False
-    names = _some_partitions(state, found[1], most=len(found[1].partitions) - 1)
-    state.share_ts()
-    state.upstream.alter_partitions(found[0], DropPartitions(names=names))
-    return True
+@statement("drop partition", weight=6)
+def drop_partition(state: StormState) -> None:
+    name, by = _divided(state, *RANGES, *LISTS)
+    require(len(by.partitions) >= 2)
+    names = _some_partitions(state, by, most=len(by.partitions) - 1)
+    _change(state, name, DropPartitions(names=names))
 
 
-def _truncate_partition(state: StormState) -> bool:
-    found = _divided(state)
-    if found is None:
-        return False
-    names = _some_partitions(state, found[1], most=len(found[1].partitions))
+@statement("truncate partition", weight=6)
+def truncate_partition(state: StormState) -> None:
+    name, by = _divided(state)
+    names = _some_partitions(state, by, most=len(by.partitions))
     state.share_ts()
     change = TruncatePartitions(names=() if state.rng.random() < 0.15 else names)
-    state.upstream.alter_partitions(found[0], change)
-    return True
+    state.upstream.alter_partitions(name, change)
 
 
-def _reorganize(state: StormState) -> bool:
+@statement("reorganize partition")
+def reorganize(state: StormState) -> None:
     """Make two neighbours one, or divide one in two."""
-    found = _divided(state, *RANGES, *LISTS)
-    if found is None:
-        return False
-    name, by = found
+    name, by = _divided(state, *RANGES, *LISTS)
     number = state.rng.randrange(len(by.partitions))
     part = by.partitions[number]
     one, two = (f"r{state.number()}" for _ in range(2))
@@ -516,11 +521,9 @@ def _reorganize(state: StormState) -> bool:
         below = by.partitions[number - 1].below if number else None
         middle = _between(below, part.below)
         if by.method in LISTS or middle is None:
-            return False
+            raise Impossible
         into = [Partition(name=one, below=middle), Partition(name=two, below=part.below)]
-    state.share_ts()
-    state.upstream.alter_partitions(name, ReorganizePartitions(names=names, into=tuple(into)))
-    return True
+    _change(state, name, ReorganizePartitions(names=names, into=tuple(into)))
 
 
 def _between(low: int | str | None, high: int | str | None) -> int | str | None:
@@ -536,23 +539,18 @@ def _between(low: int | str | None, high: int | str | None) -> int | str | None:
     return None if high is not None and middle >= high else middle
 
 
-def _resize_hash(state: StormState) -> bool:
-    found = _divided(state, Method.HASH)
-    if found is None:
-        return False
-    count = state.rng.choice([n for n in range(1, 6) if n != len(found[1].partitions)])
-    state.share_ts()
-    state.upstream.alter_partitions(found[0], ResizeHash(count=count))
-    return True
+@statement("coalesce or add hash partitions")
+def resize_hash(state: StormState) -> None:
+    name, by = _divided(state, Method.HASH)
+    count = state.rng.choice([n for n in range(1, 6) if n != len(by.partitions)])
+    _change(state, name, ResizeHash(count=count))
 
 
-def _exchange(state: StormState) -> bool:
+@statement("exchange partition", weight=8)
+def exchange(state: StormState) -> None:
     """Exchange a partition with a table like it, made for this or left from another time."""
     upstream, rng = state.upstream, state.rng
-    found = _divided(state)
-    if found is None:
-        return False
-    name, by = found
+    name, by = _divided(state)
     number = rng.randrange(len(by.partitions))
     other = _alone_like(state, name, by, number)
     if other is None:
@@ -568,7 +566,6 @@ def _exchange(state: StormState) -> bool:
                 state.insert(transaction, other, **{by.column: value})
     state.share_ts()
     upstream.exchange_partition(name, by.partitions[number].name, other)
-    return True
 
 
 def _alone_like(
@@ -593,18 +590,15 @@ def _is_of(by: Partitioning, row: Row, number: int) -> bool:
     return by.place(row[by.column]) == number
 
 
-def _partition_by(state: StormState) -> bool:
-    name = state.table(lambda table: len(_possible_deciders(table)) > 0)
-    if name is None:
-        return False
+@statement("partition by")
+def partition_by(state: StormState) -> None:
+    name = some_table(state, lambda table: len(_possible_deciders(table)) > 0)
     decides = state.rng.choice(_possible_deciders(state.upstream.stored(name)))
     by = Partitioning(method=Method.HASH, column=decides, partitions=hash_partitions(2))
     if state.rng.random() < 0.5:
         parts = (Partition(name="low", below=15), Partition(name="HIGH", below=None))
         by = Partitioning(method=Method.RANGE, column=decides, partitions=parts)
-    state.share_ts()
-    state.upstream.alter_partitions(name, PartitionBy(partitioning=by))
-    return True
+    _change(state, name, PartitionBy(partitioning=by))
 
 
 def _possible_deciders(table: StoredTable) -> list[str]:
@@ -623,69 +617,7 @@ def _unique(table: StoredTable) -> list[tuple[str, ...]]:
     return [i.columns for i in table.secondary if i.unique]
 
 
-def _remove_partitioning(state: StormState) -> bool:
-    found = _divided(state)
-    if found is None:
-        return False
-    state.share_ts()
-    state.upstream.alter_partitions(found[0], RemovePartitioning())
-    return True
-
-
-STATEMENTS: Final[Mapping[StormDdl, Callable[[StormState], bool]]] = {
-    StormDdl.CREATE_TABLE: _create_table,
-    StormDdl.CREATE_LIKE: _create_like,
-    StormDdl.DROP_TABLE: _drop_table,
-    StormDdl.TRUNCATE_TABLE: _truncate_table,
-    StormDdl.RENAME_TABLE: _rename_table,
-    StormDdl.RENAME_TABLES: _rename_tables,
-    StormDdl.SWAP_TABLES: _swap_tables,
-    StormDdl.RECOVER_TABLE: _recover_table,
-    StormDdl.FLASHBACK_TABLE: _flashback_table,
-    StormDdl.FLASHBACK_TRUNCATED: _flashback_truncated,
-    StormDdl.ADD_COLUMN: _add_column,
-    StormDdl.ADD_COLUMN_NOW: _add_column_now,
-    StormDdl.DROP_COLUMN: _drop_column,
-    StormDdl.RENAME_COLUMN: _rename_column,
-    StormDdl.WIDEN_COLUMN: _widen,
-    StormDdl.NARROW_COLUMN: _narrow,
-    StormDdl.CHANGE_KIND: _change_kind,
-    StormDdl.SET_DEFAULT: _set_default,
-    StormDdl.SEVERAL_CHANGES: _several,
-    StormDdl.ADD_INDEX: _add_index,
-    StormDdl.DROP_INDEX: _drop_index,
-    StormDdl.ADD_PRIMARY_KEY: _add_primary_key,
-    StormDdl.DROP_PRIMARY_KEY: _drop_primary_key,
-    StormDdl.CREATE_DATABASE: _create_database,
-    StormDdl.ALTER_DATABASE: _alter_database,
-    StormDdl.DROP_DATABASE: _drop_database,
-    StormDdl.VIEW: _view,
-    StormDdl.SEQUENCE: _sequence,
-    StormDdl.UNHEARD_OF: _unheard_of,
-    StormDdl.ADD_PARTITION: _add_partition,
-    StormDdl.DROP_PARTITION: _drop_partition,
-    StormDdl.TRUNCATE_PARTITION: _truncate_partition,
-    StormDdl.REORGANIZE_PARTITION: _reorganize,
-    StormDdl.RESIZE_HASH: _resize_hash,
-    StormDdl.EXCHANGE_PARTITION: _exchange,
-    StormDdl.PARTITION_BY: _partition_by,
-    StormDdl.REMOVE_PARTITIONING: _remove_partitioning,
-}
-"""How each kind is run."""
-
-WEIGHTS: Final[Mapping[StormDdl, int]] = {
-    StormDdl.CREATE_TABLE: 12,
-    StormDdl.ADD_COLUMN: 8,
-    StormDdl.DROP_COLUMN: 6,
-    StormDdl.DROP_TABLE: 3,
-    StormDdl.DROP_DATABASE: 1,
-    StormDdl.CREATE_DATABASE: 2,
-    StormDdl.ALTER_DATABASE: 1,
-    StormDdl.SEQUENCE: 1,
-    StormDdl.UNHEARD_OF: 1,
-    StormDdl.VIEW: 2,
-    StormDdl.DROP_PARTITION: 6,
-    StormDdl.TRUNCATE_PARTITION: 6,
-    StormDdl.EXCHANGE_PARTITION: 8,
-}
-"""How often each kind is tried, where it is not 4."""
+@statement("remove partitioning")
+def remove_partitioning(state: StormState) -> None:
+    name, _ = _divided(state)
+    _change(state, name, RemovePartitioning())

@@ -1,6 +1,6 @@
 """Every format and option of the stand-in changefeed: what it sends folds to the truth.
 
-What a format cannot carry is in `IMPOSSIBLE` (refused) and `LOST_FROM_THE_MIDDLE`, with its reason.
+What a format cannot carry is in `LOST_FROM_THE_MIDDLE`, with its reason.
 """
 
 import base64
@@ -38,14 +38,13 @@ from ticdc_assets_tests.demo.simulator.builders import (
     odd_names_upstream,
     wide_upstream,
 )
-from ticdc_assets_tests.demo.simulator.large_messages import LargeMessages
-from ticdc_assets_tests.demo.simulator.odd_changefeed import OddFeedOptions
 from ticdc_assets_tests.demo.simulator.variants import (
     OLD,
     PLAIN,
     VARIANTS,
     Variant,
     assert_rules,
+    in_turns,
     rows_of,
     shuffled,
 )
@@ -55,7 +54,6 @@ from ticdc_assets_tests.reference.fold import FoldedTable
 ZONE = "Asia/Shanghai"
 
 every_variant = pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
-every_format = pytest.mark.parametrize("variant", PLAIN.values(), ids=PLAIN)
 
 
 def shop(seed: int, *, steps: int = 110, steps_per_ddl: int = 4) -> Upstream:
@@ -66,8 +64,7 @@ def shop(seed: int, *, steps: int = 110, steps_per_ddl: int = 4) -> Upstream:
     return upstream
 
 
-@pytest.mark.parametrize("dispatcher", Dispatcher)
-@every_variant
+@in_turns("dispatcher", {str(dispatcher): dispatcher for dispatcher in Dispatcher})
 @pytest.mark.thorough
 def test_a_shop_with_restarts_is_the_truth_at_every_cut(
     variant: Variant, dispatcher: Dispatcher
@@ -92,17 +89,15 @@ def test_a_shop_with_restarts_is_the_truth_at_every_cut(
         assert variant.folded(events, at, ZONE) == variant.wanted(changefeed, at)
 
 
-@pytest.mark.parametrize(
+@in_turns(
     "build",
-    [
-        partial(wide_upstream, columns=80, rows=4),
-        partial(all_types_upstream, rows=15, timezone=ZONE),
-        partial(odd_names_upstream, rows=3),
-        partial(keyless_upstream, rows=12),
-    ],
-    ids=["wide", "all types", "odd names", "no key"],
+    {
+        "wide": partial(wide_upstream, columns=80, rows=4),
+        "all types": partial(all_types_upstream, rows=15, timezone=ZONE),
+        "odd names": partial(odd_names_upstream, rows=3),
+        "no key": partial(keyless_upstream, rows=12),
+    },
 )
-@every_variant
 @pytest.mark.thorough
 def test_odd_shapes_are_the_truth(variant: Variant, build: Callable[[], Upstream]) -> None:
     upstream = build()
@@ -175,30 +170,9 @@ def test_statements_have_the_numbers_of_tidb(name: str) -> None:
     assert codes == {1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 14, 15, 61}
 
 
-IMPOSSIBLE = {
-    "craft compression": (Variant(WireFormat.CRAFT, compression=Compression.LZ4), None),
-    "craft large messages": (
-        Variant(WireFormat.CRAFT),
-        LargeMessages(max_message_bytes=1000),
-    ),
-    "bare open-protocol claim checks": (
-        Variant(WireFormat.OPEN_PROTOCOL),
-        LargeMessages(max_message_bytes=1000, claim_check=Path("unused"), raw_value=True),
-    ),
-    "plain canal-json large messages": (
-        PLAIN["canal-json-plain"],
-        LargeMessages(max_message_bytes=1000),
-    ),
-}
-"""What TiCDC does not have: no encoding for it, or its configuration is refused."""
-
-
-@pytest.mark.parametrize(("variant", "large"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
-def test_what_a_format_does_not_have_is_refused(
-    variant: Variant, large: LargeMessages | None
-) -> None:
-    with pytest.raises(ValueError, match="has no"):
-        variant.changefeed(Upstream(), OddFeedOptions(large_messages=large))
+def test_a_compression_that_craft_does_not_have_is_refused() -> None:
+    with pytest.raises(ValueError, match="has no compression"):
+        Variant(WireFormat.CRAFT, compression=Compression.LZ4).changefeed(Upstream())
 
 
 # From the middle --------------------------------------------------------------------------------
@@ -283,8 +257,7 @@ def as_numbers(
     return result
 
 
-@pytest.mark.parametrize("part", [2, 3])
-@every_variant
+@in_turns("part", {"half": 2, "third": 3})
 @pytest.mark.thorough
 def test_from_the_middle_the_rows_that_were_sent_are_there(variant: Variant, part: int) -> None:
     upstream = shop(part, steps=200)

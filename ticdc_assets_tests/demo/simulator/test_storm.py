@@ -6,16 +6,14 @@ from collections import Counter
 from ticdc_assets.demo.simulator.commits import CommittedDdl
 from ticdc_assets.model.events import Op
 from ticdc_assets_tests.demo.simulator.storm import storm
-from ticdc_assets_tests.demo.simulator.storm_state import StormDdl
 from ticdc_assets_tests.demo.simulator.storm_statements import STATEMENTS
 
 
 def test_every_kind_of_ddl_comes() -> None:
-    assert STATEMENTS.keys() == set(StormDdl)
-    ran: Counter[StormDdl] = Counter()
+    ran: Counter[str] = Counter()
     for seed in range(30):
         ran += storm(seed, keyless=seed % 2 == 0).ran
-    assert ran.keys() == set(StormDdl)
+    assert ran.keys() == STATEMENTS.keys()
 
 
 def test_the_same_seed_gives_the_same_storm() -> None:

@@ -2,9 +2,11 @@
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+import pytest
 
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.dialects import Dialect, MessageOptions, dialect_of
@@ -16,7 +18,6 @@ from ticdc_assets.registry.history import Coordinates
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.compression import Compression
-from ticdc_assets_tests.demo.simulator.odd_changefeed import OddChangefeed
 from ticdc_assets_tests.golden import Rows, comparable, events_of
 from ticdc_assets_tests.reference.fold import FoldedTable, fold
 
@@ -57,7 +58,7 @@ class Variant:
         partitions: int = 3,
         seed: int = 0,
     ) -> StandInChangefeed:
-        return OddChangefeed(
+        return StandInChangefeed(
             upstream,
             topic,
             partitions=partitions,
@@ -128,6 +129,15 @@ OLD = {
 
 SIMPLE = PLAIN["simple-json"]
 
+
+def each_format(*by_day: str) -> pytest.MarkDecorator:
+    """Return the parameter `variant`: each kind of message, by day those that are named."""
+    marks = {name: () if name in by_day else (pytest.mark.slow,) for name in PLAIN}
+    return pytest.mark.parametrize(
+        "variant", [pytest.param(PLAIN[name], id=name, marks=marks[name]) for name in PLAIN]
+    )
+
+
 _CUT = MessageOptions(only_updated_columns=True, delete_only_handle_key=True)
 
 VARIANTS = {
@@ -166,6 +176,23 @@ VARIANTS = {
     "craft-cut": Variant(WireFormat.CRAFT, _CUT),
 }
 """All options of all formats, each at least once, and each format in both dialects."""
+
+
+def in_turns(name: str, values: Mapping[str, Any]) -> pytest.MarkDecorator:
+    """Return the parameters `variant` and `name`: by day each variant with one value, in turns."""
+    return pytest.mark.parametrize(
+        ("variant", name),
+        [
+            pytest.param(
+                variant,
+                value,
+                id=f"{kind}-{key}",
+                marks=() if (number - other) % len(values) == 0 else pytest.mark.slow,
+            )
+            for number, (kind, variant) in enumerate(VARIANTS.items())
+            for other, (key, value) in enumerate(values.items())
+        ],
+    )
 
 
 def variant_of(wire_format: WireFormat, seed: int, *, keyless: bool = False) -> Variant:

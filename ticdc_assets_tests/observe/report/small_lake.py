@@ -279,15 +279,15 @@ def published(paths: LakePaths, *tables: tuple[str, str]) -> None:
     publish(paths, cut_of(1, ago(5), 1, mirrors=tuple(mirror_of(*table) for table in tables)))
 
 
-def small_lake(folder: Path, *, name: str = "shop") -> tuple[Changefeed, LakePaths]:
+def small_lake(folder: Path) -> tuple[Changefeed, LakePaths]:
     """Write a lake that has some of everything, and return its changefeed."""
     changefeed = Changefeed(
-        name=name,
+        name="shop",
         wire_format="simple-json",
         timezone="UTC",
-        source=CaptureSource(path=folder / f"{name}.jsonl"),
+        source=CaptureSource(path=folder / "shop.jsonl"),
     )
-    paths = LakePaths(root=folder / "lake", changefeed=name)
+    paths = LakePaths(root=folder / "lake", changefeed="shop")
     tables = [("shop", "orders"), (ODD_NAMES[0], "odd"), *(("odd", item) for item in ODD_NAMES)]
     write_tables(paths)
     write_landings(paths, [(ago(400), 100, 50), (ago(200), 50, 0), (ago(20), 30, 7)])
