@@ -31,7 +31,7 @@ from ticdc_assets.changelog.plan import LACKS_EARLIER, Caveat, MirrorPlan, Seede
 from ticdc_assets.config import Changefeed
 from ticdc_assets.log.change_statistics import ChangeStatistics
 from ticdc_assets.log.cuts import MirrorCut
-from ticdc_assets.mirrors.versions import mirror_stamps
+from ticdc_assets.mirrors.versions import mirror_as_stored
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.model.tso import time_with_tso
 from ticdc_assets.rows.mirror_rows import MirrorLayout
@@ -248,7 +248,9 @@ def unknown_caveats(
         # The rows are the same, so the caveats are too.
         return [item.caveat for item in found if item.caveat in before.caveats]
     layout = MirrorLayout(schema=made.table_schema)
-    left = still_unknown(found, layout, lambda: mirror_stamps(paths, made))
+    left = still_unknown(
+        found, layout, lambda: mirror_as_stored(paths, made).select([layout.commit_ts])
+    )
     return [item.caveat for item in left]
 
 

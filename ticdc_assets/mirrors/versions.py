@@ -61,12 +61,6 @@ def mirror_rows(paths: LakePaths, mirror: MirrorCut, above: int | None = None) -
         return rows.here_if_few()
 
 
-def mirror_stamps(paths: LakePaths, mirror: MirrorCut) -> Rows:
-    """Return the commit ts of a mirror's rows, unread."""
-    layout = MirrorLayout(schema=mirror.table_schema)
-    return mirror_as_stored(paths, mirror).select([layout.commit_ts])
-
-
 def mirror_as_stored(paths: LakePaths, mirror: MirrorCut) -> Rows:
     """Return the rows of a mirror with all columns of its table for a step."""
     return _as_stored(mirror.path(paths), mirror.version)
