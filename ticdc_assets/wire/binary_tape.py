@@ -94,6 +94,6 @@ def _float_texts(floats: Any) -> "pa.Array[Any]":
     bits = floats["bits"].copy()
     with np.errstate(over="ignore", invalid="ignore"):
         wide = bits.view(np.float64).astype(np.float32)
-    numbers = np.where(floats["size"] == 4, bits.astype(np.uint32).view(np.float32), wide)
+    numbers: Any = np.where(floats["size"] == 4, bits.astype(np.uint32).view(np.float32), wide)
     # Anything but a FLOAT is 0, as in the reference.
     return float_texts(np.where(np.isfinite(numbers), numbers, np.float32(0)))
