@@ -114,8 +114,9 @@ def parts_of(
     octets, offsets, ends = _places(column)
     count, first = len(ends), 0
     while first < count:
-        end: Any = np.searchsorted(offsets, offsets[first] + PART_BYTES, side="right")
-        last = min(max(int(end) - 1, first + 1), count)
+        most = int(offsets[first]) + PART_BYTES
+        last = int(np.searchsorted(offsets, most, side="right")) - 1
+        last = min(max(last, first + 1), count)
         low, high = int(offsets[first]), int(offsets[last])
         starts, stops = offsets[first:last] - low, ends[first:last] - low
         if high - low > PART_BYTES:
