@@ -9,12 +9,13 @@ from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ticdc_assets.wire import binary_loops
 from ticdc_assets.wire.byte_columns import PADDING, double_texts, float_texts
 from ticdc_assets.wire.json_image_loops import Images
-from ticdc_assets.wire.json_loops import Texts
+from ticdc_assets.wire.json_loops import Flags, Texts
 from ticdc_assets.wire.json_tape import ImageLists, Tape, Workspace
 from ticdc_assets.wire.json_value_loops import TEXT_WAY
 from ticdc_assets.wire.tape_loops import NODE, NULL
@@ -91,9 +92,10 @@ def _double_texts(floats: Any) -> "pa.Array[Any]":
 
 
 def _float_texts(floats: Any) -> "pa.Array[Any]":
-    bits = floats["bits"].copy()
+    bits: npt.NDArray[np.uint64] = floats["bits"].copy()
+    is_short: Flags = floats["size"] == 4
     with np.errstate(over="ignore", invalid="ignore"):
         wide = bits.view(np.float64).astype(np.float32)
-    numbers = np.where(floats["size"] == 4, bits.astype(np.uint32).view(np.float32), wide)
+    numbers = np.where(is_short, bits.astype(np.uint32).view(np.float32), wide)
     # Anything but a FLOAT is 0, as in the reference.
     return float_texts(np.where(np.isfinite(numbers), numbers, np.float32(0)))

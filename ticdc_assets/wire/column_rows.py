@@ -114,7 +114,8 @@ def parts_of(
     octets, offsets, ends = _places(column)
     count, first = len(ends), 0
     while first < count:
-        last = int(np.searchsorted(offsets, offsets[first] + PART_BYTES, side="right")) - 1
+        most = int(offsets[first]) + PART_BYTES
+        last = int(np.searchsorted(offsets, most, side="right")) - 1
         last = min(max(last, first + 1), count)
         low, high = int(offsets[first]), int(offsets[last])
         starts, stops = offsets[first:last] - low, ends[first:last] - low

@@ -198,7 +198,8 @@ class SourcedRows:
             columns: the columns of `CHANGE_SCHEMA` that the rows have, without coordinates; the
                 others are null.
         """
-        every = np.array_equal(sources, np.arange(batch.num_rows))
+        count: int = batch.num_rows
+        every = np.array_equal(sources, np.arange(count))
         arrays: list[pa.Array[Any]] = []
         for column in CHANGE_SCHEMA:
             if column.name in COORDINATES:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from ticdc_assets.wire.column_rows import PartRows, checksum_texts, exact_rows, row_columns
 from ticdc_assets.wire.fields import Field, Kind
+from ticdc_assets.wire.json_image_loops import Images
 from ticdc_assets.wire.json_loops import Texts
 from ticdc_assets.wire.json_tape import (
     ImageLists,
@@ -50,7 +51,7 @@ def _rows(texts: Texts, _records: pa.RecordBatch) -> PartRows:
     good &= checksums.good | (checked.values["checksum"] < 0)
 
     lists = ImageLists(tape)
-    images = {}
+    images: dict[str, Images] = {}
     for name in ("old", "data"):
         images[name] = listed = lists.listed(np.where(good, checked.values[name], NONE))
         good &= listed.good & distinct_lists(lists, listed)
