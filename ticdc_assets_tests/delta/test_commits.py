@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -364,31 +363,20 @@ def by_hand(*by_day: str) -> pytest.MarkDecorator:
 
 
 def disturbed(
-    monkeypatch: pytest.MonkeyPatch,
-    table: Path,
-    disturb: Callable[[], None],
-    *,
-    is_before: bool,
-    once: bool = True,
+    monkeypatch: pytest.MonkeyPatch, table: Path, disturb: Callable[[], None], *, is_before: bool
 ) -> list[int]:
-    """Let others do something to a table the first or each time that we commit to it.
-
-    The list counts all times.
-    """
+    """Let others do something to a table each time that we commit to it; the list counts."""
     put, met = committing.create, []
-
-    def meet() -> None:
-        met.append(newest_version(table))
-        if not once or len(met) == 1:
-            disturb()
 
     def putting(path: Path, data: bytes) -> None:
         is_ours = path.parent.parent == table
         if is_ours and is_before:
-            meet()
+            met.append(newest_version(table))
+            disturb()
         put(path, data)
         if is_ours and not is_before:
-            meet()
+            met.append(newest_version(table))
+            disturb()
 
     monkeypatch.setattr(committing, "create", putting)
     return met
@@ -402,8 +390,7 @@ def test_what_is_committed_right_behind_a_change_is_not_published(
     path = large.feed.cut.mirrors[0].path(large.feed.paths)
     large.write(seed=2)
     with monkeypatch.context() as patch:
-        disturb = partial(by_spark, large.feed.spark, path, operation)
-        disturbed(patch, path, disturb, is_before=False, once=False)
+        disturbed(patch, path, lambda: by_spark(large.feed.spark, path, operation), is_before=False)
         mirror = large.synced()
     assert mirror.mode == Mode.CHANGE
     assert newest_version(path) > mirror.version
@@ -421,7 +408,13 @@ def test_a_change_that_meets_another_commit_is_made_again(
     operation: str, large: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = large.feed.cut.mirrors[0].path(large.feed.paths)
-    disturb = partial(by_spark, large.feed.spark, path, operation)
+    met: list[int] = []
+
+    def disturb() -> None:
+        if not met:
+            met.append(newest_version(path))
+            by_spark(large.feed.spark, path, operation)
+
     large.write(seed=2)
     with monkeypatch.context() as patch:
         # Behind the look at what is there, and before the commit.
@@ -469,7 +462,13 @@ def test_a_small_mirror_is_published_as_it_was_written(
     is_before: bool, operation: str, life: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = life.feed.cut.mirrors[0].path(life.feed.paths)
-    disturb = partial(by_spark, life.feed.spark, path, operation)
+    met: list[int] = []
+
+    def disturb() -> None:
+        if not met:
+            met.append(newest_version(path))
+            by_spark(life.feed.spark, path, operation)
+
     life.write(seed=2)
     with monkeypatch.context() as patch:
         disturbed(patch, path, disturb, is_before=is_before)
@@ -492,7 +491,7 @@ def test_a_writer_that_never_stops_fails_the_mirror_in_one_sentence(
 
     life.write(seed=2)
     with monkeypatch.context() as patch:
-        tries = disturbed(patch, path, disturb, is_before=True, once=False)
+        tries = disturbed(patch, path, disturb, is_before=True)
         life.feed.sync()
     assert len(tries) == 3
     (failed,) = life.feed.cut.failed
@@ -528,9 +527,15 @@ def test_a_history_is_named_by_its_own_commit(
     path = found.feed.paths.history(mirror.mirror_id)
     for seed, is_before in enumerate((False, True), 1):
         found.write(seed=seed)
+        met: list[int] = []
+
+        def disturb(met: list[int] = met) -> None:
+            if not met:
+                met.append(newest_version(path))
+                by_spark(spark, path, operation)
+
         with monkeypatch.context() as patch:
-            disturb = partial(by_spark, spark, path, operation)
-            met = disturbed(patch, path, disturb, is_before=is_before)
+            assert not disturbed(patch, path, disturb, is_before=is_before)
             mirror = found.synced()
         assert met
         rows = history_in_spark(found.feed.lake, mirror)
@@ -550,10 +555,19 @@ def test_retention_counts_what_its_own_commit_removed(life: Life) -> None:
     rows = life.feed.spark.read.format("delta").load(str(log)).count()
     version = newest_version(log)
 
-    lake = Lake(changefeed=kept, paths=life.feed.paths, session=life.feed.spark)
+    def truncated() -> Any:
+        now = datetime.now(UTC) + timedelta(hours=2)
+        return retain(
+            Lake(changefeed=kept, paths=life.feed.paths, session=life.feed.spark), now=now
+        )
+
+    def once() -> None:
+        if newest_version(log) == version:
+            foreign_properties(log)
+
     with pytest.MonkeyPatch.context() as patch:
-        disturbed(patch, log, lambda: foreign_properties(log), is_before=True)
-        done = retain(lake, now=datetime.now(UTC) + timedelta(hours=2))
+        disturbed(patch, log, once, is_before=True)
+        done = truncated()
     left = life.feed.spark.read.format("delta").load(str(log)).count()
     assert done.changes == rows - left > 0, done
     assert newest_version(log) == version + 2
