@@ -690,9 +690,11 @@ def test_maintenance_removes_what_no_commit_names(large: Life) -> None:
     fresh = paths.raw_messages / written(paths.raw_messages).path
     for path in orphans:
         os.utime(path, (time.time() - 7200,) * 2)
-    counted = maintain(large.feed.lake, dry_run=True)
+    counted = maintain(
+        Lake(changefeed=large.feed.changefeed, paths=paths, session=large.feed.spark), dry_run=True
+    )
     assert all(path.exists() for path in orphans)
-    done = maintain(large.feed.lake)
+    done = maintain(Lake(changefeed=large.feed.changefeed, paths=paths, session=large.feed.spark))
     for report in (counted, done):
         found = {item.name: item.unnamed_removed for item in report.tables if item.unnamed_removed}
         assert found == {
@@ -707,7 +709,7 @@ def test_maintenance_removes_what_no_commit_names(large: Life) -> None:
     # Somebody else may be about to commit it.
     assert young.exists()
     os.utime(young, (0, 0))
-    maintain(large.feed.lake)
+    maintain(Lake(changefeed=large.feed.changefeed, paths=paths, session=large.feed.spark))
     assert not young.exists()
     assert large.feed.rows() == truth_rows(large.changefeed.truth())
     assert large.feed.rows_as_of(large.feed.cut.tso) == then
@@ -798,7 +800,7 @@ def test_nothing_is_maintained_where_what_landed_is_behind(life: Life) -> None:
         life.synced()
     files = lose_commit(paths.raw_messages, newest_version(paths.raw_messages))
     with pytest.raises(LakeDamagedError, match="the end of its log is missing"):
-        maintain(life.feed.lake)
+        maintain(Lake(changefeed=life.feed.changefeed, paths=paths, session=life.feed.spark))
     assert set(paths.raw_messages.rglob("part-*")) == files
 
 
@@ -813,7 +815,10 @@ def test_files_stay_where_the_log_of_a_mirror_is_behind_its_cut(large: Life) -> 
     files = lose_commit(path, newest_version(path))
     grow_cuts_older(paths, 24)
     with pytest.raises(UnfinishedError, match=r"d\.t: .* the end of its log is missing"):
-        maintain(large.feed.lake, margin=timedelta())
+        maintain(
+            Lake(changefeed=large.feed.changefeed, paths=paths, session=large.feed.spark),
+            margin=timedelta(),
+        )
     assert set(path.rglob("part-*")) == files
 
 
@@ -828,7 +833,7 @@ def test_a_torn_log_entry_ahead_of_a_cut_stops_its_mirror_alone(large: Life) -> 
     assert newest > mirror.version
     (path / "_delta_log" / f"{newest:020}.json").write_text("{")
     with pytest.raises(UnfinishedError, match=r"d\.t: .*torn"):
-        maintain(large.feed.lake)
+        maintain(Lake(changefeed=large.feed.changefeed, paths=paths, session=large.feed.spark))
     large.write(seed=9)
     assert large.synced().version > mirror.version
 
