@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -364,31 +363,20 @@ def by_hand(*by_day: str) -> pytest.MarkDecorator:
 
 
 def disturbed(
-    monkeypatch: pytest.MonkeyPatch,
-    table: Path,
-    disturb: Callable[[], None],
-    *,
-    is_before: bool,
-    once: bool = True,
+    monkeypatch: pytest.MonkeyPatch, table: Path, disturb: Callable[[], None], *, is_before: bool
 ) -> list[int]:
-    """Let others do something to a table the first or each time that we commit to it.
-
-    The list counts all times.
-    """
+    """Let others do something to a table each time that we commit to it; the list counts."""
     put, met = committing.create, []
-
-    def meet() -> None:
-        met.append(newest_version(table))
-        if not once or len(met) == 1:
-            disturb()
 
     def putting(path: Path, data: bytes) -> None:
         is_ours = path.parent.parent == table
         if is_ours and is_before:
-            meet()
+            met.append(newest_version(table))
+            disturb()
         put(path, data)
         if is_ours and not is_before:
-            meet()
+            met.append(newest_version(table))
+            disturb()
 
     monkeypatch.setattr(committing, "create", putting)
     return met
@@ -402,8 +390,7 @@ def test_what_is_committed_right_behind_a_change_is_not_published(
     path = large.feed.cut.mirrors[0].path(large.feed.paths)
     large.write(seed=2)
     with monkeypatch.context() as patch:
-        disturb = partial(by_spark, large.feed.spark, path, operation)
-        disturbed(patch, path, disturb, is_before=False, once=False)
+        disturbed(patch, path, lambda: by_spark(large.feed.spark, path, operation), is_before=False)
         mirror = large.synced()
     assert mirror.mode == Mode.CHANGE
     assert newest_version(path) > mirror.version
@@ -421,7 +408,13 @@ def test_a_change_that_meets_another_commit_is_made_again(
     operation: str, large: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = large.feed.cut.mirrors[0].path(large.feed.paths)
-    disturb = partial(by_spark, large.feed.spark, path, operation)
+    met: list[int] = []
+
+    def disturb() -> None:
+        if not met:
+            met.append(newest_version(path))
+            by_spark(large.feed.spark, path, operation)
+
     large.write(seed=2)
     with monkeypatch.context() as patch:
         # Behind the look at what is there, and before the commit.
@@ -469,7 +462,13 @@ def test_a_small_mirror_is_published_as_it_was_written(
     is_before: bool, operation: str, life: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = life.feed.cut.mirrors[0].path(life.feed.paths)
-    disturb = partial(by_spark, life.feed.spark, path, operation)
+    met: list[int] = []
+
+    def disturb() -> None:
+        if not met:
+            met.append(newest_version(path))
+            by_spark(life.feed.spark, path, operation)
+
     life.write(seed=2)
     with monkeypatch.context() as patch:
         disturbed(patch, path, disturb, is_before=is_before)
@@ -492,7 +491,7 @@ def test_a_writer_that_never_stops_fails_the_mirror_in_one_sentence(
 
     life.write(seed=2)
     with monkeypatch.context() as patch:
-        tries = disturbed(patch, path, disturb, is_before=True, once=False)
+        tries = disturbed(patch, path, disturb, is_before=True)
         life.feed.sync()
     assert len(tries) == 3
     (failed,) = life.feed.cut.failed
@@ -528,9 +527,15 @@ def test_a_history_is_named_by_its_own_commit(
     path = found.feed.paths.history(mirror.mirror_id)
     for seed, is_before in enumerate((False, True), 1):
         found.write(seed=seed)
+        met: list[int] = []
+
+        def disturb(met: list[int] = met) -> None:
+            if not met:
+                met.append(newest_version(path))
+                by_spark(spark, path, operation)
+
         with monkeypatch.context() as patch:
-            disturb = partial(by_spark, spark, path, operation)
-            met = disturbed(patch, path, disturb, is_before=is_before)
+            assert not disturbed(patch, path, disturb, is_before=is_before)
             mirror = found.synced()
         assert met
         rows = history_in_spark(found.feed.lake, mirror)
@@ -550,10 +555,19 @@ def test_retention_counts_what_its_own_commit_removed(life: Life) -> None:
     rows = life.feed.spark.read.format("delta").load(str(log)).count()
     version = newest_version(log)
 
-    lake = Lake(changefeed=kept, paths=life.feed.paths, session=life.feed.spark)
+    def truncated() -> Any:
+        now = datetime.now(UTC) + timedelta(hours=2)
+        return retain(
+            Lake(changefeed=kept, paths=life.feed.paths, session=life.feed.spark), now=now
+        )
+
+    def once() -> None:
+        if newest_version(log) == version:
+            foreign_properties(log)
+
     with pytest.MonkeyPatch.context() as patch:
-        disturbed(patch, log, lambda: foreign_properties(log), is_before=True)
-        done = retain(lake, now=datetime.now(UTC) + timedelta(hours=2))
+        disturbed(patch, log, once, is_before=True)
+        done = truncated()
     left = life.feed.spark.read.format("delta").load(str(log)).count()
     assert done.changes == rows - left > 0, done
     assert newest_version(log) == version + 2
@@ -676,9 +690,11 @@ def test_maintenance_removes_what_no_commit_names(large: Life) -> None:
     fresh = paths.raw_messages / written(paths.raw_messages).path
     for path in orphans:
         os.utime(path, (time.time() - 7200,) * 2)
-    counted = maintain(large.feed.lake, dry_run=True)
+    counted = maintain(
+        Lake(changefeed=large.feed.changefeed, paths=paths, session=large.feed.spark), dry_run=True
+    )
     assert all(path.exists() for path in orphans)
-    done = maintain(large.feed.lake)
+    done = maintain(Lake(changefeed=large.feed.changefeed, paths=paths, session=large.feed.spark))
     for report in (counted, done):
         found = {item.name: item.unnamed_removed for item in report.tables if item.unnamed_removed}
         assert found == {
@@ -693,7 +709,7 @@ def test_maintenance_removes_what_no_commit_names(large: Life) -> None:
     # Somebody else may be about to commit it.
     assert young.exists()
     os.utime(young, (0, 0))
-    maintain(large.feed.lake)
+    maintain(Lake(changefeed=large.feed.changefeed, paths=paths, session=large.feed.spark))
     assert not young.exists()
     assert large.feed.rows() == truth_rows(large.changefeed.truth())
     assert large.feed.rows_as_of(large.feed.cut.tso) == then
@@ -784,7 +800,7 @@ def test_nothing_is_maintained_where_what_landed_is_behind(life: Life) -> None:
         life.synced()
     files = lose_commit(paths.raw_messages, newest_version(paths.raw_messages))
     with pytest.raises(LakeDamagedError, match="the end of its log is missing"):
-        maintain(life.feed.lake)
+        maintain(Lake(changefeed=life.feed.changefeed, paths=paths, session=life.feed.spark))
     assert set(paths.raw_messages.rglob("part-*")) == files
 
 
@@ -799,7 +815,10 @@ def test_files_stay_where_the_log_of_a_mirror_is_behind_its_cut(large: Life) -> 
     files = lose_commit(path, newest_version(path))
     grow_cuts_older(paths, 24)
     with pytest.raises(UnfinishedError, match=r"d\.t: .* the end of its log is missing"):
-        maintain(large.feed.lake, margin=timedelta())
+        maintain(
+            Lake(changefeed=large.feed.changefeed, paths=paths, session=large.feed.spark),
+            margin=timedelta(),
+        )
     assert set(path.rglob("part-*")) == files
 
 
@@ -814,7 +833,7 @@ def test_a_torn_log_entry_ahead_of_a_cut_stops_its_mirror_alone(large: Life) -> 
     assert newest > mirror.version
     (path / "_delta_log" / f"{newest:020}.json").write_text("{")
     with pytest.raises(UnfinishedError, match=r"d\.t: .*torn"):
-        maintain(large.feed.lake)
+        maintain(Lake(changefeed=large.feed.changefeed, paths=paths, session=large.feed.spark))
     large.write(seed=9)
     assert large.synced().version > mirror.version
 

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -621,17 +621,6 @@ def line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-def assert_one_after_the_other(paths: LakePaths, ends: Sequence[str]) -> None:
-    """Assert that of processes that made 3 commits each none wrote beside another one."""
-    # Who was told that another one is running lives with it.
-    assert {end.split()[0] for end in ends} <= {"done", "BusyError"}, ends
-    assert len(read_rows(paths.cuts)) == 3 * ends.count("done") > 0
-    commits = [read_commit(paths.cuts, it) for it in range(newest_version(paths.cuts) + 1)]
-    numbers = [commit.lease for commit in commits if commit.lease is not None]
-    assert numbers == sorted(numbers)
-    assert all(numbers.count(number) == 3 for number in numbers)
-
-
 @pytest.mark.thorough
 def test_of_many_processes_one_holds_it(paths: LakePaths) -> None:
     """All begin at once, in a lake that is not there yet; none writes beside another."""
@@ -641,7 +630,14 @@ def test_of_many_processes_one_holds_it(paths: LakePaths) -> None:
         holding(paths, 5, commits=3, machine="c") as c,
     ):
         ends = [process.communicate(timeout=60)[0].splitlines()[-1] for process in (a, b, c)]
-    assert_one_after_the_other(paths, ends)
+    # Who was told that another one is running lives with it.
+    assert {end.split()[0] for end in ends} <= {"done", "BusyError"}
+    rows = read_rows(paths.cuts)
+    assert len(rows) == 3 * ends.count("done") > 0
+    commits = [read_commit(paths.cuts, it) for it in range(newest_version(paths.cuts) + 1)]
+    numbers = [commit.lease for commit in commits if commit.lease is not None]
+    assert numbers == sorted(numbers)
+    assert all(numbers.count(number) == 3 for number in numbers)
 
 
 @pytest.mark.thorough

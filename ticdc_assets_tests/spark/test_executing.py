@@ -66,13 +66,6 @@ def by_spark(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def rows_at(path: Path) -> pa.Table:
-    """Return the rows of a table that is there."""
-    rows = read_table(path)
-    assert rows is not None
-    return rows
-
-
 def in_order(rows: pa.Table) -> pa.Table:
     """Return rows in the order of their places, without what is of the moment of writing."""
     kept = [name for name in rows.column_names if name not in NOW]
@@ -82,7 +75,9 @@ def in_order(rows: pa.Table) -> pa.Table:
 
 def assert_same_table(left: Path, right: Path) -> None:
     """Compare rows, and what the log says of the table and of its newest commit."""
-    rows = [rows_at(path) for path in (left, right)]
+    rows = [read_table(path) for path in (left, right)]
+    assert rows[0] is not None
+    assert rows[1] is not None
     assert in_order(rows[0]).equals(in_order(rows[1]), check_metadata=False)
     assert rows[0].schema == rows[1].schema
     logs = [_actions(path) for path in (left, right)]
@@ -294,7 +289,8 @@ def test_both_executors_in_turns_and_over_checkpoints(
         table = open_table(path)
         assert table is not None
         assert table.transaction_version(app_id) == 22
-        rows = rows_at(path)
+        rows = read_table(path)
+        assert rows is not None
         assert sorted(set(rows.column("batch").to_pylist())) == list(range(1, 23))
         # Files of each writer are found by their statistics.
         some = feed.spark.read.format("delta").load(str(path)).where("batch between 10 and 12")
@@ -334,7 +330,9 @@ def test_what_one_executor_left_half_done_the_other_finishes(
         with pytest.raises(Killed):
             decode(first)
     decode("spark" if first == "here" else "here")
-    faults, log = rows_at(feed.paths.quarantine), rows_at(feed.paths.change_log)
+    faults, log = read_table(feed.paths.quarantine), read_table(feed.paths.change_log)
+    assert faults is not None
+    assert log is not None
     assert faults.num_rows == 1
     statistics = change_statistics.read_statistics(feed.paths)
     assert statistics.batch == 1
@@ -361,9 +359,12 @@ def test_a_killed_run_is_finished_without_spark(
             run()
     run()
     raw, log, faults = (
-        rows_at(path)
+        read_table(path)
         for path in (feed.paths.raw_messages, feed.paths.change_log, feed.paths.quarantine)
     )
+    assert raw is not None
+    assert log is not None
+    assert faults is not None
     records = [
         set(zip(*(table.column(name).to_pylist() for name in PLACE[:3]), strict=True))
         for table in (raw, log, faults)
@@ -412,7 +413,9 @@ def test_a_version_that_the_table_has_seen_is_skipped(tmp_path: Path) -> None:
     assert append(tmp_path / "t", 2, [b"b"])
     assert not append(tmp_path / "t", 2, [b"c"])
     assert not append(tmp_path / "t", 1, [b"c"])
-    assert sorted(rows_at(tmp_path / "t").column("value").to_pylist()) == [b"a", b"b"]
+    table = read_table(tmp_path / "t")
+    assert table is not None
+    assert sorted(table.column("value").to_pylist()) == [b"a", b"b"]
 
 
 def test_an_append_of_nothing_is_a_commit_with_its_metadata(tmp_path: Path) -> None:
@@ -524,7 +527,8 @@ def test_both_executors_land_the_same_records(
     with by_spark(monkeypatch):
         assert land(Lake(changefeed=changefeed, paths=there, session=spark)) == landed
     assert_same_table(here.raw_messages, there.raw_messages)
-    rows = rows_at(here.raw_messages)
+    rows = read_table(here.raw_messages)
+    assert rows is not None
     assert rows.num_rows == 42
     found = [value for value in rows.column("headers").to_pylist() if value is not None]
     assert found == [[{"key": "h", "value": b"1"}, {"key": "n", "value": None}]]
@@ -559,7 +563,8 @@ def _check_isolation(source: KafkaSource, topic: str, spark: SparkSession, folde
     assert land(Lake(changefeed=changefeed, paths=paths, session=spark)).backlog == 0
     writer.commit_transaction(30)
     land(Lake(changefeed=changefeed, paths=paths, session=spark))
-    rows = rows_at(paths.raw_messages)
+    rows = read_table(paths.raw_messages)
+    assert rows is not None
     told = [value for value in rows.column("value").to_pylist() if value in TRANSACTIONS]
     assert sorted(told) == [b"kept: True", b"open"]
 

@@ -51,11 +51,6 @@ ROWS = pa.table({"a": pa.array([1, 2], pa.int64())})
 
 
 @pytest.fixture
-def paths(store_lake: StoreLake) -> LakePaths:
-    return LakePaths(root=store_lake.path, changefeed="feed")
-
-
-@pytest.fixture
 def table(store_lake: StoreLake) -> RemotePath:
     """A table of two rows where a mirror would be."""
     path = store_lake.path / "feed" / "mirrors" / "1"
@@ -273,7 +268,8 @@ def test_a_table_that_is_open_is_brought_to_what_was_committed(table: RemotePath
     assert (again.version(), len(read_rows(table))) == (1, 2)
 
 
-def test_folders_of_runs(paths: LakePaths) -> None:
+def test_folders_of_runs(store_lake: StoreLake) -> None:
+    paths = LakePaths(root=store_lake.path, changefeed="feed")
     for prefix, left in ((WRITING, False), (READING, True)):
         own = Scratch(paths, prefix)
         place = own.folder() / "file"
@@ -285,8 +281,9 @@ def test_folders_of_runs(paths: LakePaths) -> None:
 
 
 def test_folders_that_killed_readers_left(
-    paths: LakePaths, monkeypatch: pytest.MonkeyPatch
+    store_lake: StoreLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    paths = LakePaths(root=store_lake.path, changefeed="feed")
     copies = (paths.base / ".reading-1" / "part", paths.base / ".reading-2" / "left" / "part")
     for copy in copies:
         copy.write_bytes(b"rows")
@@ -297,8 +294,11 @@ def test_folders_that_killed_readers_left(
     assert not any(copy.exists() for copy in copies)
 
 
-def test_one_writer_of_this_host(paths: LakePaths) -> None:
-    writer = Writer(lease=timedelta(0, 5))
+def test_one_writer_of_this_host(store_lake: StoreLake) -> None:
+    paths, writer = (
+        LakePaths(root=store_lake.path, changefeed="feed"),
+        Writer(lease=timedelta(0, 5)),
+    )
     with (
         writer_lock(paths, writer),
         pytest.raises(BusyError, match="another sync of changefeed 'feed'"),
@@ -307,7 +307,12 @@ def test_one_writer_of_this_host(paths: LakePaths) -> None:
         pass
 
 
-def test_which_changefeeds_there_are(paths: LakePaths) -> None:
-    assert changefeeds_in(paths.root) == []
-    write_table(paths.raw_messages, ROWS, overwrite=False, metadata={})
-    assert changefeeds_in(paths.root) == ["feed"]
+def test_which_changefeeds_there_are(store_lake: StoreLake) -> None:
+    assert changefeeds_in(store_lake.path) == []
+    write_table(
+        LakePaths(root=store_lake.path, changefeed="feed").raw_messages,
+        ROWS,
+        overwrite=False,
+        metadata={},
+    )
+    assert changefeeds_in(store_lake.path) == ["feed"]
