@@ -160,9 +160,9 @@ def wide_upstream(*, columns: int = 300, rows: int = 20) -> Upstream:
     return upstream
 
 
-def all_types_upstream() -> Upstream:
+def all_types_upstream(*, rows: int = 60, timezone: str = "UTC") -> Upstream:
     """Return an upstream with `kinds`.`types`: one column of every type, many of their extremes."""
-    upstream = Upstream()
+    upstream = Upstream(timezone=timezone)
     upstream.create_database("kinds")
     upstream.create_table(
         ("kinds", "types"),
@@ -172,12 +172,12 @@ def all_types_upstream() -> Upstream:
         ),
         primary_key=("id",),
     )
-    fill(upstream, ("kinds", "types"), rows=60)
-    churn(upstream, steps=60)
+    fill(upstream, ("kinds", "types"), rows=rows)
+    churn(upstream, steps=rows)
     return upstream
 
 
-def odd_names_upstream() -> Upstream:
+def odd_names_upstream(*, rows: int = 5) -> Upstream:
     """Return an upstream in which each odd name is a database, a table in it and its columns."""
     upstream = Upstream()
     for name in ODD_NAMES:
@@ -189,12 +189,12 @@ def odd_names_upstream() -> Upstream:
             primary_key=(name,),
             indexes=(index(f"ix {name}", f"{name}'`\""),),
         )
-        fill(upstream, table, rows=5)
-    churn(upstream, steps=20)
+        fill(upstream, table, rows=rows)
+    churn(upstream, steps=rows * 4)
     return upstream
 
 
-def keyless_upstream() -> Upstream:
+def keyless_upstream(*, rows: int = 20) -> Upstream:
     """Return an upstream with `log`.`lines`, a table without a key, and `log`.`keyed` beside it.
 
     Some of its rows are equal in every column. TiCDC sends the table only with `force_replicate`.
@@ -208,12 +208,12 @@ def keyless_upstream() -> Upstream:
         (column("id", "int", nullable=False), column("text", "varchar(40)")),
         primary_key=("id",),
     )
-    fill(upstream, lines, rows=20)
-    fill(upstream, keyed, rows=20)
+    fill(upstream, lines, rows=rows)
+    fill(upstream, keyed, rows=rows)
     with upstream.transaction() as transaction:
         for _ in range(3):
             transaction.insert(lines, {"level": "1", "text": "the same"})
-    churn(upstream, steps=20)
+    churn(upstream, steps=rows)
     return upstream
 
 
