@@ -517,8 +517,9 @@ def _cast_type(cursor: Cursor) -> tuple[ColumnSchema, int | None]:
     """Take the type after AS; return its column, and how many characters of a text count."""
     word = cursor.word()
     cursor.at += 1
-    # What is no size is noted as not understood, which refuses the expression.
     sizes = take_numbers(cursor)
+    if cursor.tokens.problem is not None:
+        raise refused("such a type")
     name = "cast"
     match word, sizes:
         case "SIGNED" | "UNSIGNED", []:
