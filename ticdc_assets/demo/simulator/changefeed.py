@@ -131,6 +131,7 @@ class StandInChangefeed:
         topic: the topic of all records, or the pattern.
         watermark_ts: highest watermark so far that was given out with everything at or below it,
             in all partitions; 0 before the first.
+        steps_back: restarts so far.
         rounds: how often a record came that Kafka is to have only after all before it: a watermark,
             where each table has a topic.
 
@@ -151,6 +152,7 @@ class StandInChangefeed:
     ) -> None:
         self.topic = topic
         self.watermark_ts = 0
+        self.steps_back = 0
         self.rounds = 0
         self.upstream = upstream
         self._pattern = TopicPattern(topic) if is_topic_pattern(topic) else None
@@ -258,6 +260,7 @@ class StandInChangefeed:
         self._form.restart()
         self._step_back_to(checkpoint_ts)
         self._is_starting = True
+        self.steps_back += 1
         if checkpoint_ts > 0:
             batch = _Batch()
             self._add_watermark(batch, checkpoint_ts)

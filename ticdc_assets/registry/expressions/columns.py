@@ -257,9 +257,7 @@ def _stored_number(
     def text_of(value: int | Fraction) -> str | None:
         scale = _scale_of(value)
         if scale not in casts:
-            source = ColumnSchema(
-                name=column.name, mysql_type="decimal", length=65, decimal=scale
-            )
+            source = ColumnSchema(name=column.name, mysql_type="decimal", length=65, decimal=scale)
             casts[scale] = cast_of(source, column, timezone)
         return casts[scale](number_text(value, scale))
 

@@ -26,7 +26,7 @@ from ticdc_assets.registry.expressions.terms import (
     Term,
     TextLiteral,
     TextTerm,
-    all_of,
+    both_of,
     is_constant,
     mapped,
     number_of,
@@ -80,19 +80,19 @@ def compared(left: Term, right: Term, what: str) -> Callable[[CanonicalRow], int
         return lambda _row: None
     if all(isinstance(side, NumberTerm | IntegerLiteral) for side in sides):
         numbers = [number_of(side, what).evaluate for side in sides]
-        return all_of(numbers, _order)
+        return both_of(numbers[0], numbers[1], _order)
     if all(isinstance(side, NumberTerm | IntegerLiteral | DoubleTerm) for side in sides):
         doubles = [double_of(side, what) for side in sides]
-        return all_of(doubles, _order)
+        return both_of(doubles[0], doubles[1], _order)
     if all(isinstance(side, TextTerm | TextLiteral) for side in sides):
         texts = [text_term(side, what).evaluate for side in sides]
         collation = collation_of(sides)
-        return all_of(texts, lambda one, other: _text_order(one, other, collation))
+        return both_of(texts[0], texts[1], lambda one, other: _text_order(one, other, collation))
     if any(isinstance(side, MomentTerm) for side in sides) and all(
         isinstance(side, MomentTerm | TextLiteral) for side in sides
     ):
         moments = [moment_of(side, what) for side in sides]
-        return all_of(moments, _order)
+        return both_of(moments[0], moments[1], _order)
     raise refused(f"{what} between such values")
 
 

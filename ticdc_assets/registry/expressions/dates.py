@@ -35,7 +35,7 @@ from ticdc_assets.registry.expressions.terms import (
     TextLiteral,
     TextTerm,
     TimestampTerm,
-    all_of,
+    both_of,
     mapped,
     number_of,
     refused,
@@ -202,7 +202,7 @@ def _date_difference(name: str, arguments: Sequence[Term]) -> Term:
         return _day_number(later) - _day_number(earlier)
 
     later, earlier = (moment_of(argument, name) for argument in arguments)
-    return NumberTerm(all_of((later, earlier), days_between))
+    return NumberTerm(both_of(later, earlier, days_between))
 
 
 # ----------------------------------------------------------------------------- units of EXTRACT
@@ -409,7 +409,7 @@ def shifted(term: Term, count: Term, unit: str, *, back: bool) -> Term:
             raise refused("a date out of its range") from None
         return moment_of_datetime(later)
 
-    return MomentTerm(all_of((moment.evaluate, number.evaluate), shift), moment.digits)
+    return MomentTerm(both_of(moment.evaluate, number.evaluate, shift), moment.digits)
 
 
 DATE_FUNCTIONS: Final[Functions] = {

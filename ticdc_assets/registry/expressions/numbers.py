@@ -17,6 +17,7 @@ from ticdc_assets.registry.expressions.terms import (
     NumberTerm,
     Term,
     all_of,
+    both_of,
     literal_integer,
     mapped,
     number_of,
@@ -116,13 +117,13 @@ def arithmetic(
             if exact_only:
                 raise refused(f"{sign} of floating point")
             both = double_of(left, sign), double_of(right, sign)
-            return DoubleTerm(all_of(both, lambda one, other: _finite(operation(one, other))))
+            return DoubleTerm(both_of(*both, lambda one, other: _finite(operation(one, other))))
         one, other = number_of(left, sign), number_of(right, sign)
         scale = None
         if one.scale is not None and other.scale is not None:
             scale = scale_of(one.scale, other.scale)
         return exact(
-            all_of((one.evaluate, other.evaluate), operation),
+            both_of(one.evaluate, other.evaluate, operation),
             scale,
             fractional=one.fractional or other.fractional,
         )
@@ -151,14 +152,14 @@ def quotient(left: Term, right: Term) -> Term:
     if isinstance(left, DoubleTerm) or isinstance(right, DoubleTerm):
         both = double_of(left, "/"), double_of(right, "/")
         return DoubleTerm(
-            all_of(both, lambda one, other: None if other == 0 else _finite(one / other))
+            both_of(*both, lambda one, other: None if other == 0 else _finite(one / other))
         )
     one, other = number_of(left, "/"), number_of(right, "/")
     if one.scale is None:
         raise refused("a quotient of such a number")
     scale = one.scale + 4
-    unrounded = all_of(
-        (one.evaluate, other.evaluate), lambda up, down: None if down == 0 else Fraction(up) / down
+    unrounded = both_of(
+        one.evaluate, other.evaluate, lambda up, down: None if down == 0 else Fraction(up) / down
     )
 
     def checked(value: Number) -> Number:
@@ -170,9 +171,7 @@ def quotient(left: Term, right: Term) -> Term:
     return NumberTerm(term.evaluate, fractional=True, scale=scale, unrounded=unrounded)
 
 
-whole_quotient: Final = arithmetic(
-    _cut_quotient, lambda _one, _other: 0, "DIV", exact_only=True
-)
+whole_quotient: Final = arithmetic(_cut_quotient, lambda _one, _other: 0, "DIV", exact_only=True)
 rest: Final = arithmetic(_remainder, max, "MOD", exact_only=True)
 
 

@@ -67,7 +67,7 @@ from ticdc_assets.registry.expressions.terms import (
     Term,
     TextLiteral,
     TextTerm,
-    all_of,
+    both_of,
     integer_of,
     mapped,
     refused,
@@ -482,7 +482,7 @@ def _connective(word: str, *, decisive: bool) -> Callable[[Term, Term], NumberTe
 
 def _differ(left: Term, right: Term) -> NumberTerm:
     sides = truth_of(left, "XOR"), truth_of(right, "XOR")
-    return NumberTerm(all_of(sides, lambda one, other: int(one != other)))
+    return NumberTerm(both_of(*sides, lambda one, other: int(one != other)))
 
 
 _either: Final = _connective("OR", decisive=True)
@@ -517,8 +517,9 @@ def _cast_type(cursor: Cursor) -> tuple[ColumnSchema, int | None]:
     """Take the type after AS; return its column, and how many characters of a text count."""
     word = cursor.word()
     cursor.at += 1
-    # What is no size is noted as not understood, which refuses the expression.
     sizes = take_numbers(cursor)
+    if cursor.tokens.problem is not None:
+        raise refused("such a type")
     name = "cast"
     match word, sizes:
         case "SIGNED" | "UNSIGNED", []:

@@ -218,6 +218,11 @@ def mapped(value_of: Evaluate, change: Callable[[Any], Any]) -> Evaluate:
     return evaluate
 
 
+def both_of(left: Evaluate, right: Evaluate, operation: Callable[[Any, Any], Any]) -> Evaluate:
+    """Return the function of two values: NULL if one is."""
+    return all_of((left, right), operation)
+
+
 def all_of(values: Sequence[Evaluate], operation: Callable[..., Any]) -> Evaluate:
     """Return the function of several values: NULL if one is."""
 

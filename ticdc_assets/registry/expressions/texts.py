@@ -26,6 +26,7 @@ from ticdc_assets.registry.expressions.terms import (
     TextLiteral,
     TextTerm,
     all_of,
+    both_of,
     is_constant,
     literal_integer,
     mapped,
@@ -96,6 +97,10 @@ def _of_texts(change: Callable[..., Any]) -> Build:
         return TextTerm(all_of(texts, change), collation_of(arguments))
 
     return build
+
+
+def _of_text(change: Callable[[str], str]) -> Build:
+    return _of_texts(change)
 
 
 def _concat_ws(name: str, arguments: Sequence[Term]) -> Term:
@@ -191,7 +196,7 @@ def _located(name: str, arguments: Sequence[Term]) -> Term:
     if collation_of(arguments) not in BINARY_COLLATIONS:
         raise refused(f"{name} of texts by their collation")
     both = text_term(text, name).evaluate, text_term(piece, name).evaluate
-    return exact(all_of(both, lambda whole, part: whole.find(part) + 1), 0)
+    return exact(both_of(*both, lambda whole, part: whole.find(part) + 1), 0)
 
 
 def _substring_index(name: str, arguments: Sequence[Term]) -> Term:
@@ -204,7 +209,7 @@ def _substring_index(name: str, arguments: Sequence[Term]) -> Term:
         pieces = text.split(between)
         return between.join(pieces[:count] if count > 0 else pieces[count:])
 
-    return TextTerm(all_of((text_of, between_of), part), collation_of((arguments[0],)))
+    return TextTerm(both_of(text_of, between_of, part), collation_of((arguments[0],)))
 
 
 def _hexadecimal(name: str, arguments: Sequence[Term]) -> Term:
@@ -240,10 +245,10 @@ TEXT_FUNCTIONS: Final[Functions] = {
     "UCASE": (1, 1, _of_texts(_cased(str.upper))),
     "LOWER": (1, 1, _of_texts(_cased(str.lower))),
     "LCASE": (1, 1, _of_texts(_cased(str.lower))),
-    "TRIM": (1, 1, _of_texts(lambda text: text.strip(" "))),
-    "LTRIM": (1, 1, _of_texts(lambda text: text.lstrip(" "))),
-    "RTRIM": (1, 1, _of_texts(lambda text: text.rstrip(" "))),
-    "REVERSE": (1, 1, _of_texts(lambda text: text[::-1])),
+    "TRIM": (1, 1, _of_text(lambda text: text.strip(" "))),
+    "LTRIM": (1, 1, _of_text(lambda text: text.lstrip(" "))),
+    "RTRIM": (1, 1, _of_text(lambda text: text.rstrip(" "))),
+    "REVERSE": (1, 1, _of_text(lambda text: text[::-1])),
     "REPLACE": (3, 3, _of_texts(_replaced)),
     "LENGTH": (1, 1, _counted(lambda text: len(text.encode()))),
     "OCTET_LENGTH": (1, 1, _counted(lambda text: len(text.encode()))),

@@ -354,7 +354,7 @@ class Administration:
     # --- pieces ---
 
     def _offsets(
-        self, partitions: Iterable[tuple[str, int]], spec: OffsetSpec
+        self, partitions: Iterable[tuple[str, int]], spec: OffsetSpec | None
     ) -> dict[tuple[str, int], int]:
         asked: dict[TopicPartition, Any] = {TopicPartition(*key): spec for key in partitions}
         if not asked:
