@@ -12,7 +12,7 @@ open transaction.
 # pyright: reportPrivateImportUsage=false
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from threading import Thread
@@ -266,7 +266,8 @@ class Administration:
         timestamp_ms: int,
     ) -> dict[tuple[str, int], int]:
         """Return the offset of the first record at or after a time; below 0 if there is none."""
-        return self._offsets(partitions, OffsetSpec.for_timestamp(timestamp_ms))
+        spec = OffsetSpec.for_timestamp(timestamp_ms)
+        return self._offsets(list(partitions), spec)
 
     def describe(self, topics: Iterable[str]) -> dict[str, Topic]:
         """Return the broker's description of `topics`.
@@ -321,7 +322,7 @@ class Administration:
         Raises:
             SourceUnavailableError: the broker did not answer, or has no such partition.
         """
-        return self._offsets(partitions, OffsetSpec.latest())
+        return self._offsets(list(partitions), OffsetSpec.latest())
 
     def create_topic(
         self,
@@ -334,15 +335,7 @@ class Administration:
         topic = NewTopic(name, num_partitions=partitions, config=dict(config or {}))
         futures = self._client.create_topics([topic], request_timeout=self._timeout)
         self._answer(futures[name], topic=name)
-        # Metadata reaches a broker a moment after the controller has confirmed.
-        deadline = time.monotonic() + self._timeout
-        while self.partition_count(name) != partitions:
-            if time.monotonic() > deadline:
-                raise SourceUnavailableError(
-                    f"the Kafka broker {self._servers} did not finish changing topic {name!r} "
-                    f"within {self._timeout:g} s"
-                )
-            time.sleep(0.05)
+        self._wait(lambda: len(self._partitions(name)) == partitions, name)
 
     def partition_count(self, name: str) -> int | None:
         """Return how many partitions a topic has; None if there is no such topic."""
@@ -354,11 +347,11 @@ class Administration:
     # --- pieces ---
 
     def _offsets(
-        self, partitions: Iterable[tuple[str, int]], spec: OffsetSpec | None
+        self, partitions: list[tuple[str, int]], spec: OffsetSpec | None
     ) -> dict[tuple[str, int], int]:
-        asked: dict[TopicPartition, Any] = {TopicPartition(*key): spec for key in partitions}
-        if not asked:
+        if not partitions:
             return {}
+        asked: dict[TopicPartition, Any] = {TopicPartition(*key): spec for key in partitions}
         futures = self._client.list_offsets(
             asked, isolation_level=self._isolation, request_timeout=self._timeout
         )
@@ -371,6 +364,23 @@ class Administration:
                 raise self._unavailable(KafkaError(KafkaError._TIMED_OUT), topic, partition)
             found[topic, partition] = offset
         return found
+
+    def _partitions(self, name: str) -> tuple[int, ...]:
+        try:
+            return self.describe([name])[name].partitions
+        except TopicMissingError:
+            return ()
+
+    def _wait(self, condition: Callable[[], bool], topic: str) -> None:
+        # Metadata reaches a broker a moment after the controller has confirmed.
+        deadline = time.monotonic() + self._timeout
+        while not condition():
+            if time.monotonic() > deadline:
+                raise SourceUnavailableError(
+                    f"the Kafka broker {self._servers} did not finish changing topic {topic!r} "
+                    f"within {self._timeout:g} s"
+                )
+            time.sleep(0.05)
 
     def _answer(
         self,

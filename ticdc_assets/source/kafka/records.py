@@ -70,7 +70,6 @@ def produce(
             "on_delivery": delivered,
             "allow.auto.create.topics": "false",
         },
-        Trouble(target),
     )
 
     def unavailable() -> SourceUnavailableError:
