@@ -35,6 +35,7 @@ from typing import Final, TypeAlias
 from ticdc_assets.model.schemas import NO_TABLE_ID, RowShape, TableSchema
 from ticdc_assets.model.tso import MAX_TSO
 from ticdc_assets.registry.column_facts import with_virtual_columns
+from ticdc_assets.registry.ddl import parse_ddl_script
 from ticdc_assets.registry.ddl_parts import name_in_text, parts_of
 from ticdc_assets.registry.ddl_statement import DdlAction, DdlKind, DdlStatement
 from ticdc_assets.registry.history import (
@@ -111,6 +112,9 @@ class Catalog:
         # Character sets by database, in lower case, and by table id.
         self._defaults: dict[str, Defaults] = {}
         self._table_defaults: dict[int, Defaults] = {}
+        # Texts of exported tables, each with the defaults of its database: read when the first
+        # statement about the table asks, because most tables have none.
+        self._exported: dict[int, tuple[str, Defaults]] = {}
         self._ids: set[int] = set()
         self._observed: dict[tuple[str, str, int], TableSchema] = {}
         self._versions: list[SchemaVersion] = []
@@ -333,8 +337,7 @@ class Catalog:
             schema = replace(schema, table_id=present.table_id)
         self._put(schema, ddl.event.commit_ts)
         self._ids.add(schema.table_id)
-        defaults = table_defaults(ddl.statement, self._defaults_of(schema.database))
-        self._table_defaults[schema.table_id] = defaults
+        self._exported[schema.table_id] = (ddl.event.sql, self._defaults_of(schema.database))
         return replace(ddl, event=replace(ddl.event, schema=schema))
 
     def _create(self, ddl: RegisteredDdl, statement: DdlStatement) -> _Change:
@@ -524,6 +527,13 @@ class Catalog:
         return self._defaults.get(database.lower(), DATABASE_DEFAULTS)
 
     def _charset_of(self, schema: TableSchema) -> Defaults:
+        exported = self._exported.pop(schema.table_id, None)
+        if exported is not None:
+            text, defaults = exported
+            for statement in parse_ddl_script(text):
+                if statement.action is DdlAction.CREATE_TABLE:
+                    defaults = table_defaults(statement, defaults)
+            self._table_defaults[schema.table_id] = defaults
         return self._table_defaults.get(schema.table_id, self._defaults_of(schema.database))
 
     def _name_of(self, ddl: RegisteredDdl) -> Name:

@@ -1,6 +1,6 @@
 """Schemas while a capture is read: as far as was read, whatever the order of its partitions."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -8,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ticdc_assets.demo.simulator.shapes import shape_of
-from ticdc_assets.model.events import DdlEvent
+from ticdc_assets.model.events import SNAPSHOT_DDL, DdlEvent
 from ticdc_assets.model.schemas import ColumnFlag, RowShape, SentColumn, TableSchema
 from ticdc_assets.registry.catalog import Catalog, SeenShape
 from ticdc_assets.registry.growing_catalog import GrowingCatalog
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
 from ticdc_assets.registry.row_shapes import fits
 from ticdc_assets_tests.events import ddl_event
+from ticdc_assets_tests.text_tables import created
 
 NAME = ("d", "t")
 INT = ("int", ColumnFlag.BINARY | ColumnFlag.NULLABLE)
@@ -180,6 +181,20 @@ def truth(events: list[DdlEvent | int]) -> Catalog:
     catalog = Catalog("UTC")
     catalog.walk(history, [])
     return catalog
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"), [("DEFAULT CHARSET=binary", "varbinary"), ("", "varchar")]
+)
+def test_columns_added_to_an_exported_table_have_its_charset(options: str, kind: str) -> None:
+    text = f"CREATE TABLE `t` (`id` int NOT NULL, PRIMARY KEY (`id`)) {options}"
+    schema = created(text, version=20, table="t")
+    exported = replace(ddl(20, text, word=SNAPSHOT_DDL), schema=schema)
+    catalog = truth([exported, ddl(30, "alter table t add column x varchar(9)")])
+    added = catalog.in_force(*NAME, 31)
+    assert added is not None
+    (column,) = (item for item in added.columns if item.name == "x")
+    assert column.mysql_type == kind
 
 
 def columns(schema: TableSchema | None) -> object:
