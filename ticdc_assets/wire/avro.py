@@ -29,7 +29,7 @@ Source: https://avro.apache.org/docs/1.11.1/specification/#binary-encoding
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ticdc_assets.base.errors import WireError, shorten
@@ -232,10 +232,15 @@ class Optional(AvroType):
     """The union of null and another type; a value is None or one of that type."""
 
     type: AvroType
+    _union: Union = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Name the branches."""
+        object.__setattr__(self, "_union", Union({0: NULL, 1: self.type}))
 
     def read(self, reader: Reader, /) -> Any:
         """Read null or a value."""
-        return Union({0: NULL, 1: self.type}).read(reader)[1]
+        return self._union.read(reader)[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,11 +248,16 @@ class RecordType(AvroType):
     """Fields in their order; a value is a dict of all of them."""
 
     fields: Sequence[tuple[str, AvroType]]
+    _least: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Sum up the fewest bytes that the fields take."""
+        object.__setattr__(self, "_least", sum(kind.least for _, kind in self.fields))
 
     @property
     def least(self) -> int:
         """The fewest bytes that the fields take together."""
-        return sum(kind.least for _, kind in self.fields)
+        return self._least
 
     def read(self, reader: Reader, /) -> dict[str, Any]:
         """Read the fields one after the other."""
