@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 
 from ticdc_assets.base.errors import WireError
 from ticdc_assets.base.loops import loops_pay
-from ticdc_assets.wire import WireFormat, decode
+from ticdc_assets.wire import DECODERS, WireFormat, decode
 from ticdc_assets.wire.compression import Compression, decompressed
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.rows import (
@@ -41,6 +41,7 @@ from ticdc_assets.wire.rows import (
     PART_BYTES,
     SourcedRows,
     exact_and_others,
+    read_by,
     takeable,
 )
 
@@ -203,8 +204,12 @@ def _decoded(
     if records.num_rows > FEW_RECORDS and loops_pay(records.num_rows):
         exact = BATCH_READERS[wire_format](contents)
         _ALONE.count += records.num_rows - (0 if exact is None else exact.records)
-    reference = partial(decode, wire_format, compression=compression)
-    return exact_and_others(records, exact, reference).rows
+    if contents is not records:
+        compressed = pc.and_(contents.column("value").is_null(), records.column("value").is_valid())
+        reference = partial(decode, wire_format, compression=compression)
+        left = read_by(reference, records, np.flatnonzero(np.asarray(compressed)))
+        exact = left if exact is None else exact.joined(left)
+    return exact_and_others(contents, exact, DECODERS[wire_format]).rows
 
 
 def _at_once(module: str, batch: pa.RecordBatch) -> SourcedRows | None:

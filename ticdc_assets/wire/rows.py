@@ -261,7 +261,20 @@ def exact_and_others(
     rest = np.ones(batch.num_rows, np.bool_)
     if exact is not None:
         rest[exact.sources] = False
-    numbers = np.flatnonzero(rest)
+    others = read_by(decode, batch, np.flatnonzero(rest))
+    return others if exact is None else exact.joined(others)
+
+
+def read_by(
+    decode: Callable[[Record], list[Event]], batch: pa.RecordBatch, numbers: npt.NDArray[np.int64]
+) -> SourcedRows:
+    """Return the rows that a reference decoder gives for some records.
+
+    Args:
+        decode: the decoder.
+        batch: the records.
+        numbers: the numbers of those that are decoded, in order.
+    """
     records = batch
     if len(numbers) < batch.num_rows:
         columns = {
@@ -269,9 +282,8 @@ def exact_and_others(
             for name in (*COORDINATES, "key", "value")
         }
         records = pa.RecordBatch.from_pydict(columns)
-    others = reference_rows(decode, records).sourced(records)
-    others = SourcedRows(sources=numbers[others.sources], rows=others.rows)
-    return others if exact is None else exact.joined(others)
+    found = reference_rows(decode, records).sourced(records)
+    return SourcedRows(sources=numbers[found.sources], rows=found.rows)
 
 
 def takeable(column: "pa.Array[Any]") -> "pa.Array[Any]":
