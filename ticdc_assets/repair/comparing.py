@@ -17,7 +17,9 @@ the key, so a change is one missing row and one extra row.
 
 The commit ts is compared too, except for rows that were sent with only their handle key
 (`mirror_rows.PARTIAL`): whether such a change is the row's last depends on whether the row existed
-before, and a mirror built step by step may differ there from one folded at once.
+before, and a mirror built step by step may differ there from one folded at once. In a table without
+a key it is not compared: rows may become equal when a column is dropped, and nothing says which of
+them has which commit ts (decision 0012).
 
 Why running it again is safe: only hashes of rows are written, to a folder of the run, and the
 result is the same.
@@ -381,14 +383,20 @@ class _Hashing:
             column = _bits(rows.column(name))
             if name == self._layout.rescued:
                 column = pa.array([_json(item) if item else None for item in known], pa.string())
-            elif name == self._layout.commit_ts and any(known):
-                partial = pa.array([PARTIAL in item for item in known])
-                column = pc.if_else(partial, pa.scalar(None, column.type), column)
+            elif name == self._layout.commit_ts:
+                column = self._certain(column, known)
             columns[f"c{number}"] = column
         for number, name in enumerate(self._key):
             columns[f"k{number}"] = columns[f"c{names.index(name)}"]
             columns[f"r{number}"] = pa.array([item.get(name) for item in known], pa.string())
         return pa.table(columns)
+
+    def _certain(self, stamps: pa.Array, known: list[Mapping[str, str | None]]) -> pa.Array:
+        """Return the commit ts of rows, NULL where it is not compared."""
+        if not self._layout.schema.handle_key:
+            return pa.nulls(len(stamps), stamps.type)
+        partial = pa.array([PARTIAL in item for item in known])
+        return pc.if_else(partial, pa.scalar(None, stamps.type), stamps)
 
 
 def _hashed(table: Compared, parts: Iterable[RowPart]) -> Iterator[tuple[pa.RecordBatch, _Hashing]]:
@@ -539,7 +547,7 @@ class _Shown:
 
     def key(self, row: _Row) -> dict[str, str | None]:
         """Return the key of a row as text, shortened."""
-        names = self.layout.schema.handle_key or self.layout.names[:-1]
+        names = self.layout.schema.handle_key or self.layout.names[:-2]
         return {name: _short(row.texts[name]) for name in names}
 
     def _columns(self, one: _Row, other: _Row) -> Iterator[ColumnDifference]:

@@ -16,6 +16,7 @@ from ticdc_assets.base.errors import BusyError, NotFoundError, StoreUnavailableE
 from ticdc_assets.config import ClaimCheck, Retention, TableChoice, TableFilter, Writer
 from ticdc_assets.delta.control import latest_version
 from ticdc_assets.delta.lock import side_lock, writer_lock
+from ticdc_assets.demo.simulator.alterations import DropColumn
 from ticdc_assets.demo.simulator.changefeed import Dispatcher, FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.stored_table import Key
@@ -44,7 +45,7 @@ from ticdc_assets_tests.golden import (
     Scenario,
     assert_same_rows,
 )
-from ticdc_assets_tests.lake.feeds import Feed, LandingClock, truth_rows
+from ticdc_assets_tests.lake.feeds import Feed, LandingClock, small_up_to, truth_rows
 from ticdc_assets_tests.lake.golden_lakes import feed_of
 from ticdc_assets_tests.repair.test_retention import (
     DAY,
@@ -554,6 +555,29 @@ def test_rows_that_the_base_has_are_left_out_of_a_record_with_later_ones(
     assert truncated(feed, base).records > 0
     assert feed.rows() == truth_rows(changefeed.truth())
     assert assert_clean(feed).proof_from == base.tso
+
+
+def test_rows_without_a_key_may_become_equal(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the mirror they keep their commit ts; a fold from the change log gives them one."""
+    small_up_to(monkeypatch, 0)
+    upstream = Upstream()
+    upstream.create_database("d")
+    upstream.create_table(BAG, (column("id", "int"), column("v", "varchar(20)")))
+    changefeed = StandInChangefeed(upstream, "d", options=FeedOptions(force_replicate=True))
+    feed = Feed.of(spark, tmp_path)
+    for text in ("first", "second"):
+        with upstream.transaction() as transaction:
+            transaction.insert(BAG, {"id": "1", "v": text})
+        feed.follow(changefeed)
+    upstream.alter_table(BAG, DropColumn(name="v"))
+    with upstream.transaction() as transaction:
+        transaction.insert(BAG, {"id": "2"})
+    feed.follow(changefeed)
+    feed.sync()
+    assert feed.rows() == truth_rows(changefeed.truth())
+    assert_clean(feed)
 
 
 FOLDERS = [
