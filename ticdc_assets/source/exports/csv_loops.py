@@ -3,11 +3,6 @@
 In: bytes, and their style. Out: places. Any bytes give places, or a number for the fault of a row.
 """
 
-# numba hides the types of what it compiles.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportArgumentType=false, reportAssignmentType=false
-# pyright: reportReturnType=false, reportUnknownParameterType=false
-
 from typing import Final, NamedTuple
 
 from ticdc_assets.base.compiled import compiled

@@ -9,10 +9,6 @@ Rows of Parquet files have no text, so they get the text of SQL, which distingui
 (`PARQUET_DIALECT`).
 """
 
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportAttributeAccessIssue=false
-
 import json
 import re
 from collections.abc import Iterator, Sequence

@@ -5,9 +5,7 @@ fault of a row.
 """
 
 # numba hides the types of what it compiles.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportArgumentType=false, reportAssignmentType=false
-# pyright: reportReturnType=false, reportUnknownParameterType=false
+# pyright: reportArgumentType=false
 
 from typing import Final
 

@@ -9,9 +9,6 @@ Options have librdkafka's names and are passed on unchanged. They contain secret
 never contain their values.
 """
 
-# The client's types leave out what its documented modules export.
-# pyright: reportPrivateImportUsage=false
-
 import logging
 import re
 import socket
