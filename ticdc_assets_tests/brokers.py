@@ -1,8 +1,5 @@
 """The local broker with what tests and benchmarks ask of it: topics that change, and a crash."""
 
-# The client's types leave out what its documented modules export.
-# pyright: reportPrivateImportUsage=false
-
 import os
 import signal
 import time

@@ -1,8 +1,5 @@
 """A real broker with listeners of every kind: plain, TLS, name and password, and both."""
 
-# The client's types leave out what its documented modules export.
-# pyright: reportPrivateImportUsage=false
-
 import shutil
 import subprocess
 from pathlib import Path

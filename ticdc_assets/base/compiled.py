@@ -16,8 +16,7 @@ numba takes half a second to import: import these modules where and when you nee
 """
 
 # numba has no type information.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 import fcntl
 import logging

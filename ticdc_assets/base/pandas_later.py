@@ -9,9 +9,6 @@ pyarrow imports pandas again when it has to return an object of pandas, and Spar
 itself.
 """
 
-# pyarrow has no type information.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder

@@ -35,6 +35,7 @@ from ticdc_assets.registry.evolution import column_renames
 from ticdc_assets.registry.history import RegisteredDdl
 from ticdc_assets.registry.partition_rules import TablePartitions
 from ticdc_assets.registry.partitions import (
+    EMPTYING,
     changed_partitions,
     emptied_partitions,
     partition_test,
@@ -183,10 +184,8 @@ def keeps_version(event: DdlEvent) -> bool:
     return before is not None and after is not None and before.version == after.version
 
 
-_PARTITION_ROWS = frozenset(
-    {PartitionAction.DROP, PartitionAction.TRUNCATE, PartitionAction.EXCHANGE}
-)
-"""Partition DDL that removes or brings rows without row events."""
+_SETTLING = frozenset({PartitionAction.PARTITION_BY, PartitionAction.REMOVE_PARTITIONING})
+"""Partition DDL after which the partitions are known, whatever they were."""
 
 PARTITION_REASON = "partition DDL: the rows it removes or exchanges are not known"
 
@@ -223,7 +222,7 @@ def repartition(
     lineage: Lineage, change: PartitionChange, event: DdlEvent, *, timezone: str
 ) -> None:
     """Apply a change of a table's partitions, and remove its rows."""
-    if change.action in _PARTITION_ROWS:
+    if change.action in EMPTYING:
         schema = event.schema or lineage.schema
         rows = rows_meant(lineage, change, schema, event=event, timezone=timezone)
         if rows is not None and rows.names:
@@ -236,13 +235,9 @@ def repartition(
                 )
             )
     try:
-        if change.partitioning is not None:
-            lineage.partitions = partitions_of(change.partitioning)
+        lineage.partitions = changed_partitions(lineage.partitions, change)
+        if change.action in _SETTLING:
             lineage.unknown_partitions = None
-        elif change.action is PartitionAction.REMOVE_PARTITIONING:
-            lineage.partitions, lineage.unknown_partitions = None, None
-        elif lineage.partitions is not None:
-            lineage.partitions = changed_partitions(lineage.partitions, change)
     except PartitionError as error:
         lineage.partitions, lineage.unknown_partitions = None, str(error)
 

@@ -17,16 +17,13 @@ Names are compared without case, as upstream does.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TypeAlias
 
-from ticdc_assets.model.events import DdlEvent
 from ticdc_assets.model.schemas import TableSchema
-from ticdc_assets.registry.ddl_parts import all_parts
+from ticdc_assets.registry.ddl_parts import all_parts, name_in_text
 from ticdc_assets.registry.ddl_statement import DdlKind
 from ticdc_assets.registry.history import RegisteredDdl, folded_name, of_one_partition
+from ticdc_assets.registry.known_tables import Name, folded
 from ticdc_assets.registry.renames import Rename, settle
-
-_Name: TypeAlias = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +61,7 @@ class TopicTables:
 
 @dataclass(slots=True)
 class _Seen:
-    names: set[_Name] = field(default_factory=set[_Name])
+    names: set[Name] = field(default_factory=set[Name])
     newest_ddl: int = 0
 
 
@@ -75,8 +72,8 @@ def topic_tables(
     ordered = sorted(ddls, key=lambda ddl: ddl.order)
     history = [part for parts in all_parts(ordered) for part in parts]
     seen: dict[str, _Seen] = {}
-    oldest_row: dict[_Name, int] = {}
-    newest_row: dict[_Name, int] = {}
+    oldest_row: dict[Name, int] = {}
+    newest_row: dict[Name, int] = {}
     for group in rows:
         at = seen.setdefault(group.topic, _Seen())
         if group.database is None or group.table is None:
@@ -108,11 +105,11 @@ def topic_tables(
 
 
 def _ended(
-    history: list[RegisteredDdl], known: set[_Name], oldest_row: Mapping[_Name, int]
-) -> dict[_Name, int]:
+    history: list[RegisteredDdl], known: set[Name], oldest_row: Mapping[Name, int]
+) -> dict[Name, int]:
     """Return the tables that have ended, with the commit ts of their end."""
-    ended: dict[_Name, int] = {}
-    exists: dict[_Name, bool] = {}
+    ended: dict[Name, int] = {}
+    exists: dict[Name, bool] = {}
     for commit_ts, together in groupby(history, key=lambda ddl: ddl.event.commit_ts):
         # All DDL of one commit ts is one moment; across topics its order is not known.
         ddls = list(together)
@@ -146,7 +143,7 @@ An EXCHANGE PARTITION is of two tables, both of which stay: it may go to the top
 _MAKING = frozenset({DdlKind.CREATE, DdlKind.RECOVER})
 
 
-def _concerned(ddl: RegisteredDdl) -> set[_Name]:
+def _concerned(ddl: RegisteredDdl) -> set[Name]:
     """Return the tables by whose names a DDL was sent to its topic: as they were before it."""
     event = ddl.event
     if ddl.kind in _WITHOUT_TABLES:
@@ -160,7 +157,7 @@ def _concerned(ddl: RegisteredDdl) -> set[_Name]:
     return {folded_name(event.database, event.table)} if event.table else set()
 
 
-def _renames(ddl: RegisteredDdl) -> set[tuple[_Name, _Name]]:
+def _renames(ddl: RegisteredDdl) -> set[tuple[Name, Name]]:
     """Return the (old, new) names of a DDL."""
     event = ddl.event
     if ddl.kind is not DdlKind.RENAME:
@@ -169,14 +166,14 @@ def _renames(ddl: RegisteredDdl) -> set[tuple[_Name, _Name]]:
         return {(_of_schema(event.pre_schema), _of_schema(event.schema))}
     return {
         (
-            _qualified(event, rename.old.database, rename.old.table),
-            _qualified(event, rename.new.database, rename.new.table),
+            folded(name_in_text(rename.old, event.database)),
+            folded(name_in_text(rename.new, event.database)),
         )
         for rename in ddl.beyond_schemas.renames
     }
 
 
-def _gone(ddl: RegisteredDdl, known: set[_Name]) -> set[_Name]:
+def _gone(ddl: RegisteredDdl, known: set[Name]) -> set[Name]:
     statement = ddl.beyond_schemas
     if ddl.kind is DdlKind.DROP_DATABASE and statement.database is not None:
         database = statement.database.lower()
@@ -184,7 +181,7 @@ def _gone(ddl: RegisteredDdl, known: set[_Name]) -> set[_Name]:
     return _concerned(ddl) if ddl.kind is DdlKind.DROP else set()
 
 
-def _made(ddl: RegisteredDdl) -> set[_Name]:
+def _made(ddl: RegisteredDdl) -> set[Name]:
     event, statement = ddl.event, ddl.beyond_schemas
     if ddl.kind in _WITHOUT_TABLES or ddl.kind is DdlKind.DROP:
         return set()
@@ -193,16 +190,12 @@ def _made(ddl: RegisteredDdl) -> set[_Name]:
     if ddl.kind not in _MAKING:
         return set()
     # FLASHBACK TABLE ... TO brings a table back under another name.
-    brought = {_qualified(event, item.new.database, item.new.table) for item in statement.renames}
-    named = {folded_name(event.database, event.table)} if event.table else set[_Name]()
+    brought = {folded(name_in_text(item.new, event.database)) for item in statement.renames}
+    named = {folded_name(event.database, event.table)} if event.table else set[Name]()
     return brought or named | {
-        _qualified(event, item.database, item.table) for item in statement.tables
+        folded(name_in_text(item, event.database)) for item in statement.tables
     }
 
 
-def _qualified(event: DdlEvent, database: str | None, table: str) -> _Name:
-    return folded_name(event.database if database is None else database, table)
-
-
-def _of_schema(schema: TableSchema) -> _Name:
+def _of_schema(schema: TableSchema) -> Name:
     return folded_name(schema.database, schema.table)

@@ -8,11 +8,6 @@ of a changefeed hold its lock, so no other commit comes in between. Under a leas
 late commits of a stalled run. The files, the identifier and the metadata are one commit.
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportAttributeAccessIssue=false
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

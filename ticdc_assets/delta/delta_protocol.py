@@ -12,10 +12,6 @@ effect until a commit names it.
 Source: Delta's PROTOCOL.md; each part names its sections.
 """
 
-# numpy's and pyroaring's types are unknown to the checker.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false
-
 import base64
 import json
 import struct

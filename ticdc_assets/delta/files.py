@@ -8,11 +8,6 @@ Why writing again is safe: a file has no effect until `committing` names it. Mai
 files of killed runs and repeated tasks, which it recognises by name (`WRITTEN_NAME`).
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportAttributeAccessIssue=false
-
 import json
 import re
 import uuid

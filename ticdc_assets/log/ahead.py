@@ -17,8 +17,6 @@ the clock again. If it accepts a record, its time is stored with the record's ro
 is that record's clock from then on.
 """
 
-# pyright: reportAttributeAccessIssue=false
-
 # Arrow makes its compute functions when it is imported, so the checker does not see them.
 from collections.abc import Callable
 from datetime import UTC, datetime

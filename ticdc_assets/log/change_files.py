@@ -10,8 +10,6 @@ decoded (`decode_pieces`).
 Why running it again is safe: see `files`.
 """
 
-# pyright: reportAttributeAccessIssue=false
-
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

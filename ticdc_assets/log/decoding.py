@@ -18,8 +18,6 @@ one that the batch lacks, and it would be in neither table. An append to quarant
 made is skipped by its transaction identifier, and the totals are overwritten.
 """
 
-# pyright: reportAttributeAccessIssue=false
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass

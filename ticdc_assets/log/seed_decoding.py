@@ -14,8 +14,6 @@ and so do the quarantined rows, which come before it; the totals come last, as f
 (`decoding`).
 """
 
-# pyright: reportAttributeAccessIssue=false
-
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby

@@ -6,8 +6,6 @@ of a mirror and their completeness without reading a row. `joined_totals` adds u
 in any order.
 """
 
-# pyright: reportAttributeAccessIssue=false
-
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 

@@ -9,9 +9,6 @@ time. So the changes of many tables are read at once (`gather`) and served from 
 of 2,000 tables of 20 rows takes 37 CPU seconds instead of 67.
 """
 
-# Arrow makes its compute functions when it is imported, so the checker does not see them.
-# pyright: reportAttributeAccessIssue=false
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

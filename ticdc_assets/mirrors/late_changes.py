@@ -8,8 +8,6 @@ A digest of a record's content (`_SAID`) identifies replays. Only digests move t
 size of the images does not matter there.
 """
 
-# pyright: reportAttributeAccessIssue=false
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b

@@ -12,11 +12,6 @@ A type that is not in the table is `Kind.UNKNOWN`: its values are kept as the te
 That is never an error, so a type that TiDB adds later costs precision and nothing else.
 """
 
-# pyarrow ships no types.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false
-
 import re
 from enum import StrEnum
 from functools import lru_cache

@@ -12,9 +12,6 @@ Not handled: mirrors of cuts are counted only for the newest cuts, up to `MIRROR
 (cuts times mirrors). Older points have no counts, and `counted_from` names the first counted cut.
 """
 
-# Arrow makes its compute functions when it is imported, so the checker does not see them.
-# pyright: reportAttributeAccessIssue=false
-
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence

@@ -6,9 +6,6 @@ versions of one row in canonical text (`row_versions`), computed from the change
 is kept. Nothing is written.
 """
 
-# Arrow makes its compute functions when it is imported, so the checker does not see them.
-# pyright: reportAttributeAccessIssue=false
-
 import csv
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -17,7 +17,6 @@ Facts are carried to the later schemas of a table, through renames of the table 
 through other ids. They are a pure function of the history, computed again whenever that grows.
 """
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -28,7 +27,6 @@ from ticdc_assets.registry.ddl_statement import (
     DdlStatement,
     GeneratedKind,
 )
-from ticdc_assets.registry.evolution import column_renames
 from ticdc_assets.registry.history import (
     INFERRED_SOURCES,
     RegisteredDdl,
@@ -36,6 +34,8 @@ from ticdc_assets.registry.history import (
     folded_name,
     is_snapshot,
 )
+from ticdc_assets.registry.inferred_columns import DATABASE_DEFAULTS
+from ticdc_assets.registry.inferred_schemas import altered_schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,14 @@ class _Facts:
 
 
 _NOTHING: Final = _Facts()
-_PLACING: Final = frozenset(
-    {ChangeKind.ADD_COLUMN, ChangeKind.MODIFY_COLUMN, ChangeKind.CHANGE_COLUMN}
+_OF_COLUMNS: Final = frozenset(
+    {
+        ChangeKind.ADD_COLUMN,
+        ChangeKind.DROP_COLUMN,
+        ChangeKind.MODIFY_COLUMN,
+        ChangeKind.CHANGE_COLUMN,
+        ChangeKind.RENAME_COLUMN,
+    }
 )
 
 
@@ -123,13 +129,23 @@ class ColumnFacts:
         statement, after = ddl.beyond_schemas, ddl.event.schema
         if after is None:
             return
-        before = self._before(statement, ddl.event.pre_schema, after)
-        order = _names(after)
-        if not is_snapshot(ddl.event):
-            order = _order_after(
-                statement, before.order or _names(ddl.event.pre_schema or after), order
-            )
-        facts = _Facts(order, _virtual_after(statement, before.virtual))
+        sent = _names(after)
+        if any(change.kind in _OF_COLUMNS for change in statement.changes):
+            before = ddl.event.pre_schema or after
+            facts = _facts_after(self.ordered(self.marked(before)), statement)
+        else:
+            facts = self._before(statement, ddl.event.pre_schema, after)
+        order = sent if is_snapshot(ddl.event) else (*facts.order, *sent)
+        present = set(sent)
+        facts = _Facts(
+            tuple(name for name in dict.fromkeys(order) if name in present),
+            facts.virtual
+            | {
+                column.name.lower()
+                for column in statement.columns
+                if column.generated is GeneratedKind.VIRTUAL
+            },
+        )
         self._by_id[after.table_id, after.version] = facts
         name = folded_name(after.database, after.table)
         self._by_name.setdefault(name, {})[after.version] = facts
@@ -176,53 +192,11 @@ def _names(schema: TableSchema) -> tuple[str, ...]:
     return tuple(column.name.lower() for column in schema.columns)
 
 
-def _renamed(statement: DdlStatement) -> dict[str, str]:
-    """Return the new names of columns by their old ones, in lower case."""
-    return {old.lower(): new for new, old in column_renames([statement]).items()}
-
-
-def _virtual_after(statement: DdlStatement, names: Iterable[str]) -> frozenset[str]:
-    """Return the virtual columns after a statement, of a table that had `names`."""
-    renamed = _renamed(statement)
-    virtual = {renamed.get(name, name) for name in names}
-    for column in statement.defined_columns:
-        if column.generated is GeneratedKind.VIRTUAL:
-            virtual.add(column.name.lower())
-        else:
-            virtual.discard(column.name.lower())
-    return frozenset(virtual)
-
-
-def _order_after(
-    statement: DdlStatement, before: Sequence[str], sent: Sequence[str]
-) -> tuple[str, ...]:
-    """Return the names of the columns in their order after a statement.
-
-    Args:
-        statement: the statement.
-        before: the names before it, in upstream's order.
-        sent: the names after it, as they were sent.
-    """
-    renamed = _renamed(statement)
-    order = [renamed.get(name, name) for name in before]
-    for change in statement.changes:
-        if change.kind not in _PLACING or change.name is None:
-            continue
-        name = (change.new_name or change.name).lower()
-        if name not in order:
-            order.append(name)
-        elif change.kind is ChangeKind.ADD_COLUMN:
-            continue  # IF NOT EXISTS leaves an existing column where it is
-        if change.position is not None:
-            follows = change.position.after
-            _move(order, name, None if follows is None else follows.lower())
-    present = set(sent)
-    return tuple(name for name in dict.fromkeys([*order, *sent]) if name in present)
-
-
-def _move(order: list[str], name: str, follows: str | None) -> None:
-    """Move a name after another, or to the front; it stays if the other is not there."""
-    if follows is not None and (follows not in order or follows == name):
-        return
-    order.remove(name)
-    order.insert(0 if follows is None else order.index(follows) + 1, name)
+def _facts_after(table: TableSchema, statement: DdlStatement) -> _Facts:
+    """Return the facts of a table with its columns in order after the changes of a statement."""
+    # Neither charsets nor the zone matter for names.
+    changed = altered_schema(
+        table, statement, version=table.version, defaults=DATABASE_DEFAULTS, timezone="UTC"
+    ).schema
+    virtual = frozenset(column.name.lower() for column in changed.columns if column.virtual)
+    return _Facts(_names(changed), virtual)

@@ -75,10 +75,17 @@ def _checked(partitions: TablePartitions) -> TablePartitions:
 
 
 def changed_partitions(
-    partitions: TablePartitions, change: PartitionChange
+    partitions: TablePartitions | None, change: PartitionChange
 ) -> TablePartitions | None:
-    """Return the partitions after `change`; None if the table is no longer partitioned."""
-    if change.action is PartitionAction.REMOVE_PARTITIONING:
+    """Return the partitions after `change`; None if the table has none, or if they are unknown.
+
+    Args:
+        partitions: those before, None likewise.
+        change: the change.
+    """
+    if change.partitioning is not None:
+        return partitions_of(change.partitioning)
+    if partitions is None or change.action is PartitionAction.REMOVE_PARTITIONING:
         return None
     changed = _CHANGES.get(change.action)
     return partitions if changed is None else _checked(changed(partitions, change))
@@ -86,7 +93,7 @@ def changed_partitions(
 
 def emptied_partitions(partitions: TablePartitions, change: PartitionChange) -> tuple[str, ...]:
     """Return the names of the partitions whose rows `change` removes, or swaps (EXCHANGE)."""
-    if change.action not in _EMPTYING:
+    if change.action not in EMPTYING:
         return ()
     if change.all_partitions:
         return partitions.names
@@ -94,9 +101,10 @@ def emptied_partitions(partitions: TablePartitions, change: PartitionChange) -> 
     return tuple(partitions.definitions[place].name for place in places)
 
 
-_EMPTYING: Final = frozenset(
+EMPTYING: Final = frozenset(
     {PartitionAction.DROP, PartitionAction.TRUNCATE, PartitionAction.EXCHANGE}
 )
+"""Partition DDL that removes or brings rows without row events."""
 
 
 def _add(partitions: TablePartitions, change: PartitionChange) -> TablePartitions:
@@ -144,13 +152,6 @@ def _reorganize(partitions: TablePartitions, change: PartitionChange) -> TablePa
 _RANGES: Final = frozenset({PartitionMethod.RANGE, PartitionMethod.RANGE_COLUMNS})
 
 
-def _partition_by(partitions: TablePartitions, change: PartitionChange) -> TablePartitions:
-    del partitions
-    if change.partitioning is None:
-        raise PartitionError("PARTITION BY without its clause")
-    return partitions_of(change.partitioning)
-
-
 _CHANGES: Final[
     dict[PartitionAction, Callable[[TablePartitions, PartitionChange], TablePartitions]]
 ] = {
@@ -158,7 +159,6 @@ _CHANGES: Final[
     PartitionAction.DROP: _drop,
     PartitionAction.COALESCE: _coalesce,
     PartitionAction.REORGANIZE: _reorganize,
-    PartitionAction.PARTITION_BY: _partition_by,
 }
 
 

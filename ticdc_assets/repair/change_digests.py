@@ -7,8 +7,6 @@ files; the batch is not in them. Rows of exports are left out: they come from no
 Nothing is written, and the hashes are DuckDB's, so they are compared only within a run.
 """
 
-# pyright: reportAttributeAccessIssue=false
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias

@@ -25,8 +25,6 @@ Why running it again is safe: only hashes of rows are written, to a folder of th
 result is the same.
 """
 
-# pyright: reportAttributeAccessIssue=false
-
 import hashlib
 import json
 import math

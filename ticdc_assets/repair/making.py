@@ -27,8 +27,6 @@ their number. The rows keep the number of their landed batch, so schemas are reg
 original order. For a single mirror, the images of other tables are left out of the new change log.
 """
 
-# pyright: reportAttributeAccessIssue=false
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace

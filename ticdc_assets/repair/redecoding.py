@@ -27,8 +27,6 @@ cannot be compared completely. A row whose landing day was changed is missing on
 on the other until that day is decoded again too.
 """
 
-# pyright: reportAttributeAccessIssue=false
-
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime, timedelta

@@ -6,8 +6,6 @@ sets table properties. Rows stay if the condition is unknown for them.
 Why running it again is safe: removed rows are not found again, and then there is no commit.
 """
 
-# pyright: reportAttributeAccessIssue=false
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial

@@ -9,8 +9,6 @@ cut, no later schema step or partition DDL affects it, and all its values are ex
 (`values.columns`).
 """
 
-# pyright: reportAttributeAccessIssue=false
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -12,8 +12,6 @@ It is a function over one file, so it runs in this process and in Spark's worker
 written, and files do not change.
 """
 
-# pyright: reportAttributeAccessIssue=false
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -14,8 +14,6 @@ A fold can be distributed: `thinned` removes operations that cannot affect the r
 changes a million times is moved as a few rows. Folding is pure and writes nothing.
 """
 
-# pyright: reportAttributeAccessIssue=false
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace

@@ -21,11 +21,6 @@ Not handled: rows cut to the handle key without a claim check (their values are 
 database), and deleting files that no row cites any more.
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false
-
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -39,12 +39,12 @@ from ticdc_assets.model.events import (
     Watermark,
     ZonedTimestamp,
 )
-from ticdc_assets.model.mysql_types import Kind, kind_of
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.model.values import canonical_of
 from ticdc_assets.model.values.zones import find_zone
 from ticdc_assets.registry.growing_catalog import GrowingCatalog
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
+from ticdc_assets.registry.inferred_columns import LABELLED_TYPES
 from ticdc_assets.registry.respelling import respellings
 from ticdc_assets.registry.row_shapes import schema_of_shape
 from ticdc_assets.source.capture import CaptureRecord
@@ -119,7 +119,6 @@ class _Printer:
         self._inferred = GrowingCatalog(capture_format.timezone or "UTC")
         # By identity of the schema, which the value keeps alive: hashing one costs more than a row.
         self._converters: dict[tuple[int, str], tuple[TableSchema, _Converters]] = {}
-        self._unlabelled: dict[int, tuple[TableSchema, tuple[str, ...]]] = {}
 
     def line(self, event: Event, coordinates: Coordinates) -> dict[str, Any]:
         match event:
@@ -199,19 +198,10 @@ class _Printer:
         """Whether a value was sent whose label no DDL has defined yet."""
         if row.schema_version is not None:
             return False
-        found = self._unlabelled.get(id(schema))
-        if found is None:
-            if len(self._unlabelled) >= _MOST_SCHEMAS:
-                self._unlabelled.clear()
-            names = tuple(
-                column.name
-                for column in schema.columns
-                if not column.elements and kind_of(column) in (Kind.ENUM, Kind.SET)
-            )
-            found = self._unlabelled[id(schema)] = (schema, names)
         return any(
-            image is not None and image.get(name) is not None
-            for name in found[1]
+            image is not None and image.get(column.name) is not None
+            for column in schema.columns
+            if column.mysql_type in LABELLED_TYPES and not column.elements
             for image in (row.before, row.after)
         )
 

@@ -19,9 +19,6 @@ Why running it again is safe: the caller's bytes contain an id that nobody else 
 them again finds them.
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-
 import errno
 import os
 import re

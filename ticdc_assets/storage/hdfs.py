@@ -12,11 +12,6 @@ it (`storage.paths`). Why running it again is safe: this module keeps nothing bu
 Not handled: links, times of access, rights; appending to a file.
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false, reportUntypedBaseClass=false
-
 import errno
 import os
 import shutil

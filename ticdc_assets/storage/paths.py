@@ -12,11 +12,6 @@ second, those of logs first and oldest first (`move`). A run killed in between l
 in one of both places, and never a table that looks like an older one.
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false
-
 import errno
 import fnmatch
 import os

@@ -12,11 +12,6 @@ and SAS tokens of Azure, instead of which the platform's own credentials serve. 
 settings here: all three libraries read Hadoop's own files and variables.
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -6,9 +6,7 @@ message that is not as TiCDC writes it has no place after what was read.
 """
 
 # Compiled, numpy's integers are what a variable of an integer is.
-# pyright: reportArgumentType=false, reportAssignmentType=false, reportReturnType=false
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportCallIssue=false
+# pyright: reportArgumentType=false, reportReturnType=false
 
 from typing import Final
 

@@ -13,9 +13,7 @@ character has six, and two empty texts in a zone have 26 with the four bytes of 
 """
 
 # Compiled, numpy's integers are what a variable of an integer is.
-# pyright: reportArgumentType=false, reportAssignmentType=false, reportReturnType=false
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportCallIssue=false
+# pyright: reportReturnType=false
 
 from typing import Final, NamedTuple
 

@@ -7,9 +7,7 @@ type of one is a type of the other.
 """
 
 # Compiled, numpy's integers are what a variable of an integer is.
-# pyright: reportArgumentType=false, reportAssignmentType=false, reportReturnType=false
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false
+# pyright: reportArgumentType=false, reportReturnType=false
 
 from typing import Final, NamedTuple
 

@@ -5,7 +5,7 @@ of JSON, bytes. The output has room: a caller knows the most bytes that a charac
 """
 
 # Compiled, numpy's integers are what a variable of an integer is.
-# pyright: reportArgumentType=false, reportAssignmentType=false, reportReturnType=false
+# pyright: reportArgumentType=false, reportReturnType=false
 
 from typing import Final
 

@@ -8,9 +8,7 @@ Sizes must add up as in the reference, so no range runs over another.
 """
 
 # Compiled, numpy's integers are what a variable of an integer is.
-# pyright: reportArgumentType=false, reportAssignmentType=false, reportReturnType=false
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportCallIssue=false
+# pyright: reportArgumentType=false, reportReturnType=false
 
 from typing import Final
 

@@ -10,8 +10,7 @@ An image's bytes alone count; after it, after the names and after the output the
 """
 
 # numba hides the types of what it compiles.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportArgumentType=false
+# pyright: reportArgumentType=false
 
 from typing import Final, NamedTuple
 

@@ -10,9 +10,7 @@ before them, the bytes of their names and their labels are the same.
 """
 
 # Compiled, numpy's integers are what a variable of an integer is.
-# pyright: reportArgumentType=false, reportAssignmentType=false, reportReturnType=false
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false
+# pyright: reportArgumentType=false, reportReturnType=false
 
 from typing import Final, NamedTuple
 

@@ -12,7 +12,7 @@ the end of a text. The place after such a read is beyond the end, and shows it.
 """
 
 # Compiled, numpy's integers are what a variable of an integer is.
-# pyright: reportArgumentType=false, reportAssignmentType=false, reportReturnType=false
+# pyright: reportReturnType=false
 
 from typing import Any, Final, NamedTuple, TypeAlias
 

@@ -6,9 +6,7 @@ are written as sent and marked, to be checked.
 """
 
 # Compiled, numpy's integers are what a variable of an integer is.
-# pyright: reportArgumentType=false, reportAssignmentType=false, reportReturnType=false
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false
+# pyright: reportArgumentType=false, reportReturnType=false
 
 from typing import Final
 

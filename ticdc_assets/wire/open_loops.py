@@ -6,9 +6,7 @@ description of its column as the label of each.
 """
 
 # Compiled, numpy's integers are what a variable of an integer is.
-# pyright: reportArgumentType=false, reportAssignmentType=false, reportReturnType=false
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false
+# pyright: reportArgumentType=false, reportReturnType=false
 
 from typing import Final
 

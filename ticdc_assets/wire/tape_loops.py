@@ -12,9 +12,7 @@ A text has no more nodes than bytes: each begins at another byte.
 """
 
 # Compiled, numpy's integers are what a variable of an integer is.
-# pyright: reportArgumentType=false, reportAssignmentType=false, reportReturnType=false
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false
+# pyright: reportArgumentType=false, reportReturnType=false
 
 from typing import Any, Final, NamedTuple, TypeAlias
 

@@ -6,11 +6,6 @@ and the few rows that the compiled loops of `values.columns` leave: their rows a
 one, which costs twenty times as much as this.
 """
 
-# pyarrow ships no types.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
-
 from functools import lru_cache
 from typing import Any
 

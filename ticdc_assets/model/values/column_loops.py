@@ -12,10 +12,6 @@ with `vector_loops.PADDING` more after them. All arrays are contiguous; places a
 uint8, flags bool.
 """
 
-# numba hides the types of what it compiles.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportArgumentType=false
-
 from typing import Final, NamedTuple
 
 import numpy as np

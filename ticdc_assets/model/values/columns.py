@@ -10,11 +10,6 @@ Compiled loops read nearly all kinds. Vectors and the widest decimals go through
 here, value by value.
 """
 
-# pyarrow ships no types, and numba hides those of what it compiles.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta

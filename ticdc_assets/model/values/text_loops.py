@@ -5,8 +5,7 @@ which of them are exact.
 """
 
 # numba hides the types of what it compiles.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportArgumentType=false, reportAssignmentType=false
+# pyright: reportArgumentType=false
 
 from typing import Final
 

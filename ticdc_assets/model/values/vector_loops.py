@@ -9,8 +9,8 @@ the machine has.
 """
 
 # numba and llvmlite have no types for what they generate.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportMissingTypeStubs=false, reportUnknownArgumentType=false
+# pyright: reportUnknownMemberType=false
 
 from typing import Any, Final
 

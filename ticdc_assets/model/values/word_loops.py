@@ -8,9 +8,7 @@ They read more than the bytes that count, and write more than they copy: up to
 """
 
 # numba hides the types of what it compiles.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportArgumentType=false, reportAssignmentType=false
-# pyright: reportReturnType=false, reportCallIssue=false
+# pyright: reportArgumentType=false, reportReturnType=false
 
 from typing import Final
 

@@ -4,9 +4,6 @@ In: a file that is compressed as Dumpling does: gzip, Zstandard, or Snappy's fra
 its bytes, and whether they are its last. A damaged file raises `OSError` or an Arrow error.
 """
 
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from collections.abc import Iterator
 
 import pyarrow as pa

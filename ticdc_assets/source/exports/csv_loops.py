@@ -3,11 +3,6 @@
 In: bytes, and their style. Out: places. Any bytes give places, or a number for the fault of a row.
 """
 
-# numba hides the types of what it compiles.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportArgumentType=false, reportAssignmentType=false
-# pyright: reportReturnType=false, reportUnknownParameterType=false
-
 from typing import Final, NamedTuple
 
 from ticdc_assets.base.compiled import compiled
@@ -53,16 +48,15 @@ class Style(NamedTuple):
 
 @compiled
 def csv_rows(
-    data: Bytes, begin: int, is_last: bool, style: Style, line: int, rows: Rows
+    data: Bytes, is_last: bool, style: Style, line: int, rows: Rows
 ) -> tuple[int, int, int]:
-    """Find rows from `begin` on.
+    """Find rows.
 
     Args:
-        data: the bytes.
-        begin: where a row begins.
+        data: the bytes; a row begins with them.
         is_last: whether the file ends after the bytes.
         style: how they are written.
-        line: number of the line that begins at `begin`.
+        line: number of their first line.
         rows: receives the rows; they end before their terminators.
 
     Returns:
@@ -71,7 +65,7 @@ def csv_rows(
     separator, quote, terminator, _, backslash = style
     begins, ends, lines = rows
     size, count = len(data), 0
-    at, first, first_line = begin, begin, line
+    at, first, first_line = 0, 0, line
     is_open = False
     newline = len(terminator) == 1 and terminator[0] == _NEWLINE
     while at < size:

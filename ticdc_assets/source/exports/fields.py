@@ -4,10 +4,6 @@ In: rows from `rows.read_rows`. Out: `Fields`: each row's fault, and for each co
 its values. Any bytes give fields or a fault. Pure.
 """
 
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportAttributeAccessIssue=false, reportUnknownParameterType=false
-
 from dataclasses import dataclass
 from typing import Any, Final
 

@@ -11,10 +11,6 @@ read.
 Any bytes give an image or a reason, and the same bytes give the same.
 """
 
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportAttributeAccessIssue=false, reportUnknownParameterType=false
-
 import binascii
 import json
 from collections.abc import Callable, Mapping, Sequence

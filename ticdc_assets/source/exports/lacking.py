@@ -8,10 +8,6 @@ a value in its key is refused, because it cannot be identified.
 It is a pure function of the rows, the table's schema and its CREATE TABLE.
 """
 
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportAttributeAccessIssue=false, reportUnknownParameterType=false
-
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any

@@ -9,10 +9,6 @@ Rows of Parquet files have no text, so they get the text of SQL, which distingui
 (`PARQUET_DIALECT`).
 """
 
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportAttributeAccessIssue=false
-
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -228,7 +224,7 @@ def _rows_of_csv(
     most = min(max(16, len(data) // 2), _MOST_ROWS)
     rows = _room(most)
     count, used, line = csv_loops.csv_rows(
-        np.frombuffer(data, np.uint8), 0, is_last, style_of(dialect), part.line, rows
+        np.frombuffer(data, np.uint8), is_last, style_of(dialect), part.line, rows
     )
     first = 0
     columns = part.columns
@@ -252,7 +248,6 @@ def _rows_of_sql(
     heads = np.empty(_MOST_HEADS, np.int64)
     count, headed, used, state, line = sql_loops.sql_rows(
         np.frombuffer(data, np.uint8),
-        0,
         sql_loops.ROWS if part.in_rows else sql_loops.HEAD,
         dialect.backslash,
         part.line,

@@ -5,9 +5,7 @@ fault of a row.
 """
 
 # numba hides the types of what it compiles.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportArgumentType=false, reportAssignmentType=false
-# pyright: reportReturnType=false, reportUnknownParameterType=false
+# pyright: reportArgumentType=false
 
 from typing import Final
 
@@ -53,21 +51,19 @@ ROWS: Final = 1
 @compiled
 def sql_rows(
     data: Bytes,
-    begin: int,
     state: int,
     backslash: bool,
     line: int,
     rows: Rows,
     heads: Places,
 ) -> tuple[int, int, int, int, int]:
-    """Find rows of INSERT statements from `begin` on, parentheses included.
+    """Find rows of INSERT statements, parentheses included.
 
     Args:
-        data: the bytes.
-        begin: between two rows, or between statements.
+        data: the bytes; they begin between two rows, or between statements.
         state: `HEAD` or `ROWS`.
         backslash: whether backslashes escape in texts.
-        line: number of the line at `begin`.
+        line: number of their first line.
         rows: receives the rows.
         heads: receives for each head of a statement the number of rows before it, its begin and
             end.
@@ -78,9 +74,8 @@ def sql_rows(
     """
     begins, ends, lines = rows
     size, count, headed = len(data), 0, 0
-    at = begin
-    head = begin
-    done, done_state, done_line = begin, state, line
+    at, head = 0, 0
+    done, done_state, done_line = 0, state, line
     while at < size:
         byte = data[at]
         if state == ROWS:

@@ -4,11 +4,6 @@ In: bytes of rows, and the places and forms of their fields. Out: the bytes of v
 text of images (`wire.rows`). Fields are found by `csv_loops` and `sql_loops`.
 """
 
-# numba hides the types of what it compiles.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportArgumentType=false, reportAssignmentType=false
-# pyright: reportReturnType=false, reportUnknownParameterType=false
-
 from typing import Final, NamedTuple
 
 import numpy as np

@@ -9,9 +9,6 @@ Options have librdkafka's names and are passed on unchanged. They contain secret
 never contain their values.
 """
 
-# The client's types leave out what its documented modules export.
-# pyright: reportPrivateImportUsage=false
-
 import logging
 import re
 import socket
@@ -285,22 +282,10 @@ def _certificate_fault(source: KafkaSource, reason: str) -> str:
         return ""
 
 
-class _QuietLog:
-    """Takes the log of a client without a caller."""
-
-    def log(self, _level: int, message: str, *arguments: object) -> None:
-        _LOGGER.debug(message, *arguments)
-
-
-def client_of(
-    kind: Callable[..., _T], options: Mapping[str, Any], trouble: Trouble | None = None
-) -> _T:
+def client_of(kind: Callable[..., _T], options: Mapping[str, Any], trouble: Trouble) -> _T:
     """Return a Kafka client that reports its connections to `trouble`."""
-    given = dict(options)
-    if trouble is not None:
-        given["error_cb"] = trouble.heard
     try:
-        return kind(given, logger=_QuietLog() if trouble is None else trouble)
+        return kind({**options, "error_cb": trouble.heard}, logger=trouble)
     except KafkaException as error:
         # It names the property and, for a list of choices, the value; never a credential.
         raise ConfigError(f"options: {error.args[0].str()}") from error

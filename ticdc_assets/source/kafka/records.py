@@ -6,9 +6,6 @@ captures, columns for landing. A range that cannot be read to its end is an erro
 Not handled: transactional producers (TiCDC uses none).
 """
 
-# The client's types leave out what its documented modules export.
-# pyright: reportPrivateImportUsage=false
-
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -70,6 +67,7 @@ def produce(
             "on_delivery": delivered,
             "allow.auto.create.topics": "false",
         },
+        Trouble(target),
     )
 
     def unavailable() -> SourceUnavailableError:

@@ -4,10 +4,6 @@ In: a record. Out: a record that `wire.compression.decompressed` gives back. The
 of TiCDC's compressors, which are others; the content is.
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownLambdaType=false, reportUnknownVariableType=false
-
 import pyarrow as pa
 
 from ticdc_assets.wire.compression import Compression, changed
