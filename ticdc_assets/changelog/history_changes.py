@@ -271,6 +271,8 @@ class HistoryResolver:
         resolver, carry, carrier = self._keeping[number]
         changes: list[HistoryChange] = []
         for change in resolver.resolve(op, schema_version, **images):
+            if change.fault is not None:
+                raise change.fault  # no step is left: the image itself cannot be read
             removed_ts = None
             if not change.is_delete:
                 removed_ts = carrier.carry(change.values, commit_ts).removed_ts

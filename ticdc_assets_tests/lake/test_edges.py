@@ -11,6 +11,7 @@ from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import LandingGapError, SourceUnavailableError
+from ticdc_assets.config import TableChoice
 from ticdc_assets.delta.control import read_rows, read_table
 from ticdc_assets.demo.simulator.alterations import AddColumn, ModifyColumn
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
@@ -189,7 +190,7 @@ def test_a_row_whose_value_does_not_fit_is_quarantined_alone(
 ) -> None:
     upstream = small_upstream()
     changefeed = StandInChangefeed(upstream, "shop", partitions=1)
-    feed = Feed.of(spark, tmp_path)
+    feed = Feed.of(spark, tmp_path).having(history=TableChoice(("d.*",)))
     victim, _ = write_with_a_misfit(feed, changefeed)
     feed.sync()
     (fault,) = read_quarantine(feed.paths)
@@ -199,11 +200,14 @@ def test_a_row_whose_value_does_not_fit_is_quarantined_alone(
     (mirror,) = feed.cut.mirrors
     assert mirror.incomplete
     assert mirror.quarantined == 1
+    # Neither has the row, and no column of it is NULL instead of unknown.
+    assert (mirror.history_rows, mirror.history_unread) == (mirror.rows, 1)
     wanted = truth_rows(changefeed.truth())
     assert sum((wanted["d", "t"] - feed.rows()["d", "t"]).values()) == 1
     feed.sync(refold={("d", "t")})
     assert len(read_quarantine(feed.paths)) == 1
-    assert feed.cut.mirrors[0].quarantined == 1
+    (mirror,) = feed.cut.mirrors
+    assert (mirror.quarantined, mirror.history_unread) == (1, 1)
 
 
 def test_a_quarantined_row_belongs_to_its_table_whatever_that_is_called_now(
