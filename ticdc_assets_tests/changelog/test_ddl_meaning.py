@@ -4,8 +4,10 @@ import itertools
 
 import pytest
 
+from ticdc_assets.model.events import Op
 from ticdc_assets.model.schemas import NO_TABLE_ID
 from ticdc_assets_tests.changelog.lives import Life, of, table
+from ticdc_assets_tests.reference.fold import fold
 
 WITH_AND_WITHOUT_SCHEMAS = pytest.mark.parametrize("schemas", [True, False])
 
@@ -244,6 +246,66 @@ def test_all_statements_of_a_text_are_applied_in_their_order() -> None:
         "d.a": [{"id": "3", "v": "new", "w": "x"}],
         "d.a_old": of(("1", "was a")),
     }
+
+
+# Names in another case ------------------------------------------------------------------------
+
+
+@WITH_AND_WITHOUT_SCHEMAS
+def test_a_rename_and_its_rows_may_write_the_database_in_lower_case(*, schemas: bool) -> None:
+    """The old TiCDC does, until the next DDL of the table."""
+    life = Life(schemas=schemas)
+    first, lower = table("Shop.A", 130, 100), table("shop.B", 130, 100)
+    life.ddl("CREATE TABLE `A` (`id` INT PRIMARY KEY,`v` VARCHAR(40))", first, word="CREATE")
+    life.row(first, id="1", v="1")
+    life.ddl("RENAME TABLE `A` TO `B`", lower, before=first, word="RENAME")
+    life.row(lower, id="2", v="2")
+    assert life.rows() == {"shop.B": of(("1", "1"), ("2", "2"))}
+    after = table("Shop.B", 130, 200, "id v w")
+    life.ddl("ALTER TABLE `B` ADD COLUMN `w` VARCHAR(40)", after, before=lower, word="ALTER")
+    life.row(after, id="3", v="3", w="w")
+    life.row(after, op=Op.DELETE, id="1", v="1", w=None)
+    assert life.rows() == {
+        "Shop.B": [{"id": "2", "v": "2", "w": None}, {"id": "3", "v": "3", "w": "w"}]
+    }
+    assert life.caveats() == {}
+    truncated = table("SHOP.b", 150, 200, "id v w")
+    life.ddl("TRUNCATE TABLE `B`", truncated, word="TRUNCATE")
+    life.row(truncated, id="4", v="4", w="w")
+    assert life.rows() == {"Shop.B": [{"id": "4", "v": "4", "w": "w"}]}
+    life.ddl("DROP TABLE `SHOP`.`B`", truncated, word="ERASE")
+    assert life.rows() == {}
+
+
+@WITH_AND_WITHOUT_SCHEMAS
+@pytest.mark.parametrize("is_bootstrapped", [True, False])
+def test_rows_may_cite_their_table_in_another_case_without_a_ddl(
+    *, is_bootstrapped: bool, schemas: bool
+) -> None:
+    """A restart of TiCDC reads the names from TiDB again."""
+    life = Life(schemas=schemas)
+    lower, other = table("shop.b", 130, 100), table("Shop.b", 130, 100)
+    life.ddl("CREATE TABLE `b` (`id` INT PRIMARY KEY,`v` VARCHAR(40))", lower, word="CREATE")
+    life.row(lower, id="1", v="1")
+    if is_bootstrapped:
+        life.bootstrap(other)
+    life.row(other, id="1", v="2")
+    life.row(lower, id="2", v="3")
+    assert life.rows() == {"shop.b": of(("1", "2"), ("2", "3"))}
+    plan, _ = fold(life.events, life.ts + 1, "UTC")
+    assert (plan.held, plan.strays) == ((), ())
+    assert life.caveats() == {}
+
+
+@WITH_AND_WITHOUT_SCHEMAS
+def test_a_rename_that_changes_the_case_alone(*, schemas: bool) -> None:
+    life = created(schemas=schemas)
+    after = table("d.A", 130, 100)
+    life.ddl("RENAME TABLE `d`.`a` TO `d`.`A`", after, before=A, word="RENAME")
+    life.row(after, id="3", v="A")
+    assert life.rows() == {"d.A": of(("1", "was a"), ("3", "A")), "d.b": of(("2", "was b"))}
+    assert [item.table for item in life.plans()["d.A"].bindings] == ["a", "A"]
+    assert life.caveats() == {}
 
 
 # Texts that are not understood ----------------------------------------------------------------
