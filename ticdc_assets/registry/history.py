@@ -18,7 +18,8 @@ from functools import cached_property, lru_cache
 from typing import TypeAlias
 
 from ticdc_assets.model.events import SNAPSHOT_DDL, DdlEvent
-from ticdc_assets.model.schemas import NO_TABLE_ID, TableSchema
+from ticdc_assets.model.mysql_types import CLOCK_LENGTHS, fractional_digits
+from ticdc_assets.model.schemas import NO_TABLE_ID, ColumnSchema, TableSchema
 from ticdc_assets.registry.ddl import parse_ddl_script
 from ticdc_assets.registry.ddl_statement import (
     DdlAction,
@@ -238,12 +239,19 @@ def same_structure(left: TableSchema, right: TableSchema) -> bool:
 
     The table id may differ (TRUNCATE keeps the version). The `nullable` of an index is ignored:
     TiCDC computes it wrongly from the second encoding on (golden/QUIRKS.md B11). So is `virtual` of
-    a column, which no message says.
+    a column, which no message says. The fraction of a time type counts as it is meant: in Avro the
+    new TiCDC sends it for TIMESTAMP, and the old one for none.
     """
+
+    def compared(column: ColumnSchema) -> ColumnSchema:
+        column = replace(column, virtual=False)
+        if column.mysql_type not in CLOCK_LENGTHS:
+            return column
+        return replace(column, decimal=fractional_digits(column))
 
     def shape(schema: TableSchema) -> tuple[object, ...]:
         return (
-            frozenset(replace(column, virtual=False) for column in schema.columns),
+            frozenset(map(compared, schema.columns)),
             tuple(replace(index, nullable=False) for index in schema.indexes),
         )
 

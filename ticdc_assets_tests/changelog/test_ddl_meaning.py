@@ -1,12 +1,14 @@
 """Which table a DDL concerns, and what it does: by table id, text and history together."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
 from ticdc_assets.model.events import Op
-from ticdc_assets.model.schemas import NO_TABLE_ID
-from ticdc_assets_tests.changelog.lives import Life, of, table
+from ticdc_assets.model.schemas import NO_TABLE_ID, ColumnSchema
+from ticdc_assets.registry.history import Coordinates, SchemaHistory
+from ticdc_assets_tests.changelog.lives import Life, column, of, table
 from ticdc_assets_tests.reference.fold import fold
 
 WITH_AND_WITHOUT_SCHEMAS = pytest.mark.parametrize("schemas", [True, False])
@@ -395,6 +397,54 @@ def test_exchanges_of_newer_ticdc(word: str, database: str, *, schemas: bool) ->
         ],
     }
     assert life.caveats() == {}
+
+
+@WITH_AND_WITHOUT_SCHEMAS
+@pytest.mark.parametrize("quoted", ["`p0`", "``p0``"])
+def test_an_exchange_that_the_new_ticdc_sends_again_after_the_old_one(
+    quoted: str, *, schemas: bool
+) -> None:
+    """After an upgrade the DDL at the checkpoint may come again, of another name."""
+    life, _ = exchanging(schemas=schemas)
+    parts, before = table("d.p", 140, 1_005), table("d.n", 150, 1_035)
+    old = f"ALTER TABLE `d`.`p` EXCHANGE PARTITION {quoted} WITH TABLE `d`.`n`"
+    life.ddl(old, parts, before=before, word="QUERY")
+    new = "ALTER TABLE `d`.`p` EXCHANGE PARTITION `p0` WITH TABLE `d`.`n`"
+    life.ddl(new, parts if schemas else "d.n", before=before, word="ALTER", same_ts=True)
+    assert life.rows() == {
+        "d.p": of(("1", None), ("2", "n2"), ("13", "p1")),
+        "d.n": of(("3", "p0")),
+    }
+    assert life.caveats() == {}
+
+
+@WITH_AND_WITHOUT_SCHEMAS
+def test_a_column_whose_ddl_the_new_ticdc_sends_again_after_the_old_one(*, schemas: bool) -> None:
+    life = created(schemas=schemas)
+    after = table("d.a", 130, 1_050, "id v w")
+    old = "alter table A add w varchar(40) default 'x' -- more"
+    life.ddl(old, after, before=A, word="ALTER")
+    new = "ALTER TABLE `d`.`a` ADD COLUMN `w` VARCHAR(40) DEFAULT _UTF8MB4'x'"
+    life.ddl(new, after, word="ALTER", same_ts=True)
+    assert life.rows()["d.a"] == [{"id": "1", "v": "was a", "w": None if schemas else "x"}]
+    assert life.caveats() == {}
+
+
+def test_schemas_of_the_new_ticdc_are_those_of_the_old_one() -> None:
+    """In Avro the old one sends the fraction of no time type, the new one that of TIMESTAMP."""
+    at = replace(column("i"), name="at", mysql_type="timestamp", length=23)
+    day = replace(column("i"), name="day", mysql_type="datetime", length=26)
+    history = SchemaHistory()
+
+    def conflicts(*columns: ColumnSchema) -> int:
+        place = Coordinates(topic="t", partition=0, offset=len(history.versions), index=0)
+        history.add_bootstrap(replace(A, columns=(*columns, *A.columns)), place)
+        return len(history.conflicts)
+
+    assert conflicts(at, day) == 0
+    assert conflicts(day, replace(at, decimal=3)) == 0
+    assert conflicts(at, replace(day, decimal=6)) == 0
+    assert conflicts(replace(at, length=24, decimal=4), day) == 1
 
 
 def test_an_exchange_with_a_table_that_is_not_known_is_marked() -> None:
