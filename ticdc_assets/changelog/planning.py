@@ -479,7 +479,11 @@ class _Builder:
             self._unbind(lineage, ddl.event.commit_ts)
         for lineage, ddl in moves.items():
             assert ddl.event.schema is not None
-            target = name_of(ddl.event.schema)
+            database, table = name_of(ddl.event.schema)
+            if database.lower() == lineage.name[0].lower():
+                # The old TiCDC writes it in lower case here.
+                database = lineage.name[0]
+            target = (database, table)
             present_there = self._named(target)
             if present_there is not None:
                 self._unbind(present_there, ddl.event.commit_ts)

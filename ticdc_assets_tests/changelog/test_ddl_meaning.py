@@ -262,7 +262,7 @@ def test_a_rename_and_its_rows_may_write_the_database_in_lower_case(*, schemas: 
     life.row(first, id="1", v="1")
     life.ddl("RENAME TABLE `A` TO `B`", lower, before=first, word="RENAME")
     life.row(lower, id="2", v="2")
-    assert life.rows() == {"shop.B": of(("1", "1"), ("2", "2"))}
+    assert life.rows() == {"Shop.B": of(("1", "1"), ("2", "2"))}
     after = table("Shop.B", 130, 200, "id v w")
     life.ddl("ALTER TABLE `B` ADD COLUMN `w` VARCHAR(40)", after, before=lower, word="ALTER")
     life.row(after, id="3", v="3", w="w")
@@ -296,6 +296,21 @@ def test_rows_may_cite_their_table_in_another_case_without_a_ddl(
     assert life.rows() == {"shop.b": of(("1", "2"), ("2", "3"))}
     plan, _ = fold(life.events, life.ts + 1, "UTC")
     assert (plan.held, plan.strays) == ((), ())
+    assert life.caveats() == {}
+
+
+@WITH_AND_WITHOUT_SCHEMAS
+def test_a_ddl_says_how_the_name_is_written(*, schemas: bool) -> None:
+    """The changefeed began after a RENAME that the old TiCDC sent in lower case."""
+    life = Life(schemas=schemas)
+    lower, after = table("shop.b", 130, 100), table("Shop.b", 130, 200, "id v w")
+    life.bootstrap(lower)
+    life.row(lower, id="1", v="1")
+    life.ddl("ALTER TABLE `b` ADD COLUMN `w` VARCHAR(40)", after, word="ALTER")
+    life.row(after, id="2", v="2", w="w")
+    assert life.rows() == {
+        "Shop.b": [{"id": "1", "v": "1", "w": None}, {"id": "2", "v": "2", "w": "w"}]
+    }
     assert life.caveats() == {}
 
 
