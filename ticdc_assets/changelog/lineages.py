@@ -9,8 +9,8 @@ the definitions in the DDL history. It knows its partitions, or why it does not:
 are marked, never guessed. The same DDL in the same order leave the same lineage.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ticdc_assets.base.errors import PartitionError
 from ticdc_assets.changelog.plan import (
@@ -32,7 +32,7 @@ from ticdc_assets.registry.ddl_statement import (
     PartitionChange,
 )
 from ticdc_assets.registry.evolution import column_renames
-from ticdc_assets.registry.history import RegisteredDdl
+from ticdc_assets.registry.history import RegisteredDdl, folded_name
 from ticdc_assets.registry.partition_rules import TablePartitions
 from ticdc_assets.registry.partitions import (
     EMPTYING,
@@ -134,6 +134,34 @@ class Lineage:
         """
         self.ids.clear()
         self.has_id = False
+
+    def take_spellings(
+        self, cited: Mapping[TableName, Mapping[TableName, Sequence[RowGroup]]], cut_ts: int
+    ) -> None:
+        """Add a binding for each other case in which rows cite a name of the table.
+
+        The old TiCDC writes the database of a RENAME TABLE, and of the rows after it, in lower
+        case, until the next DDL of the table or its own restart (`FillSchemaName` in
+        cdc/entry/schema/snapshot.go of pingcap/tiflow). The new one writes the databases of a
+        RENAME of several tables as the client did.
+
+        Args:
+            cited: the row changes in numbers, by their names in lower case and as written.
+            cut_ts: the TSO of the plan.
+        """
+        bindings: list[Binding] = []
+        for item in self.bindings:
+            spellings = cited.get(folded_name(item.database, item.table), {})
+            for database, table in sorted(spellings):
+                other = replace(item, database=database, table=table)
+                if other != item and any(
+                    other.meets(group.name, group.min_ts, min(group.max_ts, cut_ts))
+                    for group in spellings[database, table]
+                ):
+                    bindings.append(other)
+            # The table's own name stays the last.
+            bindings.append(item)
+        self.bindings = bindings
 
     def add_caveat(self, reason: str, event: DdlEvent) -> None:
         """Note a reason for which rows may differ since a DDL."""

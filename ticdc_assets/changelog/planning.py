@@ -100,9 +100,11 @@ class _Builder:
         self._snapshots: list[Lineage] = []
         self._truncated: dict[int, Lineage] = {}
         self._plans = LineagePlans(self._groups, cut_ts, ColumnFacts(history))
+        # By name without case: upstream compares names so, and TiCDC may write one in another case
+        # from a RENAME on, or from its restart (`Lineage.take_spellings`).
         self._names: dict[TableName, Lineage] = {}
         self._freed: dict[TableName, int] = {}
-        # Tables that were empty at a DDL and whose schema no message has, by name without case.
+        # Tables that were empty at a DDL and whose schema no message has.
         self._empty: dict[TableName, RegisteredDdl] = {}
         self._used_ids: set[str] = set()
         self._ignored: dict[str, int] = {}
@@ -115,6 +117,12 @@ class _Builder:
             met = self._meet_rows(met, commit_ts)
             self._apply_ddls(list(together))
         self._meet_rows(met, self._cut_ts)
+        cited: dict[TableName, dict[TableName, list[RowGroup]]] = {}
+        for group in self._groups:
+            spellings = cited.setdefault(folded_name(*group.name), {})
+            spellings.setdefault(group.name, []).append(group)
+        for lineage in (*self._lineages, *self._snapshots):
+            lineage.take_spellings(cited, self._cut_ts)
         held, strays = attach_groups(
             self._groups,
             self._history,
@@ -175,7 +183,7 @@ class _Builder:
             schema = self._schema_of(group)
             if schema is None:
                 continue
-            present = self._names.get(group.name)
+            present = self._named(group.name)
             if present is None:
                 lineage = self._begin(group.name, schema)
                 emptied = self._empty.pop(folded_name(*group.name), None)
@@ -241,7 +249,7 @@ class _Builder:
 
     def _create(self, ddl: RegisteredDdl, schema: TableSchema) -> None:
         name = name_of(schema)
-        present = self._names.get(name)
+        present = self._named(name)
         if present is not None and schema.table_id in present.ids:
             self._note(present, ddl)
             spread_by_create(present, ddl.beyond_schemas, self._named)
@@ -259,13 +267,13 @@ class _Builder:
         event = ddl.event
         schema = event.pre_schema or event.schema
         name = name_of(schema) if schema is not None else (event.database, event.table)
-        lineage = self._find(schema) if schema is not None else self._names.get(name)
+        lineage = self._find(schema) if schema is not None else self._named(name)
         if lineage is not None:
             if schema is not None:
                 lineage.take_id(schema)
             self._unbind(lineage, event.commit_ts)
         elif name[1]:
-            self._freed[name] = event.commit_ts
+            self._freed[folded_name(*name)] = event.commit_ts
         else:
             self._ignore(f"{ddl.kind} without schema")
         self._empty.pop(folded_name(*name), None)
@@ -301,6 +309,11 @@ class _Builder:
         if lineage is None:
             self._ignore(f"{ddl.kind} without schema")
             return
+        name = (event.database, event.table)
+        if name != lineage.name and _same_name(name, lineage.name):
+            # Rows cite the name in this case from now on.
+            self._unbind(lineage, event.commit_ts)
+            self._bind(lineage, name, event.commit_ts)
         self._restructure(lineage, ddl)
         for change in ddl.beyond_schemas.changes:
             if change.partition is not None:
@@ -455,19 +468,23 @@ class _Builder:
             lineage = tables.get(meant[schema.table_id])
             if lineage is None:
                 name = name_of(schema)
-                occupant = self._names.get(name)
+                occupant = self._named(name)
                 lineage = self._begin(name, schema)
                 tables[schema.table_id] = lineage
                 if occupant is not None:
-                    self._names[name] = occupant
+                    self._names[folded_name(*name)] = occupant
             self._restructure(lineage, ddl)
             moves[lineage] = ddl
         for lineage, ddl in moves.items():
             self._unbind(lineage, ddl.event.commit_ts)
         for lineage, ddl in moves.items():
             assert ddl.event.schema is not None
-            target = name_of(ddl.event.schema)
-            present_there = self._names.get(target)
+            database, table = name_of(ddl.event.schema)
+            if database.lower() == lineage.name[0].lower():
+                # The old TiCDC writes it in lower case here.
+                database = lineage.name[0]
+            target = (database, table)
+            present_there = self._named(target)
             if present_there is not None:
                 self._unbind(present_there, ddl.event.commit_ts)
             self._bind(lineage, target, ddl.event.commit_ts)
@@ -482,7 +499,7 @@ class _Builder:
         cited = {schema.table_id for schema in schemas}
         meant: dict[int, Hashable] = {}
         for schema in schemas:
-            found = self._names.get(name_of(schema))
+            found = self._named(name_of(schema))
             if schema.table_id in tables or found is None or _identity(found) in cited:
                 continue
             meant.setdefault(schema.table_id, _identity(found))
@@ -505,7 +522,8 @@ class _Builder:
         )
         lineage.versions[schema.version] = schema
         self._lineages.append(lineage)
-        self._bind(lineage, name, self._freed.get(name, 0) if after_ts is None else after_ts)
+        freed_ts = self._freed.get(folded_name(*name), 0)
+        self._bind(lineage, name, freed_ts if after_ts is None else after_ts)
         return lineage
 
     def _find(self, schema: TableSchema) -> Lineage | None:
@@ -517,14 +535,11 @@ class _Builder:
         for lineage in self._names.values():
             if lineage.has_id and lineage.table_id == schema.table_id:
                 return lineage
-        return self._names.get(name_of(schema))
+        return self._named(name_of(schema))
 
     def _named(self, name: TableName) -> Lineage | None:
-        """Find a table by a name in a text, which may be written in another case."""
-        found = self._names.get(name)
-        if found is not None:
-            return found
-        return next((self._names[item] for item in self._names if _same_name(item, name)), None)
+        """Find a table by its name, in any case."""
+        return self._names.get(folded_name(*name))
 
     def _find_or_begin(self, event: DdlEvent) -> Lineage | None:
         schema = event.pre_schema or event.schema
@@ -557,13 +572,14 @@ class _Builder:
         lineage.bindings.append(
             Binding(database=name[0], table=name[1], after_ts=after_ts, until_ts=None)
         )
-        self._names[name] = lineage
+        self._names[folded_name(*name)] = lineage
 
     def _unbind(self, lineage: Lineage, until_ts: int) -> None:
         lineage.bindings[-1] = replace(lineage.bindings[-1], until_ts=until_ts)
-        if self._names.get(lineage.name) is lineage:
-            del self._names[lineage.name]
-        self._freed[lineage.name] = until_ts
+        name = folded_name(*lineage.name)
+        if self._names.get(name) is lineage:
+            del self._names[name]
+        self._freed[name] = until_ts
 
     def _ignore(self, what: str) -> None:
         self._ignored[what] = self._ignored.get(what, 0) + 1
@@ -574,7 +590,7 @@ _ALTERING = frozenset({DdlKind.ALTER, DdlKind.RENAME, DdlKind.EXCHANGE})
 
 
 def _same_name(left: TableName, right: TableName) -> bool:
-    return [name.lower() for name in left] == [name.lower() for name in right]
+    return folded_name(*left) == folded_name(*right)
 
 
 def _identity(lineage: Lineage) -> Hashable:

@@ -116,10 +116,11 @@ class Catalog:
         # statement about the table asks, because most tables have none.
         self._exported: dict[int, tuple[str, Defaults]] = {}
         self._ids: set[int] = set()
+        # By (database, table, lowest commit ts), names in lower case.
         self._observed: dict[tuple[str, str, int], TableSchema] = {}
         self._versions: list[SchemaVersion] = []
-        # Schemas by (database, table) in the order of the walk, each with the commit ts above which
-        # it is in force.
+        # Schemas by (database, table) in lower case, in the order of the walk, each with the commit
+        # ts above which it is in force.
         self._timeline: dict[Name, list[tuple[int, TableSchema]]] = {}
         # Schemas as they were sent, by name, in the order of their versions.
         self._sent: dict[Name, list[TableSchema]] = {}
@@ -158,7 +159,8 @@ class Catalog:
 
         A row at the commit ts of a DDL was committed before it.
         """
-        for since_ts, schema in reversed(self._timeline.get((database, table), ())):
+        name = folded_name(database, table)
+        for since_ts, schema in reversed(self._timeline.get(name, ())):
             if since_ts < commit_ts:
                 return schema
         return None
@@ -199,11 +201,12 @@ class Catalog:
     def _put(self, schema: TableSchema, since_ts: int) -> None:
         """Let `schema` be in force for the rows above `since_ts`."""
         self._tables.put(schema)
-        self._timeline.setdefault((schema.database, schema.table), []).append((since_ts, schema))
+        name = folded_name(schema.database, schema.table)
+        self._timeline.setdefault(name, []).append((since_ts, schema))
 
     def _observe(self, schema: TableSchema, ts: int) -> None:
         self._put(schema, schema.version)
-        self._observed[schema.database, schema.table, ts] = schema
+        self._observed[(*folded_name(schema.database, schema.table), ts)] = schema
         self._versions.append(
             SchemaVersion(
                 schema=schema,

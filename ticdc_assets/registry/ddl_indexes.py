@@ -49,13 +49,14 @@ INDEX_KINDS: Final = {
     "SPATIAL": IndexKind.NON_UNIQUE,
     "VECTOR": IndexKind.NON_UNIQUE,
     "COLUMNAR": IndexKind.NON_UNIQUE,
+    "HYBRID": IndexKind.NON_UNIQUE,
 }
 
 
 def stands_index(cursor: Cursor) -> bool:
     """Whether an index or constraint definition, not a column, comes next."""
     word = cursor.word()
-    if word in ("VECTOR", "COLUMNAR"):
+    if word in ("VECTOR", "COLUMNAR", "HYBRID"):
         # These are not reserved words: `vector` alone is a column's name.
         return cursor.word(1) in ("INDEX", "KEY")
     return word in INDEX_KINDS or word in ("PRIMARY", "CONSTRAINT", "FOREIGN", "CHECK")
@@ -175,6 +176,7 @@ _INDEX_OPTIONS: Final = frozenset(
         "KEY_BLOCK_SIZE",
         "LOCAL",
         "NONCLUSTERED",
+        "PARAMETER",
         "PRE_SPLIT_REGIONS",
         "SECONDARY_ENGINE_ATTRIBUTE",
         "TYPE",

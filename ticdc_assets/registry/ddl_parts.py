@@ -177,18 +177,39 @@ def _about(ddl: RegisteredDdl, statement: DdlStatement, kind: DdlKind) -> Regist
 def _once(parts: Iterable[RegisteredDdl]) -> Iterator[RegisteredDdl]:
     """Yield each part once: of several copies the one with the schemas.
 
-    Some senders give every table of a statement an event of its own with the whole text.
+    Some senders give every table of a statement an event of its own with the whole text. After an
+    upgrade the new TiCDC may send a DDL again that the old one sent, in other words, and for an
+    EXCHANGE PARTITION under the name of the other table.
     """
     first_copies: dict[object, RegisteredDdl] = {}
     for part in parts:
-        name = folded_name(part.event.database, part.event.table)
-        key = (part.kind, part.of_table, name, part.event.sql)
+        key = (part.kind, _meaning(part))
         other = first_copies.setdefault(key, part)
         if other is part:
             continue
         better = part if _schemas(part) > _schemas(other) else other
         first_copies[key] = replace(better, copies=other.copies | part.copies)
     yield from first_copies.values()
+
+
+def _meaning(part: RegisteredDdl) -> object:
+    """Return what is equal for copies of a part: its statement, with the names that it means."""
+    event, statement = part.event, part.statement
+    own_name = folded_name(event.database, event.table)
+    # Of two exports at one TSO the later counts.
+    if statement.unparsed is not None or is_snapshot(event):
+        return own_name, event.sql
+    if statement.table is None:
+        return own_name, statement
+
+    def meant(name: TableName) -> tuple[str, str]:
+        return folded_name(*name_in_text(name, event.database))
+
+    return (
+        meant(TableName(database=statement.database, table=statement.table)),
+        tuple((meant(pair.old), meant(pair.new)) for pair in statement.renames),
+        replace(statement, database=None, table=None, tables=(), renames=()),
+    )
 
 
 def _schemas(part: RegisteredDdl) -> int:

@@ -18,7 +18,8 @@ from functools import cached_property, lru_cache
 from typing import TypeAlias
 
 from ticdc_assets.model.events import SNAPSHOT_DDL, DdlEvent
-from ticdc_assets.model.schemas import NO_TABLE_ID, TableSchema
+from ticdc_assets.model.mysql_types import CLOCK_LENGTHS, fractional_digits
+from ticdc_assets.model.schemas import NO_TABLE_ID, ColumnSchema, TableSchema
 from ticdc_assets.registry.ddl import parse_ddl_script
 from ticdc_assets.registry.ddl_statement import (
     DdlAction,
@@ -238,12 +239,19 @@ def same_structure(left: TableSchema, right: TableSchema) -> bool:
 
     The table id may differ (TRUNCATE keeps the version). The `nullable` of an index is ignored:
     TiCDC computes it wrongly from the second encoding on (golden/QUIRKS.md B11). So is `virtual` of
-    a column, which no message says.
+    a column, which no message says. The fraction of a time type counts as it is meant: in Avro the
+    new TiCDC sends it for TIMESTAMP, and the old one for none.
     """
+
+    def compared(column: ColumnSchema) -> ColumnSchema:
+        column = replace(column, virtual=False)
+        if column.mysql_type not in CLOCK_LENGTHS:
+            return column
+        return replace(column, decimal=fractional_digits(column))
 
     def shape(schema: TableSchema) -> tuple[object, ...]:
         return (
-            frozenset(replace(column, virtual=False) for column in schema.columns),
+            frozenset(map(compared, schema.columns)),
             tuple(replace(index, nullable=False) for index in schema.indexes),
         )
 
@@ -255,6 +263,8 @@ class SchemaHistory:
 
     def __init__(self) -> None:
         self._versions: dict[SchemaKey, SchemaVersion] = {}
+        # A key of each version by its name without case.
+        self._spellings: dict[SchemaKey, SchemaKey] = {}
         self._conflicts: dict[tuple[SchemaKey, str], SchemaConflict] = {}
         self._ddls: dict[tuple[int, str, str, str, int], RegisteredDdl] = {}
         self._in_order: list[RegisteredDdl] = []
@@ -264,7 +274,7 @@ class SchemaHistory:
         """Add one schema; return whether the history changed."""
         present = self._versions.get(version.key)
         if present is None:
-            self._versions[version.key] = version
+            self._put(version)
             return True
         better = version.rank < present.rank
         if same_structure(present.schema, version.schema):
@@ -329,14 +339,25 @@ class SchemaHistory:
                 )
         return changed
 
+    def _put(self, version: SchemaVersion) -> None:
+        self._versions[version.key] = version
+        folded = (*folded_name(version.schema.database, version.schema.table), version.key[2])
+        self._spellings[folded] = min(version.key, self._spellings.get(folded, version.key))
+
     def at(self, database: str, table: str, version: int) -> TableSchema | None:
-        """Return the schema of exactly (database, table, version), or None: such rows are held."""
+        """Return the schema of (database, table, version), or None: such rows are held.
+
+        A schema under the same name in another case counts if there is none under exactly this one.
+        """
         found = self._versions.get((database, table, version))
+        if found is None:
+            key = self._spellings.get((*folded_name(database, table), version))
+            found = None if key is None else self._versions[key]
         return found.schema if found else None
 
     def observed(self, database: str, table: str, ts: int) -> TableSchema | None:
         """Return the schema that the rows of (database, table) prove from commit ts `ts` on."""
-        return self._observed.get((database, table, ts))
+        return self._observed.get((*folded_name(database, table), ts))
 
     def with_schemas(
         self,
@@ -349,8 +370,8 @@ class SchemaHistory:
         Args:
             versions: the schemas; of several at one version the last counts.
             ddls: the DDL.
-            observed: schemas that rows prove, by (database, table, lowest commit ts); the same as
-                here if None.
+            observed: schemas that rows prove, by (database, table, lowest commit ts), names in
+                lower case; the same as here if None.
         """
         result = SchemaHistory()
         result.restore(versions, ddls, self.conflicts)
@@ -390,7 +411,7 @@ class SchemaHistory:
     ) -> None:
         """Fill the history from the stored content of another one."""
         for version in versions:
-            self._versions[version.key] = version
+            self._put(version)
         for ddl in ddls:
             self._ddls[ddl.identity] = ddl
         self._in_order.clear()

@@ -101,7 +101,11 @@ def fits(schema: TableSchema, shape: RowShape) -> bool:
         if known is None or known.virtual or not _agrees(known, sent, sized=sized):
             return False
     handle = _handle_key(shape)
-    if handle is not None and handle != set(schema.handle_key):
+    if (
+        handle is not None
+        and handle != set(schema.handle_key)
+        and not _is_rest_of_key(handle, schema.own_indexes, schema.columns)
+    ):
         return False
     primary = _primary_key(shape)
     return primary is None or set(primary) == set(_primary_columns(schema.own_indexes))
@@ -172,6 +176,28 @@ def _handle_key(shape: RowShape) -> set[str] | None:
     # Numbers and times have at least the flag BINARY.
     unsaid = any(map(_says_nothing, shape.columns))
     return None if unsaid and not marked else marked
+
+
+def _is_rest_of_key(
+    handle: Collection[str], indexes: Iterable[IndexSchema], columns: Iterable[ColumnSchema]
+) -> bool:
+    """Return whether marked columns are what rows have of a key with virtual columns.
+
+    The new TiCDC chooses such a key too (`initIndexColumns` in pkg/common/table_info_helper.go of
+    pingcap/ticdc), though no row has its virtual columns. The others do not identify a row.
+    """
+    by_name = {column.name: column for column in columns}
+    for index in indexes:
+        own = [by_name[name] for name in index.columns if name in by_name]
+        sent = {column.name for column in own if not column.virtual}
+        if (
+            index.unique
+            and len(sent) < len(own)
+            and sent == set(handle)
+            and not any(column.nullable for column in own)
+        ):
+            return True
+    return False
 
 
 def _says_nothing(sent: SentColumn) -> bool:
@@ -392,7 +418,7 @@ class _Keyed:
     def take_handle_key(self, shape: RowShape) -> None:
         """Set the handle key to the columns that the flags mark, if there are flags."""
         handle = _handle_key(shape)
-        if handle is None:
+        if handle is None or _is_rest_of_key(handle, self.indexes, self.columns):
             return
         marked = [column for column in shape.columns if column.name in handle]
         is_primary = bool(marked) and all(

@@ -1,11 +1,15 @@
 """Which table a DDL concerns, and what it does: by table id, text and history together."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
-from ticdc_assets.model.schemas import NO_TABLE_ID
-from ticdc_assets_tests.changelog.lives import Life, of, table
+from ticdc_assets.model.events import Op
+from ticdc_assets.model.schemas import NO_TABLE_ID, ColumnSchema
+from ticdc_assets.registry.history import Coordinates, SchemaHistory
+from ticdc_assets_tests.changelog.lives import Life, column, of, table
+from ticdc_assets_tests.reference.fold import fold
 
 WITH_AND_WITHOUT_SCHEMAS = pytest.mark.parametrize("schemas", [True, False])
 
@@ -246,6 +250,81 @@ def test_all_statements_of_a_text_are_applied_in_their_order() -> None:
     }
 
 
+# Names in another case ------------------------------------------------------------------------
+
+
+@WITH_AND_WITHOUT_SCHEMAS
+def test_a_rename_and_its_rows_may_write_the_database_in_lower_case(*, schemas: bool) -> None:
+    """The old TiCDC does, until the next DDL of the table."""
+    life = Life(schemas=schemas)
+    first, lower = table("Shop.A", 130, 100), table("shop.B", 130, 100)
+    life.ddl("CREATE TABLE `A` (`id` INT PRIMARY KEY,`v` VARCHAR(40))", first, word="CREATE")
+    life.row(first, id="1", v="1")
+    life.ddl("RENAME TABLE `A` TO `B`", lower, before=first, word="RENAME")
+    life.row(lower, id="2", v="2")
+    assert life.rows() == {"Shop.B": of(("1", "1"), ("2", "2"))}
+    after = table("Shop.B", 130, 200, "id v w")
+    life.ddl("ALTER TABLE `B` ADD COLUMN `w` VARCHAR(40)", after, before=lower, word="ALTER")
+    life.row(after, id="3", v="3", w="w")
+    life.row(after, op=Op.DELETE, id="1", v="1", w=None)
+    assert life.rows() == {
+        "Shop.B": [{"id": "2", "v": "2", "w": None}, {"id": "3", "v": "3", "w": "w"}]
+    }
+    assert life.caveats() == {}
+    truncated = table("SHOP.b", 150, 200, "id v w")
+    life.ddl("TRUNCATE TABLE `B`", truncated, word="TRUNCATE")
+    life.row(truncated, id="4", v="4", w="w")
+    assert life.rows() == {"Shop.B": [{"id": "4", "v": "4", "w": "w"}]}
+    life.ddl("DROP TABLE `SHOP`.`B`", truncated, word="ERASE")
+    assert life.rows() == {}
+
+
+@WITH_AND_WITHOUT_SCHEMAS
+@pytest.mark.parametrize("is_bootstrapped", [True, False])
+def test_rows_may_cite_their_table_in_another_case_without_a_ddl(
+    *, is_bootstrapped: bool, schemas: bool
+) -> None:
+    """A restart of TiCDC reads the names from TiDB again."""
+    life = Life(schemas=schemas)
+    lower, other = table("shop.b", 130, 100), table("Shop.b", 130, 100)
+    life.ddl("CREATE TABLE `b` (`id` INT PRIMARY KEY,`v` VARCHAR(40))", lower, word="CREATE")
+    life.row(lower, id="1", v="1")
+    if is_bootstrapped:
+        life.bootstrap(other)
+    life.row(other, id="1", v="2")
+    life.row(lower, id="2", v="3")
+    assert life.rows() == {"shop.b": of(("1", "2"), ("2", "3"))}
+    plan, _ = fold(life.events, life.ts + 1, "UTC")
+    assert (plan.held, plan.strays) == ((), ())
+    assert life.caveats() == {}
+
+
+@WITH_AND_WITHOUT_SCHEMAS
+def test_a_ddl_says_how_the_name_is_written(*, schemas: bool) -> None:
+    """The changefeed began after a RENAME that the old TiCDC sent in lower case."""
+    life = Life(schemas=schemas)
+    lower, after = table("shop.b", 130, 100), table("Shop.b", 130, 200, "id v w")
+    life.bootstrap(lower)
+    life.row(lower, id="1", v="1")
+    life.ddl("ALTER TABLE `b` ADD COLUMN `w` VARCHAR(40)", after, word="ALTER")
+    life.row(after, id="2", v="2", w="w")
+    assert life.rows() == {
+        "Shop.b": [{"id": "1", "v": "1", "w": None}, {"id": "2", "v": "2", "w": "w"}]
+    }
+    assert life.caveats() == {}
+
+
+@WITH_AND_WITHOUT_SCHEMAS
+def test_a_rename_that_changes_the_case_alone(*, schemas: bool) -> None:
+    life = created(schemas=schemas)
+    after = table("d.A", 130, 100)
+    life.ddl("RENAME TABLE `d`.`a` TO `d`.`A`", after, before=A, word="RENAME")
+    life.row(after, id="3", v="A")
+    assert life.rows() == {"d.A": of(("1", "was a"), ("3", "A")), "d.b": of(("2", "was b"))}
+    assert [item.table for item in life.plans()["d.A"].bindings] == ["a", "A"]
+    assert life.caveats() == {}
+
+
 # Texts that are not understood ----------------------------------------------------------------
 
 
@@ -333,6 +412,54 @@ def test_exchanges_of_newer_ticdc(word: str, database: str, *, schemas: bool) ->
         ],
     }
     assert life.caveats() == {}
+
+
+@WITH_AND_WITHOUT_SCHEMAS
+@pytest.mark.parametrize("quoted", ["`p0`", "``p0``"])
+def test_an_exchange_that_the_new_ticdc_sends_again_after_the_old_one(
+    quoted: str, *, schemas: bool
+) -> None:
+    """After an upgrade the DDL at the checkpoint may come again, of another name."""
+    life, _ = exchanging(schemas=schemas)
+    parts, before = table("d.p", 140, 1_005), table("d.n", 150, 1_035)
+    old = f"ALTER TABLE `d`.`p` EXCHANGE PARTITION {quoted} WITH TABLE `d`.`n`"
+    life.ddl(old, parts, before=before, word="QUERY")
+    new = "ALTER TABLE `d`.`p` EXCHANGE PARTITION `p0` WITH TABLE `d`.`n`"
+    life.ddl(new, parts if schemas else "d.n", before=before, word="ALTER", same_ts=True)
+    assert life.rows() == {
+        "d.p": of(("1", None), ("2", "n2"), ("13", "p1")),
+        "d.n": of(("3", "p0")),
+    }
+    assert life.caveats() == {}
+
+
+@WITH_AND_WITHOUT_SCHEMAS
+def test_a_column_whose_ddl_the_new_ticdc_sends_again_after_the_old_one(*, schemas: bool) -> None:
+    life = created(schemas=schemas)
+    after = table("d.a", 130, 1_050, "id v w")
+    old = "alter table A add w varchar(40) default 'x' -- more"
+    life.ddl(old, after, before=A, word="ALTER")
+    new = "ALTER TABLE `d`.`a` ADD COLUMN `w` VARCHAR(40) DEFAULT _UTF8MB4'x'"
+    life.ddl(new, after, word="ALTER", same_ts=True)
+    assert life.rows()["d.a"] == [{"id": "1", "v": "was a", "w": None if schemas else "x"}]
+    assert life.caveats() == {}
+
+
+def test_schemas_of_the_new_ticdc_are_those_of_the_old_one() -> None:
+    """In Avro the old one sends the fraction of no time type, the new one that of TIMESTAMP."""
+    at = replace(column("i"), name="at", mysql_type="timestamp", length=23)
+    day = replace(column("i"), name="day", mysql_type="datetime", length=26)
+    history = SchemaHistory()
+
+    def conflicts(*columns: ColumnSchema) -> int:
+        place = Coordinates(topic="t", partition=0, offset=len(history.versions), index=0)
+        history.add_bootstrap(replace(A, columns=(*columns, *A.columns)), place)
+        return len(history.conflicts)
+
+    assert conflicts(at, day) == 0
+    assert conflicts(day, replace(at, decimal=3)) == 0
+    assert conflicts(at, replace(day, decimal=6)) == 0
+    assert conflicts(replace(at, length=24, decimal=4), day) == 1
 
 
 def test_an_exchange_with_a_table_that_is_not_known_is_marked() -> None:

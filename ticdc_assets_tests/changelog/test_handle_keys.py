@@ -10,9 +10,16 @@ from dataclasses import replace
 import pytest
 
 from ticdc_assets.model.events import Bootstrap
-from ticdc_assets.model.schemas import IndexSchema, TableSchema
+from ticdc_assets.model.schemas import (
+    ColumnFlag,
+    IndexSchema,
+    RowShape,
+    SentColumn,
+    TableSchema,
+)
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.changelog.lives import only_table
+from ticdc_assets_tests.events import row_event
 from ticdc_assets_tests.reference.fold import FoldedTable
 from ticdc_assets_tests.text_tables import T1, altered, created, ddl, row
 
@@ -79,6 +86,43 @@ def test_the_key_is_ticdcs(wire_format: WireFormat, columns: str, key: tuple[str
     assert table.plan.schema.handle_key == key
     assert table.quarantined == []
     assert len(table.listed()) == 1
+
+
+@pytest.mark.parametrize(
+    ("keys", "marked", "key"),
+    [
+        ("unique u1(v)", "", ()),
+        ("unique u1(a, v)", "a", ()),
+        ("unique u1(v), unique u2(a, b)", "", ("a", "b")),
+        ("unique u1(v, a), unique u2(a, b, c)", "a", ("a", "b", "c")),
+    ],
+)
+def test_the_new_ticdc_marks_the_rest_of_a_key_over_a_virtual_column(
+    keys: str, marked: str, key: tuple[str, ...]
+) -> None:
+    """In Open Protocol. The marked columns alone do not identify a row."""
+    sql = "create table t1 (a int not null, b int not null, c int not null, "
+    sql += f"v int as (b) virtual not null, {keys})"
+    shape = RowShape(
+        columns=tuple(
+            SentColumn(
+                name, "int", ColumnFlag.BINARY | ColumnFlag.HANDLE_KEY * (name in marked.split())
+            )
+            for name in ("a", "b", "c")
+        )
+    )
+    rows = ({"a": "1", "b": "2", "c": "5"}, {"a": "1", "b": "3", "c": "6"})
+    table = only_table(
+        [
+            ddl(WireFormat.OPEN_PROTOCOL, sql, ts=10, after=created(sql)),
+            row_event(20, after=rows[0], table="t1", shape=shape),
+            row_event(21, after=rows[1], table="t1", shape=shape),
+            row_event(22, before=rows[0], after=rows[0] | {"c": "7"}, table="t1", shape=shape),
+        ]
+    )
+    assert table.plan.schema.handle_key == key
+    assert values(table, "a", "b", "c") == [("1", "2", "7"), ("1", "3", "6")]
+    assert (table.quarantined, table.plan.caveats) == ([], ())
 
 
 @pytest.mark.parametrize("wire_format", FORMATS)

@@ -234,6 +234,10 @@ CHANGES: list[tuple[str, str]] = [
         "add vector vector(3), add vector index v ((vec_cosine_distance(e))) using hnsw",
         "add_column vector; add_index v",
     ),
+    (
+        "add hybrid int, ADD HYBRID INDEX h (b, c) PARAMETER 'hybrid_index_param'",
+        "add_column hybrid; add_index h",
+    ),
     ("add column stats_extended int", "add_column stats_extended"),
     ("add stats_extended s1 correlation(a, b)", "other"),
     (
@@ -378,6 +382,8 @@ def test_create_and_drop_index_are_changes_of_the_table() -> None:
     assert change.index.kind is IndexKind.UNIQUE
     assert change.index.parts == ("a", "b", None)
     assert change.index.columns == ("a", "b")
+    hybrid = understood("CREATE HYBRID INDEX h ON t(b, c) PARAMETER 'hybrid_index_param';")
+    assert [brief(change) for change in hybrid.changes] == ["add_index h"]
     dropped = understood("drop index if exists i on t")
     assert [brief(change) for change in dropped.changes] == ["drop_index i"]
     key = understood("drop index `PRIMARY` on t")

@@ -76,6 +76,11 @@ def test_copies_of_a_ddl_change_nothing(reader: Reader) -> None:
     assert reader.schema(11, ROW) is before
 
 
+def test_rows_may_cite_their_table_in_another_case(reader: Reader) -> None:
+    reader.ddl(CREATE)
+    assert reader.catalog.schema_of("D", "T", shape=ROW, commit_ts=11) is reader.schema(11, ROW)
+
+
 def test_rows_prove_a_column_whose_ddl_is_missing(reader: Reader) -> None:
     reader.ddl(CREATE)
     assert reader.schema(31, WIDER).column("x")
