@@ -124,11 +124,6 @@ class MessageForm:
         return self._format is not WireFormat.CANAL_JSON
 
     @property
-    def has_commit_ts(self) -> bool:
-        """Whether messages have their commit ts."""
-        return not self._es_only
-
-    @property
     def _es_only(self) -> bool:
         return self._format is WireFormat.CANAL_JSON and not self._options.tidb_extension
 
@@ -414,23 +409,15 @@ class MessageForm:
 
     # Records
 
-    def encode(
-        self,
-        events: Sequence[Event],
-        *,
-        max_message_bytes: int = open_protocol.DEFAULT_MESSAGE_BYTES,
-    ) -> Sequence[Record]:
+    def encode(self, events: Sequence[Event]) -> Sequence[Record]:
         """Return the records of events that one message may hold together.
 
         Args:
             events: the events, as `row`, `event` and `ddl_events` returned them.
-            max_message_bytes: Open Protocol: size that a record with several rows has at most.
         """
         match self._format:
             case WireFormat.OPEN_PROTOCOL:
-                return open_protocol.encode(
-                    events, ticdc=self._is_new, max_message_bytes=max_message_bytes
-                )
+                return open_protocol.encode(events, ticdc=self._is_new)
             case WireFormat.CANAL_JSON:
                 return canal_json.encode(events, ticdc=self._is_new)
             case WireFormat.SIMPLE_AVRO:
