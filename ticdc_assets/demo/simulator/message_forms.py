@@ -37,7 +37,7 @@ from ticdc_assets.demo.simulator.alterations import ActionCode
 from ticdc_assets.demo.simulator.columns import as_typed, path_sql
 from ticdc_assets.demo.simulator.commits import CommittedDdl
 from ticdc_assets.demo.simulator.dialects import Dialect, MessageOptions, dialect_of
-from ticdc_assets.demo.simulator.encoders import canal_json, encode, open_protocol, simple_avro
+from ticdc_assets.demo.simulator.encoders import encode, open_protocol, simple_avro
 from ticdc_assets.demo.simulator.encoders.sent_row import SentRow, row_key
 from ticdc_assets.demo.simulator.shapes import canal_shape_of, shape_of
 from ticdc_assets.demo.simulator.stored_table import in_table_order
@@ -418,8 +418,6 @@ class MessageForm:
         match self._format:
             case WireFormat.OPEN_PROTOCOL:
                 return open_protocol.encode(events, ticdc=self._is_new)
-            case WireFormat.CANAL_JSON:
-                return canal_json.encode(events, ticdc=self._is_new)
             case WireFormat.SIMPLE_AVRO:
                 return simple_avro.encode(events, ticdc=self._is_new)
             case _:
