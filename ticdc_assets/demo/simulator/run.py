@@ -84,13 +84,11 @@ class SimulatorResult:
         progress: its last progress.
         final_ts: the final watermark, above everything.
         truth: rows of every replicated table at `final_ts`.
-        commits: the commit ts of every transaction, in order.
     """
 
     progress: SimulatorProgress
     final_ts: int
     truth: Truth
-    commits: tuple[int, ...] = ()
 
 
 class SimulatorRun:
@@ -192,7 +190,6 @@ class SimulatorRun:
             progress=self._progress,
             final_ts=final_ts,
             truth=self.changefeed.truth(),
-            commits=self.changefeed.transactions,
         )
         return self._result
 
