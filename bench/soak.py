@@ -292,17 +292,16 @@ def compare(item: Written, result: SimulatorResult) -> bool:
         f"{cut.number} cuts; {wanted.total()} rows in {len(cut.mirrors)} mirrors: "
         f"{'equal to the truth' if same else 'NOT EQUAL TO THE TRUTH'}"
     )
-    click.echo(f"{name}: {freshness(item, read_cuts(item.paths), result)}")
+    click.echo(f"{name}: {freshness(item, read_cuts(item.paths))}")
     return same
 
 
-def freshness(item: Written, cuts: list[Cut], result: SimulatorResult) -> str:
+def freshness(item: Written, cuts: list[Cut]) -> str:
     """Say how long it took from a commit to the cut that has it."""
     newest = cuts[-1].tso if cuts else 0
     # What was there at the start is no change that anybody waited for.
-    waited_for = [
-        ts for ts in result.commits if ts <= newest and physical_ms(ts) / 1000 > item.began + 60
-    ]
+    commits = item.simulator.changefeed.transactions
+    waited_for = [ts for ts in commits if ts <= newest and physical_ms(ts) / 1000 > item.began + 60]
     seconds = seconds_until_cut(cuts, waited_for)
     if len(seconds) < 2:
         return "too few transactions to tell how fresh they were"

@@ -11,6 +11,8 @@ import os
 import re
 from typing import Final
 
+from ticdc_assets.base.errors import ConfigError, shorten
+
 _QUOTED: Final = "`(?:[^`]|``)+`"
 _NAME: Final = re.compile(
     f"(?P<database>{_QUOTED}|(?!`)[^.]+)[.](?P<table>{_QUOTED}|(?!`).+)", re.DOTALL
@@ -53,6 +55,20 @@ def split_name(text: str) -> tuple[str, str] | None:
     """
     match = _NAME.fullmatch(text)
     return None if match is None else (_bare(match["database"]), _bare(match["table"]))
+
+
+def table_named(text: str) -> tuple[str, str]:
+    """Return the (database, table) that a person names.
+
+    Raises:
+        ConfigError: the text is not the name of a table.
+    """
+    name = split_name(text)
+    if name is None:
+        raise ConfigError(
+            f"expected DATABASE.TABLE, a name with a dot in backquotes, got {shorten(text)}"
+        )
+    return name
 
 
 def _part(name: str) -> str:

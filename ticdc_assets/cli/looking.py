@@ -4,7 +4,6 @@ They read only small tables, do not start Spark and do not write to the lake.
 """
 
 import json
-import tempfile
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
@@ -23,7 +22,7 @@ from ticdc_assets.cli.printing import in_total, print_json, print_table, shown_t
 from ticdc_assets.config import load_settings
 from ticdc_assets.model.tso import time_with_tso, to_datetime
 from ticdc_assets.storage.lake_paths import LakePaths
-from ticdc_assets.storage.paths import AnyPath
+from ticdc_assets.storage.paths import AnyPath, write_at_once
 
 if TYPE_CHECKING:
     from ticdc_assets.delta.lease import LeaseState
@@ -107,7 +106,8 @@ def metrics(changefeed: str | None, output: Path | None, listen: str | None) -> 
     if output is None:
         click.echo(text, nl=False)
     else:
-        _write_for_collectors(output, text)
+        _require_folder_of(output)
+        write_at_once(output, text)
     end_with(damages)
 
 
@@ -164,21 +164,11 @@ def alerts(changefeed: str) -> None:
     end_with(failures)
 
 
-def _write_for_collectors(path: Path, text: str) -> None:
-    """Replace a file atomically; until then, readers see the old one."""
-    with tempfile.NamedTemporaryFile(
-        "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
-    ) as file:
-        new = Path(file.name)
-        try:
-            file.write(text)
-            file.flush()
-            # It was created for its owner only; a collector is another user.
-            new.chmod(0o644)
-            new.replace(path)
-        except BaseException:
-            new.unlink(missing_ok=True)
-            raise
+def _require_folder_of(output: Path) -> None:
+    if not output.absolute().parent.is_dir():
+        raise ConfigError(
+            f"{output.absolute().parent} is not a folder; make it, or change --output"
+        )
 
 
 def _statuses(
@@ -460,10 +450,7 @@ def report(changefeeds: tuple[str, ...], output: Path, days: float) -> None:
     cuts. The page is self-contained and loads nothing from a network. Writing it needs neither
     Spark nor Kafka.
     """
-    if not output.absolute().parent.is_dir():
-        raise ConfigError(
-            f"{output.absolute().parent} is not a folder; make it, or change --output"
-        )
+    _require_folder_of(output)
     settings = load_settings()
     names = list(dict.fromkeys(changefeeds)) or [feed.name for feed in settings.changefeeds]
     lakes = [lake_of(settings, name) for name in names]
@@ -472,7 +459,6 @@ def report(changefeeds: tuple[str, ...], output: Path, days: float) -> None:
     from ticdc_assets.observe.overview import read_overview
     from ticdc_assets.observe.report.headlines import headlines, verdict
     from ticdc_assets.observe.report.page import page
-    from ticdc_assets.storage.paths import write_at_once
 
     overviews: list[FeedOverview] = []
     damages: list[LakeDamagedError] = []

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ticdc_assets.base.names import counted
+from ticdc_assets.base.names import counted, table_named
 from ticdc_assets.cli.base import lake_of, main, reported_errors
 from ticdc_assets.cli.completing import changefeed_argument
 from ticdc_assets.cli.printing import print_json, print_row_differences, print_table, shown_text
@@ -116,7 +116,6 @@ def seed(
     FOLDER is a folder, or a URI that Arrow's file systems reach. The CSV options are Dumpling's:
     give the same values as to Dumpling.
     """
-    from ticdc_assets.orchestration.partitions import table_named
     from ticdc_assets.orchestration.run import run_seed
 
     for name in tables:
@@ -193,7 +192,6 @@ def diff(
     differs. The options are those of `seed`.
     """
     from ticdc_assets.log.cuts import require_cut
-    from ticdc_assets.orchestration.partitions import table_named
     from ticdc_assets.repair.diffing import diff as compared
 
     lake = lake_of(load_settings(), changefeed)

@@ -9,7 +9,7 @@ opened.
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -239,16 +239,6 @@ def _sasl(options: Mapping[str, OptionValue]) -> Iterable[InitErrorDetails]:
                 yield at(key, mistake(f"missing; {mechanism} needs it"))
 
 
-@reads("the path of a capture file")
-def _path(value: Any, info: ValidationInfo) -> Path:
-    if not isinstance(value, str) or not value.strip() or "\0" in value:
-        raise ValueError(value)
-    return cast(File, info.context).folder / Path(value).expanduser()
-
-
-Partitions: TypeAlias = Annotated[Mapping[str, int], _partitions]
-
-
 # --- the models ---
 
 
@@ -297,8 +287,8 @@ class KafkaSource:
 class CaptureSource:
     """A capture: a file of Kafka records, absolute; it may grow and need not exist yet."""
 
-    path: Annotated[Path, _path]
-    partitions: Partitions = field(default_factory=dict[str, int])
+    path: Path
+    partitions: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 Source: TypeAlias = KafkaSource | CaptureSource
@@ -310,10 +300,9 @@ Source: TypeAlias = KafkaSource | CaptureSource
 
 @reads("the path of a capture file")
 def _capture(value: Any, info: ValidationInfo) -> CaptureSource:
-    """Return the capture of a path, or of a mapping with its path."""
-    if isinstance(value, dict):
-        return _CAPTURE.validate_python(value, context=info.context)
-    return CaptureSource(path=_path.read(value, info))
+    if not isinstance(value, str) or not value.strip() or "\0" in value:
+        raise ValueError(value)
+    return CaptureSource(path=cast(File, info.context).folder / Path(value).expanduser())
 
 
 _WHICH = "a mapping with either `kafka` or `capture`"
@@ -324,13 +313,6 @@ def _one_source(value: Mapping[str, Any], _: ValidationInfo) -> Iterable[InitErr
         yield InitErrorDetails(type=unexpected(_WHICH, sorted(value)), loc=(), input=None)
     elif "partitions" in value and "kafka" in value:
         expected = "no value: the broker has the number of partitions"
-        yield at("partitions", unexpected(expected, value["partitions"]))
-    elif (
-        "partitions" in value
-        and isinstance(value["capture"], dict)
-        and "partitions" in value["capture"]
-    ):
-        expected = "partitions in one place only"
         yield at("partitions", unexpected(expected, value["partitions"]))
 
 
@@ -345,15 +327,12 @@ class SourceKeys:
         default=None,
         description="instead of `kafka`: a file of records, relative to the settings' folder",
     )
-    partitions: Partitions = Field(
+    partitions: Annotated[Mapping[str, int], _partitions] = Field(
         default_factory=dict[str, int],
         description="for a capture: the number of partitions of a topic, if the file has none",
     )
 
 
-_CAPTURE: TypeAdapter[CaptureSource] = TypeAdapter(
-    Annotated[CaptureSource, Keys("a mapping with `path`")]
-)
 _KEYS: TypeAdapter[SourceKeys] = TypeAdapter(Annotated[SourceKeys, Keys(_WHICH, _one_source)])
 
 
@@ -363,8 +342,7 @@ def read_source(value: Any, info: ValidationInfo) -> Source:
     keys = _KEYS.validate_python(value, context=info.context)
     if keys.capture is None:
         return cast(KafkaSource, keys.kafka)
-    partitions = keys.partitions or keys.capture.partitions
-    return CaptureSource(path=keys.capture.path, partitions=partitions)
+    return replace(keys.capture, partitions=keys.partitions)
 
 
 def _servers(bootstrap_servers: str) -> list[str]:

@@ -78,7 +78,6 @@ def go_on_live(
     url = f"http://{HOST}:{port}"
     changefeed = LiveChangefeed(
         simulator,
-        truth_path=directory / "truth.jsonl",
         on_error=lambda text: say(f"the changefeed has ended: {text}"),
     )
     watch = CutWatch(settings, say)

@@ -128,7 +128,6 @@ def run_demo(
                 simulator = run_simulator(
                     feed.source,
                     export=directory / _EXPORT,
-                    truth_path=directory / "truth.jsonl",
                     partitions=_PARTITIONS,
                     timezone=feed.timezone,
                     wire_format=wire_format,

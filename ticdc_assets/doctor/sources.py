@@ -17,7 +17,7 @@ from typing import Final
 from ticdc_assets.base.errors import SourceRefusedError, SourceUnavailableError, TicdcError
 from ticdc_assets.base.names import counted
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource
-from ticdc_assets.observe.wording import duration
+from ticdc_assets.observe.wording import duration, listed
 from ticdc_assets.source.capture import CaptureRecord, read_capture
 from ticdc_assets.source.kafka.administration import Administration, OffsetRange, topic_ids
 from ticdc_assets.source.kafka.connection import TIMEOUT_SECONDS
@@ -33,7 +33,6 @@ LEAST_RETENTION_MS: Final = 7 * 86_400_000
 _TOPICS_LOOKED_AT: Final = 20
 _PARTITIONS_LOOKED_AT: Final = 3
 _CAPTURE_RECORDS: Final = 20
-_LISTED: Final = 8
 
 
 def check_source(
@@ -98,19 +97,18 @@ def _check_kafka(
         return [
             Check.failed(
                 name,
-                f"no topic {_listed(topics.missing)} at {servers}, which has "
-                f"{_listed(topics.others) or 'no topic at all'}",
+                f"no topic {listed(topics.missing)} at {servers}, which has "
+                f"{listed(topics.others) or 'no topic at all'}",
                 needed,
                 _missing_fix(topics),
             )
         ]
-    spans = [
+    spans = (
         f"{topic} with {counted(len(numbers), 'partition')} and "
         f"{counted(topics.records(topic), 'record')}"
         for topic, numbers in _numbers(topics.offsets).items()
-    ]
-    more = f" and {len(spans) - _LISTED} more" if len(spans) > _LISTED else ""
-    found = f"{servers} answers, topic {'; topic '.join(spans[:_LISTED])}{more}"
+    )
+    found = f"{servers} answers, topic {listed(spans, '; topic ')}"
     return [
         Check.passed(name, found),
         *_check_landed(changefeed, lake, topics.offsets, topics.ids),
@@ -170,7 +168,7 @@ def _check_missing(changefeed: Changefeed, topics: _Topics) -> Check:
     name = f"topics {changefeed.name}"
     if not topics.missing:
         return Check.passed(name, counted(len(topics.there), "topic"))
-    found, needed = f"no topic for {_listed(topics.missing)}", "a topic for every name and pattern"
+    found, needed = f"no topic for {listed(topics.missing)}", "a topic for every name and pattern"
     fix = f"nothing waits for it: it joins when it appears. Otherwise {_missing_fix(topics)}"
     return Check.failed(name, found, needed, fix, vital=False)
 
@@ -209,7 +207,7 @@ def _check_partitions(changefeed: Changefeed, topics: _Topics) -> Check:
             "seconds); check with `cdc cli changefeed list`"
         )
     elif empty:
-        found = f"no record ever in {_listed(empty)}"
+        found = f"no record ever in {listed(empty)}"
         fix = (
             "no cut is made before a watermark came from each; check whether TiCDC's partition-num "
             "is smaller than the number of partitions"
@@ -246,7 +244,7 @@ def _check_retention(
     if compacted:
         return Check.failed(
             name,
-            f"cleanup.policy=compact of {_listed(compacted)}, which removes changes",
+            f"cleanup.policy=compact of {listed(compacted)}, which removes changes",
             needed,
             _alter(compacted, "cleanup.policy=delete"),
         )
@@ -256,7 +254,7 @@ def _check_retention(
         least = min(times[topic] for topic in short)
         return Check.failed(
             name,
-            f"a retention of {duration(least / 1000)} in {_listed(short)}",
+            f"a retention of {duration(least / 1000)} in {listed(short)}",
             needed,
             "an outage of syncs that is longer loses changes for good; "
             + _alter(short, f"retention.ms={LEAST_RETENTION_MS}"),
@@ -268,7 +266,7 @@ def _check_retention(
     if limited:
         return Check.failed(
             name,
-            f"retention.bytes set for {_listed(limited)}, so a burst shortens it",
+            f"retention.bytes set for {listed(limited)}, so a burst shortens it",
             needed,
             _alter(limited, "retention.bytes=-1"),
             vital=False,
@@ -381,8 +379,3 @@ def _numbers(places: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
     for topic, number in sorted(places):
         numbers.setdefault(topic, []).append(number)
     return numbers
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(names[:_LISTED]) + more

@@ -17,7 +17,7 @@ from itertools import groupby
 from dagster import DagsterInstance
 
 from ticdc_assets.base.errors import ConfigError, NotFoundError
-from ticdc_assets.base.names import joined_name
+from ticdc_assets.base.names import joined_name, split_name
 from ticdc_assets.base.progress import tell
 from ticdc_assets.config import Settings
 from ticdc_assets.log.cuts import Cut, MirrorCut, require_cut
@@ -27,7 +27,7 @@ from ticdc_assets.observe.wording import listed
 from ticdc_assets.orchestration.changefeeds import definitions_of
 from ticdc_assets.orchestration.metadata import utc_now
 from ticdc_assets.orchestration.mirror_assets import MirrorAssets
-from ticdc_assets.orchestration.partitions import DAY_FORMAT, partition_of
+from ticdc_assets.orchestration.partitions import DAY_FORMAT
 from ticdc_assets.orchestration.run import execute, open_instance
 from ticdc_assets.orchestration.steps import steps_of
 from ticdc_assets.repair.redecoding import Redecoding
@@ -122,7 +122,6 @@ def backfill_tables(
 
     Raises:
         NotFoundError: nothing is published yet, or there is no such table.
-        ConfigError: a name may mean several tables.
         BusyError: another process wrote to the changefeed's tables for too long.
         TicdcError: a step failed; it is the error of that step.
     """
@@ -131,7 +130,7 @@ def backfill_tables(
     names = {(item.database, item.table) for item in (named_mirror(cut, text) for text in tables)}
     shown = MirrorAssets.of(steps)
     is_shared = not shown.mirrors
-    config = {"tables": sorted(partition_of(*name) for name in names)}
+    config = {"tables": sorted(joined_name(*name) for name in names)}
     job = definitions_of([steps]).resolve_implicit_global_asset_job_def()
     with nullcontext(instance) if instance else open_instance(settings) as where:
         execute(
@@ -151,29 +150,19 @@ def backfill_tables(
 
 
 def named_mirror(cut: Cut, text: str) -> MirrorCut:
-    """Return the mirror that `text` names: `database.table`, or the name of its partition.
+    """Return the mirror that `text` names.
 
     Raises:
         NotFoundError: the cut has no such mirror.
-        ConfigError: it may mean several, since names have dots or percent signs in them.
     """
-    exact = [item for item in cut.mirrors if partition_of(item.database, item.table) == text]
-    named = [
-        item
-        for item in cut.mirrors
-        if text in (joined_name(item.database, item.table), f"{item.database}.{item.table}")
-    ]
-    candidates = {(item.database, item.table): item for item in [*exact, *named]}
-    if len(candidates) == 1:
-        (mirror,) = candidates.values()
-        return mirror
-    if candidates:
-        keys = listed(sorted(partition_of(*name) for name in candidates))
-        raise ConfigError(f"{text!r} may mean several tables; name one of the partitions {keys}")
-    names = listed(sorted(partition_of(item.database, item.table) for item in cut.mirrors))
-    raise NotFoundError(
-        f"no mirror {text!r} in the newest cut ({cut.moment}); there are: {names or 'none'}"
-    )
+    name = split_name(text)
+    mirror = None if name is None else cut.mirror(*name)
+    if mirror is None:
+        names = listed(sorted(joined_name(item.database, item.table) for item in cut.mirrors))
+        raise NotFoundError(
+            f"no mirror {text!r} in the newest cut ({cut.moment}); there are: {names or 'none'}"
+        )
+    return mirror
 
 
 def _ranges(days: Iterable[date]) -> Iterator[dict[str, str]]:

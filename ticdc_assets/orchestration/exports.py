@@ -20,11 +20,11 @@ from pydantic import Field
 
 from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.base.isolation import first_sentence
-from ticdc_assets.base.names import counted
+from ticdc_assets.base.names import counted, table_named
 from ticdc_assets.base.progress import listened
 from ticdc_assets.log.cuts import newest_cut
 from ticdc_assets.orchestration.content_verdicts import judge_seeds, judge_source
-from ticdc_assets.orchestration.partitions import seeded_tables, table_named
+from ticdc_assets.orchestration.partitions import seeded_tables
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
 from ticdc_assets.orchestration.syncing import Syncing, log_events

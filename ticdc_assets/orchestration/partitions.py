@@ -1,20 +1,18 @@
 """Names of a changefeed in Dagster: assets, jobs, pool, tags, and partitions for tables.
 
-A table's partition is `database.table`, written so that it can be read back without ambiguity. A
-dot or percent sign in a name, spaces, quotes, control characters, and Dagster's own syntax are
-percent-encoded UTF-8, so the only bare dot separates the two names. Letters and symbols of any
-script stay as they are. The key of a mirror's asset allows fewer characters (`_identifier`).
+A table's partition is its name as people write it (`base.names`), without what Dagster takes in no
+partition's key. The key of a mirror's asset allows fewer characters (`_identifier`).
 """
 
 import re
 from dataclasses import dataclass
 from datetime import date
 from typing import Literal, TypeAlias, get_args
-from urllib.parse import unquote
 
 import dagster as dg
 
-from ticdc_assets.base.errors import ConfigError, LakeDamagedError, shorten
+from ticdc_assets.base.errors import LakeDamagedError
+from ticdc_assets.base.names import joined_name
 from ticdc_assets.log.landing import landed_days, landed_folders
 from ticdc_assets.storage.lake_paths import LakePaths
 
@@ -51,7 +49,8 @@ IMPLICIT_ASSET_JOB_NAME = "__ASSET_JOB"
 ANONYMOUS = "__anonymous_asset_job_"
 """The start of the name of the job of a schedule that materialises assets."""
 
-_PLAIN = frozenset("_-$#@~+=")
+_NO_KEY = re.compile(r"[%\x00-\x1f\x7f]|\.(?=\.\.)")
+"""What a partition's key cannot have, and the sign that is written for it."""
 
 _NO_IDENTIFIER = re.compile(r"\A\Z|\A_+|_+\Z|__+|_(?=x(?:[0-9A-F]{2})*x)|(?:_*[^A-Za-z0-9_]+_*)+")
 """The characters that a part of an asset's key cannot have: see `_identifier`."""
@@ -148,23 +147,9 @@ def landing_days(paths: LakePaths, today: date) -> dg.DailyPartitionsDefinition:
 
 
 def partition_of(database: str, table: str) -> str:
-    """Return the partition key of a table."""
-    return f"{_encoded(database)}.{_encoded(table)}"
-
-
-def table_named(text: str) -> tuple[str, str]:
-    """Return the (database, table) that a person names: by a partition key, or as it is.
-
-    Raises:
-        ConfigError: the text is neither, or may mean several tables.
-    """
-    database, dot, table = text.partition(".")
-    decoded = _decoded(database), _decoded(table)
-    if dot and partition_of(*decoded) == text:
-        return decoded
-    if not dot or "." in table:
-        raise ConfigError(f"expected DATABASE.TABLE, dots in a name as %2E, got {shorten(text)}")
-    return database, table
+    """Return the partition key of a table; no two tables have one."""
+    name = joined_name(database, table)
+    return _NO_KEY.sub(lambda match: f"%{ord(match[0]):02X}", name)
 
 
 def _identifier(name: str) -> str:
@@ -177,17 +162,3 @@ def _identifier(name: str) -> str:
     return _NO_IDENTIFIER.sub(
         lambda match: f"_x{match[0].encode('utf-8', 'surrogatepass').hex().upper()}x", name
     )
-
-
-def _encoded(name: str) -> str:
-    return "".join(
-        character
-        if character in _PLAIN
-        or (character.isalnum() if character.isascii() else character.isprintable())
-        else "".join(f"%{byte:02X}" for byte in character.encode("utf-8", "surrogatepass"))
-        for character in name
-    )
-
-
-def _decoded(text: str) -> str:
-    return unquote(text, encoding="utf-8", errors="surrogatepass")

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ticdc_assets.base.errors import PrerequisiteError
-from ticdc_assets.storage.paths import AnyPath, RemotePath
+from ticdc_assets.storage.paths import AnyPath, RemotePath, write_at_once
 
 SCALA = "2.13"
 DELTA = "4.4.0"
@@ -319,12 +319,7 @@ def _memo_path(jar_set: JarSet) -> Path:
 def _remember(jar_set: JarSet, jars: tuple[Path, ...]) -> None:
     # If the home cannot be written to, each use starts a JVM, but works.
     with contextlib.suppress(OSError):
-        path = _memo_path(jar_set)
-        with tempfile.NamedTemporaryFile(
-            "w", dir=path.parent, prefix=path.name, delete=False, encoding="utf-8"
-        ) as file:
-            file.write("".join(f"{jar}\n" for jar in jars))
-        Path(file.name).replace(path)
+        write_at_once(_memo_path(jar_set), "".join(f"{jar}\n" for jar in jars))
 
 
 @contextlib.contextmanager

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ticdc_assets.base.names import joined_name, split_name
+from ticdc_assets.base.errors import ConfigError
+from ticdc_assets.base.names import joined_name, split_name, table_named
 from ticdc_assets.config.table_choice import TableChoice
 
 
@@ -20,7 +21,7 @@ from ticdc_assets.config.table_choice import TableChoice
 )
 def test_a_name_with_a_dot_is_quoted(name: tuple[str, str], text: str) -> None:
     assert joined_name(*name) == text
-    assert split_name(text) == name
+    assert split_name(text) == table_named(text) == name
 
 
 @given(st.tuples(st.text("a.`-*", min_size=1), st.text("b.`\n", min_size=1)))
@@ -31,6 +32,8 @@ def test_no_two_tables_have_one_text(name: tuple[str, str]) -> None:
 @pytest.mark.parametrize("text", ["", "a", ".a", "a.", "`a.b"])
 def test_what_is_no_name(text: str) -> None:
     assert split_name(text) is None
+    with pytest.raises(ConfigError, match="expected DATABASE"):
+        table_named(text)
 
 
 def test_a_choice_of_tables_takes_quoted_names() -> None:

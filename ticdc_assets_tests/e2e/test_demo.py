@@ -1,6 +1,5 @@
 """The demo as somebody runs it: a program with a folder of its own."""
 
-import json
 import os
 import re
 import signal
@@ -153,11 +152,7 @@ def test_the_demo(class_archive: None, tmp_path: Path, monkeypatch: pytest.Monke
     assert {row[-1][:10] for row in rows} <= days
     assert "times are of today in the shop's zone, Asia/Shanghai" in done.stdout
     assert {verdict for _, verdict in mirrors.values()} == {"yes"}
-    truth = [json.loads(line) for line in (folder / "truth.jsonl").read_text().splitlines()]
-    # The README's contact came after the table.
-    known = [item for item in truth if item["row"].get("handle") != "you"]
-    assert sum(rows for rows, _ in mirrors.values()) == len(known) == len(truth) - 1
-    assert sum(item["table"] == "orders" for item in truth) == len(orders())
+    assert mirrors["shop.orders"][0] == len(orders()), "the order that came since went again"
     # Each line of progress says when; the table alone is on standard output.
     told = [line for line in done.stderr.splitlines() if re.match(r" *\d+ s  ", line)]
     for what in (

@@ -1,6 +1,10 @@
-"""Storms through the whole lake, in pieces: mirrors at each cut and any TSO are the truth."""
+"""Storms through the whole lake, in pieces: mirrors at each cut and any TSO are the truth.
+
+That holds also while a sync goes on.
+"""
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -8,6 +12,8 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.demo.simulator.changefeed import FeedOptions
 from ticdc_assets.demo.simulator.commits import CommittedTransaction
+from ticdc_assets.log.cuts import Cut
+from ticdc_assets.reading.mirrors import published_table
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.changelog.test_storm import ZONE
@@ -52,11 +58,23 @@ def test_a_storm_in_pieces_is_the_truth_at_every_cut(
     feed = Feed.of(spark, tmp_path, timezone=ZONE, wire_format=wire_format)
     records: list[CaptureRecord] = list(changefeed.tick())
     piece = len(records) // 3 + 1
-    for start in range(0, len(records), piece):
-        feed.write(records[start : start + piece])
-        if feed.sync().cut is not None:
-            assert feed.rows() == truth_rows(changefeed.truth(feed.cut.tso))
-    assert feed.cut.tso == changefeed.watermark_ts
     stamps = [c.commit_ts for c in state.upstream.history if isinstance(c, CommittedTransaction)]
-    for at in random.Random(seed).sample(stamps, 2):
+    rng, before = random.Random(seed), None
+
+    def assert_published(cut: Cut) -> None:
+        rows = feed.rows_of(published_table(feed.lake, mirror) for mirror in cut.mirrors)
+        assert rows == truth_rows(changefeed.truth(cut.tso))
+        at = rng.randrange(stamps[0], cut.tso + 1)
+        assert feed.rows_as_of(at) == truth_rows(changefeed.truth(at)), at
+
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        for start in range(0, len(records), piece):
+            feed.write(records[start : start + piece])
+            syncing = beside.submit(feed.sync)
+            if before is not None:
+                assert_published(before)
+            before = syncing.result().cut
+    assert feed.cut.tso == changefeed.watermark_ts
+    assert_published(feed.cut)
+    for at in rng.sample(stamps, 2):
         assert feed.rows_as_of(at) == truth_rows(changefeed.truth(at)), at

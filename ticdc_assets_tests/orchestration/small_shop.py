@@ -20,7 +20,7 @@ from ticdc_assets_tests.demo.simulator.builders import write_capture
 
 ORDERS = ("shop", "orders")
 ODD = ("a.b", "50% of c/d")
-ODD_PARTITION = "a%2Eb.50%25%20of%20c%2Fd"
+ODD_PARTITION = "`a.b`.50%25 of c/d"
 
 CHANGEFEEDS = """\
 changefeeds:

@@ -513,32 +513,6 @@ def test_what_is_not_looked_at() -> None:
 
 
 TABLE = TableSchema(database="d", table="t", table_id=1, version=1, columns=(), indexes=())
-UNWRITABLE: dict[str, Event] = {
-    "no place for the schema": Bootstrap(build_ts_ms=1, schema=TABLE),
-    "without shape": replace(INSERTED, shape=None),
-    "names of its database": replace(INSERTED, database=""),
-    "names of its database and table": replace(INSERTED, table=""),
-    "lacks column 'x'": replace(INSERTED, after={**AFTER, "x": "1"}),
-    "lacks column 'y'": replace(INSERTED, op=Op.UPDATE, before={"y": None}),
-    "build ts": replace(INSERTED, build_ts_ms=None),
-    "logical part": replace(INSERTED, es_only=True),
-    "needs the TiDB extension": replace(EVENTS[PLAIN], handle_key_only=True),
-    "a cut row needs": replace(EVENTS[PLAIN], claim_check_location="x"),
-    "do not fit insert": replace(INSERTED, before=BEFORE),
-    "images that do not fit insert": replace(INSERTED, after=None),
-    "do not fit update": replace(INSERTED, op=Op.UPDATE),
-    "do not fit delete": replace(INSERTED, op=Op.DELETE),
-    "no TSO": replace(INSERTED, commit_ts=MAX_TSO + 1),
-    "-1 is no TSO": Watermark(watermark_ts=-1, build_ts_ms=1),
-    "base64|padding|discontinuous": replace(INSERTED, after={**AFTER, "b": "AA"}),
-    "cannot be '-1'": replace(INSERTED, after={**AFTER, "c <&>": "-1"}),
-    "cannot be '1e3'": replace(INSERTED, after={**AFTER, "c <&>": "1e3"}),
-    "surrogates": replace(INSERTED, after={**AFTER, "e": "\ud800"}),
-    "no type of a DDL": replace(DROPPED, ddl_type="INSERT"),
-    "without its text": replace(DROPPED, sql=""),
-}
-
-
 EMPTY_DDL = (
     b'{"id":0,"database":"","table":"","pkNames":null,"isDdl":true,"type":"QUERY","es":0,'
     b'"ts":1795000000000,"sql":"","sqlType":null,"mysqlType":null,"data":null,"old":null'
@@ -574,12 +548,6 @@ def test_a_ddl_that_says_nothing_is_a_bootstrap() -> None:
 def test_a_ddl_that_says_a_part_is_refused(value: bytes, reason: str) -> None:
     (outcome,) = assert_equal([value])
     assert outcome[0] == reason
-
-
-@pytest.mark.parametrize("cause", UNWRITABLE)
-def test_what_cannot_be_written(cause: str) -> None:
-    with pytest.raises(ValueError, match=cause):
-        encode(CANAL, [INSERTED, UNWRITABLE[cause]])
 
 
 def test_what_the_format_has_no_place_for_is_left_out() -> None:

@@ -31,8 +31,6 @@ def test_only_character_types_have_two_names() -> None:
 def test_types_are_found_as_they_are_spelled() -> None:
     assert type_code("INTEGER(11) UNSIGNED") == 3
     assert type_code("decimal(20,6)") == 246
-    assert type_code("geometry") is None
-    assert type_code("") is None
 
 
 def test_ddl_words_are_those_of_the_simple_protocol() -> None:

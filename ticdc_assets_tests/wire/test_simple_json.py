@@ -335,13 +335,6 @@ def test_a_message_is_an_object(value: bytes) -> None:
     assert refused(value)[0] in ("wrong_type", "invalid_json")
 
 
-def test_what_utf8_cannot_hold_is_not_written() -> None:
-    row = EVENTS[INSERT]
-    assert isinstance(row, RowChange)
-    with pytest.raises(ValueError, match="UTF-8"):
-        encode(WireFormat.SIMPLE_JSON, [replace(row, table="\ud800")])
-
-
 def test_a_ddl_of_no_known_type_is_not_written() -> None:
     with pytest.raises(WireError):
         encode(

@@ -8,8 +8,8 @@ leaves out none of what makes it hard to read:
     - Between two watermarks the rows of a partition are grouped by that hash (or table), groups in
       any order: rows of one key are in commit order, rows of different keys are not.
     - A DDL goes to all partitions, after all rows at or below its commit ts.
-    - A BOOTSTRAP goes to all partitions before the first row of a table id and again every so many
-      rows; after a restart all of them come again.
+    - A BOOTSTRAP goes to all partitions before the first row of a table id; after a restart all of
+      them come again.
     - A watermark goes to all partitions, when everything at or below it was sent; with
       `ddl_watermarks` one equal to a DDL's commit ts may come before that DDL and again after it.
     - Tables without a key are left out, rows and DDL, unless `force_replicate`.
@@ -26,8 +26,8 @@ With a pattern for the topic (`cdc_{schema}_{table}`) each table has the topic t
 it: DDL goes to the topic of the table as it was before, DDL of databases to the default topic, and
 watermarks only to the topics of the tables that exist, or to the default topic while none does.
 
-Not handled: bootstraps by time instead of rows, but for a schema that no other message has; that
-one comes with the next tick.
+Not handled: bootstraps that come again by time or by rows, but for a schema that no other message
+has; that one comes with the next tick.
 """
 
 import json
@@ -85,12 +85,10 @@ class FeedOptions:
     Attributes:
         dispatcher: how rows are spread over partitions.
         rows_per_flush: at most about this many rows between two watermarks.
-        bootstrap_every_rows: repeat a table's BOOTSTRAP after this many of its rows; 0 for never.
         bootstraps: False to send none at all.
         bootstrap_delay_rows: send a table's first BOOTSTRAP only after this many of its rows.
         ddl_watermarks: allow watermarks equal to a DDL's commit ts before and after it.
         force_replicate: send tables without a key too.
-        unwritten_partitions: partitions that get nothing at all; no row is sent to them.
         first_ts: send nothing at or below this TSO: the changefeed was created later.
         messages: the dialect, and options that change what a message holds.
         compression: how values are compressed.
@@ -99,12 +97,10 @@ class FeedOptions:
 
     dispatcher: Dispatcher = Dispatcher.INDEX_VALUE
     rows_per_flush: int = 40
-    bootstrap_every_rows: int = 10_000
     bootstraps: bool = True
     bootstrap_delay_rows: int = 0
     ddl_watermarks: bool = False
     force_replicate: bool = False
-    unwritten_partitions: frozenset[int] = field(default_factory=frozenset[int])
     first_ts: int = 0
     messages: MessageOptions = field(default_factory=MessageOptions)
     compression: Compression = Compression.NONE
@@ -131,7 +127,6 @@ class StandInChangefeed:
         topic: the topic of all records, or the pattern.
         watermark_ts: highest watermark so far that was given out with everything at or below it,
             in all partitions; 0 before the first.
-        steps_back: restarts so far.
         rounds: how often a record came that Kafka is to have only after all before it: a watermark,
             where each table has a topic.
 
@@ -152,7 +147,6 @@ class StandInChangefeed:
     ) -> None:
         self.topic = topic
         self.watermark_ts = 0
-        self.steps_back = 0
         self.rounds = 0
         self.upstream = upstream
         self._pattern = TopicPattern(topic) if is_topic_pattern(topic) else None
@@ -176,10 +170,7 @@ class StandInChangefeed:
         # Records in line, None between rounds, and after each batch the watermark then reached.
         self._waiting: deque[tuple[_Place, int, Record] | int | None] = deque()
         self._offsets: dict[_Place, int] = defaultdict(int)
-        self._bootstraps = _Bootstraps(
-            every_rows=self._options.bootstrap_every_rows,
-            delay_rows=self._options.bootstrap_delay_rows,
-        )
+        self._bootstraps = _Bootstraps(self._options.bootstrap_delay_rows)
         self._converters: dict[
             tuple[int, int], Mapping[str, Callable[[str | None], PhysicalValue]]
         ] = {}
@@ -260,7 +251,6 @@ class StandInChangefeed:
         self._form.restart()
         self._step_back_to(checkpoint_ts)
         self._is_starting = True
-        self.steps_back += 1
         if checkpoint_ts > 0:
             batch = _Batch()
             self._add_watermark(batch, checkpoint_ts)
@@ -380,7 +370,7 @@ class StandInChangefeed:
         return last_ts
 
     def _add_bootstrap(self, batch: "_Batch", schema: TableSchema, build_ms: int) -> None:
-        places = self._written_places(self._topic_of((schema.database, schema.table)))
+        places = self._places(self._topic_of((schema.database, schema.table)))
         self._add_event(batch, Bootstrap(build_ts_ms=build_ms, schema=schema), places)
 
     def _add_start(self, batch: "_Batch") -> None:
@@ -398,7 +388,7 @@ class StandInChangefeed:
                 self._add_event(batch, replace(event, build_ts_ms=self._now_ms()), places)
 
     def _ddl_places(self, topic: str) -> list[_Place]:
-        places = self._written_places(topic)
+        places = self._places(topic)
         return places if self._form.ddl_everywhere else places[:1]
 
     def _add_ddl(self, batch: "_Batch", ddl: CommittedDdl) -> None:
@@ -453,7 +443,7 @@ class StandInChangefeed:
         self._add_event(
             batch,
             Watermark(watermark_ts=watermark_ts, build_ts_ms=self._now_ms(watermark_ts)),
-            [place for topic in self.active_topics for place in self._written_places(topic)],
+            [place for topic in self.active_topics for place in self._places(topic)],
         )
 
     def _add_event(
@@ -464,9 +454,8 @@ class StandInChangefeed:
             for place in places:
                 batch.add(place, [sent])
 
-    def _written_places(self, topic: str) -> list[_Place]:
-        unwritten = self._options.unwritten_partitions
-        return [(topic, number) for number in range(self._partitions) if number not in unwritten]
+    def _places(self, topic: str) -> list[_Place]:
+        return [(topic, number) for number in range(self._partitions)]
 
     def _line_up(self, batch: "_Batch") -> None:
         """Put a batch in line: order within a partition kept, partitions mixed at random."""
@@ -519,8 +508,8 @@ class StandInChangefeed:
         if self._options.dispatcher is Dispatcher.INDEX_VALUE and schema.handle_key:
             parts += row.key
         dispatch_key = json.dumps(parts)
-        written = self._written_places(self._topic_of((schema.database, schema.table)))
-        place = written[zlib.crc32(dispatch_key.encode()) % len(written)]
+        topic = self._topic_of((schema.database, schema.table))
+        place = (topic, zlib.crc32(dispatch_key.encode()) % self._partitions)
         return place, self._form.group(row, dispatch_key)
 
     def _row_change(self, row: CommittedRow, commit_ts: int, build_ms: int) -> RowChange:
@@ -582,7 +571,7 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Count:
-    """One table: its rows since the last BOOTSTRAP, its schema now, and the one that was sent."""
+    """One table: its rows so far, its schema now, and the one that was sent."""
 
     rows: int = 0
     schema: TableSchema | None = None
@@ -593,12 +582,10 @@ class _Bootstraps:
     """When a BOOTSTRAP of a table is due, by counts of one process of TiCDC.
 
     Args:
-        every_rows: repeat one after this many rows of its table; 0 for never.
-        delay_rows: send the first one only after this many rows.
+        delay_rows: send it only after this many rows.
     """
 
-    def __init__(self, *, every_rows: int, delay_rows: int) -> None:
-        self._every_rows = every_rows
+    def __init__(self, delay_rows: int) -> None:
         self._delay_rows = delay_rows
         self._counts: dict[int, _Count] = defaultdict(_Count)
 
@@ -611,13 +598,10 @@ class _Bootstraps:
         count = self._counts[table_id]
         count.rows += 1
         count.schema = schema
-        if count.sent is None:
-            due = count.rows > self._delay_rows
-        else:
-            due = 0 < self._every_rows <= count.rows
-        if due:
-            count.rows, count.sent = 0, schema
-        return due
+        is_due = count.sent is None and count.rows > self._delay_rows
+        if is_due:
+            count.sent = schema
+        return is_due
 
     def note_sent(self, schema: TableSchema) -> None:
         """Record that a BOOTSTRAP was sent before any row."""

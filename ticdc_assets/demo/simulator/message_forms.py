@@ -37,7 +37,7 @@ from ticdc_assets.demo.simulator.alterations import ActionCode
 from ticdc_assets.demo.simulator.columns import as_typed, path_sql
 from ticdc_assets.demo.simulator.commits import CommittedDdl
 from ticdc_assets.demo.simulator.dialects import Dialect, MessageOptions, dialect_of
-from ticdc_assets.demo.simulator.encoders import canal_json, encode, open_protocol, simple_avro
+from ticdc_assets.demo.simulator.encoders import encode, open_protocol, simple_avro
 from ticdc_assets.demo.simulator.encoders.sent_row import SentRow, row_key
 from ticdc_assets.demo.simulator.shapes import canal_shape_of, shape_of
 from ticdc_assets.demo.simulator.stored_table import in_table_order
@@ -122,11 +122,6 @@ class MessageForm:
     def ddl_everywhere(self) -> bool:
         """Whether a DDL goes to all partitions, not only to the first."""
         return self._format is not WireFormat.CANAL_JSON
-
-    @property
-    def has_commit_ts(self) -> bool:
-        """Whether messages have their commit ts."""
-        return not self._es_only
 
     @property
     def _es_only(self) -> bool:
@@ -414,25 +409,15 @@ class MessageForm:
 
     # Records
 
-    def encode(
-        self,
-        events: Sequence[Event],
-        *,
-        max_message_bytes: int = open_protocol.DEFAULT_MESSAGE_BYTES,
-    ) -> Sequence[Record]:
+    def encode(self, events: Sequence[Event]) -> Sequence[Record]:
         """Return the records of events that one message may hold together.
 
         Args:
             events: the events, as `row`, `event` and `ddl_events` returned them.
-            max_message_bytes: Open Protocol: size that a record with several rows has at most.
         """
         match self._format:
             case WireFormat.OPEN_PROTOCOL:
-                return open_protocol.encode(
-                    events, ticdc=self._is_new, max_message_bytes=max_message_bytes
-                )
-            case WireFormat.CANAL_JSON:
-                return canal_json.encode(events, ticdc=self._is_new)
+                return open_protocol.encode(events, ticdc=self._is_new)
             case WireFormat.SIMPLE_AVRO:
                 return simple_avro.encode(events, ticdc=self._is_new)
             case _:

@@ -1,22 +1,21 @@
 """Run the simulator: a workload into an upstream, its changefeed into a topic or a capture.
 
 In: a changefeed's place (a Kafka topic, a capture), sizes and a pace. Out: the records there, and
-the upstream's own truth as a file of `{"database", "table", "row"}` lines in canonical text, with
-the TSO at which it is true: the final watermark, which is above everything.
+the upstream's own truth, with the TSO at which it is true: the final watermark, which is above
+everything.
 
 Each run is a new upstream. In a live run TSOs are those of the wall clock, so a second run into
 the same topic continues it in time, but with other databases of the same names: give each run a
-topic (or a capture) of its own. A run that fails leaves a shorter topic and no truth file, and
-running again into a new topic is all that is needed. After a run its changefeed can go on with a
-person's statements (`LiveChangefeed`).
+topic (or a capture) of its own. A run that fails leaves a shorter topic, and running again into a
+new topic is all that is needed. After a run its changefeed can go on with a person's statements
+(`LiveChangefeed`).
 
 Topics that do not exist are made. Not handled: resuming a run.
 """
 
-import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self, TypeAlias
@@ -38,7 +37,6 @@ from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.source.kafka.administration import Administration
 from ticdc_assets.source.kafka.records import produce
-from ticdc_assets.storage.paths import write_at_once
 from ticdc_assets.wire import WireFormat
 
 Sink: TypeAlias = Callable[[list[CaptureRecord]], None]
@@ -86,13 +84,11 @@ class SimulatorResult:
         progress: its last progress.
         final_ts: the final watermark, above everything.
         truth: rows of every replicated table at `final_ts`.
-        commits: the commit ts of every transaction, in order.
     """
 
     progress: SimulatorProgress
     final_ts: int
     truth: Truth
-    commits: tuple[int, ...] = ()
 
 
 class SimulatorRun:
@@ -106,7 +102,6 @@ class SimulatorRun:
         max_seconds: stop after this time; None for no such bound.
         transactions_per_second: pace; None for as fast as possible.
         on_progress: called after each sending.
-        truth_path: where the truth is written at the end, None for nowhere.
         exported_ts: TSO of the export that the changefeed starts at, None for none.
 
     Attributes:
@@ -125,7 +120,6 @@ class SimulatorRun:
         max_seconds: float | None = None,
         transactions_per_second: float | None = None,
         on_progress: Callable[[SimulatorProgress], None] | None = None,
-        truth_path: Path | None = None,
     ) -> None:
         self.exported_ts = exported_ts
         self._workload = workload
@@ -135,7 +129,6 @@ class SimulatorRun:
         self._max_seconds = max_seconds
         self._pace = transactions_per_second
         self._on_progress = on_progress
-        self._truth_path = truth_path
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._progress = SimulatorProgress()
@@ -154,7 +147,7 @@ class SimulatorRun:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask the run to end soon, with its final watermark and its truth."""
+        """Ask the run to end soon, with its final watermark."""
         self._stop.set()
 
     def join(self, timeout_seconds: float | None = None) -> SimulatorResult:
@@ -192,15 +185,11 @@ class SimulatorRun:
                 self._stop.wait(_SEND_SECONDS)
         self._send(self.changefeed.tick())
         final_ts = self.changefeed.watermark_ts
-        truth = self.changefeed.truth()
-        if self._truth_path is not None:
-            write_truth(self._truth_path, truth)
         self._report(finished=True)
         self._result = SimulatorResult(
             progress=self._progress,
             final_ts=final_ts,
-            truth=truth,
-            commits=self.changefeed.transactions,
+            truth=self.changefeed.truth(),
         )
         return self._result
 
@@ -240,21 +229,17 @@ class LiveChangefeed:
     """A changefeed that goes on after its workload, while its `with` block lasts.
 
     Changes are sent a fraction of a second after their commit with a watermark after them, and a
-    watermark every few seconds while nothing changes. The truth is written again at the end.
-    Statements run one after the other, and never during a sending.
+    watermark every few seconds while nothing changes. Statements run one after the other, and never
+    during a sending.
 
     Args:
         run: the run that it goes on from; it has finished.
-        truth_path: where the truth is written at the end.
         on_error: called with the reason if it ends by itself (the broker is gone).
     """
 
-    def __init__(
-        self, run: SimulatorRun, *, truth_path: Path, on_error: Callable[[str], None]
-    ) -> None:
+    def __init__(self, run: SimulatorRun, *, on_error: Callable[[str], None]) -> None:
         self._changefeed = run.changefeed
         self._sink = run.sink
-        self._truth_path = truth_path
         self._on_error = on_error
         self._at_work = threading.Lock()
         self._stop = threading.Event()
@@ -268,7 +253,6 @@ class LiveChangefeed:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
-        write_truth(self._truth_path, self._changefeed.truth())
 
     def execute(self, sql: str) -> Executed:
         """Run one statement upstream and commit it.
@@ -324,7 +308,6 @@ def send(changefeed: StandInChangefeed, records: Iterable[CaptureRecord], sink: 
 def run_simulator(
     target: KafkaSource,
     *,
-    truth_path: Path | None = None,
     partitions: int = 3,
     seed: int = 0,
     timezone: str = "UTC",
@@ -342,7 +325,6 @@ def run_simulator(
 
     Args:
         target: the cluster and the one topic, or the one pattern that gives each table a topic.
-        truth_path: where the truth is written at the end.
         partitions: partitions of a topic where it is created here.
         seed: of the workload and of the order of the records.
         timezone: the changefeed's time zone.
@@ -416,20 +398,4 @@ def run_simulator(
         max_seconds=max_seconds,
         transactions_per_second=transactions_per_second,
         on_progress=on_progress,
-        truth_path=truth_path,
     )
-
-
-def truth_lines(truth: Truth) -> Iterator[str]:
-    """Yield one JSON object a row, `{"database", "table", "row"}`, sorted by table and key."""
-    for (database, table), rows in sorted(truth.items()):
-        for _, row in sorted(rows.items()):
-            # In ASCII, since some readers take U+2028 and its like for the end of a line.
-            yield json.dumps(
-                {"database": database, "table": table, "row": dict(row)}, separators=(",", ":")
-            )
-
-
-def write_truth(path: Path, truth: Truth) -> None:
-    """Write truth as JSON lines; the file appears whole or not at all."""
-    write_at_once(path, "".join(f"{line}\n" for line in truth_lines(truth)))

@@ -37,20 +37,19 @@ from ticdc_assets.demo.simulator.shop_trades import (
 )
 from ticdc_assets.demo.simulator.upstream import Upstream
 
+_CUSTOMERS, _PRODUCTS = 40, 20
+"""How many there are before the first step."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShopOptions:
-    """Sizes and habits of the shop.
+    """Habits of the shop.
 
     Attributes:
-        customers: customers there are before the first step.
-        products: products in the inventory before the first step.
         steps_per_ddl: steps between two schema changes; 0 for no schema change.
         max_rows: a table that has this many rows loses one for each that it gets.
     """
 
-    customers: int = 40
-    products: int = 20
     steps_per_ddl: int = 12
     max_rows: int = 100_000
 
@@ -87,8 +86,8 @@ class ShopWorkload:
         self._is_open = True
         self._create_tables()
         for name, new, count in (
-            (CUSTOMERS, new_customer, self._options.customers),
-            (INVENTORY, new_product, self._options.products),
+            (CUSTOMERS, new_customer, _CUSTOMERS),
+            (INVENTORY, new_product, _PRODUCTS),
         ):
             left = count
             while left > 0:
@@ -190,7 +189,6 @@ def _live(shop: ShopWriter) -> Iterator[None]:
         shop.open_side_table(right, (column("v", "datetime(3)"), column("raw", "binary(4)")))
         yield
         upstream.truncate_table(promotions)
-        shop.keys.pop(promotions, None)
         yield
         upstream.create_database(scratch)
         yield
@@ -217,7 +215,7 @@ def _live(shop: ShopWriter) -> Iterator[None]:
         upstream.alter_table(CUSTOMERS, ModifyColumn(name="level", column=level))
         yield
         upstream.drop_table(left)
-        shop.forget_side_table(left)
+        shop.side_tables.remove(left)
         yield
         # The same name again, another table.
         shop.open_side_table(left, (column("w", "json"), column("v", "double")))
@@ -239,7 +237,7 @@ def _live(shop: ShopWriter) -> Iterator[None]:
         upstream.alter_table(ORDERS, DropColumn(name=priority))
         yield
         upstream.drop_database(scratch)
-        shop.forget_side_table(offers)
+        shop.side_tables.remove(offers)
         yield
         quantity = column("qty", "bigint", default=str(turn))
         upstream.alter_table(INVENTORY, ModifyColumn(name="qty", column=quantity))
@@ -260,5 +258,5 @@ def _live(shop: ShopWriter) -> Iterator[None]:
         yield
         for name in (left, right, aside):
             upstream.drop_table(name)
-            shop.forget_side_table(name)
+            shop.side_tables.remove(name)
             yield

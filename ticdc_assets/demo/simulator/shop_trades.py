@@ -5,14 +5,13 @@ about 70 inserts to 20 updates to 10 deletes over all trades by their weights; a
 keys, and two rows that trade their keys, which no single update can say. Columns that a trade does
 not name get values of a real shop, whatever columns the table has by then, and odd ones in
 `ODD_VALUES`.
-
-Not handled: a transaction that is given up. The keys would be ahead of the upstream.
 """
 
 import random
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -48,35 +47,6 @@ from ticdc_assets.model.schemas import ColumnSchema
 _FORGETTABLE: Final = (VISITS, ORDER_ITEMS, REVIEWS, PAYMENTS, CONTACTS, ORDERS, ODD_VALUES)
 
 
-class KeySet:
-    """The keys of a table, with a random choice and a removal that take no search."""
-
-    def __init__(self) -> None:
-        self._keys: list[Key] = []
-        self._places: dict[Key, int] = {}
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def add(self, key: Key) -> None:
-        """Add a key, if it is not there."""
-        if key not in self._places:
-            self._places[key] = len(self._keys)
-            self._keys.append(key)
-
-    def remove(self, key: Key) -> None:
-        """Remove a key that is there."""
-        place = self._places.pop(key)
-        last = self._keys.pop()
-        if place < len(self._keys):
-            self._keys[place] = last
-            self._places[last] = place
-
-    def choose(self, rng: random.Random) -> Key:
-        """Return one of the keys, of which there must be some."""
-        return self._keys[rng.randrange(len(self._keys))]
-
-
 class ShopWriter:
     """Writes rows of a shop.
 
@@ -88,14 +58,12 @@ class ShopWriter:
     Attributes:
         upstream: where rows are written.
         rng: of everything random.
-        keys: keys of the rows that each table has.
         side_tables: tables that come and go, as they are called now.
     """
 
     def __init__(self, upstream: Upstream, rng: random.Random, *, max_rows: int) -> None:
         self.upstream = upstream
         self.rng = rng
-        self.keys: dict[TableName, KeySet] = {}
         self.side_tables: list[TableName] = []
         self._max_rows = max_rows
         self._zone = ZoneInfo(upstream.timezone)
@@ -116,19 +84,16 @@ class ShopWriter:
         self._numbers[series] = self._numbers.get(series, 0) + 1
         return self._numbers[series]
 
-    def insert(self, transaction: Transaction, name: TableName, /, **values: str | None) -> Key:
+    def insert(self, transaction: Transaction, name: TableName, /, **values: str | None) -> None:
         """Insert a row: given values, for other columns others or at times the default."""
         row: dict[str, str | None] = dict(values)
         for schema in self.upstream.schema(name).columns:
             is_default = schema.default is not None and self.rng.random() < 0.2
             if schema.name not in row and not is_default:
                 row[schema.name] = self.value(name, schema)
-        key = transaction.insert(name, row)
-        ring = self.keys.setdefault(name, KeySet())
-        ring.add(key)
-        if len(ring) > self._max_rows:
+        transaction.insert(name, row)
+        if len(self.upstream.rows(name)) >= self._max_rows:
             self.delete(transaction, name)
-        return key
 
     def value(self, name: TableName, schema: ColumnSchema) -> str | None:
         """Return a value of a table's column, NULL now and then where it may be."""
@@ -148,28 +113,25 @@ class ShopWriter:
     ) -> None:
         """Change a row, leaving out columns that the table does not have any more."""
         names = {c.name for c in self.upstream.schema(name).columns}
-        new_key = transaction.update(
+        transaction.update(
             name, key, changes={c: value for c, value in changes.items() if c in names}
         )
-        if new_key != key:
-            self.keys[name].remove(key)
-            self.keys[name].add(new_key)
 
     def delete(self, transaction: Transaction, name: TableName) -> None:
         """Delete some row of a table, if there is one."""
-        key = self.choose(name)
-        if key is not None and transaction.row(name, key) is not None:
+        key = self.choose(transaction, name)
+        if key is not None:
             transaction.delete(name, key)
-            self.keys[name].remove(key)
 
-    def choose(self, name: TableName) -> Key | None:
-        """Return the key of some row of a table, None if it has none."""
-        ring = self.keys.get(name)
-        return ring.choose(self.rng) if ring else None
+    def choose(self, transaction: Transaction, name: TableName) -> Key | None:
+        """Return the key of some row that a table had before the transaction and still has."""
+        rows = self.upstream.rows(name)
+        key = next(islice(rows, self.rng.randrange(len(rows)), None)) if rows else None
+        return None if key is None or transaction.row(name, key) is None else key
 
     def touch(self, transaction: Transaction, name: TableName) -> None:
         """Change one to three columns of some row that are in no key, whatever they are by now."""
-        key = self.choose(name)
+        key = self.choose(transaction, name)
         if key is None:
             return
         schema = self.upstream.schema(name)
@@ -191,13 +153,6 @@ class ShopWriter:
         self.upstream.rename_tables(renames)
         for name, new_name in renames:
             self.side_tables[self.side_tables.index(name)] = new_name
-            if name in self.keys:
-                self.keys[new_name] = self.keys.pop(name)
-
-    def forget_side_table(self, name: TableName) -> None:
-        """Forget a table that was dropped."""
-        self.side_tables.remove(name)
-        self.keys.pop(name, None)
 
 
 # Trades -------------------------------------------------------------------------------------------
@@ -239,7 +194,7 @@ def _sign_up(shop: ShopWriter, transaction: Transaction) -> None:
 
 def _order(shop: ShopWriter, transaction: Transaction) -> None:
     rng = shop.rng
-    customer, product = shop.choose(CUSTOMERS), shop.choose(INVENTORY)
+    customer, product = (shop.choose(transaction, name) for name in (CUSTOMERS, INVENTORY))
     number = str(shop.number("order"))
     prices = [price(rng) for _ in range(rng.randint(1, 4))]
     shop.insert(
@@ -270,7 +225,7 @@ def _order(shop: ShopWriter, transaction: Transaction) -> None:
 
 
 def _pay(shop: ShopWriter, transaction: Transaction) -> None:
-    order = shop.choose(ORDERS)
+    order = shop.choose(transaction, ORDERS)
     if order is None:
         return
     identifier = f"0x{shop.rng.randbytes(12).hex()}{shop.number('payment'):08x}"
@@ -284,7 +239,7 @@ def _pay(shop: ShopWriter, transaction: Transaction) -> None:
 
 
 def _review(shop: ShopWriter, transaction: Transaction) -> None:
-    product = shop.choose(INVENTORY)
+    product = shop.choose(transaction, INVENTORY)
     sku = product[0] if product else None
     shop.insert(transaction, REVIEWS, id=str(shop.number("review")), sku=sku)
 
@@ -308,15 +263,15 @@ def _correct(shop: ShopWriter, transaction: Transaction) -> None:
 def _move_keys(shop: ShopWriter, transaction: Transaction) -> None:
     """Change keys: a plain key, a unique key that may be NULL, and two rows trading theirs."""
     rng = shop.rng
-    contact = shop.choose(CONTACTS)
+    contact = shop.choose(transaction, CONTACTS)
     if contact is not None and rng.random() < 0.5:
         changes = {"handle": f"{rng.choice(FIRST_NAMES).lower()}-{shop.number('contact')}"}
         shop.update(transaction, CONTACTS, key=contact, changes=changes)
-    customer = shop.choose(CUSTOMERS)
+    customer = shop.choose(transaction, CUSTOMERS)
     if customer is not None:
         email = rng.choice((None, f"post.{shop.number('email')}@example.org"))
         shop.update(transaction, CUSTOMERS, key=customer, changes={"email": email})
-    one, other = shop.choose(INVENTORY), shop.choose(INVENTORY)
+    one, other = (shop.choose(transaction, INVENTORY) for _ in range(2))
     if one is None or other is None or one == other:
         return
     aside = (f"ASIDE-{shop.number('aside')}", one[1])
@@ -327,7 +282,7 @@ def _move_keys(shop: ShopWriter, transaction: Transaction) -> None:
 
 def _forget(shop: ShopWriter, transaction: Transaction) -> None:
     # From the large tables more often than from the small: none should die out.
-    sizes = [len(shop.keys.get(name, ())) for name in _FORGETTABLE]
+    sizes = [len(shop.upstream.rows(name)) for name in _FORGETTABLE]
     for name in shop.rng.choices(_FORGETTABLE, weights=[size + 1 for size in sizes], k=3):
         shop.delete(transaction, name)
 

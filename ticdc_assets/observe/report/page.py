@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from ticdc_assets.base.names import counted
 from ticdc_assets.changelog.progress import TopicProgress, TopicState
 from ticdc_assets.config import CaptureSource, KafkaSource
 from ticdc_assets.model.tso import physical_ms, to_datetime
@@ -38,7 +39,6 @@ from ticdc_assets.observe.report.headlines import (
 )
 from ticdc_assets.observe.report.plots import plots, timeline_plot
 from ticdc_assets.observe.report.texts import (
-    amount,
     count_text,
     one_line,
     shortened,
@@ -133,7 +133,7 @@ def environment() -> Environment:
     )
     made.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     made.filters |= {
-        "amount": amount,
+        "amount": counted,
         "coordinates": _coordinates,
         "count_text": count_text,
         "duration": duration,
@@ -244,7 +244,7 @@ class _Feed:
 
     @property
     def tables_aside(self) -> str:
-        total = amount(len(self.overview.tables), "table")
+        total = counted(len(self.overview.tables), "table")
         if not self.tables_left:
             return total
         return f"{total}; the first {TABLES_SHOWN}: tables with problems, then the most changed"
@@ -286,7 +286,7 @@ class _Feed:
     def partitions_aside(self) -> str:
         partitions = self.overview.partitions
         topics = len({item.topic for item in partitions})
-        return f"{amount(topics, 'topic')}, {amount(len(partitions), 'partition')}"
+        return f"{counted(topics, 'topic')}, {counted(len(partitions), 'partition')}"
 
     def age(self, item: PartitionFigures) -> float | None:
         """Return the age in seconds of a partition's watermark; None without one."""

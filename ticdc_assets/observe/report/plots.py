@@ -20,11 +20,10 @@ from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
-from ticdc_assets.base.names import joined_name
+from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.model.tso import physical_ms
 from ticdc_assets.observe.overview import DdlFigures, FeedOverview
 from ticdc_assets.observe.report.texts import (
-    amount,
     count_text,
     moment_of,
     one_line,
@@ -135,7 +134,7 @@ def lag_plot(overview: FeedOverview) -> Plot:
             for part in (0.5, 0.95)
         )
         typical = (
-            f" {amount(len(at_publishing), 'cut')}; when published, half of them were less than "
+            f" {counted(len(at_publishing), 'cut')}; when published, half of them were less than "
             f"{duration(middle)} behind, 95 % less than {duration(upper)}."
         )
     return _plot(
@@ -178,10 +177,10 @@ def throughput_plot(overview: FeedOverview) -> Plot:
     if _is_flat(landed) and _is_flat(changed):
         return Plot(name="throughput", title=title, summary="Nothing landed and no key changed.")
     changes = sum(item.changes or 0 for item in shown)
-    counted = overview.cuts.counted_from
+    first = overview.cuts.counted_from
     partly = (
-        f" Keys are counted from cut {counted} on."
-        if counted is not None and shown and counted > shown[0].number
+        f" Keys are counted from cut {first} on."
+        if first is not None and shown and first > shown[0].number
         else ""
     )
     return _plot(
@@ -196,7 +195,7 @@ def throughput_plot(overview: FeedOverview) -> Plot:
         title=title,
         roles=["blue", "orange"],
         summary=(
-            f"{amount(records, 'record')} landed, {amount(changes, 'key')} changed; at most "
+            f"{counted(records, 'record')} landed, {counted(changes, 'key')} changed; at most "
             f"{rate_text(max(landed.values, default=0))} and "
             f"{rate_text(max(changed.values, default=0))}."
         ),
@@ -218,7 +217,7 @@ def backlog_plot(overview: FeedOverview) -> Plot:
         role="teal",
         nothing="Nothing has landed yet.",
         flat="Each landing took all records.",
-        summary=f"{amount(overview.status.backlog, 'record')} left by the newest landing",
+        summary=f"{counted(overview.status.backlog, 'record')} left by the newest landing",
         note="The backlog after each landing.",
     )
 
@@ -403,8 +402,8 @@ def timeline_plot(overview: FeedOverview) -> Plot:
         roles=[group.colour for group in present],
         height=110 + 26 * len(labels),
         summary=(
-            f"{amount(overview.ddl_total, 'DDL', 'DDL')}{unclear}; the newest, {newest.action}, at "
-            f"{utc_text(moment_of(physical_ms(newest.commit_ts)))}."
+            f"{counted(overview.ddl_total, 'DDL', 'DDL')}{unclear}; the newest, {newest.action}, "
+            f"at {utc_text(moment_of(physical_ms(newest.commit_ts)))}."
         ),
         note=f"The newest {count_text(len(overview.ddls))} are drawn." if left_out > 0 else "",
     )
@@ -424,7 +423,7 @@ def _timeline_rows(
     rows = {place: number for number, place in enumerate(own)}
     if rest:
         rows |= dict.fromkeys(rest, len(own))
-        labels.append(f"{amount(len(rest), 'more table')}")
+        labels.append(f"{counted(len(rest), 'more table')}")
     return rows, labels
 
 

@@ -50,11 +50,6 @@ def count_text(number: float) -> str:
     return f"{round(number):,}"
 
 
-def amount(number: int, one: str, many: str | None = None) -> str:
-    """Return a number with its noun: `1 row`, `2 rows`."""
-    return f"{count_text(number)} {one if number == 1 else many or f'{one}s'}"
-
-
 def rate_text(per_second: float) -> str:
     """Return a rate in a unit that gives a number above 1, if there is one."""
     if per_second >= 10:

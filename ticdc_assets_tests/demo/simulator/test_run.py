@@ -1,4 +1,3 @@
-import json
 import threading
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from ticdc_assets.demo.simulator.run import (
     SimulatorProgress,
     SimulatorRun,
     run_simulator,
-    truth_lines,
 )
 from ticdc_assets.demo.simulator.shop import ShopOptions, ShopWorkload
 from ticdc_assets.demo.simulator.upstream import Upstream
@@ -28,7 +26,6 @@ def live_run(
     max_seconds: float | None = None,
     pace: float | None = None,
     progress: list[SimulatorProgress] | None = None,
-    truth_path: Path | None = None,
 ) -> SimulatorRun:
     upstream = Upstream(clock=TsoClock(now_ms=wall_clock_ms))
     return SimulatorRun(
@@ -39,23 +36,17 @@ def live_run(
         max_seconds=max_seconds,
         transactions_per_second=pace,
         on_progress=None if progress is None else progress.append,
-        truth_path=truth_path,
     )
 
 
-def test_a_run_leaves_records_truth_and_a_last_watermark(tmp_path: Path) -> None:
+def test_a_run_leaves_records_truth_and_a_last_watermark() -> None:
     stored: list[CaptureRecord] = []
     progress: list[SimulatorProgress] = []
-    path = tmp_path / "truth.jsonl"
-    run = live_run(stored, progress=progress, truth_path=path)
+    run = live_run(stored, progress=progress)
     result = run.run()
     assert global_watermark(stored, range(4)) == result.final_ts
     SIMPLE.require_truth(run.changefeed, stored)
     assert result.truth == run.changefeed.truth()
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert len(lines) == sum(map(len, result.truth.values()))
-    assert set(lines[0]) == {"database", "table", "row"}
-    assert list(tmp_path.iterdir()) == [path]
     assert [step.records for step in progress] == sorted(step.records for step in progress)
     assert [step.finished for step in progress] == [False] * (len(progress) - 1) + [True]
     assert progress[-1] == result.progress
@@ -117,13 +108,6 @@ def test_a_capture_of_a_shop(tmp_path: Path, name: str, variant: Variant) -> Non
     # It goes on where it ended.
     assert write_capture(path, changefeed.tick()) == 4
     assert len(list(read_capture(path))) == len(records) + 4
-
-
-def test_truth_lines_are_sorted_json(tmp_path: Path) -> None:
-    changefeed = write_shop_capture(tmp_path / "c.jsonl", steps=30)
-    lines = list(truth_lines(changefeed.truth()))
-    tables = [(row["database"], row["table"]) for row in map(json.loads, lines)]
-    assert tables == sorted(tables)
 
 
 def test_one_topic_is_needed() -> None:

@@ -1,12 +1,12 @@
 """What TiCDC's encoders write: events to the records of each format, byte for byte.
 
 In: events, with what their format needs (`message_forms` adds it). Out: the records that TiCDC
-would send; or a `ValueError` for an event that the format cannot carry. The bytes are a function of
-the events alone.
+would send. The bytes are a function of the events alone.
 
 The formats, their fields and their types are those of `wire`, which reads what is written here.
 
-Not handled: what an event has in which format (`message_forms`).
+Not handled: what an event has in which format (`message_forms`), and events that a format cannot
+carry: of these the result, or the error, has no meaning.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,11 +25,7 @@ from ticdc_assets.wire.record import Record
 
 
 def encode(wire_format: WireFormat, events: Sequence[Event]) -> list[Record]:
-    """Return the records that TiCDC would send for `events`, in their order.
-
-    Raises:
-        ValueError: the format cannot carry an event.
-    """
+    """Return the records that TiCDC would send for `events`, in their order."""
     return ENCODERS[wire_format](events)
 
 

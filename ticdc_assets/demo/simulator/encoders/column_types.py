@@ -1,7 +1,7 @@
-"""TiDB's numbers for the words of column types and DDL statements: `wire.column_types` backwards.
+"""TiDB's numbers for column types and DDL statements: `wire.column_types` backwards.
 
-In: types as in `SentColumn.mysql_type`, base or spelled, and the words of `DdlEvent.ddl_type`. Out:
-the numbers that Open Protocol and Craft send; None for a word that has none.
+In: types as in `SentColumn.mysql_type`, base or spelled, and DDL. Out: the numbers that Open
+Protocol and Craft send.
 """
 
 from collections.abc import Mapping
@@ -32,11 +32,11 @@ _CODES: Final[Mapping[str, int]] = {
 }
 
 
-def type_code(mysql_type: str) -> int | None:
-    """Return the type code of `mysql_type`, base or spelled, or None where it has none."""
-    return _CODES.get(base_type(ColumnSchema(name="", mysql_type=mysql_type)))
+def type_code(mysql_type: str) -> int:
+    """Return the type code of `mysql_type`, base or spelled."""
+    return _CODES[base_type(ColumnSchema(name="", mysql_type=mysql_type))]
 
 
-def action_code(ddl: DdlEvent) -> int | None:
+def action_code(ddl: DdlEvent) -> int:
     """Return the action code of `ddl`: its own, or one that says no more than its word does."""
-    return ACTION_CODES.get(ddl.ddl_type) if ddl.action_code is None else ddl.action_code
+    return ACTION_CODES[ddl.ddl_type] if ddl.action_code is None else ddl.action_code

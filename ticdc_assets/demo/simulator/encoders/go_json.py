@@ -1,8 +1,7 @@
 """JSON as Go's `encoding/json` writes it, byte for byte, and as TiCDC's other libraries do.
 
 In: plain Python values, members in the order of their dict. Out: the bytes, with Go's HTML-safe
-escaping; or a `ValueError` for what UTF-8 or 64 bits cannot hold. `quote` writes bytes as Go's
-`strconv.Quote` does.
+escaping. `quote` writes bytes as Go's `strconv.Quote` does.
 """
 
 import re
@@ -24,15 +23,8 @@ _UNUSUAL: Final = re.compile(r"[^ !#-\[\]-~]")
 
 
 def dumps(value: Any) -> bytes:
-    """Return `value` as `encoding/json` writes it.
-
-    Raises:
-        ValueError: a text holds a lone surrogate, or a number does not fit in 64 bits.
-    """
-    try:
-        text = orjson.dumps(value).decode()
-    except orjson.JSONEncodeError as error:
-        raise ValueError(str(error)) from error
+    """Return `value` as `encoding/json` writes it."""
+    text = orjson.dumps(value).decode()
     # All five can only be inside strings, so replacing them in the whole text is safe.
     return _GO_ESCAPES.sub(_go_escape, text).encode()
 

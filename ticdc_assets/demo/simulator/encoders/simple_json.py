@@ -1,8 +1,8 @@
 """The Simple protocol in JSON: one record an event; and the fields that its Avro has too.
 
-In: events. Out: records whose value is one JSON object, as `wire.simple_json` reads it; or a
-`ValueError` for an event that the protocol cannot carry. The fields are in the order of TiCDC's
-struct, with the names of the JSON encoding and values as `wire.simple_message.Fields` has them.
+In: events. Out: records whose value is one JSON object, as `wire.simple_json` reads it. The fields
+are in the order of TiCDC's struct, with the names of the JSON encoding and values as
+`wire.simple_message.Fields` has them.
 
 What Go's `omitempty` leaves out is left out, but for an empty image: TiCDC drops it, and such a
 message looks like a damaged one, so it is kept.
@@ -31,12 +31,7 @@ _TYPES_OF_OPS: Final = {op: kind for kind, op in OPS.items()}
 
 
 def encode(events: Sequence[Event]) -> list[Record]:
-    """Return the records that TiCDC would send for `events`, one an event.
-
-    Raises:
-        ValueError: a bootstrap has no schema, or an event holds what JSON in UTF-8 cannot (a lone
-            surrogate).
-    """
+    """Return the records that TiCDC would send for `events`, one an event."""
     return [Record(key=None, value=_written(event)) for event in events]
 
 
@@ -69,8 +64,6 @@ def fields_from_event(event: Event) -> dict[str, Any]:
                 **without_empty(tableSchema=event.schema, preTableSchema=event.pre_schema),
             }
         case Bootstrap():
-            if event.schema is None:
-                raise ValueError("a bootstrap of the Simple protocol needs its schema")
             return {
                 "version": VERSION,
                 "type": MessageType.BOOTSTRAP.value,
