@@ -187,7 +187,8 @@ def _require_known(lake: Lake, cut: Cut, mirror: MirrorCut, tso: int) -> None:
     if tso < since:
         raise NotFoundError(
             f"the history of {shown} does not have the rows as of {wanted}: it begins at "
-            f"{moment_text(since, es_only=es_only)}, up to which the change log was truncated"
+            f"{moment_text(since, es_only=es_only)}, up to which the change log was truncated, or "
+            "where the table was seeded from an export"
         )
     then = Knowledge.of(lake.paths, lake.changefeed.timezone, statistics).plan(tso)
     plan = next((item for item in then.mirrors if item.mirror_id == mirror.mirror_id), None)
