@@ -70,8 +70,8 @@ class MirrorCut:
         history_rows: versions of rows in it.
         history_unread: row changes that fit no schema and are missing from it, over all cuts.
         history_digest: identifies the past that it was made from (`MirrorPlan.past_digest`).
-        history_since: TSO from which on the history has all versions: that of the base cut that it
-            began with; 0 if it began with all changes; None if no history is kept.
+        history_since: TSO from which on the history has all versions: that of the base cut or the
+            export that it began with; 0 if it began with all changes; None if no history is kept.
         lenient_casts: for each column and DDL, how many `values` did not fit when the column was
             modified and were cast as TiDB does in a lenient SQL mode.
     """

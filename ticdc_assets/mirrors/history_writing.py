@@ -58,7 +58,8 @@ class MadeHistory:
         rows: its versions of rows.
         unread: how many row changes fit no schema and are missing from it, over all cuts.
         digest: identifies the past that it was made from (`MirrorPlan.past_digest`).
-        since: TSO from which on it has all versions; 0 for the first change.
+        since: TSO from which on it has all versions: that of the base cut or the export that it
+            began with; 0 for the first change.
     """
 
     version: int
@@ -124,8 +125,10 @@ class HistoryWriter:
         """Return the TSO from which on a history made from `base` has all versions."""
         was = None if base is None else base.mirror
         if was is None or was.history_version is None or was.history_since is None:
-            return self._changes.truncation_point.tso_of(plan.mirror_id)
-        return was.history_since
+            since = self._changes.truncation_point.tso_of(plan.mirror_id)
+        else:
+            since = was.history_since
+        return max(since, _begun_ts(plan))
 
     def _is_touched(self, plan: MirrorPlan, base: Base) -> bool:
         """Whether something other than row changes happened to the existing versions."""
@@ -197,6 +200,13 @@ class HistoryWriter:
 
     def _metadata(self, plan: MirrorPlan) -> dict[str, object]:
         return {"tso": self._tso, "database": plan.database, "table": plan.table}
+
+
+def _begun_ts(plan: MirrorPlan) -> int:
+    """Return the TSO of the export that the history of a table begins with; 0 if with none."""
+    while plan.earlier is not None:
+        plan = plan.earlier
+    return 0 if plan.exported is None else plan.exported.ts
 
 
 def _rows_of(base: Base) -> int:

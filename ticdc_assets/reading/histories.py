@@ -178,19 +178,20 @@ def _require_known(lake: Lake, cut: Cut, mirror: MirrorCut, tso: int) -> None:
             f"{shown} is not known as of {wanted}: it could not be made beyond "
             f"{moment_text(made_at, es_only=es_only)}"
         )
+    then = Knowledge.of(lake.paths, lake.changefeed.timezone, statistics).plan(tso)
+    plan = next((item for item in then.mirrors if item.mirror_id == mirror.mirror_id), None)
+    exported = dict(then.exported_above).get(name) if plan is None else plan.incomplete_until
+    if exported is not None:
+        raise incomplete(*name, tso, exported)
     since = mirror.history_since
     if since is None:
         since = read_truncation_point(lake.paths).tso_of(mirror.mirror_id)
     if tso < since:
         raise NotFoundError(
             f"the history of {shown} does not have the rows as of {wanted}: it begins at "
-            f"{moment_text(since, es_only=es_only)}, up to which the change log was truncated"
+            f"{moment_text(since, es_only=es_only)}, up to which the change log was truncated, or "
+            "where the table was seeded from an export"
         )
-    then = Knowledge.of(lake.paths, lake.changefeed.timezone, statistics).plan(tso)
-    plan = next((item for item in then.mirrors if item.mirror_id == mirror.mirror_id), None)
-    exported = dict(then.exported_above).get(name) if plan is None else plan.incomplete_until
-    if exported is not None:
-        raise incomplete(*name, tso, exported)
     if plan is None and all(item.mirror_id != mirror.mirror_id for item in then.failed):
         raise NotFoundError(f"the table that is now {shown} did not exist as of {wanted}")
 

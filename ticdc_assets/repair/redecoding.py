@@ -344,23 +344,22 @@ class _Day:
         """Return the change log's batch for each landed batch of the day.
 
         Redriven rows have a later batch, so the lowest batch of its rows is the one. A landed batch
-        without rows has the same distance to its batch as the next lower one.
+        without rows has the same distance to its batch as the next lower one, and so has one that
+        landed at the same moment: a clock may say the same twice.
         """
         first: dict[datetime, int] = {}
         for piece in there.pieces:
             for rows in rows_in(piece, OfDay(self._day), ["batch", "landed_at"]):
-                own: dict[datetime, int] = {
-                    row["landed_at"]: row["batch_min"] for row in _least(rows).to_pylist()
-                }
+                own: dict[datetime, int] = _least(rows, "batch", by="landed_at")
                 first |= {at: min(number, first.get(at, number)) for at, number in own.items()}
         landings: dict[int, datetime] = {}
         for piece in parts_of(self._lake.paths.raw_messages, OfDay(self._day)).pieces:
             for rows in rows_in(piece, OfDay(self._day), ["batch", "landed_at"]):
-                landings |= {row["batch_min"]: row["landed_at"] for row in _least(rows).to_pylist()}
+                landings |= _least(rows, "landed_at", by="batch")
         distance = 0
         batches: dict[int, int] = {}
         for landed, moment in sorted(landings.items()):
-            decoded = first.get(moment)
+            decoded = first.pop(moment, None)
             if decoded is not None and decoded >= landed:
                 distance = decoded - landed
             batches[landed] = landed + distance
@@ -480,9 +479,10 @@ class _Day:
         return len(released)
 
 
-def _least(rows: pa.RecordBatch) -> pa.Table:
-    """Return the lowest batch of each landing time."""
-    return pa.Table.from_batches([rows]).group_by("landed_at").aggregate([("batch", "min")])
+def _least(rows: pa.RecordBatch, name: str, *, by: str) -> dict[Any, Any]:
+    """Return the least value of a column for each value of another one."""
+    found = pa.Table.from_batches([rows]).group_by(by).aggregate([(name, "min")])
+    return {row[by]: row[f"{name}_min"] for row in found.to_pylist()}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,21 +2,25 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import NamedTuple
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import NotFoundError
 from ticdc_assets.config import Retention, TableChoice
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
+from ticdc_assets.demo.simulator.export import export_upstream
 from ticdc_assets.log.cuts import MirrorCut
 from ticdc_assets.mirrors.versions import history_in_spark
 from ticdc_assets.reading.histories import deleted_lines, read_history, row_versions
 from ticdc_assets.repair.retention import retain
+from ticdc_assets.repair.seeding import seed
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import MirrorLayout, canonical_rows
 from ticdc_assets_tests.demo.simulator.builders import fill, plain_upstream
@@ -39,34 +43,62 @@ def with_history(feed: Feed, *patterns: str) -> Feed:
     return feed.having(history=TableChoice(patterns))
 
 
-def kept(feed: Feed, mirror: MirrorCut) -> Counter[str]:
-    """Return the versions in a history as comparable texts."""
+class Version(NamedTuple):
+    """A version of a row, its values as a comparable text."""
+
+    row: str
+    valid_from: int
+    valid_to: int | None
+    op: str
+    ended_by: str | None
+
+    def is_valid_at(self, tso: int) -> bool:
+        """Return whether the cut at a TSO has it."""
+        return self.valid_from <= tso and (self.valid_to is None or tso < self.valid_to)
+
+
+def versions_in(
+    batches: Iterable[pa.RecordBatch], mirror: MirrorCut, timezone: str
+) -> list[Version]:
+    """Return the versions in the rows of a history."""
     schema = mirror.table_schema
     layout = HistoryLayout(schema=schema)
+    own = [layout.valid_from, layout.valid_to, layout.op, layout.ended_by]
+    return [
+        Version(
+            comparable({name: row[name] for name in row if name not in mirror.hidden}),
+            *(values[name] for name in own),
+        )
+        for batch in batches
+        for row, values in zip(
+            canonical_rows(batch, MirrorLayout(schema=schema), timezone),
+            batch.select(own).to_pylist(),
+            strict=True,
+        )
+    ]
+
+
+def kept(feed: Feed, mirror: MirrorCut) -> Counter[Version]:
+    """Return the versions in a history."""
     table = history_in_spark(feed.lake, mirror).toArrow().combine_chunks()
     assert table.num_rows == mirror.history_rows
-    own = table.select([layout.valid_from, layout.valid_to, layout.op, layout.ended_by]).to_pylist()
-    found: Counter[str] = Counter()
-    rows = (
-        row
-        for batch in table.to_batches()
-        for row in canonical_rows(batch, MirrorLayout(schema=schema), feed.changefeed.timezone)
-    )
-    for row, values in zip(rows, own, strict=True):
-        text = comparable({name: row[name] for name in row if name not in mirror.hidden})
-        found[json.dumps([text, *values.values()])] += 1
-    return found
+    return Counter(versions_in(table.to_batches(), mirror, feed.changefeed.timezone))
 
 
-def wanted(versions: list[RowVersion], mirror: MirrorCut) -> Counter[str]:
-    """Return the versions of the reference as comparable texts."""
+def wanted(versions: list[RowVersion], mirror: MirrorCut) -> Counter[Version]:
+    """Return the versions of the reference."""
     columns = [column.name for column in mirror.table_schema.columns]
     shown = [name for name in columns if name not in mirror.hidden]
-    found: Counter[str] = Counter()
-    for item in versions:
-        text = comparable({name: item.row.get(name) for name in shown})
-        found[json.dumps([text, item.valid_from, item.valid_to, item.op, item.ended_by])] += 1
-    return found
+    return Counter(
+        Version(
+            comparable({name: item.row.get(name) for name in shown}),
+            item.valid_from,
+            item.valid_to,
+            item.op,
+            item.ended_by,
+        )
+        for item in versions
+    )
 
 
 def assert_as_the_reference(feed: Feed, scenario: Scenario) -> None:
@@ -87,10 +119,9 @@ def rows_at(feed: Feed, tso: int | None) -> Rows:
     rows: Rows = {}
     for mirror in feed.cut.mirrors:
         found: Counter[str] = Counter()
-        for text, count in kept(feed, mirror).items():
-            row, valid_from, valid_to, _, _ = json.loads(text)
-            if valid_to is None if tso is None else (valid_from <= tso < (valid_to or tso + 1)):
-                found[row] += count
+        for item, count in kept(feed, mirror).items():
+            if item.valid_to is None if tso is None else item.is_valid_at(tso):
+                found[item.row] += count
         if found:
             rows[mirror.database, mirror.table] = found
     return rows
@@ -183,8 +214,8 @@ def test_a_moment_that_a_history_does_not_know_is_refused(
 
     there: dict[int, int] = {}
 
-    def grow(seed: int) -> int:
-        fill(upstream, table, rows=3, seed=seed)
+    def grow(number: int) -> int:
+        fill(upstream, table, rows=3, seed=number)
         feed.follow(changefeed)
         there[feed.cut.tso] = len(upstream.rows(table))
         return feed.cut.tso
@@ -208,6 +239,15 @@ def test_a_moment_that_a_history_does_not_know_is_refused(
     grow(4)
     assert 0 < there[base] < there[newest]
     assert {tso: rows(tso) for tso in (base, newest)} == {tso: there[tso] for tso in (base, newest)}
+
+    # An export: the history begins again with its rows.
+    export, newest = export_upstream(upstream, tmp_path / "export"), feed.cut.tso
+    seed(feed.lake, str(tmp_path / "export"))
+    there[export] = len(upstream.rows(table))
+    grow(5)
+    with pytest.raises(NotFoundError, match=rf"begins at .* \(TSO {export}\)"):
+        rows(newest)
+    assert rows(export) == there[export]
 
     # A reader of a cut reads that one, though the table was dropped since.
     (mirror,) = feed.cut.mirrors

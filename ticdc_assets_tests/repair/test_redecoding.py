@@ -33,6 +33,7 @@ from ticdc_assets.mirrors import applying as mirrors
 from ticdc_assets.mirrors.standing import Outcome
 from ticdc_assets.mirrors.truncation_points import read_truncation_point
 from ticdc_assets.repair import redecoding
+from ticdc_assets.repair.maintenance import maintain
 from ticdc_assets.repair.redecoding import RedecodedDay, redecode
 from ticdc_assets.repair.retention import retain
 from ticdc_assets.rows import rows_of_work
@@ -196,6 +197,34 @@ def test_what_was_lost_changed_or_added_is_put_right(story: Story, feed: Feed) -
     assert all(item.equal for item in again(feed, [YESTERDAY, TODAY]))
     assert versions(feed) == before
     assert feed.sync().outcome is Outcome.UNCHANGED
+
+
+def test_landings_of_one_moment_keep_their_batches(spark: SparkSession, tmp_path: Path) -> None:
+    """A clock may say the same twice; by now the records are in one file."""
+
+    def lose_rows(day: date) -> None:
+        where = f"landed_day = date'{day}' and kind = 'row'"
+        DeltaTable.forPath(spark, str(feed.paths.change_log)).delete(where)
+
+    upstream = plain_upstream(KEYED, rows=4)
+    changefeed = StandInChangefeed(upstream, "d", partitions=1)
+    feed = Feed.of(spark, tmp_path)
+    feed.write(changefeed.tick())
+    sync_at(feed, Today)
+    # Days that are corrected take batches of the change log too.
+    lose_rows(TODAY)
+    again(feed, [TODAY])
+    for number in (1, 2):
+        churn(upstream, steps=4, seed=number)
+        feed.write(changefeed.tick())
+        sync_at(feed, Yesterday)
+    maintain(feed.lake)
+    log = log_rows(feed)
+    assert {row["batch"] for row in log} == {1, 3, 4}
+    lose_rows(YESTERDAY)
+    again(feed, [YESTERDAY])
+    assert log_rows(feed) == log
+    assert feed.rows() == truth_rows(changefeed.truth())
 
 
 @pytest.mark.parametrize(

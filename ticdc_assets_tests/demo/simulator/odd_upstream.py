@@ -141,6 +141,10 @@ class OddUpstream(Upstream):
         code = ActionCode.RECOVER_TABLE
         return self._commit_table(code, text, name=new_name, table=table)
 
+    def forget(self) -> None:
+        """Let nothing be brought back of what was dropped or truncated so far."""
+        self._gone.clear()
+
     def was_truncated(self, name: TableName) -> bool:
         """Tell whether a name in `recoverable` is there for a table that was truncated."""
         gone = self._gone[name].schema

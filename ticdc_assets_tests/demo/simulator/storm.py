@@ -68,11 +68,18 @@ def storm(
         if state.rng.random() >= _DDL_SHARE:
             state.write()
             continue
-        for kind in state.rng.choices(list(STATEMENTS), weights=WEIGHTS.values(), k=6):
-            state.upstream.qualified = state.rng.random() < 0.7
-            with suppress(Impossible):
-                STATEMENTS[kind](state)
-                ran[kind] += 1
-                break
+        kind = some_statement(state)
+        if kind is not None:
+            ran[kind] += 1
         state.refill()
     return Storm(upstream=state.upstream, keyless=keyless, ran=ran)
+
+
+def some_statement(state: StormState) -> str | None:
+    """Run a statement that is possible and return its kind; None if none of six was."""
+    for kind in state.rng.choices(list(STATEMENTS), weights=WEIGHTS.values(), k=6):
+        state.upstream.qualified = state.rng.random() < 0.7
+        with suppress(Impossible):
+            STATEMENTS[kind](state)
+            return kind
+    return None
