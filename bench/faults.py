@@ -14,10 +14,10 @@ today's tests: where fewer are caught, the tests became weaker. A fault whose co
 as gone.
 
 A room's tests are those of the folder of its name, as `make test-fast` and Spark's tests of a day
-run them, until the first one fails. They run in a copy, one fault after the other, and the copy is
-removed at the end; the tree is only read. A run that hangs, or takes all memory, is a fault that
-was caught. Before the first fault of a room its tests run without one: they have to pass, and their
-time limits that of the other runs.
+run them, until the first one fails; files that name the fault's module come first. They run in a
+copy, one fault after the other, and the copy is removed at the end; the tree is only read. A run
+that hangs, or takes all memory, is a fault that was caught. Before the first fault of a room its
+tests run without one: they have to pass, and their time limits that of the other runs.
 
 The copy has a cache of its own: compiled loops go there by the digest of their texts, so a changed
 loop is compiled again. An interrupted run goes on with the same `--save`.
@@ -273,7 +273,8 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, ast.expr | ast.stmt, str]]:
             if ast.dump(first) != ast.dump(second):
                 turned = ast.Call(node.func, [second, first, *rest], node.keywords)
                 yield "arguments", node, ast.unparse(turned)
-        case ast.Return(value=ast.expr() as value) if ast.unparse(value) != "None":
+        # None is as false as False.
+        case ast.Return(value=ast.expr() as value) if ast.unparse(value) not in {"None", "False"}:
             yield "return", node, "return None"
         case ast.Continue() | ast.Break() | ast.AugAssign() | ast.Delete():
             yield "statement", node, "pass"
@@ -331,11 +332,17 @@ class Copy:
         """Remove the copy."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def run(self, room: str, limit: float) -> Outcome:
-        """Run a room's tests until one fails or the time is over, in seconds."""
+    def run(self, room: str, limit: float, module: str = "") -> Outcome:
+        """Run a room's tests until one fails or the time is over, in seconds.
+
+        Files that name `module` come first: they fail soonest for its faults.
+        """
         log, temporary = self._folder / "log", self._folder / "temporary"
-        tests = f"{PRODUCT}_tests/{room}"
-        command = [sys.executable, "-m", "pytest", tests, *_OPTIONS, f"--basetemp={temporary}"]
+        tests = sorted(
+            (self.tree / f"{PRODUCT}_tests" / room).rglob("test_*.py"),
+            key=lambda path: (module not in path.name + path.read_text(encoding="utf-8"), path),
+        )
+        command = [sys.executable, "-m", "pytest", *tests, *_OPTIONS, f"--basetemp={temporary}"]
         begin = time.monotonic()
         with log.open("wb") as output:
             process = subprocess.Popen(
@@ -361,7 +368,7 @@ class Copy:
         source = path.read_bytes()
         try:
             _write(path, place.changed(source))
-            return self.run(place.fault.room, limit)
+            return self.run(place.fault.room, limit, path.stem)
         finally:
             _write(path, source)
 
