@@ -256,7 +256,9 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, ast.expr | ast.stmt, str]]:
         case ast.BoolOp():
             other = ast.Or() if isinstance(node.op, ast.And) else ast.And()
             yield "and, or", node, f"({ast.unparse(ast.BoolOp(other, node.values))})"
-        case ast.BinOp(op=ast.Add() | ast.Sub()):
+        case ast.BinOp(op=ast.Add() | ast.Sub()) if not (
+            _is_sequence(node.left) or _is_sequence(node.right)
+        ):
             other = ast.Sub() if isinstance(node.op, ast.Add) else ast.Add()
             yield "arithmetic", node, f"({ast.unparse(ast.BinOp(node.left, other, node.right))})"
         case ast.Constant(value=bool(value)):
@@ -267,8 +269,9 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, ast.expr | ast.stmt, str]]:
             yield "condition", node.test, f"(not ({ast.unparse(node.test)}))"
         case ast.comprehension(ifs=[test, *_]):
             yield "condition", test, f"(not ({ast.unparse(test)}))"
-        case ast.Call(args=[first, second, *rest]) if not any(
-            isinstance(argument, ast.Starred) for argument in (first, second)
+        # Arguments of two kinds in the other order would fail whatever the tests are.
+        case ast.Call(args=[first, second, *rest]) if (
+            type(first) is type(second) is not ast.Starred
         ):
             if ast.dump(first) != ast.dump(second):
                 turned = ast.Call(node.func, [second, first, *rest], node.keywords)
@@ -284,6 +287,15 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, ast.expr | ast.stmt, str]]:
             yield "statement", node, "pass"
         case _:
             pass
+
+
+def _is_sequence(part: ast.expr) -> bool:
+    """Return whether a part is a text or a list, which nothing can be subtracted from."""
+    match part:
+        case ast.List() | ast.Tuple() | ast.JoinedStr() | ast.Constant(value=str() | bytes()):
+            return True
+        case _:
+            return False
 
 
 def _is_silent(call: ast.Call) -> bool:
