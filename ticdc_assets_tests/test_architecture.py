@@ -36,13 +36,6 @@ def test_every_room_has_its_row(root: Path, page: str) -> None:
     assert told == there
 
 
-def test_modules_that_are_named_are_there(root: Path, page: str) -> None:
-    named = set(re.findall(r"`((?:\w+/)*\w+\.py|\w+/)`", page))
-    assert len(named) > 20
-    for name in named:
-        assert (root / "ticdc_assets" / name).exists() or (root / name).exists(), name
-
-
 def test_the_sizes_it_tells_are_those_of_the_code(page: str) -> None:
     from ticdc_assets.spark.executing import INLINE_ROWS
 

@@ -16,7 +16,8 @@ def reach(items: list[int], most: int) -> int:
     """Say what 1 < 2 does."""
     if not items or len(items) < most:
         raise ValueError(f"{len(items) + 1} of {most}")
-    return max(items[1], most)
+    last = items[1]
+    return max(last, most)
 '''
 TEST = """from ticdc_assets.room.reaching import reach
 
@@ -56,8 +57,8 @@ def test_faults_are_in_code_and_not_in_what_it_says(tree: Path) -> None:
         ("condition", "not items or len(items) < most"),
         ("and, or", "not items or len(items) < most"),
         ("comparison", "len(items) < most"),
-        ("return", "return max(items[1], most)"),
-        ("arguments", "max(items[1], most)"),
+        ("return", "return max(last, most)"),
+        ("arguments", "max(last, most)"),
         ("constant", "1"),
     }
 

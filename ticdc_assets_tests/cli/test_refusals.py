@@ -138,7 +138,8 @@ def test_a_certificate_for_another_host(secured: SecuredBroker) -> None:
     assert f"{KEY}.ssl.endpoint.identification.algorithm" in error.fix
 
 
-def test_brokers_that_are_away() -> None:
+def test_brokers_that_are_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ticdc_assets.source.kafka.connection.DOWN_SECONDS", 1.0)
     error = refusal(source({}, f"{HOST}:{free_port()},{HOST}:{free_port()}"))
     assert error.retriable
     assert "cannot be reached" in error.reason

@@ -55,7 +55,7 @@ def test_what_differs_is_told_by_key_and_column(
     feed.write(
         StandInChangefeed(upstream, "topic", options=FeedOptions(force_replicate=True)).tick()
     )
-    with pytest.raises(NotFoundError):
+    with pytest.raises(NotFoundError, match="has no published cut yet"):
         diff(feed.lake, str(tmp_path / "export"))
     feed.sync()
     with monkeypatch.context() as patch:
@@ -76,7 +76,9 @@ def test_what_differs_is_told_by_key_and_column(
     header, first, second, *others = path.read_bytes().split(b"\r\n")
     changed = second.split(b",")[0] + b',"changed"'
     added = b'-5,"added"'
-    path.write_bytes(b"\r\n".join([header, changed, added, b"no row", *others]))
+    # A line that is no row, and a row whose value does not fit.
+    unread = b"no row", b'seven,"text"'
+    path.write_bytes(b"\r\n".join([header, changed, added, *unread, *others]))
     bag = tmp_path / "export" / "d.bag.000000000.csv"
     rows = bag.read_bytes().split(b"\r\n")
     bag.write_bytes(b"\r\n".join([*rows[:-2], rows[1], b""]))
@@ -86,7 +88,7 @@ def test_what_differs_is_told_by_key_and_column(
     assert by_name["same"].equal
     keyed = by_name["keyed"]
     assert (keyed.counts.changed, keyed.counts.missing, keyed.counts.too_many) == (1, 1, 1)
-    assert keyed.unread == 1
+    assert keyed.unread == 2
     findings = {item.finding: item for item in keyed.examples}
     assert findings[RowFinding.CHANGED].key == {"id": second.split(b",")[0].decode()}
     (cell,) = findings[RowFinding.CHANGED].columns

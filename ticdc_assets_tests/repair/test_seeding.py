@@ -19,14 +19,19 @@ from ticdc_assets.demo.simulator.export import export_upstream
 from ticdc_assets.demo.simulator.shop import ShopWorkload
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log import seed_decoding, seed_landing
+from ticdc_assets.log.change_statistics import read_statistics
 from ticdc_assets.log.cuts import read_cuts
 from ticdc_assets.log.quarantine import read_quarantine
 from ticdc_assets.log.schema_tables import register_new
-from ticdc_assets.mirrors.truncation_points import read_raw_truncation_point
+from ticdc_assets.mirrors.truncation_points import (
+    read_raw_truncation_point,
+    read_truncation_point,
+)
 from ticdc_assets.model.tso import from_datetime
 from ticdc_assets.reading.as_of import AsOf
 from ticdc_assets.reading.histories import deleted_lines
 from ticdc_assets.repair import redriving, retention, seeding
+from ticdc_assets.repair.lacking_tables import BaseCuts
 from ticdc_assets.repair.redriving import redrive
 from ticdc_assets.repair.retention import Retaining, retain
 from ticdc_assets.repair.rewinding import rewind
@@ -308,6 +313,15 @@ def test_what_is_no_row_is_quarantined_and_redriven(spark: SparkSession, tmp_pat
     assert (fault["database"], fault["table"]) == ("d", "keyed")
     assert (fault["reason"], fault["got"]) == ("invalid_row", "fewer fields than columns")
     scene.sync()
+    # It keeps its own table from being truncated, and no other.
+    paths = scene.feed.paths
+    bases = BaseCuts(
+        scene.feed.lake, read_statistics(paths), read_cuts(paths), read_truncation_point(paths)
+    )
+    assert bases.flaw(scene.feed.cut) is None
+    assert [(item.table, item.reason) for item in bases.lacking(scene.feed.cut)] == [
+        ("keyed", "rows of its export are in quarantine")
+    ]
     again = redrive(scene.feed.lake)
     assert (again.records, again.decoded) == (1, 0)
     # The export is mended and seeded again: the fault is of a seed that counts no more.

@@ -276,9 +276,13 @@ def test_a_watermark_covers_what_comes_after_it_in_its_partition(
 @settings(
     max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(items=operations(), bag=bags())
+@given(items=operations(), bag=bags(), with_keys=st.booleans())
 def test_both_executors_come_to_the_same(
-    items: list[dict[str, Any]], bag: list[dict[str, Any]], spark: SparkSession, tmp_path: Path
+    items: list[dict[str, Any]],
+    bag: list[dict[str, Any]],
+    with_keys: bool,
+    spark: SparkSession,
+    tmp_path: Path,
 ) -> None:
     heap = replace(SCHEMA, indexes=())
 
@@ -289,30 +293,29 @@ def test_both_executors_come_to_the_same(
         (SCHEMA, table_of(items, keyed=True)),
         (heap, table_of(bag, keyed=False)),
     ):
-        for with_keys in (True, False):
-            found = []
-            for runs_on, folder in (
-                (Inline(), None),
-                (InFiles(), tmp_path),
-                (OnSpark(spark, tmp_path), tmp_path),
-            ):
-                fold = MirrorFold(
-                    schema=schema,
-                    condition=None,
-                    convert=convert,
-                    ddl_stamps=range(6),
-                    watched=frozenset({"=0", "=1"}),
-                    output=Output(folder=folder, faults=folder, with_keys=with_keys),
-                    rows=3,
-                )
-                log = Rows.here(pa.concat_tables([table.slice(0, 4), table.slice(4)]))
-                (folded,) = run_folds(runs_on, log, [fold])
-                assert (folded.rows.table is None) is (folder is not None)
-                rows = sorted(map(repr, folded.rows.table_here().to_pylist()))
-                faults = sorted(map(repr, folded.faults.table_here().to_pylist()))
-                in_spark = sorted(map(repr, folded.rows.frame(spark).toArrow().to_pylist()))
-                assert in_spark == rows
-                keys = folded.keys and [folded.keys.rows.to_pylist(), folded.keys.flags.to_pylist()]
-                told = sorted(map(repr, zip(*keys, strict=True))) if keys else []
-                found.append((rows, faults, folded.counts, folded.never_sent, folded.newest, told))
-            assert found[0] == found[1] == found[2]
+        found = []
+        for runs_on, folder in (
+            (Inline(), None),
+            (InFiles(), tmp_path),
+            (OnSpark(spark, tmp_path), tmp_path),
+        ):
+            fold = MirrorFold(
+                schema=schema,
+                condition=None,
+                convert=convert,
+                ddl_stamps=range(6),
+                watched=frozenset({"=0", "=1"}),
+                output=Output(folder=folder, faults=folder, with_keys=with_keys),
+                rows=3,
+            )
+            log = Rows.here(pa.concat_tables([table.slice(0, 4), table.slice(4)]))
+            (folded,) = run_folds(runs_on, log, [fold])
+            assert (folded.rows.table is None) is (folder is not None)
+            rows = sorted(map(repr, folded.rows.table_here().to_pylist()))
+            faults = sorted(map(repr, folded.faults.table_here().to_pylist()))
+            in_spark = sorted(map(repr, folded.rows.frame(spark).toArrow().to_pylist()))
+            assert in_spark == rows
+            keys = folded.keys and [folded.keys.rows.to_pylist(), folded.keys.flags.to_pylist()]
+            told = sorted(map(repr, zip(*keys, strict=True))) if keys else []
+            found.append((rows, faults, folded.counts, folded.never_sent, folded.newest, told))
+        assert found[0] == found[1] == found[2]

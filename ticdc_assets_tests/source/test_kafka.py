@@ -179,7 +179,7 @@ def test_a_broker_that_hangs_has_told_no_offsets(tmp_path: Path) -> None:
                 with pytest.raises(SourceUnavailableError, match="did not answer within 1 s"):
                     ask()
         finally:
-            os.killpg(broker.pid, signal.SIGCONT)
+            broker.kill()
 
 
 @pytest.mark.kafka
@@ -419,44 +419,41 @@ def wait_until_gone(group: int, seconds: float) -> bool:
 def test_broker_goes_on_after_stop_and_crash(java: None, tmp_path: Path) -> None:
     told: list[str] = []
     # A name that a properties file or a list of folders would trip over.
-    broker = OwnBroker(tmp_path / "brö ker,1\\n", progress=told.append)
+    folder = tmp_path / "brö ker,1\\n"
+    broker = OwnBroker(folder, progress=told.append)
+
+    def seen(broker: OwnBroker) -> object:
+        source = broker.source("t")
+        return broker.port, end_offsets(source), list_twice(source).topic_ids
+
     with broker:
         assert told[-1] == f"Kafka answers on {broker.bootstrap_servers}"
-        port, group = broker.port, broker.pid
+        group = broker.pid
         assert group is not None
         broker.create_topic("t", 2)
         produce(broker.source(), records("t", 10, partitions=2))
-        before = end_offsets(broker.source("t")), list_twice(broker.source("t")).topic_ids
-        broker.restart()
-        assert wait_until_gone(group, 5)
-        assert broker.port == port
-        assert (end_offsets(broker.source("t")), list_twice(broker.source("t")).topic_ids) == before
+        before = seen(broker)
         broker.kill()
         assert not broker.running
-        assert port_is_free(port)
+        assert port_is_free(broker.port)
+        assert wait_until_gone(group, 5)
         broker.start()
-        assert broker.port == port
-        assert (end_offsets(broker.source("t")), list_twice(broker.source("t")).topic_ids) == before
+        assert seen(broker) == before
         group = broker.pid
     assert group is not None
     assert wait_until_gone(group, 5)
     assert broker.pid is None
+    # A new owner finds port and topics.
+    with OwnBroker(folder) as other:
+        assert seen(other) == before
+    (folder / "topics" / "meta.properties").write_text("version=1\nnode.id=77\ncluster.id=x\n")
+    with pytest.raises(PrerequisiteError, match=r"ended while starting: .*node.id.*broker\.log"):
+        broker.start()
+    assert not broker.running
 
 
 @pytest.mark.kafka
-def test_new_owner_finds_port_and_topics(java: None, tmp_path: Path) -> None:
-    with OwnBroker(tmp_path) as first:
-        first.create_topic("t", 1)
-    with OwnBroker(tmp_path) as second:
-        assert second.port == first.port
-        assert len(end_offsets(second.source("t"))) == 1
-
-
-@pytest.mark.kafka
-@pytest.mark.parametrize("ending", ["killed", "finished"])
-def test_broker_does_not_outlive_its_owner(
-    java: None, tmp_path: Path, root: Path, ending: str
-) -> None:
+def test_broker_does_not_outlive_its_owner(java: None, tmp_path: Path, root: Path) -> None:
     script = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
@@ -465,25 +462,16 @@ def test_broker_does_not_outlive_its_owner(
         "if sys.argv[2] == 'killed':\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path), ending],
-        cwd=root,
-        stdout=subprocess.PIPE,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == (-signal.SIGKILL if ending == "killed" else 0)
-    assert wait_until_gone(int(done.stdout), 20)
-
-
-@pytest.mark.kafka
-def test_broker_that_cannot_start_says_why(java: None, tmp_path: Path) -> None:
-    broker = OwnBroker(tmp_path)
-    broker.start().stop()
-    (tmp_path / "topics" / "meta.properties").write_text("version=1\nnode.id=77\ncluster.id=x\n")
-    with pytest.raises(PrerequisiteError, match=r"ended while starting: .*node.id.*broker\.log"):
-        broker.start()
-    assert not broker.running
+    for ending, status in (("killed", -signal.SIGKILL), ("finished", 0)):
+        done = subprocess.run(
+            [sys.executable, "-c", script, str(tmp_path), ending],
+            cwd=root,
+            stdout=subprocess.PIPE,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == status
+        assert wait_until_gone(int(done.stdout), 20), ending
 
 
 @pytest.mark.kafka

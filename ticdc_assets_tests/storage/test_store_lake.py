@@ -37,7 +37,7 @@ from ticdc_assets.storage.paths import (
     remove_tree,
 )
 from ticdc_assets.storage.stores import Storage
-from ticdc_assets_tests.commands import Commands
+from ticdc_assets_tests.commands import Commands, Done
 from ticdc_assets_tests.golden import Scenario, assert_same_rows, rows_of
 from ticdc_assets_tests.hdfs import HdfsLake, write_settings
 from ticdc_assets_tests.lake.test_golden_processes import assert_truth
@@ -72,28 +72,31 @@ def test_a_golden_scenario_by_every_command_that_needs_no_spark(
     commands.add_scenario("feed", scenario)
     said: list[str] = []
 
-    def ran(*arguments: object) -> str:
-        done = commands.program(*arguments)
+    def ran(*arguments: object, runs: Callable[..., Done] = commands.program) -> str:
+        done = runs(*arguments)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "Spark" not in done.stderr
         said.extend((done.stdout, done.stderr))
         return done.stdout
+
+    def read(*arguments: object) -> str:
+        return ran(*arguments, runs=commands.here)
 
     assert "feed: published: cut 1 at " in ran("sync", "feed")
     cut = require_cut(commands.paths("feed"))
     assert (cut.failed, cut.unaccounted) == ((), ())
     dumped = ran("dump", "feed").splitlines()
     assert_same_rows(rows_of(map(json.loads, dumped)), scenario.state(), variant=scenario.variant)
-    assert "unchanged" in ran("sync", "feed")
-    assert "complete" in ran("status", "feed")
-    assert json.loads(ran("tables", "feed", "--json"))[0]["rows"] > 0
-    assert "96 rows in total" in ran("show", "feed", "shop", "orders")
+    assert "unchanged" in read("sync", "feed")
+    assert "complete" in read("status", "feed")
+    assert json.loads(read("tables", "feed", "--json"))[0]["rows"] > 0
+    assert "96 rows in total" in read("show", "feed", "shop", "orders")
     assert "96" in ran("sql", "feed", "SELECT count(*) FROM shop.orders", "--format", "csv")
     assert "equal" in ran("verify", "feed")
     assert names_in(commands.paths("feed").generations) == ["1"]
-    ran("report", "--output", str(tmp_path / "page.html"))
+    read("report", "--output", str(tmp_path / "page.html"))
     assert "readers see them now" in ran("rebuild", "feed")
-    assert ran("dump", "feed").splitlines() == dumped
+    assert read("dump", "feed").splitlines() == dumped
     (generation,) = (name for name in names_in(commands.paths("feed").generations) if name != "1")
     assert commands.paths("feed").generation == generation
 
