@@ -8,16 +8,18 @@ from another program, is damaged: no sync could continue from it.
 Nothing is written, and versions do not change: reading again gives the same.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
 from ticdc_assets.delta.control import dataset_of, is_portable, open_table
 from ticdc_assets.delta.damage import damaged, reading
-from ticdc_assets.delta.delta_files import DataFile, data_files
+from ticdc_assets.delta.delta_files import file_at, log_state, vector_of
+from ticdc_assets.delta.delta_protocol import DeletionVector
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.cuts import MirrorCut
 from ticdc_assets.rows.mirror_rows import MirrorLayout
@@ -76,10 +78,10 @@ def first_rows(paths: LakePaths, mirror: MirrorCut, limit: int) -> pa.Table:
     found = _files(path, mirror.version)
     rows = layout.arrow.empty_table()
     with reading(path, mirror.version):
-        for file in found.files:
+        for file in found.files.items():
             if rows.num_rows >= limit:
                 break
-            batches = replace(found, files=[file]).rows(layout.arrow).read(most=limit)
+            batches = replace(found, files=dict([file])).rows(layout.arrow).read(most=limit)
             wanted = islice((item for item in batches if item.num_rows), limit - rows.num_rows)
             rows = pa.concat_tables([rows, pa.Table.from_batches(list(wanted), layout.arrow)])
     return rows.slice(0, limit)
@@ -155,17 +157,17 @@ class _VersionFiles:
         stored: each column's name in the files, by its own name.
     """
 
-    files: Sequence[DataFile]
+    files: Mapping[AnyPath, DeletionVector | None]
     schema: pa.Schema
     stored: Mapping[str, str]
 
     def rows(self, schema: pa.Schema) -> Rows:
         """Return their rows with the columns of a schema."""
         return Rows.of_files(
-            [file.path for file in self.files],
+            list(self.files),
             schema,
             [self.stored[name] for name in schema.names],
-            {file.path: file.deleted for file in self.files if file.deleted is not None},
+            {path: deleted for path, deleted in self.files.items() if deleted is not None},
         )
 
 
@@ -199,7 +201,7 @@ def _files(table: AnyPath, version: int) -> _VersionFiles:
     }
     if is_portable(opened):
         names = pa.table(opened.get_add_actions(flatten=True))["path"].to_pylist()
-        files = [DataFile(table / name, None) for name in names]
+        files = dict.fromkeys(table / name for name in names)
     else:
         mapping = opened.metadata().configuration.get("delta.columnMapping.mode", "none")
         features = frozenset(opened.protocol().reader_features or ())
@@ -208,10 +210,10 @@ def _files(table: AnyPath, version: int) -> _VersionFiles:
         if foreign := sorted(features - _READABLE):
             raise damaged(table, f"another program gave it {', '.join(foreign)}")
         with reading(table, version):
-            found = data_files(table, version)
-        if found is None:
-            raise damaged(table, "another program wrote a checkpoint of the second layout")
-        files = found
+            files = {
+                file_at(table, unquote(action["path"])): vector_of(table, action)
+                for action in log_state(table, version).files
+            }
     return _VersionFiles(files=files, schema=columns, stored=stored)
 
 
