@@ -22,10 +22,10 @@ from ticdc_assets.config import KafkaSource, Readers, TableChoice
 from ticdc_assets.log.cuts import MirrorCut, require_cut
 from ticdc_assets.log.publishing import publish
 from ticdc_assets.mirrors.table_writers import table_writer
-from ticdc_assets.mirrors.versions import mirror_in_spark
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.rows.rows_of_work import Rows, numbered_names
 from ticdc_assets.source.kafka.records import produce
+from ticdc_assets.spark.frames import delta_frame
 from ticdc_assets.spark.session import functions
 from ticdc_assets.storage.paths import remove_tree
 from ticdc_assets_tests.brokers import OwnBroker
@@ -131,7 +131,7 @@ def rewrite(feed: Feed) -> None:
 
 def _rewritten(feed: Feed, mirror: MirrorCut) -> MirrorCut:
     files = max(1, -(-mirror.rows // _ROWS_PER_FILE))
-    rows = mirror_in_spark(feed.lake, mirror).repartitionByRange(files, "id")
+    rows = delta_frame(feed.lake.spark, *mirror.at(feed.lake.paths)).repartitionByRange(files, "id")
     return _overwritten(feed, mirror, rows.sortWithinPartitions("id"), mirror.rows)
 
 

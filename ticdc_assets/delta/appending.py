@@ -1,7 +1,7 @@
-"""Append written files to the large tables, or replace a partition by them, in one commit.
+"""Append written files to a table, or replace a partition by them, in one commit.
 
-In: files in the folder of `raw_messages`, `change_log` or `quarantine` that no commit names yet.
-Out: one commit on the table, with a transaction identifier and metadata.
+In: files in the folder of a table that no commit names yet. Out: one commit on the table, with a
+transaction identifier and metadata. The files are checked first (`committing`).
 
 Why appending again is safe: a commit is skipped if the table has seen its identifier. All writers
 of a changefeed hold its lock, so no other commit comes in between. Under a lease, Delta refuses
@@ -13,13 +13,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, PostCommitHookProperties, Transaction
+from deltalake import PostCommitHookProperties, Schema, Transaction
+from deltalake.transaction import (  # noqa: TID251 - the one place
+    AddAction,
+    create_table_with_add_actions,
+)
 
 from ticdc_assets.delta.commits import NamedCommit
-from ticdc_assets.delta.committing import commit_written
-from ticdc_assets.delta.control import LOG_RETENTION, open_table
+from ticdc_assets.delta.committing import require_there
+from ticdc_assets.delta.control import LOG_RETENTION, create_empty, open_table
 from ticdc_assets.delta.files import WrittenFile
-from ticdc_assets.storage.paths import AnyPath
+from ticdc_assets.storage.paths import AnyPath, delta_options
 
 _CHECKPOINT_INTERVAL = 10  # Spark's default
 
@@ -76,8 +80,8 @@ def append_files(
     files: Sequence[WrittenFile],
     schema: pa.Schema,
     *,
-    app_id: str,
-    version: int,
+    app_id: str | None = None,
+    version: int = 0,
     metadata: Mapping[str, Any] | None = None,
     layout: TableLayout = TableLayout(),
     replaces: Mapping[str, str] | None = None,
@@ -88,7 +92,7 @@ def append_files(
         path: the table; it is created if it does not exist.
         files: what to append, possibly nothing.
         schema: the table's columns.
-        app_id: the application that counts the versions.
+        app_id: the application that counts the versions; None if none does.
         version: its version of this commit.
         metadata: JSON object that the commit carries, if any.
         layout: what the table gets when it is created.
@@ -98,37 +102,61 @@ def append_files(
         Whether there was a commit.
 
     Raises:
+        LeaseLostError: the table has a commit of a newer lease.
         NotThereError: a file is missing or differs; nothing was committed.
     """
     table = open_table(path)
-    if table is not None and _has_seen(table, app_id, version):
-        return False
-    commit_written(
-        path,
-        files,
-        schema,
-        table=table,
-        commit=NamedCommit(path, metadata),
-        transactions=[Transaction(app_id, version)],
-        partition_by=layout.partition_by,
-        configuration=layout.configuration,
-        hooks=_HOOKS,
-        replaces=replaces,
-    )
-    _add_checkpoint(path)
+    if table is not None and app_id is not None:
+        seen = table.transaction_version(app_id)
+        if seen is not None and seen >= version:
+            return False
+    commit = NamedCommit(path, metadata)
+    require_there(path, files)
+    partition_by, configuration = list(layout.partition_by), layout.configuration
+    if table is None and commit.is_fenced:
+        table = create_empty(path, schema, partition_by=partition_by, configuration=configuration)
+    actions = [
+        AddAction(
+            path=file.path,
+            size=file.size,
+            partition_values=file.partition,
+            modification_time=file.modified_ms,
+            data_change=True,
+            stats=file.stats,
+        )
+        for file in files
+    ]
+    transactions = [] if app_id is None else [Transaction(app_id, version)]
+    with commit.on(table, *transactions) as properties:
+        if table is None:
+            path.mkdir(parents=True, exist_ok=True)
+            create_table_with_add_actions(
+                str(path),
+                Schema.from_arrow(schema),
+                actions,
+                partition_by=partition_by,
+                configuration=configuration,
+                commit_properties=properties,
+                post_commithook_properties=_HOOKS,
+                storage_options=delta_options(path),
+            )
+        else:
+            table.create_write_transaction(
+                [*actions],
+                "overwrite" if replaces else "append",
+                table.schema(),
+                partition_by=table.metadata().partition_columns,
+                partition_filters=[(name, "=", value) for name, value in replaces.items()]
+                if replaces
+                else None,
+                commit_properties=properties,
+                post_commithook_properties=_HOOKS,
+            )
+    written = open_table(path)
+    if written is not None and written.version() and not written.version() % _CHECKPOINT_INTERVAL:
+        written.create_checkpoint()
     return True
-
-
-def _has_seen(table: DeltaTable, app_id: str, version: int) -> bool:
-    seen = table.transaction_version(app_id)
-    return seen is not None and seen >= version
 
 
 # Spark writes checkpoints as often; Spark's defaults also decide which log entries expire.
 _HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-
-
-def _add_checkpoint(path: AnyPath) -> None:
-    written = open_table(path)
-    if written is not None and written.version() and not written.version() % _CHECKPOINT_INTERVAL:
-        written.create_checkpoint()

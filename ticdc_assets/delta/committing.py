@@ -1,12 +1,13 @@
-"""Commit files that other processes wrote, after checking that they exist.
+"""Check files that other processes wrote before a commit names them, and write log entries.
 
 In: a table, and the writers' descriptions of the files they wrote for it (`files`). Out: one commit
-that names these files. Before it, this process opens each file: it is in the table's folder, has
-the size and the number of rows that its writer reported, and ends with a Parquet footer. Otherwise
-nothing is committed, and the positions that the commit would carry do not change. On a cluster
-whose workers have another folder of the same name, the commit would damage the table for good.
+that names these files (`commit_state`; `appending` has delta-rs make it). Before it, this process
+opens each file: it is in the table's folder, has the size and the number of rows that its writer
+reported, and ends with a Parquet footer. Otherwise nothing is committed, and the positions that the
+commit would carry do not change. On a cluster whose workers have another folder of the same name,
+the commit would damage the table for good.
 
-Only this module names files in a commit: the linter lets nothing else import
+Only this module and `appending` name files in a commit: the linter lets nothing else import
 `deltalake.transaction` or the text of `delta_protocol`'s entries.
 """
 
@@ -17,19 +18,14 @@ from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from deltalake import DeltaTable, PostCommitHookProperties, Schema, Transaction
-from deltalake.transaction import (  # noqa: TID251 - the one place
-    AddAction,
-    create_table_with_add_actions,
-)
 
 from ticdc_assets.base.errors import LakeDamagedError
 from ticdc_assets.delta.commits import METADATA_KEY, CommitError, NamedCommit
-from ticdc_assets.delta.control import create_empty, opened
+from ticdc_assets.delta.control import opened
 from ticdc_assets.delta.delta_protocol import LogState, commit_text
 from ticdc_assets.delta.files import WrittenFile, read_footer
 from ticdc_assets.storage.creating import create
-from ticdc_assets.storage.paths import LOG, AnyPath, delta_options
+from ticdc_assets.storage.paths import LOG, AnyPath
 
 _LOGGER = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -99,78 +95,6 @@ def _require(table: AnyPath, file: WrittenFile) -> None:
         raise fault("it has no Parquet footer at its end") from error
     if rows != file.rows:
         raise fault(f"are {rows} rows")
-
-
-def commit_written(
-    path: AnyPath,
-    files: Sequence[WrittenFile],
-    schema: pa.Schema,
-    *,
-    table: DeltaTable | None,
-    commit: NamedCommit,
-    transactions: Sequence[Transaction] = (),
-    partition_by: Sequence[str] = (),
-    configuration: Mapping[str, str] | None = None,
-    hooks: PostCommitHookProperties | None = None,
-    replaces: Mapping[str, str] | None = None,
-) -> None:
-    """Append files to a table, or create a table from them, in one commit.
-
-    Args:
-        path: folder of the table.
-        files: what to append, possibly nothing.
-        schema: the table's columns.
-        table: the table; None if there is none yet.
-        commit: the commit.
-        transactions: transaction identifiers for the commit.
-        partition_by: names of the partition columns.
-        configuration: properties that a new table gets.
-        hooks: what delta-rs does after the commit.
-        replaces: the values of partition columns; the files take the place of all rows with them.
-
-    Raises:
-        LeaseLostError: the table has a commit of a newer lease.
-        NotThereError: a file is missing or differs; nothing was committed.
-    """
-    require_there(path, files)
-    if table is None and commit.is_fenced:
-        table = create_empty(path, schema, partition_by=partition_by, configuration=configuration)
-    actions = [
-        AddAction(
-            path=file.path,
-            size=file.size,
-            partition_values=file.partition,
-            modification_time=file.modified_ms,
-            data_change=True,
-            stats=file.stats,
-        )
-        for file in files
-    ]
-    with commit.on(table, *transactions) as properties:
-        if table is None:
-            path.mkdir(parents=True, exist_ok=True)
-            create_table_with_add_actions(
-                str(path),
-                Schema.from_arrow(schema),
-                actions,
-                partition_by=list(partition_by),
-                configuration=configuration,
-                commit_properties=properties,
-                post_commithook_properties=hooks,
-                storage_options=delta_options(path),
-            )
-        else:
-            table.create_write_transaction(
-                [*actions],
-                "overwrite" if replaces else "append",
-                table.schema(),
-                partition_by=list(partition_by),
-                partition_filters=[(name, "=", value) for name, value in replaces.items()]
-                if replaces
-                else None,
-                commit_properties=properties,
-                post_commithook_properties=hooks,
-            )
 
 
 def commit_state(

@@ -66,19 +66,6 @@ class LiveFile:
     is_data: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class DataFile:
-    """A file with rows of a version of a table.
-
-    Args:
-        path: where it is.
-        deleted: which of its rows the version lacks; None if it has all.
-    """
-
-    path: AnyPath
-    deleted: DeletionVector | None
-
-
 def broken(table: AnyPath, version: int | None = None, *, footers: bool) -> str | None:
     """Return what is broken in a version of a table; None if nothing is.
 
@@ -167,22 +154,9 @@ def live_files(table: AnyPath, version: int | None = None) -> list[LiveFile]:
     Raises:
         BrokenTableError: the log is broken.
     """
-    return [file for action in _live(table, version) or () for file in _files_of(table, action)]
-
-
-def data_files(table: AnyPath, version: int) -> list[DataFile] | None:
-    """Return the files with the rows of a version; None if only libraries can read it.
-
-    Raises:
-        BrokenTableError: the log is broken.
-    """
-    live = _live(table, version)
-    if live is None:
-        return None
-    return [
-        DataFile(file_at(table, unquote(action["path"])), vector_of(table, action))
-        for action in live
-    ]
+    replayed = _replay(table, version)
+    live = () if replayed is None else replayed.live.values()
+    return [file for action in live for file in _files_of(table, action)]
 
 
 def log_state(table: AnyPath, version: int | None = None) -> LogState:
@@ -195,7 +169,7 @@ def log_state(table: AnyPath, version: int | None = None) -> LogState:
         return LogState()
     replayed = _replay(table, version)
     if replayed is None:
-        raise BrokenTableError("its log has a checkpoint of the second layout")
+        raise BrokenTableError("another program wrote a checkpoint of the second layout")
     if replayed.protocol is None or replayed.metadata is None:
         raise BrokenTableError("its log says nothing of its schema or its protocol")
     return LogState(
@@ -249,12 +223,6 @@ def removable(table: AnyPath, before: datetime) -> list[AnyPath] | None:
         and item.path not in needed
         and item.modified * 1000 < least
     ]
-
-
-def _live(table: AnyPath, version: int | None) -> list[Mapping[str, Any]] | None:
-    """Return the `add` actions of a version; None if only libraries can read it."""
-    replayed = _replay(table, version)
-    return None if replayed is None else list(replayed.live.values())
 
 
 @dataclass(slots=True, kw_only=True)

@@ -25,14 +25,12 @@ from pathlib import Path
 from typing import cast
 
 import pyarrow as pa
-from deltalake import PostCommitHookProperties
 from deltalake.exceptions import CommitFailedError
 
 from ticdc_assets.base.errors import BusyError, LakeDamagedError, PrerequisiteError, TicdcError
 from ticdc_assets.base.machine import require_space
 from ticdc_assets.config import Writer
-from ticdc_assets.delta.commits import NamedCommit
-from ticdc_assets.delta.committing import commit_written
+from ticdc_assets.delta.appending import append_files
 from ticdc_assets.delta.control import commit_metadata, open_table
 from ticdc_assets.delta.fencing import guarded, number_in
 from ticdc_assets.delta.lease import Renewing, named_process, take, this_process
@@ -284,9 +282,6 @@ def _first_number(tables: Sequence[AnyPath]) -> int:
 
 _FENCE_TRIES = 5
 
-# Only the one entry in the log is written.
-_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-
 
 def _fence(path: AnyPath) -> None:
     """Make a table refuse commits of older leases: an empty commit under this one.
@@ -298,16 +293,8 @@ def _fence(path: AnyPath) -> None:
             table = open_table(path)
             if table is None:
                 return
-            commit_written(
-                path,
-                [],
-                pa.schema(table.schema()),
-                table=table,
-                # A commit without rows carries on the newest commit's metadata.
-                commit=NamedCommit(path, commit_metadata(path)),
-                partition_by=table.metadata().partition_columns,
-                hooks=_HOOKS,
-            )
+            # A commit without rows carries on the newest commit's metadata.
+            append_files(path, [], pa.schema(table.schema()), metadata=commit_metadata(path))
         except LakeDamagedError:
             return
         except CommitFailedError as error:

@@ -129,12 +129,19 @@ class MirrorCut:
         """The path of its history's Delta table, if a history is kept."""
         return paths.of(self.generation).history(self.mirror_id)
 
+    def at(self, paths: LakePaths) -> tuple[AnyPath, int]:
+        """The path of its Delta table, and the version in the cut."""
+        return self.path(paths), self.version
+
+    def history_at(self, paths: LakePaths) -> tuple[AnyPath, int]:
+        """The path of its history's Delta table, and the version in the cut; one must be kept."""
+        assert self.history_version is not None
+        return self.history_path(paths), self.history_version
+
     def tables(self, paths: LakePaths) -> list[tuple[AnyPath, int]]:
         """Its Delta table and that of its history, if one is kept, with their versions."""
-        found = [(self.path(paths), self.version)]
-        if self.history_version is not None:
-            found.append((self.history_path(paths), self.history_version))
-        return found
+        found = [self.at(paths)]
+        return found if self.history_version is None else [*found, self.history_at(paths)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ from ticdc_assets.changelog.plan import LACKS_EARLIER, Caveat, MirrorPlan, Seede
 from ticdc_assets.config import Changefeed
 from ticdc_assets.log.change_statistics import ChangeStatistics
 from ticdc_assets.log.cuts import MirrorCut
-from ticdc_assets.mirrors.versions import mirror_as_stored
+from ticdc_assets.mirrors.versions import rows_as_stored
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.model.tso import time_with_tso
 from ticdc_assets.rows.mirror_rows import MirrorLayout
@@ -249,7 +249,7 @@ def unknown_caveats(
         return [item.caveat for item in found if item.caveat in before.caveats]
     layout = MirrorLayout(schema=made.table_schema)
     left = still_unknown(
-        found, layout, lambda: mirror_as_stored(paths, made).select([layout.commit_ts])
+        found, layout, lambda: rows_as_stored(*made.at(paths)).select([layout.commit_ts])
     )
     return [item.caveat for item in left]
 

@@ -23,7 +23,7 @@ from ticdc_assets.delta.files import FileLayout, WrittenFile
 from ticdc_assets.log.cuts import MirrorCut
 from ticdc_assets.mirrors.change_folding import ChangeFolding
 from ticdc_assets.mirrors.truncation_points import Base
-from ticdc_assets.mirrors.versions import history_as_stored, mirror_rows
+from ticdc_assets.mirrors.versions import mirror_rows, rows_as_stored
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.rows.bag_operations import of_no_change
 from ticdc_assets.rows.folding import with_origins, without_replays
@@ -168,7 +168,7 @@ class HistoryFolding:
             rows, convert = mirror_rows(self._lake.paths, mirror), _as_versions(layout.schema)
             operations = passage.operations(only_key)
             return rows, lambda batches: operations(convert(batches)), False
-        stored = history_as_stored(self._lake.paths, mirror)
+        stored = rows_as_stored(*mirror.history_at(self._lake.paths))
         # Columns that the files do not have under any name are null.
         names = dict(zip(stored.schema.names, stored.stored, strict=True))
         own = (*(names[name] for name in layout.names), "", "")

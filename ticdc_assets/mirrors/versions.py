@@ -1,37 +1,30 @@
 """Read a mirror, or its history, at the Delta version that a cut names.
 
-In: a mirror of a cut. Out: its rows with the columns of `MirrorLayout`, or its history's with those
-of `HistoryLayout`: in Spark, for a step, in batches, or as a relation of SQL. All reading of
-versions goes through this module. A version with features of Delta that this package never writes,
-from another program, is damaged: no sync could continue from it.
+In: a mirror of a cut, or the table of a mirror or a history and its version. Out: its rows, for a
+step, as a dataset, or as a relation of SQL. A version with features of Delta that this package
+never writes, from another program, is damaged: no sync could continue from it.
 
 Nothing is written, and versions do not change: reading again gives the same.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
 from ticdc_assets.delta.control import dataset_of, is_portable, open_table
 from ticdc_assets.delta.damage import damaged, reading
-from ticdc_assets.delta.delta_files import DataFile, data_files
-from ticdc_assets.delta.lake import Lake
+from ticdc_assets.delta.delta_files import file_at, log_state, vector_of
+from ticdc_assets.delta.delta_protocol import DeletionVector
 from ticdc_assets.log.cuts import MirrorCut
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.rows.rows_of_work import Rows
-from ticdc_assets.spark.frames import Frame, delta_frame, quoted
+from ticdc_assets.spark.frames import quoted
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
-
-# Mirrors ----------------------------------------------------------------------------------------
-
-
-def mirror_in_spark(lake: Lake, mirror: MirrorCut) -> Frame:
-    """Return the rows of a mirror at its version in a cut."""
-    return delta_frame(lake.spark, mirror.path(lake.paths), mirror.version)
 
 
 def mirror_rows(paths: LakePaths, mirror: MirrorCut, above: int | None = None) -> Rows:
@@ -61,11 +54,6 @@ def mirror_rows(paths: LakePaths, mirror: MirrorCut, above: int | None = None) -
         return rows.here_if_few()
 
 
-def mirror_as_stored(paths: LakePaths, mirror: MirrorCut) -> Rows:
-    """Return the rows of a mirror with all columns of its table for a step."""
-    return _as_stored(mirror.path(paths), mirror.version)
-
-
 def first_rows(paths: LakePaths, mirror: MirrorCut, limit: int) -> pa.Table:
     """Return up to `limit` rows of a mirror as a cut names it.
 
@@ -76,10 +64,10 @@ def first_rows(paths: LakePaths, mirror: MirrorCut, limit: int) -> pa.Table:
     found = _files(path, mirror.version)
     rows = layout.arrow.empty_table()
     with reading(path, mirror.version):
-        for file in found.files:
+        for file in found.files.items():
             if rows.num_rows >= limit:
                 break
-            batches = replace(found, files=[file]).rows(layout.arrow).read(most=limit)
+            batches = replace(found, files=dict([file])).rows(layout.arrow).read(most=limit)
             wanted = islice((item for item in batches if item.num_rows), limit - rows.num_rows)
             rows = pa.concat_tables([rows, pa.Table.from_batches(list(wanted), layout.arrow)])
     return rows.slice(0, limit)
@@ -88,7 +76,7 @@ def first_rows(paths: LakePaths, mirror: MirrorCut, limit: int) -> pa.Table:
 def mirror_rescued(paths: LakePaths, mirror: MirrorCut, names: Collection[str]) -> bool:
     """Return whether the rescued data of a mirror may have an entry for one of some columns."""
     layout = MirrorLayout(schema=mirror.table_schema)
-    rows = mirror_as_stored(paths, mirror).select([layout.rescued])
+    rows = rows_as_stored(*mirror.at(paths)).select([layout.rescued])
     with reading(mirror.path(paths), mirror.version):
         return any(
             name in names
@@ -104,44 +92,6 @@ def is_portable_mirror(paths: LakePaths, mirror: MirrorCut) -> bool:
     return opened is not None and is_portable(opened)
 
 
-def stored_mirror(paths: LakePaths, mirror: MirrorCut) -> ds.Dataset | None:
-    """Return the rows of a mirror in a cut, unread; None if its files alone do not define them."""
-    return _stored(mirror.path(paths), mirror.version)
-
-
-def mirror_in_sql(paths: LakePaths, mirror: MirrorCut) -> str:
-    """Return the relation, for a FROM, of a mirror in a cut."""
-    return _in_sql(mirror.path(paths), mirror.version)
-
-
-# Histories --------------------------------------------------------------------------------------
-
-
-def history_in_spark(lake: Lake, mirror: MirrorCut) -> Frame:
-    """Return the history of a mirror in a cut; the mirror must have one."""
-    return delta_frame(lake.spark, *_history(lake.paths, mirror))
-
-
-def stored_history(paths: LakePaths, mirror: MirrorCut) -> ds.Dataset | None:
-    """Return the history of a mirror in a cut, unread; None as in `stored_mirror`."""
-    return _stored(*_history(paths, mirror))
-
-
-def history_as_stored(paths: LakePaths, mirror: MirrorCut) -> Rows:
-    """Return the history of a mirror in a cut for a step."""
-    return _as_stored(*_history(paths, mirror))
-
-
-def history_in_sql(paths: LakePaths, mirror: MirrorCut) -> str:
-    """Return the relation, for a FROM, of the history of a mirror in a cut."""
-    return _in_sql(*_history(paths, mirror))
-
-
-def _history(paths: LakePaths, mirror: MirrorCut) -> tuple[AnyPath, int]:
-    assert mirror.history_version is not None
-    return mirror.history_path(paths), mirror.history_version
-
-
 # Tables -----------------------------------------------------------------------------------------
 
 
@@ -155,17 +105,17 @@ class _VersionFiles:
         stored: each column's name in the files, by its own name.
     """
 
-    files: Sequence[DataFile]
+    files: Mapping[AnyPath, DeletionVector | None]
     schema: pa.Schema
     stored: Mapping[str, str]
 
     def rows(self, schema: pa.Schema) -> Rows:
         """Return their rows with the columns of a schema."""
         return Rows.of_files(
-            [file.path for file in self.files],
+            list(self.files),
             schema,
             [self.stored[name] for name in schema.names],
-            {file.path: file.deleted for file in self.files if file.deleted is not None},
+            {path: deleted for path, deleted in self.files.items() if deleted is not None},
         )
 
 
@@ -199,7 +149,7 @@ def _files(table: AnyPath, version: int) -> _VersionFiles:
     }
     if is_portable(opened):
         names = pa.table(opened.get_add_actions(flatten=True))["path"].to_pylist()
-        files = [DataFile(table / name, None) for name in names]
+        files = dict.fromkeys(table / name for name in names)
     else:
         mapping = opened.metadata().configuration.get("delta.columnMapping.mode", "none")
         features = frozenset(opened.protocol().reader_features or ())
@@ -208,23 +158,26 @@ def _files(table: AnyPath, version: int) -> _VersionFiles:
         if foreign := sorted(features - _READABLE):
             raise damaged(table, f"another program gave it {', '.join(foreign)}")
         with reading(table, version):
-            found = data_files(table, version)
-        if found is None:
-            raise damaged(table, "another program wrote a checkpoint of the second layout")
-        files = found
+            files = {
+                file_at(table, unquote(action["path"])): vector_of(table, action)
+                for action in log_state(table, version).files
+            }
     return _VersionFiles(files=files, schema=columns, stored=stored)
 
 
-def _as_stored(table: AnyPath, version: int) -> Rows:
+def rows_as_stored(table: AnyPath, version: int) -> Rows:
+    """Return the rows of a version of a mirror or a history, with all its columns, for a step."""
     files = _files(table, version)
     with reading(table, version):
         return files.rows(files.schema)
 
 
-def _stored(table: AnyPath, version: int) -> ds.Dataset | None:
+def dataset_as_stored(table: AnyPath, version: int) -> ds.Dataset | None:
+    """Return the same rows unread; None if the files alone do not define them (`is_portable`)."""
     opened = open_table(table, version)
     return None if opened is None or not is_portable(opened) else dataset_of(opened, table)
 
 
-def _in_sql(table: AnyPath, version: int) -> str:
+def relation_of(table: AnyPath, version: int) -> str:
+    """Return the relation of Spark's SQL, for a FROM, of a version of a mirror or a history."""
     return f"delta.{quoted(str(table))} VERSION AS OF {version}"

@@ -41,12 +41,13 @@ from ticdc_assets.mirrors.change_folding import ChangeFolding, hidden_columns
 from ticdc_assets.mirrors.late_changes import caveats_below
 from ticdc_assets.mirrors.truncation_points import Base
 from ticdc_assets.mirrors.validity import Knowledge, LateRows, late_in
-from ticdc_assets.mirrors.versions import mirror_as_stored, mirror_in_spark
+from ticdc_assets.mirrors.versions import rows_as_stored
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.model.tso import moment_text, time_with_tso
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.spark.executing import INLINE_ROWS
+from ticdc_assets.spark.frames import delta_frame
 from ticdc_assets.spark.scratch import READING, Scratch
 from ticdc_assets.storage.lake_paths import LakePaths
 
@@ -228,8 +229,8 @@ class AsOf:
                 frozenset(same.hidden),
                 same.rows,
                 casts=same.casts,
-                made=lambda: mirror_in_spark(self._lake, same),
-                stored=lambda: mirror_as_stored(self._lake.paths, same),
+                made=lambda: delta_frame(self._lake.spark, *same.at(self._lake.paths)),
+                stored=lambda: rows_as_stored(*same.at(self._lake.paths)),
             )
         return self._folded(mirror, base)
 

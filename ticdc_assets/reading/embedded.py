@@ -32,12 +32,7 @@ from ticdc_assets.config import Settings
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.cuts import MirrorCut, require_cut
 from ticdc_assets.log.damage import damage_told, find_damage
-from ticdc_assets.mirrors.versions import (
-    history_as_stored,
-    mirror_as_stored,
-    stored_history,
-    stored_mirror,
-)
+from ticdc_assets.mirrors.versions import dataset_as_stored, rows_as_stored
 from ticdc_assets.reading.as_of import AsOf
 from ticdc_assets.reading.histories import DUCKDB, with_deleted_sql
 from ticdc_assets.reading.views import HISTORY, WITH_DELETED, QueryError, no_such_table
@@ -45,6 +40,7 @@ from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.rows.rows_of_work import Rows, numbered_names
 from ticdc_assets.storage.lake_paths import LakePaths
+from ticdc_assets.storage.paths import AnyPath
 
 _ROWS_AT_ONCE = 1_000
 
@@ -210,30 +206,28 @@ def _at_the_cut(paths: LakePaths, folder: Path) -> dict[_Name, Callable[[], _Rel
     cut = require_cut(paths)
     known: dict[_Name, Callable[[], _Relation]] = {}
 
-    def mirror_rows(mirror: MirrorCut) -> _Relation:
-        layout = MirrorLayout(schema=mirror.table_schema)
-        stored = _unread(stored_mirror(paths, mirror)) or _copied(
-            mirror_as_stored(paths, mirror), folder
-        )
-        return _shown(stored, layout.names, mirror.hidden)
+    def stored(table: AnyPath, version: int) -> _Stored:
+        unread = dataset_as_stored(table, version)
+        if unread is None:
+            return _copied(rows_as_stored(table, version), folder)
+        return _Stored(unread, unread.schema.names)
 
-    def versions(mirror: MirrorCut) -> _Stored:
-        return _unread(stored_history(paths, mirror)) or _copied(
-            history_as_stored(paths, mirror), folder
-        )
+    def mirror_rows(mirror: MirrorCut) -> _Relation:
+        names = MirrorLayout(schema=mirror.table_schema).names
+        return _shown(stored(*mirror.at(paths)), names, mirror.hidden)
 
     def history(mirror: MirrorCut) -> _Relation:
         names = HistoryLayout(schema=mirror.table_schema).names
-        return _shown(versions(mirror), names, mirror.hidden)
+        return _shown(stored(*mirror.history_at(paths)), names, mirror.hidden)
 
     def with_deleted(mirror: MirrorCut) -> _Relation:
-        stored, schema = versions(mirror), mirror.table_schema
+        versions, schema = stored(*mirror.history_at(paths)), mirror.table_schema
         return _Relation(
-            rows=stored.rows,
+            rows=versions.rows,
             select=lambda name: with_deleted_sql(
                 schema,
                 frozenset(mirror.hidden),
-                f"(SELECT {_renamed(stored)} FROM {name})",
+                f"(SELECT {_renamed(versions)} FROM {name})",
                 dialect=DUCKDB,
             ),
         )
@@ -277,11 +271,6 @@ class _Stored:
 
     rows: ds.Dataset | pa.Table
     names: Sequence[str]
-
-
-def _unread(rows: ds.Dataset | None) -> _Stored | None:
-    """Return the rows of a table whose files the engine reads in place."""
-    return None if rows is None else _Stored(rows, rows.schema.names)
 
 
 def _copied(rows: Rows, folder: Path) -> _Stored:

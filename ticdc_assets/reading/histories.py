@@ -27,7 +27,7 @@ from ticdc_assets.mirrors.change_folding import ChangeFolding
 from ticdc_assets.mirrors.history import HistoryFolding
 from ticdc_assets.mirrors.truncation_points import read_truncation_point
 from ticdc_assets.mirrors.validity import Knowledge
-from ticdc_assets.mirrors.versions import history_as_stored, history_in_spark, history_in_sql
+from ticdc_assets.mirrors.versions import relation_of, rows_as_stored
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.model.tso import moment_text, to_datetime
 from ticdc_assets.model.values import UNFIT, key_text, typed_of
@@ -37,7 +37,7 @@ from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import MirrorLayout, canonical_rows
 from ticdc_assets.rows.row_identity import key_columns, may_be_rescued
-from ticdc_assets.spark.frames import quoted
+from ticdc_assets.spark.frames import delta_frame, quoted
 from ticdc_assets.spark.scratch import READING, Scratch
 from ticdc_assets.storage.lake_paths import LakePaths
 
@@ -70,7 +70,9 @@ def read_history(
     mirror = require_history(lake.paths, require_cut(lake.paths), database, table)
     names = HistoryLayout(schema=mirror.table_schema).names
     shown = [name for name in names if name not in mirror.hidden]
-    return history_in_spark(lake, mirror).select(*(quoted(name) for name in shown))
+    return delta_frame(lake.spark, *mirror.history_at(lake.paths)).select(
+        *(quoted(name) for name in shown)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +227,7 @@ def deleted_lines(
     schema, hidden = mirror.table_schema, frozenset(mirror.hidden)
     timezone = lake.changefeed.timezone
     layout = HistoryLayout(schema=schema)
-    relation = history_in_sql(lake.paths, mirror)
+    relation = relation_of(*mirror.history_at(lake.paths))
     frame = lake.spark.sql(with_deleted_sql(schema, frozenset(), relation, as_of=as_of))
     own = [layout.deleted_at, layout.ended_by]
 
@@ -368,7 +370,7 @@ def _versions_of(
     layout = HistoryLayout(schema=schema)
     of_row = _of_row(schema, values, lake.changefeed.timezone)
     if mirror.history_version is not None:
-        stored = history_as_stored(lake.paths, mirror).select(layout.names)
+        stored = rows_as_stored(*mirror.history_at(lake.paths)).select(layout.names)
         batches = (of_row(batch.rename_columns(layout.places)) for batch in stored.read())
     else:
         rows = _folded_versions(lake, cut, mirror, values)

@@ -25,8 +25,7 @@ from ticdc_assets.log.cuts import Cut, MirrorCut, require_cut, tso_as_of
 from ticdc_assets.mirrors.versions import (
     first_rows,
     is_portable_mirror,
-    mirror_as_stored,
-    mirror_in_spark,
+    rows_as_stored,
 )
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.model.tso import moment_text
@@ -34,7 +33,7 @@ from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.table_status import TableStatus
 from ticdc_assets.reading.as_of import AsOf, TableRows
 from ticdc_assets.rows.mirror_rows import MirrorLayout, canonical_rows, spark_type_name
-from ticdc_assets.spark.frames import map_batches, quoted
+from ticdc_assets.spark.frames import delta_frame, map_batches, quoted
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
 
@@ -166,8 +165,8 @@ def published_table(lake: Lake, mirror: MirrorCut) -> TableRows:
         schema=mirror.table_schema,
         hidden=frozenset(mirror.hidden),
         rows=mirror.rows,
-        made=lambda: mirror_in_spark(lake, mirror),
-        stored=lambda: mirror_as_stored(lake.paths, mirror),
+        made=lambda: delta_frame(lake.spark, *mirror.at(lake.paths)),
+        stored=lambda: rows_as_stored(*mirror.at(lake.paths)),
         warnings=tuple(mirror.caveats),
     )
 

@@ -34,7 +34,7 @@ from ticdc_assets.config import Settings, load_settings
 from ticdc_assets.delta.generations import paths_of
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.cuts import Cut, MirrorCut, require_cut
-from ticdc_assets.mirrors.versions import history_in_sql, mirror_in_sql
+from ticdc_assets.mirrors.versions import relation_of
 from ticdc_assets.observe.wording import listed
 from ticdc_assets.reading.as_of import AsOf
 from ticdc_assets.reading.histories import SPARK, with_deleted_sql
@@ -159,7 +159,7 @@ def _views_of(paths: LakePaths, cut: Cut) -> Iterator[_View]:
         if mirror.history_version is None:
             continue
         layout = HistoryLayout(schema=mirror.table_schema)
-        table = history_in_sql(paths, mirror)
+        table = relation_of(*mirror.history_at(paths))
         shown = _listed([name for name in layout.names if name not in mirror.hidden])
         yield _View(
             database=mirror.database,
@@ -176,7 +176,7 @@ def _views_of(paths: LakePaths, cut: Cut) -> Iterator[_View]:
 def _mirror_select(paths: LakePaths, mirror: MirrorCut) -> str:
     names = MirrorLayout(schema=mirror.table_schema).names
     shown = _listed([name for name in names if name not in mirror.hidden])
-    return f"SELECT {shown} FROM {mirror_in_sql(paths, mirror)}"
+    return f"SELECT {shown} FROM {relation_of(*mirror.at(paths))}"
 
 
 def _listed(names: list[str]) -> str:

@@ -1,14 +1,14 @@
 """Digests of rows of the change log: do two sets of files have the same content?
 
 In: row groups of files of the change log. Out: by kind, database and table the number of rows, two
-sums of their hashes, and the span of their batches. Sums do not depend on the order of rows or
-files; the batch is not in them. Rows of exports are left out: they come from no record.
+sums of their hashes, and the span of their batches; and the kinds and tables whose rows differ
+between two such sets. Sums do not depend on the order of rows or files; the batch is not in them.
+Rows of exports are left out: they come from no record.
 
 Nothing is written, and the hashes are DuckDB's, so they are compared only within a run.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -22,48 +22,26 @@ from ticdc_assets.spark.session import Session
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire.rows import SNAPSHOT
 
-Key: TypeAlias = tuple[str, str | None, str | None]
-"""Kind, database and table of rows of the change log."""
+Digests: TypeAlias = list[dict[str, Any]]
+"""Digests of rows (`_DIGEST`), of each part of their files, kind and table."""
+
+_SUM = pa.decimal128(38)
+_DIGEST = pa.schema(
+    [
+        *(CHANGE_LOG_SCHEMA.field(name) for name in ("kind", "database", "table")),
+        ("rows", pa.int64()),
+        ("one", _SUM),
+        ("other", _SUM),
+        ("min_ts", pa.int64()),
+        ("first", pa.int64()),
+        ("last", pa.int64()),
+    ]
+)
+"""How many rows, two sums of their hashes, the lowest commit ts, and the first and last batch."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Digest:
-    """The content of some rows of the change log, whatever their order.
-
-    Attributes:
-        rows: their number.
-        one: the sum of their hashes.
-        other: the sum of other hashes of them.
-        min_ts: their lowest commit ts.
-        first: their first batch.
-        last: their last batch.
-    """
-
-    rows: int
-    one: int
-    other: int
-    min_ts: int
-    first: int
-    last: int
-
-    def joined(self, more: "Digest") -> "Digest":
-        """Return the digest of these rows and more."""
-        return Digest(
-            rows=self.rows + more.rows,
-            one=self.one + more.one,
-            other=self.other + more.other,
-            min_ts=min(self.min_ts, more.min_ts),
-            first=min(self.first, more.first),
-            last=max(self.last, more.last),
-        )
-
-    def equals(self, more: "Digest") -> bool:
-        """Return whether two digests are of the same rows."""
-        return (self.rows, self.one, self.other) == (more.rows, more.one, more.other)
-
-
-def digests_of(spark: Session, log: AnyPath, parts: Parts) -> dict[Key, Digest]:
-    """Return digests of rows of a change log, by kind and table, without those of exports.
+def digests_of(spark: Session, log: AnyPath, parts: Parts) -> Digests:
+    """Return digests of rows of a change log, without those of exports.
 
     Args:
         spark: the session, which is not used if they are few.
@@ -71,7 +49,7 @@ def digests_of(spark: Session, log: AnyPath, parts: Parts) -> dict[Key, Digest]:
         parts: the row groups.
     """
 
-    def told(some: Iterable[tuple[AnyPath, int]]) -> Iterator[dict[str, Any]]:
+    def digested(some: Iterable[tuple[AnyPath, int]]) -> Iterator[dict[str, Any]]:
         with asking() as engine:
             for piece in some:
                 for rows in changes_in(piece):
@@ -79,12 +57,19 @@ def digests_of(spark: Session, log: AnyPath, parts: Parts) -> dict[Key, Digest]:
                     yield from engine.sql(_DIGESTS).to_arrow_table().to_pylist()
 
     runs_on = executor(spark, log, "comparing a day", rows=parts.rows, size=parts.size)
-    found: dict[Key, Digest] = {}
-    for row in runs_on.run(told, parts.pieces, tasks=parts.tasks(runs_on.workers)):
-        key = (row.pop("kind"), row.pop("database"), row.pop("table"))
-        digest = Digest(**row)
-        found[key] = digest if key not in found else found[key].joined(digest)
-    return found
+    return runs_on.run(digested, parts.pieces, tasks=parts.tasks(runs_on.workers))
+
+
+def differing(before: Digests, after: Digests) -> list[dict[str, Any]]:
+    """Return the kinds and tables whose rows differ, by name.
+
+    Each has `kind`, `database` and `table`, and of the rows of both sides the lowest commit ts
+    (`min_ts`) and the first and the last batch.
+    """
+    with asking() as engine:
+        for name, digests in (("before", before), ("after", after)):
+            engine.register(name, pa.Table.from_pylist(digests, schema=_DIGEST))
+        return engine.sql(_DIFFERING).to_arrow_table().to_pylist()
 
 
 _SAID = ", ".join(
@@ -95,12 +80,39 @@ _DIGESTS = f"""
     SELECT
         kind, "database", "table",
         count(*) AS rows,
-        sum(hash({_SAID}))::HUGEINT AS one,
-        sum(hash('other', {_SAID}))::HUGEINT AS other,
+        sum(hash({_SAID}))::DECIMAL(38) AS one,
+        sum(hash('other', {_SAID}))::DECIMAL(38) AS other,
         coalesce(min(commit_ts), 0) AS min_ts,
         min(batch) AS first,
         max(batch) AS last,
     FROM changes GROUP BY ALL
+"""
+
+_DIFFERING = """
+    SELECT
+        kind, "database", "table",
+        min(min_ts) AS min_ts,
+        min(first) AS first,
+        max(last) AS last,
+    FROM (
+        SELECT
+            side, kind, "database", "table",
+            sum(rows) AS rows,
+            sum(one) AS one,
+            sum(other) AS other,
+            min(min_ts) AS min_ts,
+            min(first) AS first,
+            max(last) AS last,
+        FROM (SELECT 1 AS side, * FROM before UNION ALL SELECT 2 AS side, * FROM after)
+        GROUP BY ALL
+    )
+    GROUP BY ALL
+    HAVING
+        count(*) = 1
+        OR min(rows) <> max(rows)
+        OR min(one) <> max(one)
+        OR min(other) <> max(other)
+    ORDER BY kind, "database" NULLS FIRST, "table" NULLS FIRST
 """
 
 

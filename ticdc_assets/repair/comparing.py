@@ -45,7 +45,7 @@ from ticdc_assets.base.errors import InputError
 from ticdc_assets.delta.files import FileWriter
 from ticdc_assets.delta.queries import asking, view_files
 from ticdc_assets.log.cuts import MirrorCut
-from ticdc_assets.mirrors.versions import mirror_as_stored
+from ticdc_assets.mirrors.versions import rows_as_stored
 from ticdc_assets.rows.mirror_rows import PARTIAL, MirrorLayout, canonical_rows
 from ticdc_assets.rows.rows_of_work import RowPart, Rows
 from ticdc_assets.spark.executing import executor
@@ -156,7 +156,7 @@ class Compared:
 
 def compared_mirror(paths: LakePaths, mirror: MirrorCut) -> Compared:
     """Return a mirror in a cut, with all columns of its table."""
-    rows = mirror_as_stored(paths, mirror)
+    rows = rows_as_stored(*mirror.at(paths))
     layout = MirrorLayout(schema=mirror.table_schema)
     return Compared(rows=rows, layout=layout, names=tuple(rows.schema.names))
 

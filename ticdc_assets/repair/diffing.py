@@ -25,7 +25,7 @@ from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.cuts import MirrorCut, newest_cut, require_cut
 from ticdc_assets.log.schema_tables import register_new
 from ticdc_assets.mirrors.applying import apply_changes
-from ticdc_assets.mirrors.versions import mirror_as_stored
+from ticdc_assets.mirrors.versions import rows_as_stored
 from ticdc_assets.model.tso import time_with_tso
 from ticdc_assets.observe.wording import listed
 from ticdc_assets.reading.as_of import AsOf, TableRows
@@ -228,7 +228,7 @@ def _compared_table(
     blank = frozenset({*unknown.intersection(names), layout.commit_ts})
     ours = Compared(rows=mirror.stored(), layout=layout, names=names, blank=blank)
     theirs = Compared(
-        rows=mirror_as_stored(side.paths, exported),
+        rows=rows_as_stored(*exported.at(side.paths)),
         layout=MirrorLayout(schema=exported.table_schema),
         names=names,
         blank=blank,

@@ -44,12 +44,11 @@ from ticdc_assets.delta.commits import NamedCommit, first_removal, named_files, 
 from ticdc_assets.delta.committing import undisturbed
 from ticdc_assets.delta.control import commit_metadata, open_table
 from ticdc_assets.delta.damage import reading
-from ticdc_assets.delta.delta_files import log_state, removable
+from ticdc_assets.delta.delta_files import removable
 from ticdc_assets.delta.delta_protocol import Action
 from ticdc_assets.delta.fencing import require_lease
 from ticdc_assets.delta.files import WRITTEN_NAME
 from ticdc_assets.delta.lake import Lake
-from ticdc_assets.delta.rewriting import Rewriter
 from ticdc_assets.log.cuts import Cut, MirrorCut, newest_cut, read_cuts
 from ticdc_assets.log.damage import require_ends, require_whole
 from ticdc_assets.log.decoding import finish_decoding
@@ -64,6 +63,7 @@ from ticdc_assets.repair.log_cleaning import (
 )
 from ticdc_assets.repair.making import remove_unpublished
 from ticdc_assets.repair.retention import Retaining, retain
+from ticdc_assets.repair.rewriting import Rewriter
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.storage.lake_paths import HISTORIES, MIRRORS, LakePaths
@@ -227,18 +227,8 @@ def _optimize_days(spark: SparkSession, table: AnyPath, now: datetime | None) ->
     if open_table(table) is None:
         return
     today = (now or datetime.now(UTC)).date().isoformat()
-
-    def join() -> None:
-        state = log_state(table)
-        if groups := _small_together(state.files, before_day=today):
-            Rewriter(
-                spark=spark,
-                table=table,
-                metadata=commit_metadata(table),
-                does=f"compacting {table.name}",
-            ).join(state, groups)
-
-    undisturbed(join)
+    writer = Rewriter(spark=spark, table=table, does=f"compacting {table.name}")
+    writer.join(partial(_small_together, before_day=today))
 
 
 def _small_together(files: Iterable[Action], *, before_day: str) -> list[list[Action]]:

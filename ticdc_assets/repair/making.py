@@ -75,7 +75,7 @@ from ticdc_assets.mirrors.validity import Knowledge
 from ticdc_assets.model.events import SNAPSHOT_DDL
 from ticdc_assets.registry.history import SchemaHistory
 from ticdc_assets.repair.known_records import KnownRecords, LeftOut, RefusedRecords
-from ticdc_assets.repair.removing import Removing
+from ticdc_assets.repair.rewriting import Rewriter
 from ticdc_assets.rows.mirror_rows import IMAGES
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import remove_tree
@@ -308,9 +308,11 @@ class Making:
         )
         if self._to_stay:
             if self._truncation_point.cut is not None:
-                properties = properties_of(self._truncation_point)
-                Removing(
-                    spark=self._lake.spark, table=side.change_log, properties=properties
+                Rewriter(
+                    spark=self._lake.spark,
+                    table=side.change_log,
+                    does="setting where the new change log begins",
+                    properties=properties_of(self._truncation_point),
                 ).remove_files(())
             append_fault_files(side, found.faults, app_id="decode", version=landed)
             if rows := self._known.quarantine(self._left_out, landed):

@@ -78,7 +78,7 @@ from ticdc_assets.mirrors.applying import apply_changes
 from ticdc_assets.mirrors.standing import Applying
 from ticdc_assets.mirrors.truncation_points import read_raw_truncation_point, read_truncation_point
 from ticdc_assets.model.tso import LOGICAL_BITS
-from ticdc_assets.repair.change_digests import Digest, Key, digests_of, is_exported
+from ticdc_assets.repair.change_digests import Digests, differing, digests_of, is_exported
 from ticdc_assets.repair.known_records import errors_in, refused_records
 from ticdc_assets.spark.executing import executor
 from ticdc_assets.storage.lake_paths import LakePaths
@@ -275,7 +275,11 @@ class _Day:
                 self._require_none(losses)
             files = [paths.change_log / file.path for file in found.changes]
             after = digests_of(self._lake.spark, paths.change_log, parts_in(files))
-            corrections = self._corrections(before, after, batch + 1)
+            kept_ts = read_truncation_point(paths).tso
+            corrections = [
+                Correction(**item, batch=batch + 1, kept_ts=kept_ts)
+                for item in differing(before, after)
+            ]
         except BaseException:
             self._remove(found)
             raise
@@ -288,8 +292,8 @@ class _Day:
         return RedecodedDay(
             day=self._day,
             records=found.records,
-            before=sum(item.rows for item in before.values()),
-            rows=sum(item.rows for item in after.values()),
+            before=sum(item["rows"] for item in before),
+            rows=sum(item["rows"] for item in after),
             quarantined=found.errors,
             released=self._close(),
             tables=tuple(
@@ -302,7 +306,7 @@ class _Day:
             losses=losses,
         )
 
-    def _require_records(self, found: DecodedFiles, before: Mapping[Key, Digest]) -> None:
+    def _require_records(self, found: DecodedFiles, before: Digests) -> None:
         if before and not found.records:
             raise NotFoundError(
                 f"change_log of changefeed {self._lake.paths.changefeed!r} has rows that landed on "
@@ -365,34 +369,7 @@ class _Day:
             batches[landed] = landed + distance
         return batches
 
-    # Comparing --------------------------------------------------------------------------------
-
-    def _corrections(
-        self, before: Mapping[Key, Digest], after: Mapping[Key, Digest], batch: int
-    ) -> list[Correction]:
-        """Return the differences, by table, as of the batch that corrects them."""
-        kept_ts = read_truncation_point(self._lake.paths).tso
-        corrections: list[Correction] = []
-        for key in sorted(
-            before.keys() | after.keys(), key=lambda key: [part or "" for part in key]
-        ):
-            sides = [side[key] for side in (before, after) if key in side]
-            if len(sides) == 2 and sides[0].equals(sides[1]):
-                continue
-            kind, database, table = key
-            corrections.append(
-                Correction(
-                    kind=kind,
-                    database=database,
-                    table=table,
-                    batch=batch,
-                    min_ts=min(item.min_ts for item in sides),
-                    first=min(item.first for item in sides),
-                    last=max(item.last for item in sides),
-                    kept_ts=kept_ts,
-                )
-            )
-        return corrections
+    # Losses -------------------------------------------------------------------------------------
 
     def _losses(self, found: DecodedFiles) -> tuple[str, ...]:
         """Return the decoded records that are refused now, a clause each."""

@@ -66,7 +66,7 @@ from ticdc_assets.mirrors.truncation_points import (
 from ticdc_assets.model.tso import moment_text
 from ticdc_assets.repair.kept_cuts import kept_cuts, newest_of_days
 from ticdc_assets.repair.lacking_tables import BaseCuts
-from ticdc_assets.repair.removing import Removing, surely
+from ticdc_assets.repair.rewriting import Rewriter, surely
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire.rows import BOOTSTRAP, DDL, OF_MIRRORS, WATERMARK
@@ -340,10 +340,14 @@ class _Retention:
             tables[name] = tables.get(name, 0) + row["count_all"]
         self._tables = tables
 
-    def _removing(self, table: AnyPath, point: TruncationPoint | None = None) -> Removing:
+    def _removing(self, table: AnyPath, point: TruncationPoint | None = None) -> Rewriter:
         """Return what removes a table's rows in one commit, which sets its truncation point."""
-        properties = {} if point is None else properties_of(point)
-        return Removing(spark=self._lake.spark, table=table, properties=properties)
+        return Rewriter(
+            spark=self._lake.spark,
+            table=table,
+            does=f"removing rows of {table.name}",
+            properties={} if point is None else properties_of(point),
+        )
 
     # The raw messages -------------------------------------------------------------------------
 

@@ -52,12 +52,12 @@ from ticdc_assets.mirrors import applying as mirrors
 from ticdc_assets.mirrors import mirror_making
 from ticdc_assets.mirrors.mirror_making import Mode
 from ticdc_assets.mirrors.table_writing import TableWriter
-from ticdc_assets.mirrors.versions import history_in_spark
 from ticdc_assets.repair import maintenance
 from ticdc_assets.repair.maintenance import _maintain_control, maintain, remove_unnamed
 from ticdc_assets.repair.retention import retain
 from ticdc_assets.repair.verifying import Finding, verify
 from ticdc_assets.spark import executing
+from ticdc_assets.spark.frames import delta_frame
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets_tests.demo.simulator.builders import churn, fill
 from ticdc_assets_tests.lake.feeds import (
@@ -538,7 +538,7 @@ def test_a_history_is_named_by_its_own_commit(
             assert not disturbed(patch, path, disturb, is_before=is_before)
             mirror = found.synced()
         assert met
-        rows = history_in_spark(found.feed.lake, mirror)
+        rows = delta_frame(found.feed.lake.spark, *mirror.history_at(found.feed.lake.paths))
         assert rows.count() == mirror.history_rows
         current = rows.where("_ticdc_valid_to is null").count()
         assert current == mirror.rows

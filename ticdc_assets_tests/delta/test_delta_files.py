@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from ticdc_assets.base.errors import LakeDamagedError
 from ticdc_assets.delta.control import dataset_of, open_table, read_table
 from ticdc_assets.delta.damage import reading
-from ticdc_assets.delta.delta_files import broken, data_files, live_files, removable
+from ticdc_assets.delta.delta_files import broken, live_files, log_state, removable, vector_of
 from ticdc_assets.delta.delta_protocol import DeletionVector, DeletionVectorError
 from ticdc_assets.delta.renewing import renew_if_lost
 
@@ -233,13 +233,14 @@ def test_deletion_vectors_and_checkpoints_of_spark_are_understood(
     assert list((path / "_delta_log").glob("*.checkpoint.parquet"))
     for version in range(4):
         assert broken(path, version, footers=True) is None
-    (file,) = data_files(path, 3) or ()
-    assert file.deleted is not None
-    left = file.deleted.kept(0, 1000)
+    (file,) = log_state(path, 3).files
+    deleted = vector_of(path, file)
+    assert deleted is not None
+    left = deleted.kept(0, 1000)
     assert left is not None
     assert [number for number, is_left in enumerate(left) if not is_left] == [5, 6, 7]
-    assert file.deleted.kept(8, 992) is None
-    seventh = file.deleted.kept(7, 2)
+    assert deleted.kept(8, 992) is None
+    seventh = deleted.kept(7, 2)
     assert seventh is not None
     assert seventh.tolist() == [False, True]
     vectors = [file for file in live_files(path) if not file.is_data]

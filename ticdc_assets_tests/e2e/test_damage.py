@@ -23,10 +23,10 @@ from ticdc_assets.delta.delta_files import live_files
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.cuts import require_cut
 from ticdc_assets.log.damage import damage_told, find_damage
-from ticdc_assets.mirrors.versions import mirror_in_spark
 from ticdc_assets.orchestration.changefeeds import all_definitions
 from ticdc_assets.orchestration.checks import readable_key
 from ticdc_assets.orchestration.partitions import FeedNames
+from ticdc_assets.spark.frames import delta_frame
 from ticdc_assets_tests.commands import Commands, Done
 from ticdc_assets_tests.lake.places import named_table
 from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop
@@ -276,10 +276,10 @@ def test_what_spark_says_of_a_broken_table_is_our_sentence(
     )
     lose_file(found.path(paths))
     with pytest.raises(LakeDamagedError, match=r"the mirror of shop\.orders"), damage_told(paths):
-        mirror_in_spark(opened, found).collect()
+        delta_frame(opened.spark, *found.at(opened.paths)).collect()
     tear_log(found.path(paths))
     with pytest.raises(LakeDamagedError, match="is torn"), damage_told(paths):
-        mirror_in_spark(opened, found).collect()
+        delta_frame(opened.spark, *found.at(opened.paths)).collect()
     # What has nothing to do with the tables comes out as it was.
     with pytest.raises(ValueError, match="else"), damage_told(paths):
         raise ValueError("else")

@@ -10,8 +10,7 @@ import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
 
-from ticdc_assets.delta.commits import NamedCommit
-from ticdc_assets.delta.committing import commit_written
+from ticdc_assets.delta.appending import TableLayout, append_files
 from ticdc_assets.delta.control import dataset_of, is_portable, open_table
 from ticdc_assets.delta.files import FileWriter
 from ticdc_assets.log import change_files
@@ -126,13 +125,11 @@ def test_a_file_says_what_it_holds(tmp_path: Path) -> None:
         # Also of columns without bounds: a reader takes what is not told for no null.
         "nullCount": {"number": 0, "text": 1, "moment": 0, "long": 0, "none": 2, "other": 0},
     }
-    commit_written(
+    append_files(
         tmp_path,
         [action],
         pa.schema([*schema, ("day", pa.string())]),
-        table=None,
-        commit=NamedCommit(tmp_path),
-        partition_by=["day"],
+        layout=TableLayout(partition_by=["day"]),
     )
     dataset = dataset_of(DeltaTable(str(tmp_path)), tmp_path)
     nulls = {name: dataset.count_rows(filter=ds.field(name).is_null()) for name in schema.names}

@@ -109,7 +109,7 @@ PUT = ("ticdc_assets.delta.committing", "create", "/mirrors/")
 MAKE = ("deltalake:DeltaTable", "create")
 
 PLACES = {
-    "records are in files": Place("ticdc_assets.delta.appending", "commit_written"),
+    "records are in files": Place("ticdc_assets.delta.appending", "require_there"),
     "records are about to be committed": Place(*COMMIT, "raw_messages"),
     "the landing is about to be logged": Place(*WRITE, "landings"),
     "changes are about to be committed": Place(*COMMIT, "change_log"),

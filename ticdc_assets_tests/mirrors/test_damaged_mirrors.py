@@ -19,7 +19,7 @@ from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log.cuts import MirrorCut
 from ticdc_assets.log.damage import find_damage
 from ticdc_assets.mirrors.standing import Outcome
-from ticdc_assets.mirrors.versions import mirror_as_stored
+from ticdc_assets.mirrors.versions import rows_as_stored
 from ticdc_assets.spark import executing
 from ticdc_assets.spark.session import LazySession, Session
 from ticdc_assets_tests.demo.simulator.builders import fill, plain_upstream
@@ -286,5 +286,5 @@ def test_a_mirror_with_features_of_another_program_is_refused(
     spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('delta.checkpointPolicy' = 'v2')")
     foreign = replace(mirror, version=newest_version(table))
     with pytest.raises(LakeDamagedError, match="another program gave it v2Checkpoint"):
-        mirror_as_stored(paths, foreign)
-    assert mirror_as_stored(paths, mirror).count == mirror.rows
+        rows_as_stored(*foreign.at(paths))
+    assert rows_as_stored(*mirror.at(paths)).count == mirror.rows

@@ -17,12 +17,12 @@ from ticdc_assets.config import Retention, TableChoice
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.export import export_upstream
 from ticdc_assets.log.cuts import MirrorCut
-from ticdc_assets.mirrors.versions import history_in_spark
 from ticdc_assets.reading.histories import deleted_lines, read_history, row_versions
 from ticdc_assets.repair.retention import retain
 from ticdc_assets.repair.seeding import seed
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import MirrorLayout, canonical_rows
+from ticdc_assets.spark.frames import delta_frame
 from ticdc_assets_tests.demo.simulator.builders import fill, plain_upstream
 from ticdc_assets_tests.golden import Rows, Scenario, comparable
 from ticdc_assets_tests.lake.feeds import Feed, small_up_to
@@ -80,7 +80,9 @@ def versions_in(
 
 def kept(feed: Feed, mirror: MirrorCut) -> Counter[Version]:
     """Return the versions in a history."""
-    table = history_in_spark(feed.lake, mirror).toArrow().combine_chunks()
+    table = (
+        delta_frame(feed.lake.spark, *mirror.history_at(feed.lake.paths)).toArrow().combine_chunks()
+    )
     assert table.num_rows == mirror.history_rows
     return Counter(versions_in(table.to_batches(), mirror, feed.changefeed.timezone))
 

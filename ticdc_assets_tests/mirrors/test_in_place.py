@@ -21,8 +21,9 @@ from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log.cuts import read_cuts
 from ticdc_assets.mirrors import mirror_making
 from ticdc_assets.mirrors.mirror_making import Mode
-from ticdc_assets.mirrors.versions import mirror_as_stored, mirror_in_spark
+from ticdc_assets.mirrors.versions import rows_as_stored
 from ticdc_assets.repair.verifying import verify
+from ticdc_assets.spark.frames import delta_frame
 from ticdc_assets_tests.demo.simulator.builders import churn, fill
 from ticdc_assets_tests.lake.feeds import Feed, keep_files_apart, small_up_to, truth_rows
 from ticdc_assets_tests.lake.killing import Death, after, before, killed
@@ -91,10 +92,10 @@ def assert_read_alike(feed: Feed) -> None:
     deleted = 0
     for cut in read_cuts(feed.paths):
         (mirror,) = cut.mirrors
-        rows = mirror_as_stored(feed.paths, mirror)
+        rows = rows_as_stored(*mirror.at(feed.paths))
         assert rows is not None
         deleted += sum(item.cardinality for item in rows.deleted.values())
-        spark_rows = mirror_in_spark(feed.lake, mirror).toArrow()
+        spark_rows = delta_frame(feed.lake.spark, *mirror.at(feed.lake.paths)).toArrow()
         assert rows.count == spark_rows.num_rows
         assert rows.schema.names == spark_rows.schema.names
         order = [("id", "ascending")]

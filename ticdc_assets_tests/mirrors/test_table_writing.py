@@ -17,7 +17,7 @@ from ticdc_assets.config import Retention
 from ticdc_assets.delta import committing
 from ticdc_assets.delta.commits import CommitError, read_commit
 from ticdc_assets.delta.committing import ConflictError, undisturbed
-from ticdc_assets.delta.delta_files import data_files, log_state
+from ticdc_assets.delta.delta_files import file_at, log_state, vector_of
 from ticdc_assets.mirrors import file_fates, table_writing
 from ticdc_assets.mirrors.table_writing import TableWriter
 from ticdc_assets.rows.finding import keys_of
@@ -73,13 +73,12 @@ def changed(
 
 def rows_at(table: Path, version: int) -> Model:
     """Return the rows of a version as its files have them."""
-    files = data_files(table, version)
-    assert files is not None
-    rows = Rows.of_files(
-        [file.path for file in files],
-        SCHEMA,
-        deleted={file.path: file.deleted for file in files if file.deleted is not None},
-    ).table_here()
+    files = {
+        file_at(table, item["path"]): vector_of(table, item)
+        for item in log_state(table, version).files
+    }
+    deleted = {path: vector for path, vector in files.items() if vector is not None}
+    rows = Rows.of_files(list(files), SCHEMA, deleted=deleted).table_here()
     found = dict(zip(rows["id"].to_pylist(), rows["v w"].to_pylist(), strict=True))
     assert len(found) == rows.num_rows
     return found

@@ -29,12 +29,12 @@ from ticdc_assets.log.seeds import APPLICATION as SEEDED
 from ticdc_assets.mirrors import table_writing
 from ticdc_assets.mirrors.mirror_properties import mirror_properties
 from ticdc_assets.mirrors.standing import Outcome
-from ticdc_assets.mirrors.versions import history_in_spark
 from ticdc_assets.reading.mirrors import iterate_rows, published_table
 from ticdc_assets.repair import log_cleaning, maintenance
 from ticdc_assets.repair.log_cleaning import clean_logs
 from ticdc_assets.repair.maintenance import maintain, optimize_mirrors
 from ticdc_assets.repair.uniqueness import count_keys
+from ticdc_assets.spark.frames import delta_frame
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets_tests.demo.simulator.builders import PLAIN_COLUMNS, churn, fill, plain_upstream
 from ticdc_assets_tests.golden import Rows, comparable
@@ -429,7 +429,7 @@ def history_texts(feed: Feed, mirror: MirrorCut) -> list[str]:
     """Return the versions of a table's rows as a cut names them."""
     return sorted(
         row["value"]
-        for row in history_in_spark(feed.lake, mirror)
+        for row in delta_frame(feed.lake.spark, *mirror.history_at(feed.lake.paths))
         .selectExpr("to_json(struct(*), map('ignoreNullFields', 'false')) as value")
         .collect()
     )

@@ -21,13 +21,13 @@ from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.log.cuts import MirrorCut, newest_cut, read_cuts
 from ticdc_assets.log.publishing import publish
 from ticdc_assets.log.quarantine import count_open, read_quarantine
-from ticdc_assets.mirrors.versions import mirror_in_spark
 from ticdc_assets.repair import making, rebuilding
 from ticdc_assets.repair.comparing import RowFinding
 from ticdc_assets.repair.maintenance import maintain
 from ticdc_assets.repair.redriving import redrive
 from ticdc_assets.repair.rewinding import rewind
 from ticdc_assets.repair.verifying import Finding, verify
+from ticdc_assets.spark.frames import delta_frame
 from ticdc_assets.storage.paths import AnyPath, names_in
 from ticdc_assets_tests.demo.simulator.builders import churn, fill, plain_upstream
 from ticdc_assets_tests.golden import Scenario
@@ -139,7 +139,10 @@ def test_a_rebuild_puts_an_equal_generation_in_place_and_syncs_go_on_in_it(life:
     (kept,) = [cut for cut in read_cuts(feed.paths) if cut.number == old.number]
     assert [item.generation for item in kept.mirrors] == [old.generation] * 2
     assert {item.path(feed.paths).parent.parent.name for item in kept.mirrors} == {old.generation}
-    assert all(mirror_in_spark(feed.lake, item).count() == item.rows for item in kept.mirrors)
+    assert all(
+        delta_frame(feed.lake.spark, *item.at(feed.lake.paths)).count() == item.rows
+        for item in kept.mirrors
+    )
     history = mirror_of(feed, KEYED)
     assert history.history_version is not None
     assert history.history_path(feed.paths).parent.parent.name == new.generation

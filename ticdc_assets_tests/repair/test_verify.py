@@ -26,12 +26,12 @@ from ticdc_assets.log.cuts import MirrorCut
 from ticdc_assets.log.decoding import decode_new
 from ticdc_assets.log.publishing import publish
 from ticdc_assets.log.quarantine import read_quarantine
-from ticdc_assets.mirrors.versions import mirror_in_spark
 from ticdc_assets.model.events import Event
 from ticdc_assets.repair import making, verifying
 from ticdc_assets.repair.comparing import ColumnDifference, RowCounts, RowFinding
 from ticdc_assets.repair.redriving import redrive
 from ticdc_assets.repair.verifying import Finding, Verification, VerifiedMirror, verify
+from ticdc_assets.spark.frames import delta_frame
 from ticdc_assets.storage.paths import names_in
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.record import Record
@@ -244,7 +244,7 @@ def name_newest_versions(feed: Feed) -> None:
         version = latest_version(mirror.path(feed.paths))
         assert version is not None
         named = replace(mirror, version=version)
-        rows = mirror_in_spark(feed.lake, named).count()
+        rows = delta_frame(feed.lake.spark, *named.at(feed.lake.paths)).count()
         mirrors.append(replace(named, rows=rows))
     publish(feed.paths, replace(cut, number=cut.number + 1, mirrors=tuple(mirrors)))
 

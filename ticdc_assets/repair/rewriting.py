@@ -1,0 +1,197 @@
+"""Write files of a large table again: joined, or without some of their rows.
+
+In: `raw_messages`, `change_log` or `snapshot_rows`; and the files to join, a condition on the rows
+to remove, or the files to remove. Out: one commit that removes these files, adds new ones with the
+remaining rows, and sets table properties. A file that loses no rows is left as it is, and rows stay
+if the condition is unknown for them. The columns of the condition are read first, and the others
+only if some rows remain. A step reads and writes the files, in this process or on Spark.
+
+Why running it again is safe: removed rows are not found again, and then there is no commit. New
+files have no effect until the commit names them. The log entry is put only where none exists, so if
+another program was faster, nothing is committed and the work starts again.
+"""
+
+# pyright: reportAttributeAccessIssue=false
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from ticdc_assets.delta.appending import BOUNDED, DISTINCT
+from ticdc_assets.delta.committing import commit_state, require_there, undisturbed
+from ticdc_assets.delta.control import commit_metadata, dataset_of, opened
+from ticdc_assets.delta.delta_files import file_at, log_state
+from ticdc_assets.delta.delta_protocol import Action, LogState, added
+from ticdc_assets.delta.files import FileWriter, WrittenFile, gathered, row_groups
+from ticdc_assets.rows.rows_of_work import Rows
+from ticdc_assets.spark.executing import executor
+from ticdc_assets.spark.session import Session
+from ticdc_assets.storage.paths import AnyPath
+
+_GROUP_ROWS = 50_000
+_GROUP_BYTES = 32 << 20
+_LIGHTNESS = 50
+"""How many rows can be copied between files for the cost of one row of another step."""
+
+_CHECKPOINT_INTERVAL = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _Copied:
+    before: int
+    left: int
+    files: tuple[WrittenFile, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewriter:
+    """Writes files of a table again.
+
+    Args:
+        spark: the session, which does not start if the work is small.
+        table: folder of the table.
+        does: what the work does, for progress messages.
+        properties: table properties that a commit sets.
+
+    Raises:
+        ConflictError: other programs committed meanwhile, several times.
+    """
+
+    spark: Session
+    table: AnyPath
+    does: str
+    properties: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def join(self, together: Callable[[Sequence[Action]], Sequence[Sequence[Action]]]) -> None:
+        """Join files, each group into one; the rows stay as they are.
+
+        Args:
+            together: from the files of the newest version to the groups; those of a group are in
+                one partition. There is no commit without a group.
+        """
+
+        def join() -> None:
+            state = log_state(self.table)
+            groups = together(state.files)
+            if groups:
+                files = [file for item in self._copied(state, groups) for file in item.files]
+                gone = {action["path"] for group in groups for action in group}
+                self._commit(state, gone, files, "OPTIMIZE")
+
+        undisturbed(join)
+
+    def going(self, may_go: ds.Expression, gone: ds.Expression, columns: Sequence[str]) -> pa.Table:
+        """Return columns of the rows to remove; see `remove`."""
+        found = dataset_of(opened(self.table), self.table)
+        return found.to_table(columns=list(columns), filter=may_go).filter(surely(gone))
+
+    def remove(self, may_go: ds.Expression, gone: ds.Expression, columns: Sequence[str]) -> int:
+        """Remove rows; return how many.
+
+        Args:
+            may_go: a condition that all removed rows meet; files without such rows are not read.
+            gone: the condition for removal.
+            columns: the columns of the condition.
+        """
+        found = dataset_of(opened(self.table), self.table)
+        names = {str(path) for path, _ in row_groups(found, self.table, may_go)}
+
+        def remove() -> int:
+            state = log_state(self.table)
+            own = [item for item in state.files if str(file_at(self.table, item["path"])) in names]
+            copied = self._copied(state, [[item] for item in own], ~surely(gone), columns)
+            changed = [
+                (action["path"], item)
+                for action, item in zip(own, copied, strict=True)
+                if item.left < item.before
+            ]
+            if changed:
+                files = [file for _, item in changed for file in item.files]
+                self._commit(state, {path for path, _ in changed}, files, "DELETE")
+            return sum(item.before - item.left for _, item in changed)
+
+        return undisturbed(remove)
+
+    def remove_files(self, paths: Collection[str]) -> None:
+        """Remove whole files, possibly none, by their names in the table's log."""
+        operation = "DELETE" if paths else "SET TBLPROPERTIES"
+        undisturbed(lambda: self._commit(log_state(self.table), paths, (), operation))
+
+    def _copied(
+        self,
+        state: LogState,
+        groups: Sequence[Sequence[Action]],
+        stays: ds.Expression | None = None,
+        columns: Sequence[str] = (),
+    ) -> list[_Copied]:
+        """Write the rows of each group that meet a condition on some columns into a file."""
+        table = self.table
+        partitioned = state.metadata.get("partitionColumns") or []
+        whole = pa.schema(opened(table, state.version).schema())
+        schema = pa.schema([item for item in whole if item.name not in partitioned])
+        places = [
+            (
+                [file_at(table, action["path"]) for action in group],
+                dict(group[0].get("partitionValues") or {}),
+            )
+            for group in groups
+        ]
+
+        def copied(
+            some: Iterable[tuple[Sequence[AnyPath], Mapping[str, str]]],
+        ) -> Iterator[_Copied]:
+            for paths, partition in some:
+                rows = Rows.of_files(paths, schema)
+                left = before = rows.count
+                if stays is not None:
+                    rows = replace(rows, condition=stays)
+                    left = sum(batch.num_rows for batch in rows.select(columns).read())
+                    if left in (0, before):
+                        yield _Copied(before, left, ())
+                        continue
+                writer = FileWriter(
+                    table, schema, partition=partition, bounded=BOUNDED, distinct=DISTINCT
+                )
+                tables = (pa.Table.from_batches([batch]) for batch in rows.read())
+                for group in gathered(tables, rows=_GROUP_ROWS, size=_GROUP_BYTES):
+                    writer.write(group)
+                yield _Copied(before, left, (writer.close(),))
+
+        actions = [action for group in groups for action in group]
+        stats = [json.loads(action.get("stats") or "{}") for action in actions]
+        runs_on = executor(
+            self.spark,
+            table,
+            self.does,
+            rows=sum(item.get("numRecords", 0) for item in stats),
+            size=sum(item["size"] for item in actions) // _LIGHTNESS,
+            lightness=_LIGHTNESS,
+        )
+        return runs_on.run(copied, places, tasks=len(places))
+
+    def _commit(
+        self, state: LogState, gone: Collection[str], files: Sequence[WrittenFile], operation: str
+    ) -> None:
+        require_there(self.table, files)
+        staying = [action for action in state.files if action["path"] not in gone]
+        metadata = state.metadata
+        if self.properties:
+            metadata = {**metadata, "configuration": {**state.configuration, **self.properties}}
+        commit_state(
+            self.table,
+            state,
+            replace(state, files=(*staying, *added(files)), metadata=metadata),
+            commit_metadata(self.table),
+            operation=operation,
+            changes_rows=operation == "DELETE",
+            checkpoint_interval=_CHECKPOINT_INTERVAL,
+        )
+
+
+def surely(condition: ds.Expression) -> ds.Expression:
+    """Return a condition that is false where the other one is unknown."""
+    return pc.coalesce(condition, ds.scalar(False))
