@@ -159,7 +159,7 @@ def test_the_demo(class_archive: None, tmp_path: Path, monkeypatch: pytest.Monke
     assert sum(rows for rows, _ in mirrors.values()) == len(known) == len(truth) - 1
     assert sum(item["table"] == "orders" for item in truth) == len(orders())
     # Each line of progress says when; the table alone is on standard output.
-    told = [line for line in done.stderr.splitlines() if re.match(r" *\d+ s  ", line)]
+    told = [line for line in done.stderr.splitlines() if re.match(r"\d+ s: ", line)]
     for what in (
         "Kafka answers",
         "Spark is up",
