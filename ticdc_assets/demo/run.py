@@ -29,6 +29,7 @@ from rich.text import Text
 
 from ticdc_assets.base.errors import ConfigError, SourceUnavailableError
 from ticdc_assets.base.names import counted
+from ticdc_assets.base.progress import tell
 from ticdc_assets.config import (
     Changefeed,
     Compute,
@@ -118,6 +119,7 @@ def run_demo(
             spark_start: Future[object] = pool.submit(_start_spark, say)
             with demo_broker(directory, note=say) as broker:
                 settings = _configure(directory, broker, wire_format)
+                tell("starting Spark")
                 spark_start.result()
                 say("Spark is up")
                 feed = settings.changefeed(CHANGEFEED)
@@ -200,6 +202,7 @@ def _shown(path: Path) -> str:
 def _seed(settings: Settings, directory: Path, say: Note) -> None:
     """Let the mirrors begin with what the shop had before its changefeed."""
     say("the shop was exported, and its changefeed starts there; the mirrors start with its rows")
+    tell("seeding the mirrors from the export")
     folder = directory / _EXPORT
     timezone = settings.changefeed(CHANGEFEED).timezone
     options = {"folder": str(folder), "timezone": timezone}
