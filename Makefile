@@ -197,11 +197,11 @@ format: develop ## Rewrite the files in the project's format
 type: develop ## Check types
 	@$(BIN)/basedpyright
 
-# ONLY= the names of some parts (python -m bench --help), to measure these again.
 .PHONY: pictures
 pictures: develop ## Make the pictures of the documents again: the UI and the report (chromium)
 	TICDC_SCREENSHOTS=$(CURDIR)/docs/images $(BIN)/pytest -q ticdc_assets_tests/orchestration/test_ui.py
 
+# ONLY= the names of some parts (python -m bench --help), to measure these again.
 .PHONY: bench
 bench: develop versitygw ## Run the benchmarks and print their tables (65 to 85 minutes)
 	@$(BIN)/python -m bench $(foreach name,$(ONLY),--only $(name))

@@ -11,7 +11,6 @@ flushed and temporary folders removed as usual, by their owners or by `atexit`.
 
 import atexit
 import gc
-import sys
 
 _NEW_OBJECTS = 500_000
 """How many new objects start a search; about 50 MB, if all of them were garbage."""
@@ -28,11 +27,5 @@ def look_seldom() -> None:
     It may be repeated.
     """
     gc.set_threshold(_NEW_OBJECTS, 10, 100)
-    atexit.unregister(_end_at_once)
-    atexit.register(_end_at_once)
-
-
-def _end_at_once() -> None:
-    # DuckDB's library searches by itself at the end, and prints what was not freed.
-    if "_duckdb" not in sys.modules:
-        pass_over_all()
+    atexit.unregister(pass_over_all)
+    atexit.register(pass_over_all)

@@ -11,6 +11,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TypeAlias
 
+from ticdc_assets.base.names import counted
+
 Listener: TypeAlias = Callable[[str], None]
 
 _listeners: list[Listener] = []
@@ -38,10 +40,10 @@ class Counted:
     Args:
         doing: the verb, as in `applying`.
         total: how many there are.
-        of: what they are, in the plural.
+        of: what one of them is.
     """
 
-    def __init__(self, doing: str, total: int, of: str = "tables") -> None:
+    def __init__(self, doing: str, total: int, of: str = "table") -> None:
         self._doing = doing
         self._total = total
         self._of = of
@@ -53,4 +55,4 @@ class Counted:
         with self._lock:
             self._begun += 1
             begun = self._begun
-        tell(f"{self._doing} {name}, {begun} of {self._total} {self._of}")
+        tell(f"{self._doing} {name}, {begun} of {counted(self._total, self._of)}")

@@ -101,8 +101,15 @@ def _refusal_of_files(error: OSError) -> str | None:
     return None
 
 
+_SHORT_HELP = 200
+
+
 class _ChangefeedCommand(click.Command):
     """A command that prints its progress, and works on the demo without naming its changefeed."""
+
+    def get_short_help_str(self, limit: int = 0) -> str:
+        """Return the first sentence of its help, whole: click would cut it at the line's end."""
+        return super().get_short_help_str(_SHORT_HELP)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if ctx.find_root().params.get("demo") and not ctx.resilient_parsing:

@@ -43,7 +43,7 @@ STAYS: Final = {
     "redrive": "records that were not decoded stay in quarantine; run it again",
     "report": _READS,
     "rewind": "all mirrors are at one cut, the one before or the older one; run it again",
-    "sample": "run it again: it writes all of its files",
+    "sample": "files that were written stay; run it again in another folder",
     "seed": "rows that landed stay; run it again, and it continues",
     "show": _READS,
     "sql": _READS,

@@ -8,6 +8,7 @@ import click
 
 from ticdc_assets.base.errors import ConfigError, SourceUnavailableError
 from ticdc_assets.cli.base import main, note, reported_errors
+from ticdc_assets.cli.waiting import end_progress_lines
 
 _PORT = 9092
 _CHECK_SECONDS = 0.2
@@ -33,6 +34,7 @@ def broker(directory: Path, port: int | None) -> None:
     It needs Java and no installation of Kafka. It is for trials, not for production: one node, and
     no authentication. The topics stay in --directory; a second start continues with them.
     """
+    end_progress_lines()
     from ticdc_assets.base.ports import port_is_free
     from ticdc_assets.delta.lock import held_lock
     from ticdc_assets.demo.broker import LocalBroker

@@ -19,6 +19,7 @@ from ticdc_assets.base.names import counted
 from ticdc_assets.cli.base import end_with, lake_of, main, note, reported_errors
 from ticdc_assets.cli.completing import changefeed_argument, changefeeds_argument, table_arguments
 from ticdc_assets.cli.printing import in_total, print_json, print_table, shown_text
+from ticdc_assets.cli.waiting import end_progress_lines
 from ticdc_assets.config import load_settings
 from ticdc_assets.model.tso import time_with_tso, to_datetime
 from ticdc_assets.storage.lake_paths import LakePaths
@@ -42,8 +43,9 @@ def status(changefeed: str | None, *, as_json: bool) -> None:
     """Show how far CHANGEFEED is, where it is behind, and its worst tables.
 
     Without CHANGEFEED, show all of them. Spark is not started. The number of waiting records comes
-    from the source. If the source does not answer, the number is that of the newest landing and the
-    exit code is 1. The exit code is also 1 if a gap has stopped landing.
+    from the source. If the source does not answer, the number is that of the newest landing, and
+    the exit code is 1 unless the changefeed is finished. The exit code is also 1 if a gap has
+    stopped landing.
     """
     damages: list[LakeDamagedError] = []
     statuses = list(_statuses(changefeed, damages))
@@ -61,7 +63,10 @@ def status(changefeed: str | None, *, as_json: bool) -> None:
             lease = leases[item.changefeed]
             if lease is not None and lease.is_held:
                 click.echo(f"{item.changefeed}: written by {shown_text(str(lease))}")
-    unseen = [item.changefeed for item, error in statuses if error is not None]
+    # A source that has ended, and of which all is applied, has nothing more to say.
+    unseen = [
+        item.changefeed for item, error in statuses if error is not None and item.ending is None
+    ]
     stopped = [item.changefeed for item, _ in statuses if item.gaps]
     failures: list[object] = list(damages)
     if unseen:
@@ -91,6 +96,7 @@ def metrics(changefeed: str | None, output: Path | None, listen: str | None) -> 
     if listen is not None:
         if output is not None:
             raise click.UsageError("--output and --listen exclude each other")
+        end_progress_lines()
         host, port = _address(listen)
         load_settings()
         try:
@@ -259,11 +265,9 @@ def _print_status(item: "Status", source_error: str | None) -> None:
             f"{time_with_tso(rewound.from_tso)} by {shown_text(rewound.by)}"
         )
     watermark = item.watermark.watermark_ts
-    at = "none yet"
-    if watermark is not None:
-        at = time_with_tso(watermark)
+    at = "no watermark yet" if watermark is None else f"watermark {time_with_tso(watermark)}"
     waiting = counted(item.backlog, "record waits", "records wait")
-    click.echo(f"{name}: watermark {at}; {waiting} in the source")
+    click.echo(f"{name}: {at}; {waiting} in the source")
     if source_error is not None:
         click.echo(f"{name}: the source could not be read: {shown_text(source_error)}")
     for gap in item.gaps:
@@ -472,7 +476,7 @@ def report(changefeeds: tuple[str, ...], output: Path, days: float) -> None:
     write_at_once(output, page(overviews))
     for overview in overviews:
         items = headlines(overview)
-        shown = ", ".join(f"{item.label.lower()} {item.value}" for item in items)
+        shown = "; ".join(f"{item.label.lower()}: {item.value}" for item in items)
         click.echo(f"{overview.changefeed.name}: {verdict(overview).word}: {shown}")
     click.echo(f"written to {output.absolute()}")
     end_with(damages)

@@ -9,7 +9,7 @@ import click
 from ticdc_assets.base.errors import PrerequisiteError
 from ticdc_assets.base.names import counted
 from ticdc_assets.cli.base import main, note, reported_errors
-from ticdc_assets.cli.waiting import end_progress_lines
+from ticdc_assets.cli.waiting import end_progress_lines, own_lines
 from ticdc_assets.config import WIRE_FORMATS, load_settings
 
 if TYPE_CHECKING:
@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 
 DIALECTS = ("ticdc", "tiflow")
 """The names of the dialects (`simulator.dialects`), which a command line need not import."""
+
+_DIRECTORY = click.option(
+    "--directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=".demo",
+    show_default=True,
+    help="The demo's folder.",
+)
 
 
 @main.command()
@@ -53,7 +61,7 @@ def doctor(*, machine: bool) -> None:
 
 
 @main.command()
-@click.option("--directory", type=click.Path(file_okay=False, path_type=Path), default=".demo")
+@_DIRECTORY
 @click.option(
     "--format",
     "wire_format",
@@ -68,8 +76,20 @@ def doctor(*, machine: bool) -> None:
     help="Whose messages they are: those of the new TiCDC (ticdc, the default) or of the old one "
     "(tiflow, the default of craft, which the new one does not have).",
 )
-@click.option("--transactions", type=click.IntRange(min=1), default=600, show_default=True)
-@click.option("--seconds", type=click.IntRange(min=1), default=25, show_default=True)
+@click.option(
+    "--transactions",
+    type=click.IntRange(min=1),
+    default=600,
+    show_default=True,
+    help="How many the shop makes at most.",
+)
+@click.option(
+    "--seconds",
+    type=click.IntRange(min=1),
+    default=25,
+    show_default=True,
+    help="How long the shop is open at most.",
+)
 @click.option(
     "--live",
     is_flag=True,
@@ -96,7 +116,6 @@ def demo(
     All files are in one folder, which is emptied first: an earlier demo is replaced. With --live
     the demo then keeps running: change rows with `upstream`, and see the changes in the mirrors.
     """
-    end_progress_lines()
     if port is not None and not live:
         raise click.UsageError("--port is the port of the Dagster UI of --live; give both")
     from ticdc_assets.spark.preflight import check_java
@@ -113,6 +132,12 @@ def demo(
     from ticdc_assets.demo.simulator.dialects import Dialect
     from ticdc_assets.wire import WireFormat
 
+    lines = own_lines()
+
+    def note_at_the_end(text: str) -> None:
+        lines.end()
+        note(text)
+
     same = run_demo(
         directory.resolve(),
         wire_format=WireFormat(wire_format),
@@ -121,7 +146,8 @@ def demo(
         seconds=seconds,
         live=live,
         port=port,
-        note=note,
+        say=lines.say,
+        note=note_at_the_end,
     )
     if not same:
         raise click.ClickException("a mirror differs from the simulator's truth")
@@ -129,7 +155,7 @@ def demo(
 
 @main.command()
 @click.argument("statement")
-@click.option("--directory", type=click.Path(file_okay=False, path_type=Path), default=".demo")
+@_DIRECTORY
 @reported_errors
 def upstream(statement: str, directory: Path) -> None:
     """Run one SQL STATEMENT on the upstream of the live demo, and commit it.
@@ -150,7 +176,13 @@ def end_with_status(status: int) -> None:
 
 
 @main.command()
-@click.option("--port", type=click.IntRange(1, 65535), default=3000, show_default=True)
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    default=3000,
+    show_default=True,
+    help="The port on 127.0.0.1.",
+)
 @click.option(
     "--demo",
     "demo_directory",

@@ -31,13 +31,12 @@ def print_json(text: str) -> None:
 
 
 def print_rows(
-    title: str, columns: Sequence[str], rows: Sequence[Mapping[str, str | None]], total: int
+    title: str, columns: Sequence[str], rows: Sequence[Mapping[str, str | None]], caption: str
 ) -> None:
     """Print rows as a table, or one below the other if the columns do not fit side by side."""
     from rich.rule import Rule
     from rich.table import Table
 
-    caption = in_total(total, "row")
     console = _console()
     listing = Table(title=shown_text(title), caption=caption)
     width = 1
@@ -50,7 +49,7 @@ def print_rows(
     for row in rows:
         listing.add_row(*(shown_value(row[name]) for name in columns))
     if width <= console.width:
-        console.print(listing)
+        _print_whole(console, listing)
         return
     console.print(shown_text(title), style="table.title")
     for number, row in enumerate(rows, 1):
@@ -100,7 +99,29 @@ def _console() -> "Console":
 
 def print_table(listing: "Table") -> None:
     """Print a table for people."""
-    _console().print(listing)
+    _print_whole(_console(), listing)
+
+
+def _print_whole(console: "Console", listing: "Table") -> None:
+    """Print a table; a title or caption that is wider stays one line."""
+    from rich.cells import cell_len
+
+    width = console.measure(listing).maximum
+    title, caption = listing.title, listing.caption
+    if title is not None and cell_len(str(title)) > width:
+        console.print(title, style="table.title")
+        listing.title = None
+    if caption is not None and cell_len(str(caption)) > width:
+        listing.caption = None
+    console.print(listing)
+    if listing.caption is None and caption is not None:
+        console.print(caption, style="table.caption")
+
+
+def differing(count: int, shown: int) -> str:
+    """Return how many rows differ, and how many of them are shown if not all are."""
+    differ = counted(count, "row differs", "rows differ")
+    return differ if shown == count else f"{differ}, {shown} of them shown"
 
 
 def print_row_differences(title: str, rows: Iterable["RowDifference"], *, other: str) -> None:

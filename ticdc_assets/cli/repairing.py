@@ -6,6 +6,7 @@ or in the Dagster job that it runs, so none of them runs during a sync.
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 
 import click
 
@@ -51,7 +52,9 @@ def rewind(changefeed: str, moment: str | None, number: int | None) -> None:
             tso=None if moment is None else cut_of(moment, es_only=es_only),
             number=number,
         )
-    click.echo(f"{changefeed}: {done.quarantined} events too far ahead were moved to quarantine")
+    if done.quarantined:
+        ahead = counted(done.quarantined, "event too far ahead was", "events too far ahead were")
+        click.echo(f"{changefeed}: {ahead} moved to quarantine")
     if done.cut is done.before:
         click.echo(
             f"{changefeed}: cut {done.older.number} at {done.older.moment} is already the newest "
@@ -66,14 +69,14 @@ def rewind(changefeed: str, moment: str | None, number: int | None) -> None:
     click.echo(f"{changefeed}: run `ticdc-assets sync {changefeed}` if no sensor does")
 
 
-_DAY = click.DateTime(formats=["%Y-%m-%d"])
+_day = partial(click.option, type=click.DateTime(formats=["%Y-%m-%d"]), metavar="YYYY-MM-DD")
 
 
 @main.command()
 @changefeed_argument()
-@click.option("--day", "days", type=_DAY, multiple=True, help="Landing day (UTC) to decode again.")
-@click.option("--from", "first", type=_DAY, help="First of several landing days; needs --to.")
-@click.option("--to", "last", type=_DAY, help="Last of the days; needs --from.")
+@_day("--day", "days", multiple=True, help="Landing day (UTC) to decode again.")
+@_day("--from", "first", help="First of several landing days; needs --to.")
+@_day("--to", "last", help="Last of the days; needs --from.")
 @click.option(
     "--table",
     "tables",

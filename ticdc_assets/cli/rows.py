@@ -4,14 +4,14 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import click
 import orjson
 
 from ticdc_assets.base.errors import LakeDamagedError
-from ticdc_assets.base.names import joined_name
+from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.cli.base import (
     AS_OF_HELP,
     checked_moment,
@@ -22,7 +22,7 @@ from ticdc_assets.cli.base import (
     reported_errors,
 )
 from ticdc_assets.cli.completing import changefeed_argument, table_arguments
-from ticdc_assets.cli.printing import print_json, print_rows
+from ticdc_assets.cli.printing import in_total, print_json, print_rows
 from ticdc_assets.config import load_settings
 
 if TYPE_CHECKING:
@@ -31,17 +31,20 @@ if TYPE_CHECKING:
     from ticdc_assets.model.schemas import TableSchema
     from ticdc_assets.reading.as_of import TableRows
 
-
-@main.command()
-@changefeed_argument()
-@table_arguments()
-@click.option(
+_FORMAT = click.option(
     "--format",
     "output",
     type=click.Choice(["table", "jsonl", "csv"]),
     default="table",
     show_default=True,
+    help="How the rows are printed.",
 )
+
+
+@main.command()
+@changefeed_argument()
+@table_arguments()
+@_FORMAT
 @click.option(
     "--limit", type=click.IntRange(min=0), help="Show at most this many rows; as a table, 20."
 )
@@ -98,7 +101,7 @@ def show(
     if output == "csv":
         _print_csv(columns, values)
         return
-    print_rows(joined_name(database, table), columns, list(values), rows.rows)
+    print_rows(joined_name(database, table), columns, list(values), in_total(rows.rows, "row"))
 
 
 def _printed(row: dict[str, Any], schema: "TableSchema") -> dict[str, Any]:
@@ -168,7 +171,7 @@ def _show_versions(lake: "Lake", name: tuple[str, str], key: str, *, output: str
     if output == "csv":
         _print_csv(columns, rows)
         return
-    print_rows(f"{joined_name(*name)}: {key}", columns, rows, len(rows))
+    print_rows(f"{joined_name(*name)}: {key}", columns, rows, in_total(len(rows), "version"))
 
 
 def _note_lacking(cut: "Cut", name: tuple[str, str]) -> None:
@@ -200,29 +203,27 @@ def _show_deleted(
     _note_lacking(cut, name)
     if limit is None and output == "table":
         limit = 20
-    lines = deleted_lines(lake, cut, name, as_of=tso, limit=limit)
+    # One more than is shown says whether there are more.
+    lines = deleted_lines(lake, cut, name, as_of=tso, limit=None if limit is None else limit + 1)
     if output == "jsonl":
-        for line in lines:
+        for line in islice(lines, limit):
             print_json(_printed_line(line, schema))
         return
-    rows = [_printed(json.loads(line), schema) for line in lines]
+    rows = [_printed(json.loads(line), schema) for line in islice(lines, limit)]
     columns = list(rows[0]) if rows else []
     if output == "csv":
         _print_csv(columns, rows)
         return
-    print_rows(f"{joined_name(*name)}, deleted rows too", columns, rows, len(rows))
+    caption = in_total(len(rows), "row")
+    if next(lines, None) is not None:
+        caption = f"{counted(len(rows), 'row')} of more; --limit N shows N rows"
+    print_rows(f"{joined_name(*name)}, deleted rows too", columns, rows, caption)
 
 
 @main.command()
 @changefeed_argument()
 @click.argument("query")
-@click.option(
-    "--format",
-    "output",
-    type=click.Choice(["table", "jsonl", "csv"]),
-    default="table",
-    show_default=True,
-)
+@_FORMAT
 @click.option("--as-of", metavar="TSO|TIME", callback=checked_moment, help=AS_OF_HELP)
 @click.option(
     "--engine",
@@ -282,7 +283,7 @@ def _print_result(
             titled = [f"{number} {name}" for number, name in enumerate(names, 1)]
             titles = list(names) if len(set(names)) == len(names) else titled
             listed = [dict(zip(titles, row, strict=True)) for row in rows]
-            print_rows(changefeed, titles, listed, len(listed))
+            print_rows(changefeed, titles, listed, in_total(len(listed), "row"))
 
 
 def _table_at(lake: "Lake", database: str, table: str, as_of: str | None) -> "TableRows":

@@ -9,7 +9,13 @@ import click
 from ticdc_assets.base.names import counted, table_named
 from ticdc_assets.cli.base import lake_of, main, reported_errors
 from ticdc_assets.cli.completing import changefeed_argument
-from ticdc_assets.cli.printing import print_json, print_row_differences, print_table, shown_text
+from ticdc_assets.cli.printing import (
+    differing,
+    print_json,
+    print_row_differences,
+    print_table,
+    shown_text,
+)
 from ticdc_assets.config import load_settings
 from ticdc_assets.model.tso import time_with_tso
 from ticdc_assets.observe.report.texts import visible
@@ -116,12 +122,16 @@ def seed(
     FOLDER is a folder, or a URI that Arrow's file systems reach. The CSV options are Dumpling's:
     give the same values as to Dumpling.
     """
+    from ticdc_assets.source.exports.folder import read_export
+
+    settings = load_settings()
+    settings.changefeed(changefeed)
+    read_export(folder, tso=tso)  # a wrong one is an error before there is a run
     from ticdc_assets.orchestration.run import run_seed
 
     for name in tables:
-        table_named(name)  # a wrong one is an error before there is a run
-    config = _configured(folder, tables, tso, timezone, csv)
-    report = run_seed(load_settings(), changefeed, config)
+        table_named(name)
+    report = run_seed(settings, changefeed, _configured(folder, tables, tso, timezone, csv))
     seeding = report.seeding
     for item in seeding.tables:
         name = f"{item.database}.{item.table}"
@@ -164,7 +174,7 @@ def seed(
         )
     failed = len(seeding.refused) + len(unread)
     if failed:
-        count = "1 table was" if failed == 1 else f"{failed} tables were"
+        count = counted(failed, "table was", "tables were")
         raise click.ClickException(f"{count} not seeded")
 
 
@@ -229,7 +239,7 @@ def _print_difference(difference: "SourceDifference") -> None:
     print_table(listing)
     for item in difference.tables:
         if item.examples:
-            shown = f"{len(item.examples)} of {item.counts.total} rows that differ"
+            shown = differing(item.counts.total, len(item.examples))
             title = f"{item.database}.{item.table}: {shown}"
             print_row_differences(title, item.examples, other="exported")
     if difference.excluded:

@@ -8,7 +8,13 @@ import click
 from ticdc_assets.base.names import joined_name
 from ticdc_assets.cli.base import lake_of, main, reported_errors
 from ticdc_assets.cli.completing import changefeed_argument, table_arguments
-from ticdc_assets.cli.printing import print_json, print_row_differences, print_table, shown_text
+from ticdc_assets.cli.printing import (
+    differing,
+    print_json,
+    print_row_differences,
+    print_table,
+    shown_text,
+)
 from ticdc_assets.config import load_settings
 
 if TYPE_CHECKING:
@@ -64,7 +70,7 @@ def _print_verification(verification: "Verification") -> None:
     print_table(listing)
     for item in verification.mirrors:
         if item.examples:
-            shown = f"{len(item.examples)} of {item.counts.total} rows that differ"
+            shown = differing(item.counts.total, len(item.examples))
             title = f"{joined_name(item.database, item.table)}: {shown}"
             print_row_differences(title, item.examples, other="rebuilt")
     for text in (*verification.differences, *verification.notes()):

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ticdc_assets.base.errors import BusyError, StatementError
+from ticdc_assets.base.names import counted
 from ticdc_assets.base.ports import HOST, free_port, port_is_free
 from ticdc_assets.config import Settings
 from ticdc_assets.delta.lake import Lake
@@ -241,7 +242,7 @@ class CutWatch:
         for line in lines[:_SHOWN_ROWS]:
             yield f"{name} {line}"
         if len(lines) > _SHOWN_ROWS:
-            yield f"{name} and {len(lines) - _SHOWN_ROWS} rows more"
+            yield f"{name} and {counted(len(lines) - _SHOWN_ROWS, 'more row')}"
 
     def _rows(self, mirror: MirrorCut) -> dict[tuple[str, ...], dict[str, str | None]]:
         table = published_table(self._lake, mirror)

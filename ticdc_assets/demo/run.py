@@ -16,7 +16,6 @@ import json
 import shlex
 import shutil
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -29,6 +28,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ticdc_assets.base.errors import ConfigError, SourceUnavailableError
+from ticdc_assets.base.names import counted
+from ticdc_assets.base.progress import tell
 from ticdc_assets.config import (
     Changefeed,
     Compute,
@@ -88,6 +89,7 @@ def run_demo(
     seconds: int,
     live: bool = False,
     port: int | None = None,
+    say: Note,
     note: Note,
 ) -> bool:
     """Run the demo and print its table; return whether every mirror equals the truth.
@@ -100,7 +102,8 @@ def run_demo(
         seconds: how long the shop is open at most.
         live: go on with it until it is interrupted.
         port: where the Dagster UI of a live demo listens; None for one that is free.
-        note: called with each line of progress.
+        say: called with each line of progress, from any thread.
+        note: called with each line of a live demo, and of what to do after a demo.
 
     Raises:
         BusyError: a demo is running in the folder.
@@ -111,16 +114,12 @@ def run_demo(
     _require_own(directory)
     with demo_lock(directory):
         _empty(directory)
-        began = time.monotonic()
-
-        def say(text: str) -> None:
-            note(f"{time.monotonic() - began:4.0f} s  {text}")
-
         with ThreadPoolExecutor(1) as pool:
             # Two JVMs take their time: side by side it is less.
             spark_start: Future[object] = pool.submit(_start_spark, say)
             with demo_broker(directory, note=say) as broker:
                 settings = _configure(directory, broker, wire_format)
+                tell("starting Spark")
                 spark_start.result()
                 say("Spark is up")
                 feed = settings.changefeed(CHANGEFEED)
@@ -141,8 +140,8 @@ def run_demo(
                 with computing(Compute.SPARK):
                     _seed(settings, directory, say)
                 say(
-                    f"the shop opens: up to {transactions} transactions within {seconds} s, "
-                    f"in {wire_format} (dialect {dialect})"
+                    f"the shop opens: up to {counted(transactions, 'transaction')} within "
+                    f"{seconds} s, in {wire_format} (dialect {dialect})"
                 )
                 simulator.start()
                 same = _follow(settings, feed, simulator, say)
@@ -202,12 +201,14 @@ def _shown(path: Path) -> str:
 def _seed(settings: Settings, directory: Path, say: Note) -> None:
     """Let the mirrors begin with what the shop had before its changefeed."""
     say("the shop was exported, and its changefeed starts there; the mirrors start with its rows")
+    tell("seeding the mirrors from the export")
     folder = directory / _EXPORT
     timezone = settings.changefeed(CHANGEFEED).timezone
     options = {"folder": str(folder), "timezone": timezone}
     with watched() as ran:
         seeding = run_seed(settings, CHANGEFEED, options).seeding
-    say(f"{seeding.rows} rows of {len(seeding.tables)} tables are at TSO {seeding.tso}")
+    rows, tables = counted(seeding.rows, "row"), counted(len(seeding.tables), "table")
+    say(f"seeded {rows} of {tables} at TSO {seeding.tso}")
     say(f"ran: {ran.sentence}")
 
 
@@ -215,6 +216,13 @@ def _start_spark(say: Note) -> None:
     resolve(SPARK_JARS, progress=say)
     say("starting Spark")
     get_spark()
+
+
+def _counts(progress: SimulatorProgress) -> str:
+    return (
+        f"{counted(progress.transactions, 'transaction')}, {progress.statements} DDL, "
+        f"{counted(progress.records, 'record')}"
+    )
 
 
 class _Ticker:
@@ -229,10 +237,7 @@ class _Ticker:
         if progress.finished or progress.seconds >= self._next:
             self._next = progress.seconds + _TICK_SECONDS
             closed = "; the shop is closed" if progress.finished else ""
-            self._say(
-                f"upstream: {progress.transactions} transactions, {progress.statements} DDL, "
-                f"{progress.records} records in Kafka{closed}"
-            )
+            self._say(f"upstream: {_counts(progress)} in Kafka{closed}")
 
 
 def _follow(settings: Settings, feed: Changefeed, simulator: SimulatorRun, say: Note) -> bool:
@@ -258,7 +263,8 @@ def _sync(settings: Settings, say: Note) -> Cut | None:
     with watched() as ran:
         report = run_sync(settings, CHANGEFEED)
     applying = report.applying
-    say(f"it ended: {report.landing.records} records landed; {applying.outcome}: {applying.reason}")
+    landed = counted(report.landing.records, "record")
+    say(f"it ended: {landed} landed; {applying.outcome}: {applying.reason}")
     if ran.sentence:
         say(f"ran: {ran.sentence}")
     return applying.cut
@@ -275,8 +281,7 @@ def _compare(settings: Settings, feed: Changefeed, cut: Cut, result: SimulatorRe
     wanted = _truth_rows(result.truth)
     listing = Table(
         title=f"{CHANGEFEED} at {cut.tso} ({to_datetime(cut.tso):%H:%M:%S.%f} UTC)",
-        caption=f"{result.progress.transactions} transactions, {result.progress.statements} DDL, "
-        f"{result.progress.records} records; cut {cut.number}",
+        caption=f"{_counts(result.progress)}; cut {cut.number}",
     )
     for title in ("mirror", "rows", "applied TSO", "lag", "equals the truth"):
         listing.add_column(title, justify="right" if title in {"rows", "lag"} else "left")

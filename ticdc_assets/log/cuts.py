@@ -230,8 +230,10 @@ class ChangeAccount:
     def sentence(self) -> str:
         """The sentence for messages, if the counts do not add up."""
         return (
-            f"{joined_name(self.database, self.table)}: {self.unaccounted} of {self.read} row "
-            "changes are neither applied nor held nor in quarantine (topic/partition/offset/index "
+            f"{joined_name(self.database, self.table)}: {self.unaccounted:,} of "
+            f"{counted(self.read, 'row change')} "
+            f"{'is' if self.unaccounted == 1 else 'are'} neither applied nor held nor in "
+            "quarantine (topic/partition/offset/index "
             f"{', '.join(self.examples)})"
         )
 
@@ -451,7 +453,9 @@ def _read_newest(paths: LakePaths) -> Cut | None:
         return None
     rows = read_rows(paths.cuts, ds.field("number") == number)
     if len(rows) != 1:
-        raise damaged(paths.cuts, f"it has {len(rows)} rows of cut {number}, which is its newest")
+        raise damaged(
+            paths.cuts, f"it has {counted(len(rows), 'row')} of cut {number}, which is its newest"
+        )
     return _cut_of(paths, rows[0])
 
 

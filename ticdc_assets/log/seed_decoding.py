@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ticdc_assets.base.names import counted
 from ticdc_assets.base.progress import tell
 from ticdc_assets.changelog.plan import TableName
 from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
@@ -125,7 +126,7 @@ def decoded_files(
     """
     every = read_seeds(lake.paths, number)
     seeds = [item for item in every if names is None or item.name in names]
-    tell(f"decoding the rows of {len(seeds)} exported tables")
+    tell(f"decoding the rows of {counted(len(seeds), 'exported table')}")
     rows = decode_into_files(
         lake.spark,
         lake.paths.snapshot_rows,

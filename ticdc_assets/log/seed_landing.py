@@ -101,8 +101,8 @@ def land_seed(
             found.unterminated += landed.unterminated
         done += len(some)
         tell(
-            f"landed {counted(found.rows, 'row')} from {done} of {counted(len(parts), 'part')} "
-            "of files"
+            f"landed {counted(found.rows, 'row')} of the export, {done} of "
+            f"{counted(len(parts), 'part')} of its files"
         )
     append_files(
         lake.paths.snapshot_rows,

@@ -271,7 +271,7 @@ class MirrorMaker:
                 [(mirror, rows, writer.begin_anew()) for mirror, rows, writer in wanted],
                 until=self._tso,
             ),
-            f"folding {len(wanted)} new mirrors at once",
+            f"folding {counted(len(wanted), 'new mirror')} at once",
         )
         if isinstance(found, Failure) or not found:
             return {}  # then they are made one by one, which shows the one that fails

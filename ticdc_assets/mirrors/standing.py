@@ -109,7 +109,10 @@ def standing(
         waiting = ", ".join(f"{topic}/{partition}" for topic, partition in watermark.waiting)
         return stands(
             Outcome.WAITING,
-            f"no watermark yet from {waiting}" if waiting else "no partition is known yet",
+            f"no watermark yet from {waiting}"
+            if waiting
+            else "nothing of the source has landed yet: run "
+            f"`ticdc-assets sync {lake.changefeed.name}`",
         )
     if statistics.es_only:
         limit = es_cut(physical_ms(limit))

@@ -384,7 +384,7 @@ def _judge_accounts(changefeed: Changefeed, status: Status) -> Verdict:
         return Verdict(sentence="No cut was published yet; nothing to check.")
     if not cut.unaccounted:
         counts = status.accounts
-        parts = ", ".join(f"{n} {name}" for name, n in counts.items() if n and name != "read")
+        parts = ", ".join(f"{n:,} {name}" for name, n in counts.items() if n and name != "read")
         return Verdict(
             sentence=(
                 f"{counted(counts['read'], 'row change was', 'row changes were')} read for "

@@ -48,8 +48,8 @@ def judge_keys(counts: KeyCounts | None) -> CheckVerdict:
         )
         return CheckVerdict(
             Level.OK,
-            f"Every mirror has each key once: {counted(counts.rows, 'row')} of {counts.mirrors} "
-            f"mirrors{without}.",
+            f"Every mirror has each key once: {counted(counts.rows, 'row')} of "
+            f"{counted(counts.mirrors, 'mirror')}{without}.",
             metadata,
         )
     metadata["keys"] = table_of(

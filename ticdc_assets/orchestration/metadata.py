@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import dagster as dg
 
-from ticdc_assets.base.names import joined_name
+from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.changelog.progress import GlobalWatermark
 from ticdc_assets.log.change_statistics import ChangeStatistics
 from ticdc_assets.log.cuts import Cut, MirrorCut
@@ -42,18 +42,26 @@ Metadata: TypeAlias = dict[str, Any]
 LOOKED_AT_BATCH = "change_log_batch"
 """Name of the newest batch of the change log that an apply looked at; the sensor reads it."""
 
-DAY_SAID = "{appended} rows appended"
-MIRROR_SAID = "{mode}: {changes} keys changed, {rows} rows"
-QUARANTINE_SAID = "apply_changes: {open_apply_before} open row changes before, {open_apply} now"
-"""Forms of events' descriptions; `described` fills in metadata."""
+DAY_SAID = "{appended:row} appended"
+MIRROR_SAID = "{mode}: {changes:key} changed, {rows:row}"
+QUARANTINE_SAID = "apply_changes: {open_apply_before:open row change} before, {open_apply} now"
+"""Forms of events' descriptions: `described` fills in metadata, and counts what a colon names."""
+
+
+class _Count(int):
+    """A number that a form gives its noun."""
+
+    def __format__(self, noun: str) -> str:
+        return counted(int(self), noun) if noun else f"{int(self):,}"
 
 
 def described(said: str, metadata: Mapping[str, Any]) -> str:
     """Return `said` with values of metadata in place of the names in braces."""
     return said.format_map(
         {
-            name: item.value if isinstance(item, dg.MetadataValue) else item
+            name: _Count(value) if isinstance(value, int) else value
             for name, item in metadata.items()
+            for value in [item.value if isinstance(item, dg.MetadataValue) else item]
         }
     )
 

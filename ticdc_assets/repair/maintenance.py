@@ -139,14 +139,18 @@ class Maintaining:
             if item.unnamed_removed:
                 removed += f", {counted(item.unnamed_removed, 'file')} removed that no commit names"
             name = item.name if item.of is None else f"{item.name} ({item.of})"
-            yield (
-                f"{name}: files {item.before.files} -> {item.after.files}, on disk "
-                f"{counted(item.before.disk_files, 'file')} of {item.before.disk_bytes:,} bytes -> "
-                f"{item.after.disk_files} of {item.after.disk_bytes}{removed}"
-            )
+            before, after = map(_size_text, (item.before, item.after))
+            yield f"{name}: {before}{'' if before == after else f' -> {after}'}{removed}"
         yield from self.retaining.lines()
         if self.cut is not None:
             yield f"cut {self.cut.number} names the compacted mirrors, at {self.cut.moment}"
+
+
+def _size_text(size: TableState) -> str:
+    return (
+        f"{counted(size.files, 'file')}, on disk {counted(size.disk_files, 'file')} of "
+        f"{size.disk_bytes:,} bytes"
+    )
 
 
 def maintain(
@@ -263,7 +267,7 @@ def optimize_mirrors(lake: Lake, failures: Failures) -> Cut | None:
     cut = newest_cut(lake.paths)
     if cut is None:
         return None
-    counted = Counted("compacting", len(cut.mirrors), "mirrors")
+    counted = Counted("compacting", len(cut.mirrors), "mirror")
     mirrors: list[MirrorCut] = []
     for mirror in cut.mirrors:
         name = joined_name(mirror.database, mirror.table)

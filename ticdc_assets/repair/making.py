@@ -36,6 +36,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from ticdc_assets.base.errors import NotFoundError
+from ticdc_assets.base.names import counted
 from ticdc_assets.base.progress import tell
 from ticdc_assets.changelog.plan import MirrorPlan, TableName
 from ticdc_assets.config import TableChoice
@@ -286,7 +287,7 @@ class Making:
         self, side: LakePaths, landed: int, names: frozenset[TableName] | None
     ) -> DecodedFiles:
         """Write the new change log and its totals; return the result of decoding."""
-        tell(f"decoding {landed} landed batches again")
+        tell(f"decoding {counted(landed, 'landed batch', 'landed batches')} again")
         clocks: Clocks = self._known.if_whole(lambda: accepted_clocks(self._lake.paths), {})
         found = decode_into_files(
             self._lake.spark,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ticdc_assets.base.isolation import Failure, Failures
-from ticdc_assets.base.names import joined_name
+from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.cuts import Cut, MirrorCut
 from ticdc_assets.repair.comparing import compared_mirror, repeated_keys
@@ -85,7 +85,10 @@ def count_keys(lake: Lake, cut: Cut) -> KeyCounts:
                 repeated.append(result)
     if failures.reasons:
         for item in repeated:
-            failures.add(joined_name(item.database, item.table), f"{item.keys} keys are not unique")
+            failures.add(
+                joined_name(item.database, item.table),
+                counted(item.keys, "key is not unique", "keys are not unique"),
+            )
         failures.require_none()
     return KeyCounts(
         cut=cut.number,

@@ -171,18 +171,23 @@ class Verification:
         if self.equal:
             proven = sum(item.finding is Finding.EQUAL for item in self.mirrors)
             return (
-                f"{proven} of {counted(total, 'mirror')} of {at} equal their rebuild from "
-                f"{self.records} "
-                f"landed records ({self.seconds:.1f} s)"
+                f"{proven} of {counted(total, 'mirror')} of {at} "
+                f"{'equals its' if total == 1 else 'equal their'} rebuild from "
+                f"{counted(self.records, 'landed record')} ({self.seconds:.1f} s)"
             )
         if self.lost:
             return (
-                f"not proven: {self.lost:,} row changes of {at} are in no mirror, neither held nor "
+                f"not proven: {counted(self.lost, 'row change')} of {at} "
+                f"{'is' if self.lost == 1 else 'are'} in no mirror, neither held nor "
                 "in quarantine"
             )
         unsound = sum(not item.is_sound for item in self.mirrors)
-        beside = f", and {len(self.differences)} other findings" if self.differences else ""
-        return f"{unsound} of {counted(total, 'mirror')} of {at} differ from their rebuild{beside}"
+        others = counted(len(self.differences), "other finding")
+        return (
+            f"{unsound} of {counted(total, 'mirror')} of {at} "
+            f"{'differs from its' if total == 1 else 'differ from their'} rebuild"
+            f"{f', and {others}' if self.differences else ''}"
+        )
 
     def notes(self) -> list[str]:
         """Return notes about the comparison, a sentence each."""
@@ -200,13 +205,13 @@ class Verification:
         )
         for item in self.refused:
             notes.append(
-                f"{item.records} landed records{item.of} were decoded before and are refused now "
-                f"({item.reason}): their changes are not in the rebuild."
+                f"{counted(item.records, 'landed record')}{item.of} could be decoded before and "
+                f"cannot be now ({item.reason}): the rebuild lacks their changes."
             )
         if self.decodable:
             notes.append(
-                f"{self.decodable} events in quarantine can be decoded now; they are in no cut "
-                f"until you run: ticdc-assets redrive {self.changefeed}"
+                f"{counted(self.decodable, 'event')} in quarantine can be decoded now; no cut has "
+                f"their changes until you run: ticdc-assets redrive {self.changefeed}"
             )
         return notes
 

@@ -36,7 +36,7 @@ from ticdc_assets.model.values.shapes import compact_json
 from ticdc_assets.storage.paths import names_in
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.compression import Compression
-from ticdc_assets_tests.commands import Commands, files
+from ticdc_assets_tests.commands import Commands, files, without_progress
 from ticdc_assets_tests.demo.simulator.builders import write_capture
 from ticdc_assets_tests.golden import Rows, Scenario, assert_same_rows, rows_of
 from ticdc_assets_tests.lake.feeds import truth_rows
@@ -66,6 +66,12 @@ def test_every_command_has_help(command: str, flag: str) -> None:
     usage, _, text = result.stdout.partition("\n\n")
     assert usage.startswith(f"Usage: main {command}".strip())
     assert text.partition("\n\n")[0].strip().endswith((".", ":"))
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_option_has_help(command: str) -> None:
+    options = [item for item in main.commands[command].params if isinstance(item, click.Option)]
+    assert [item.name for item in options if not item.help] == []
 
 
 HEAVY = {"pyspark", "py4j", "delta", "deltalake", "dagster", "plotly", "rich", "numba"}
@@ -202,6 +208,20 @@ def test_the_status_tells_who_writes_under_a_lease(commands: Commands) -> None:
     assert check.ok
     assert check.found.startswith("nobody has the lease; ")
     assert check_lease(commands.paths("none"), Writer()) == []
+
+
+@pytest.mark.dagster
+def test_a_source_that_has_ended_and_is_gone_is_no_failure(
+    commands: Commands, scenario: Scenario
+) -> None:
+    shutil.copy(scenario.capture, commands.folder / "capture.jsonl")
+    commands.add_capture("f", "capture.jsonl")
+    commands.done("sync", "f")
+    (commands.folder / "capture.jsonl").unlink()
+    status = commands.run("status", "f")
+    assert (status.exit_code, without_progress(status.stderr)) == (0, [])
+    assert "f: finished at " in status.stdout
+    assert "f: the source could not be read: " in status.stdout
 
 
 def test_the_status_tells_of_every_changefeed(commands: Commands) -> None:
@@ -685,7 +705,7 @@ def test_verify_tells_what_is_equal(types: Commands, scenario: Scenario) -> None
     before = types.mirrors("types")
     told = types.done("verify", "types")
     assert "types: 1 of 1 mirror of cut " in told
-    assert f" (TSO {scenario.end}) equal their rebuild from " in told
+    assert f" (TSO {scenario.end}) equals its rebuild from " in told
     (line,) = types.done("verify", "types", "kinds", "types", "--json").splitlines()
     found = json.loads(line)
     assert (found["equal"], found["tso"], found["proof_from"]) == (True, scenario.end, None)

@@ -5,6 +5,7 @@ from this user's cache, so that nothing is downloaded or compiled again.
 """
 
 import ast
+import itertools
 import json
 import os
 import re
@@ -320,6 +321,40 @@ def test_a_count_has_its_noun(count: int, text: str) -> None:
 def test_a_count_may_have_a_verb() -> None:
     assert counted(1, "row waits", "rows wait") == "1 row waits"
     assert counted(3, "row waits", "rows wait") == "3 rows wait"
+
+
+NOUNS = (
+    "batche|change|column|cut|event|file|key|message|mirror|partition|record|row|run|schema|"
+    "statement|sync|table|topic|transaction|value|version"
+)
+PLURAL = re.compile(rf" (?:(?:exported|landed|new|open|quarantined|row) )?(?:{NOUNS})s\b")
+
+
+def test_numbers_in_sentences_have_their_noun_by_counted() -> None:
+    """`1 rows` is in nobody's test: whatever may be 1 gets its noun where it is printed."""
+    rooms = (
+        "cli/",
+        "doctor/",
+        "log/",
+        "mirrors/",
+        "observe/",
+        "orchestration/",
+        "repair/",
+        "demo/",
+    )
+    bad: list[str] = []
+    for name, file in own_files(".py"):
+        if not name.startswith(rooms) or "simulator/" in name:
+            continue
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            if not isinstance(node, ast.JoinedStr):
+                continue
+            for number, noun in itertools.pairwise(node.values):
+                if isinstance(number, ast.FormattedValue) and isinstance(noun, ast.Constant):
+                    shown = ast.unparse(number.value)
+                    if PLURAL.match(str(noun.value)) and not shown.isupper():
+                        bad.append(f"{name}:{node.lineno}: {{{shown}}}{noun.value}")
+    assert bad == []
 
 
 def test_a_page_is_named_by_its_url() -> None:

@@ -154,7 +154,7 @@ def test_the_demo(class_archive: None, tmp_path: Path, monkeypatch: pytest.Monke
     assert {verdict for _, verdict in mirrors.values()} == {"yes"}
     assert mirrors["shop.orders"][0] == len(orders()), "the order that came since went again"
     # Each line of progress says when; the table alone is on standard output.
-    told = [line for line in done.stderr.splitlines() if re.match(r" *\d+ s  ", line)]
+    told = [line for line in done.stderr.splitlines() if re.match(r"\d+ s: ", line)]
     for what in (
         "Kafka answers",
         "Spark is up",

@@ -506,7 +506,7 @@ def test_everybody_tells_the_same(
     behind = f"{duration(-case.lag)} ahead" if case.lag < 0 else duration(case.lag)
     behind = end if is_finished else behind
     assert shown["Replication lag"][1] == behind
-    assert f"replication lag {behind}" in line
+    assert f"replication lag: {behind}" in line
     worst = max(levels[item["level"]] for item in verdicts.values())
     assert line.startswith(f"{FEED}: {('good', 'look', 'act')[worst]}: ")
     rows = {tuple(row[0][1].split(".")): row for row in page.rows[1:]}

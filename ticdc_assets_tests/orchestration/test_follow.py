@@ -299,7 +299,7 @@ def test_descriptions_say_what_the_numbers_say() -> None:
         return dg.AssetObservation(["shop", "quarantine"], metadata=numbers, description="?")
 
     event, _ = one_of(quarantined(2, 1, 3), quarantined(0, 3, 2), quarantined(4, 2, 6))
-    assert event.description == "apply_changes: 1 open row changes before, 6 now"
+    assert event.description == "apply_changes: 1 open row change before, 6 now"
 
     def mirror(mode: str, changes: int, rows: int) -> dg.AssetMaterialization:
         values = {"mode": mode, "changes": changes, "rows": rows}

@@ -441,7 +441,7 @@ def test_the_command_writes_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyP
     done = CliRunner().invoke(main, ["report", "--output", str(output)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     assert "shop: act: replication lag" in done.output
-    assert "new: look: replication lag no cut yet" in done.output
+    assert "new: look: replication lag: no cut yet" in done.output
     assert "feed-new" in output.read_text(encoding="utf-8")
     done = CliRunner().invoke(main, ["report", "sho", "--output", str(output)])
     assert done.exit_code == 1
