@@ -245,7 +245,7 @@ def test_kept_cuts_stay_readable_whatever_is_removed(
     gone = [path for path in files - set(data_files(feed.paths)) if mirror.mirror_id in path.parts]
     assert gone
     # People are told the table, not only the folder.
-    title = f"mirrors/{mirror.mirror_id} ({mirror.database}.{mirror.table}): files "
+    title = f"mirrors/{mirror.mirror_id} ({mirror.database}.{mirror.table}): "
     assert any(line.startswith(title) for line in done.lines())
     assert min(item.after.disk_files for item in done.tables if item.after.files) > 0
 
