@@ -13,6 +13,7 @@ from typing import TypeVar
 import click
 
 from ticdc_assets.base.errors import TicdcError
+from ticdc_assets.base.names import split_name
 from ticdc_assets.config import load_settings
 from ticdc_assets.demo.place import CHANGEFEED, use_demo
 from ticdc_assets.storage.lake_paths import LakePaths
@@ -71,11 +72,26 @@ def changefeeds_argument() -> Callable[[_Command], _Command]:
 
 
 def table_arguments(*, required: bool = True) -> Callable[[_Command], _Command]:
-    """Give a command the arguments `database` and `table`, after that of the changefeed."""
+    """Give a command the arguments `database` and `table`, after that of the changefeed.
+
+    A person may write both as one, `database.table`, as commands print them.
+
+    Args:
+        required: whether the command needs a table.
+    """
+    metavar = "TABLE" if required else "[TABLE]"
+
+    def parted(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+        database: str | None = context.params.get("database")
+        name = None if value is not None or database is None else split_name(database)
+        if name is not None:
+            context.params["database"], value = name
+        if value is None and required:
+            raise click.MissingParameter(ctx=context, param=parameter)
+        return value
 
     def decorate(command: _Command) -> _Command:
-        return _argument("database", required=required)(
-            _argument("table", required=required)(command)
-        )
+        table = _argument("table", required=False, metavar=metavar, callback=parted)
+        return _argument("database", required=required)(table(command))
 
     return decorate

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.shell_completion import ShellComplete
 
@@ -65,6 +66,15 @@ def test_databases_and_tables_are_those_of_the_changefeed(commands: Commands) ->
     assert completed(commands, "show", "mine", "") == ["crm", "shop"]
     assert completed(commands, "path", "mine", "shop", "o") == ["orders"]
     assert completed(commands, "verify", "mine", "crm", "") == ["visits"]
+
+
+@pytest.mark.parametrize("command", ["path", "show", "verify"])
+def test_a_table_may_be_written_as_it_is_printed(command: str) -> None:
+    for words in (("shop", "a.b"), ("shop.`a.b`",), ("`shop`.`a.b`",)):
+        with main.commands[command].make_context(command, ["mine", *words]) as context:
+            assert (context.params["database"], context.params["table"]) == ("shop", "a.b")
+    with pytest.raises(click.MissingParameter, match="table"):
+        main.commands["path"].make_context("path", ["mine", "shop"])
 
 
 def test_nothing_is_completed_where_nothing_is_known(commands: Commands) -> None:
