@@ -5,7 +5,6 @@ program first uses it, so `import ticdc_assets` needs neither Spark nor Dagster.
 """
 
 import importlib
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -39,6 +38,9 @@ _MODULES = {
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
+        # Importing it takes as long as Python's start: a command can be stopped before.
+        from importlib.metadata import version
+
         return version("ticdc-assets")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
