@@ -29,7 +29,7 @@ on the other until that day is decoded again too.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -42,6 +42,7 @@ from ticdc_assets.base.progress import tell
 from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.delta.control import latest_version, read_table
 from ticdc_assets.delta.lake import Lake
+from ticdc_assets.delta.queries import asking
 from ticdc_assets.log.ahead import TS_AHEAD, is_ahead, limit_ms
 from ticdc_assets.log.change_files import (
     CHANGE_LOG_SCHEMA,
@@ -348,25 +349,32 @@ class _Day:
         """Return the change log's batch for each landed batch of the day.
 
         Redriven rows have a later batch, so the lowest batch of its rows is the one. A landed batch
-        without rows has the same distance to its batch as the next lower one, and so has one that
-        landed at the same moment: a clock may say the same twice.
+        without rows has the same distance to its batch as the next lower one. Records are found by
+        their offsets: a clock may say the same moment twice.
         """
-        first: dict[datetime, int] = {}
-        for piece in there.pieces:
-            for rows in rows_in(piece, OfDay(self._day), ["batch", "landed_at"]):
-                own: dict[datetime, int] = _least(rows, "batch", by="landed_at")
-                first |= {at: min(number, first.get(at, number)) for at, number in own.items()}
-        landings: dict[int, datetime] = {}
+        place = ["topic", "partition", "offset", "batch"]
+        starts = [_NO_STARTS]
         for piece in parts_of(self._lake.paths.raw_messages, OfDay(self._day)).pieces:
-            for rows in rows_in(piece, OfDay(self._day), ["batch", "landed_at"]):
-                landings |= _least(rows, "landed_at", by="batch")
+            for rows in rows_in(piece, OfDay(self._day), place):
+                own = pa.Table.from_batches([rows]).group_by(["topic", "partition", "batch"])
+                found = own.aggregate([("offset", "min")]).select(_NO_STARTS.schema.names)
+                starts.append(found.cast(_NO_STARTS.schema))
+        landed = pa.concat_tables(starts)
+        first: dict[int, int] = {}
+        with asking() as engine:
+            engine.register("landed", landed)
+            for piece in there.pieces:
+                for rows in rows_in(piece, OfDay(self._day), place):
+                    engine.register("changes", pa.Table.from_batches([rows]))
+                    for number, batch in engine.execute(_FIRST_BATCHES).fetchall():
+                        first[number] = min(batch, first.get(number, batch))
         distance = 0
         batches: dict[int, int] = {}
-        for landed, moment in sorted(landings.items()):
-            decoded = first.pop(moment, None)
-            if decoded is not None and decoded >= landed:
-                distance = decoded - landed
-            batches[landed] = landed + distance
+        for number in sorted(set(landed["batch"].to_pylist())):
+            decoded = first.get(number)
+            if decoded is not None and decoded >= number:
+                distance = decoded - number
+            batches[number] = number + distance
         return batches
 
     # Losses -------------------------------------------------------------------------------------
@@ -456,10 +464,25 @@ class _Day:
         return len(released)
 
 
-def _least(rows: pa.RecordBatch, name: str, *, by: str) -> dict[Any, Any]:
-    """Return the least value of a column for each value of another one."""
-    found = pa.Table.from_batches([rows]).group_by(by).aggregate([(name, "min")])
-    return {row[by]: row[f"{name}_min"] for row in found.to_pylist()}
+_NO_STARTS = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("batch", pa.int64()),
+        ("offset_min", pa.int64()),
+    ]
+).empty_table()
+"""The first offset of each landed batch in each partition."""
+
+_FIRST_BATCHES = """
+    SELECT landed.batch, min(changes.batch)
+    FROM changes ASOF JOIN landed
+        ON changes.topic = landed.topic
+        AND changes."partition" = landed."partition"
+        AND changes."offset" >= landed.offset_min
+    GROUP BY landed.batch
+"""
+"""The lowest batch of the rows of each landed batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
