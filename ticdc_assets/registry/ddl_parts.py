@@ -63,7 +63,9 @@ def parts_of(ddls: Sequence[RegisteredDdl]) -> list[RegisteredDdl]:
     Renames come first: events of one commit ts in several topics have no order. Several statements
     of one text, and statements of one millisecond that cite no commit ts, stay as they are.
     """
-    parts = list(_once(part for ddl in ddls for part in _parts(ddl)))
+    parts = [part for ddl in ddls for part in _parts(ddl)]
+    if len(parts) > 1:
+        parts = list(_once(parts))
     if any(ddl.event.es_only or len(ddl.statements_beyond_schemas) > 1 for ddl in ddls):
         return parts
     return sorted(parts, key=lambda part: part.kind is not DdlKind.RENAME)
