@@ -12,7 +12,8 @@ from typing import TypeAlias
 
 from ticdc_assets.changelog.lineages import Lineage, name_of
 from ticdc_assets.changelog.plan import Binding, RowGroup, TableName
-from ticdc_assets.registry.history import SchemaHistory, folded_name
+from ticdc_assets.registry.history import SchemaHistory
+from ticdc_assets.registry.known_tables import folded
 
 _Groups: TypeAlias = tuple[RowGroup, ...]
 
@@ -45,7 +46,7 @@ def attach_groups(
     by_name: dict[TableName, list[Lineage]] = {}
     for lineage in (*snapshots, *lineages):
         for version, schema in lineage.versions.items():
-            name = folded_name(*name_of(schema))
+            name = folded(name_of(schema))
             made_by.setdefault((name, version), set()).add(lineage.mirror_id)
         for name in {(item.database, item.table) for item in lineage.bindings}:
             by_name.setdefault(name, []).append(lineage)
@@ -70,7 +71,7 @@ def attach_groups(
         # Under a name that moved on, rows of one table may be near those of another: the DDL of the
         # version, or else the table's id, says which table they belong to.
         near = {lineage.mirror_id for lineage in lying_in}
-        makers = made_by.get((folded_name(*group.name), schema.version), set()) & near
+        makers = made_by.get((folded(group.name), schema.version), set()) & near
         if not makers:
             owner = owners.get(schema.table_id)
             makers = {owner} if owner in near else near

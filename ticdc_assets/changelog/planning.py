@@ -59,6 +59,7 @@ from ticdc_assets.registry.history import (
     exchange_of,
     folded_name,
 )
+from ticdc_assets.registry.known_tables import folded
 
 
 def build_plan(
@@ -119,7 +120,7 @@ class _Builder:
         self._meet_rows(met, self._cut_ts)
         cited: dict[TableName, dict[TableName, list[RowGroup]]] = {}
         for group in self._groups:
-            spellings = cited.setdefault(folded_name(*group.name), {})
+            spellings = cited.setdefault(folded(group.name), {})
             spellings.setdefault(group.name, []).append(group)
         for lineage in (*self._lineages, *self._snapshots):
             lineage.take_spellings(cited, self._cut_ts)
@@ -186,7 +187,7 @@ class _Builder:
             present = self._named(group.name)
             if present is None:
                 lineage = self._begin(group.name, schema)
-                emptied = self._empty.pop(folded_name(*group.name), None)
+                emptied = self._empty.pop(folded(group.name), None)
                 if emptied is not None:
                     lineage.is_whole = True
                     self._note(lineage, emptied)
@@ -273,12 +274,12 @@ class _Builder:
                 lineage.take_id(schema)
             self._unbind(lineage, event.commit_ts)
         elif name[1]:
-            self._freed[folded_name(*name)] = event.commit_ts
+            self._freed[folded(name)] = event.commit_ts
         else:
             self._ignore(f"{ddl.kind} without schema")
-        self._empty.pop(folded_name(*name), None)
+        self._empty.pop(folded(name), None)
         if ddl.kind is DdlKind.CREATE:
-            self._empty[folded_name(*name)] = ddl
+            self._empty[folded(name)] = ddl
 
     def _truncate(self, ddl: RegisteredDdl) -> None:
         lineage = self._find_or_begin(ddl.event)
@@ -472,7 +473,7 @@ class _Builder:
                 lineage = self._begin(name, schema)
                 tables[schema.table_id] = lineage
                 if occupant is not None:
-                    self._names[folded_name(*name)] = occupant
+                    self._names[folded(name)] = occupant
             self._restructure(lineage, ddl)
             moves[lineage] = ddl
         for lineage, ddl in moves.items():
@@ -522,7 +523,7 @@ class _Builder:
         )
         lineage.versions[schema.version] = schema
         self._lineages.append(lineage)
-        freed_ts = self._freed.get(folded_name(*name), 0)
+        freed_ts = self._freed.get(folded(name), 0)
         self._bind(lineage, name, freed_ts if after_ts is None else after_ts)
         return lineage
 
@@ -539,7 +540,7 @@ class _Builder:
 
     def _named(self, name: TableName) -> Lineage | None:
         """Find a table by its name, in any case."""
-        return self._names.get(folded_name(*name))
+        return self._names.get(folded(name))
 
     def _find_or_begin(self, event: DdlEvent) -> Lineage | None:
         schema = event.pre_schema or event.schema
@@ -572,11 +573,11 @@ class _Builder:
         lineage.bindings.append(
             Binding(database=name[0], table=name[1], after_ts=after_ts, until_ts=None)
         )
-        self._names[folded_name(*name)] = lineage
+        self._names[folded(name)] = lineage
 
     def _unbind(self, lineage: Lineage, until_ts: int) -> None:
         lineage.bindings[-1] = replace(lineage.bindings[-1], until_ts=until_ts)
-        name = folded_name(*lineage.name)
+        name = folded(lineage.name)
         if self._names.get(name) is lineage:
             del self._names[name]
         self._freed[name] = until_ts
@@ -590,7 +591,7 @@ _ALTERING = frozenset({DdlKind.ALTER, DdlKind.RENAME, DdlKind.EXCHANGE})
 
 
 def _same_name(left: TableName, right: TableName) -> bool:
-    return folded_name(*left) == folded_name(*right)
+    return folded(left) == folded(right)
 
 
 def _identity(lineage: Lineage) -> Hashable:

@@ -25,7 +25,8 @@ from ticdc_assets.delta.control import LOG_RETENTION, create_empty, open_table
 from ticdc_assets.delta.files import WrittenFile
 from ticdc_assets.storage.paths import AnyPath, delta_options
 
-_CHECKPOINT_INTERVAL = 10  # Spark's default
+CHECKPOINT_INTERVAL = 10
+"""After how many versions a large table gets a checkpoint: Spark's default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +154,7 @@ def append_files(
                 post_commithook_properties=_HOOKS,
             )
     written = open_table(path)
-    if written is not None and written.version() and not written.version() % _CHECKPOINT_INTERVAL:
+    if written is not None and written.version() and not written.version() % CHECKPOINT_INTERVAL:
         written.create_checkpoint()
     return True
 

@@ -77,7 +77,7 @@ def mirror_rescued(paths: LakePaths, mirror: MirrorCut, names: Collection[str]) 
     """Return whether the rescued data of a mirror may have an entry for one of some columns."""
     layout = MirrorLayout(schema=mirror.table_schema)
     rows = rows_as_stored(*mirror.at(paths)).select([layout.rescued])
-    with reading(mirror.path(paths), mirror.version):
+    with reading(*mirror.at(paths)):
         return any(
             name in names
             for batch in rows.read()
@@ -88,7 +88,7 @@ def mirror_rescued(paths: LakePaths, mirror: MirrorCut, names: Collection[str]) 
 
 def is_portable_mirror(paths: LakePaths, mirror: MirrorCut) -> bool:
     """Return whether the files of a mirror alone define the rows in a cut (`is_portable`)."""
-    opened = open_table(mirror.path(paths), mirror.version)
+    opened = open_table(*mirror.at(paths))
     return opened is not None and is_portable(opened)
 
 

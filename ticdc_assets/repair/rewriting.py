@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from ticdc_assets.delta.appending import BOUNDED, DISTINCT
+from ticdc_assets.delta.appending import BOUNDED, CHECKPOINT_INTERVAL, DISTINCT
 from ticdc_assets.delta.committing import commit_state, require_there, undisturbed
 from ticdc_assets.delta.control import commit_metadata, dataset_of, opened
 from ticdc_assets.delta.delta_files import file_at, log_state
@@ -36,8 +36,6 @@ _GROUP_ROWS = 50_000
 _GROUP_BYTES = 32 << 20
 _LIGHTNESS = 50
 """How many rows can be copied between files for the cost of one row of another step."""
-
-_CHECKPOINT_INTERVAL = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +186,7 @@ class Rewriter:
             commit_metadata(self.table),
             operation=operation,
             changes_rows=operation == "DELETE",
-            checkpoint_interval=_CHECKPOINT_INTERVAL,
+            checkpoint_interval=CHECKPOINT_INTERVAL,
         )
 
 
