@@ -88,7 +88,7 @@ def _origins(
         found: dict[str, str | None] = {}
         for item in step.columns:
             if item.source is None:
-                if added_value(item.column, timezone, step.at) is not None:
+                if added_value(item, timezone, step.at) is not None:
                     return None
                 found[item.column.name] = None
             elif cast_is_identity(item.source, item.column) and item.source.name in origin:

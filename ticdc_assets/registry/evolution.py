@@ -20,6 +20,7 @@ from datetime import datetime
 from typing import TypeAlias
 
 from ticdc_assets.base.errors import CastError
+from ticdc_assets.model.mysql_types import Kind, kind_of
 from ticdc_assets.model.schemas import ColumnSchema, TableSchema
 from ticdc_assets.model.tso import to_datetime
 from ticdc_assets.model.values import (
@@ -31,7 +32,7 @@ from ticdc_assets.model.values import (
     lenient_cast_of,
 )
 from ticdc_assets.model.values.defaults import is_lossy
-from ticdc_assets.registry.ddl_statement import ChangeKind, DdlStatement
+from ticdc_assets.registry.ddl_statement import ChangeKind, DdlStatement, DefaultKind
 from ticdc_assets.registry.inferred_columns import HIDDEN_COLUMNS
 from ticdc_assets.registry.inferred_defaults import sent_default
 
@@ -48,11 +49,14 @@ class ColumnStep:
         source: the column in the old schema, None for an added one.
         is_modified: whether a DDL says that it changed the column. A DDL of the feed was executed:
             every value of that time went into the new type, in any SQL mode.
+        has_unknown_default: whether the text of a DDL gives an added column an expression as its
+            default that is not the time of the statement.
     """
 
     column: ColumnSchema
     source: ColumnSchema | None
     is_modified: bool = False
+    has_unknown_default: bool = False
 
     @property
     def changes_rows(self) -> bool:
@@ -151,9 +155,9 @@ def diff(
         else:
             source = by_name.get(column.name) or folded.get(column.name.lower())
         if source is None:
-            column = _with_exact_default(column, statements)
-        else:
-            kept.add(source.name)
+            steps.append(_added(column, statements))
+            continue
+        kept.add(source.name)
         is_modified = modified is None or column.name.lower() in modified
         steps.append(ColumnStep(column=column, source=source, is_modified=is_modified))
     return SchemaStep(
@@ -165,17 +169,27 @@ def diff(
     )
 
 
-def _with_exact_default(column: ColumnSchema, statements: Iterable[DdlStatement]) -> ColumnSchema:
-    """Return an added column with the default's bytes from its text, where its schema lost them."""
-    if not is_lossy(column):
-        return column
-    bare = replace(column, default=None)
+def _added(column: ColumnSchema, statements: Iterable[DdlStatement]) -> ColumnStep:
+    """Return the step of an added column, with what its text says of its default beyond a schema.
+
+    A schema may lack bytes, and has an expression as if it were a text.
+    """
     for statement in statements:
         for definition in statement.defined_columns:
-            if definition.name.lower() == column.name.lower():
+            if definition.name.lower() != column.name.lower():
+                continue
+            default = definition.default
+            if is_lossy(column):
+                bare = replace(column, default=None)
                 # The zone does not matter for bytes.
-                return replace(bare, default=sent_default(definition.default, bare, "UTC"))
-    return column
+                column = replace(bare, default=sent_default(default, bare, "UTC"))
+            is_unknown = default.kind is DefaultKind.EXPRESSION and kind_of(column) not in _MOMENTS
+            return ColumnStep(column=column, source=None, has_unknown_default=is_unknown)
+    return ColumnStep(column=column, source=None)
+
+
+_MOMENTS = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
+"""Kinds whose default may be the time of the statement; no other expression is a value of theirs."""
 
 
 _RENAMING = frozenset({ChangeKind.RENAME_COLUMN, ChangeKind.CHANGE_COLUMN})
@@ -222,10 +236,12 @@ def key_names(steps: Sequence[SchemaStep], key: Collection[str]) -> list[frozens
     return found[::-1]
 
 
-def added_value(column: ColumnSchema, timezone: str, at: datetime | None) -> str | None:
+def added_value(item: ColumnStep, timezone: str, at: datetime | None) -> str | None:
     """Return the value that ADD COLUMN gives to existing rows; NULL if it cannot be known."""
+    if item.has_unknown_default:
+        return None
     try:
-        return default_text(column, timezone, at=at)
+        return default_text(item.column, timezone, at=at)
     except CastError:
         return None
 
@@ -233,12 +249,14 @@ def added_value(column: ColumnSchema, timezone: str, at: datetime | None) -> str
 def unknown_defaults(step: SchemaStep) -> list[str]:
     """Return the added columns whose default cannot be known from their message."""
     unknown: list[str] = []
-    for column_step in step.columns:
-        if column_step.source is None:
+    for item in step.columns:
+        if item.has_unknown_default:
+            unknown.append(item.column.name)
+        elif item.source is None:
             try:
-                default_text(column_step.column, "UTC", at=step.at)
+                default_text(item.column, "UTC", at=step.at)
             except CastError:
-                unknown.append(column_step.column.name)
+                unknown.append(item.column.name)
     return unknown
 
 
@@ -286,7 +304,7 @@ class RowTransform:
         for item in step.columns:
             column, source = item.column, item.source
             if source is None:
-                self._added.append((column.name, added_value(column, timezone, step.at)))
+                self._added.append((column.name, added_value(item, timezone, step.at)))
             elif cast_is_identity(source, column):
                 self._kept.append((column.name, source.name))
             else:

@@ -1,4 +1,4 @@
-"""Bytes in the DEFAULT of a DDL text, given to the rows that were there, in every format."""
+"""What only a DDL text says of a DEFAULT, for the rows that were there, in every format."""
 
 import json
 
@@ -75,6 +75,22 @@ def test_older_rows_get_the_bytes(wire_format: WireFormat, definition: str, want
     table = life(wire_format, definition)
     assert list(table.listed()) == [{"id": "1", "c": wanted}]
     assert not table.plan.caveats
+
+
+@pytest.mark.parametrize("wire_format", WireFormat)
+@pytest.mark.parametrize(
+    "definition",
+    [
+        "varchar(60) default (date_format(now(), '%Y-%m'))",
+        "TEXT DEFAULT (DATE_FORMAT(NOW(), _UTF8MB4'%Y-%m-%d'))",
+        "varchar(60) not null default (str_to_date('1980-01-01', '%Y-%m-%d'))",
+    ],
+)
+def test_an_expression_is_not_a_text(wire_format: WireFormat, definition: str) -> None:
+    table = life(wire_format, definition)
+    assert list(table.listed()) == [{"id": "1", "c": None}]
+    (caveat,) = table.plan.caveats
+    assert "the default of added column 'c' is not understood" in caveat.reason
 
 
 def test_bytes_survive_as_json() -> None:

@@ -8,7 +8,8 @@ its place, so such values are right only to about the duration of the DDL. The f
 brings the exact value.
 
 Not known from a schema: defaults that are expressions other than CURRENT_TIMESTAMP (they look like
-text), and bytes of a binary default that are not UTF-8, which JSON replaced (`CastError`).
+text; `registry.evolution` knows them by the text of the DDL), and bytes of a binary default that
+are not UTF-8, which JSON replaced (`CastError`).
 """
 
 import re
