@@ -201,7 +201,7 @@ def _take_part(cursor: Cursor) -> tuple[str | None] | tuple[()]:
     """Take one part of an index: its column, None for an expression; () if there is none."""
     column: str | None = None
     if cursor.take_group() is None:
-        column = cursor.take_name()
+        column = cursor.take_column_name()
         if column is None:
             return ()
         take_numbers(cursor)

@@ -59,14 +59,16 @@ _GRAMMAR: Final = r"""
   | ( /\*! (?: [0-9]{5,6}+ )?+ | /\*T! (?: \[ [\w,\ \t-]*+ \] )?+ )  # 2 executable comment opens
   | ( \*/ )                                                    # 3 ... and closes
   | ( ` (?: [^`]++ | `` )*+ ` )                                # 4 quoted identifier
-  | ( [xX] ' [0-9a-fA-F]*+ ' | 0x [0-9a-fA-F]++ (?! [W] ) )    # 5 hex
-  | ( [bB] ' [01]*+ ' | 0b [01]++ (?! [W] ) )                  # 6 bits
-  | ( [nN]?+ ' (?: SINGLE )*+ ' )                              # 7 string
-  | ( " (?: DOUBLE )*+ " )                                     # 8 string or identifier
-  | ( (?: [0-9]++ (?: \. [0-9]*+ )?+ | \. [0-9]++ ) (?: [eE] [+-]?+ [0-9]++ )?+ (?! [W] ) )  # 9
-  | ( [W]++ )                                                  # 10 word
-  | ( (?: /\* | [`'"] | [nN]' ) [\s\S]*+ )                     # 11 never closed
-  | ( [\s\S] )                                                 # 12 anything else
+  | ( (?<= [W] \. | [`"] \. ) [W]++ )                          # 5 word after a dot, also digits
+  | ( [xX] ' [0-9a-fA-F]*+ ' | 0x [0-9a-fA-F]++ (?! [W] ) )    # 6 hex
+  | ( [bB] ' [01]*+ ' | 0b [01]++ (?! [W] ) )                  # 7 bits
+  | ( [nN]?+ ' (?: SINGLE )*+ ' )                              # 8 string
+  | ( " (?: DOUBLE )*+ " )                                     # 9 string or identifier
+  | ( (?: [0-9]++ (?: \. [0-9]*+ )?+ | (?<! [W] | [`"] ) \. [0-9]++ )
+      (?: [eE] [+-]?+ [0-9]++ )?+ (?! [W] ) )                  # 10 number
+  | ( [W]++ )                                                  # 11 word
+  | ( (?: /\* | [`'"] | [nN]' ) [\s\S]*+ )                     # 12 never closed
+  | ( [\s\S] )                                                 # 13 anything else
 """
 
 
@@ -78,8 +80,17 @@ def _compile(single: str, double: str) -> re.Pattern[str]:
 _WITH_ESCAPES: Final = _compile(r"""[^'\\]++ | \\[\s\S] | ''""", r"""[^"\\]++ | \\[\s\S] | "" """)
 _WITHOUT_ESCAPES: Final = _compile(r"""[^']++ | ''""", r"""[^"]++ | "" """)
 
-_BLANK, _EXECUTABLE, _EXECUTABLE_END, _NEVER_CLOSED, _ANYTHING = 1, 2, 3, 11, 12
-_KINDS: Final = {4: QUOTED, 5: HEX, 6: BITS, 7: STRING, 8: DOUBLE_QUOTED, 9: NUMBER, 10: WORD}
+_BLANK, _EXECUTABLE, _EXECUTABLE_END, _NEVER_CLOSED, _ANYTHING = 1, 2, 3, 12, 13
+_KINDS: Final = {
+    4: QUOTED,
+    5: WORD,
+    6: HEX,
+    7: BITS,
+    8: STRING,
+    9: DOUBLE_QUOTED,
+    10: NUMBER,
+    11: WORD,
+}
 
 _ESCAPE: Final = re.compile(r"\\([\s\S])|''|\"\"")
 _ESCAPED: Final = {

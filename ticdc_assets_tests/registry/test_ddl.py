@@ -118,6 +118,12 @@ STATEMENTS: list[tuple[str, DdlAction, str | None, list[str]]] = [
     ("/* a */ -- b\n# c\n/*!40101 drop */ /*T! table */ t;;", DdlAction.DROP_TABLE, None, ["t"]),
     ("drop table \u00e9\U0001f680$1_", DdlAction.DROP_TABLE, None, ["é🚀$1_"]),
     ("drop table 1a.2023_x", DdlAction.DROP_TABLE, "1a", ["1a.2023_x"]),
+    (
+        "drop table log.20230101, `log`.1e5, d.0x1f",
+        DdlAction.DROP_TABLE,
+        "log",
+        ["log.20230101", "log.1e5", "d.0x1f"],
+    ),
     ('drop table "a""b"."c`d"', DdlAction.DROP_TABLE, 'a"b', ['a"b.c`d']),
 ]
 
@@ -247,6 +253,10 @@ CHANGES: list[tuple[str, str]] = [
     ("change a b int", "change_column a b"),
     ("CHANGE COLUMN `a` `a` BIGINT NOT NULL FIRST", "change_column a a FIRST"),
     ("change t.a b int after t.c", "change_column a b AFTER c"),
+    (
+        "change d.2024.a b int after d.2024.5, add c float default .5",
+        "change_column a b AFTER 5; add_column c",
+    ),
     ("change a b int, change b a text", "change_column a b; change_column b a"),
     ("modify a varchar(20) default 'x,y' after b", "modify_column a AFTER b"),
     ("modify column if exists type int", "modify_column type"),
