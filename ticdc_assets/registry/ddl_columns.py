@@ -217,8 +217,8 @@ _ATTRIBUTES: Final[dict[str, _Attribute]] = {
     "COLLATE": _taken("collation", take_charset_name),
     "ASCII": _says(charset="latin1"),
     "UNICODE": _says(charset="ucs2"),
-    # In MySQL CHAR BYTE means bytes; TiDB, from which TiCDC reads, ignores the word.
-    "BYTE": _says(),
+    # TiDB before 6.2 ignored the word.
+    "BYTE": _says(charset="binary"),
     "BINARY": _says(binary_collation=True),
     "NOT": _not,
     "NULL": _says(),

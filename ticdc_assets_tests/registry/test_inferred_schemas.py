@@ -152,15 +152,16 @@ def indexes(schema: TableSchema) -> str:
                 "int": "int, INTEGER(7), int4 signed",
                 "bigint": "int8, int8 unsigned",
                 "double": "float8, double",
-                "char": "char(20), nchar(20), char(20) byte, national character(2)",
+                "char": "char(20), nchar(20), national character(2)",
                 "varchar": """
                     varchar(9); character varying(20); varcharacter(20); nvarchar(20);
                     national char varying(20); nchar varchar(3); char varying(2)
                 """,
                 "binary": "binary",
                 "tinytext": "tinytext",
+                "tinyblob": "text(99) byte",
                 "mediumtext": "long char varying, long varchar",
-                "mediumblob": "long varbinary",
+                "mediumblob": "long varbinary, long byte",
                 "longblob": "longblob",
                 "vector": "vector<float>(3)",
             }.items()
