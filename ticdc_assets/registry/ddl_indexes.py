@@ -99,7 +99,8 @@ def take_index(cursor: Cursor) -> AlterChange | None:
     name = take_index_name(cursor)
     if kind is IndexKind.PRIMARY:
         name = None
-    elif name is None:
+    elif symbol is not None:
+        # In MySQL the name of the index would count.
         name = symbol
     index = take_index_body(cursor, name, kind)
     if index is None:

@@ -60,7 +60,7 @@ _GRAMMAR: Final = r"""
   | ( \*/ )                                                    # 3 ... and closes
   | ( ` (?: [^`]++ | `` )*+ ` )                                # 4 quoted identifier
   | ( (?<= [W] \. | [`"] \. ) [W]++ )                          # 5 word after a dot, also digits
-  | ( [xX] ' [0-9a-fA-F]*+ ' | 0x [0-9a-fA-F]++ (?! [W] ) )    # 6 hex
+  | ( [xX] ' [0-9a-fA-F]*+ ' | 0 [xX] [0-9a-fA-F]++ (?! [W] ) ) # 6 hex
   | ( [bB] ' [01]*+ ' | 0b [01]++ (?! [W] ) )                  # 7 bits
   | ( [nN]?+ ' (?: SINGLE )*+ ' )                              # 8 string
   | ( " (?: DOUBLE )*+ " )                                     # 9 string or identifier

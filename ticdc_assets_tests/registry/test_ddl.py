@@ -677,6 +677,7 @@ DEFAULTS: list[tuple[str, DefaultKind, LiteralForm | None, str | None]] = [
     ("0b01", DefaultKind.LITERAL, LiteralForm.BITS, "01"),
     ("X'4aB'", DefaultKind.LITERAL, LiteralForm.HEX, "04ab"),
     ("0xAB", DefaultKind.LITERAL, LiteralForm.HEX, "ab"),
+    ("0XaB", DefaultKind.LITERAL, LiteralForm.HEX, "ab"),
     ("current_timestamp", DefaultKind.EXPRESSION, None, "current_timestamp"),
     ("NOW(6)", DefaultKind.EXPRESSION, None, "NOW(6)"),
     ("CURRENT_TIMESTAMP ( 3 )", DefaultKind.EXPRESSION, None, "CURRENT_TIMESTAMP ( 3 )"),

@@ -369,6 +369,7 @@ def test_huge_numbers_are_left_alone() -> None:
             "unique b(b); i(b, a); unique b_2(b); key primary(a)",
             ("a",),
         ),
+        ("a int, constraint s unique u (a)", "unique s(a)", ()),
         ("a int, b int, key (t.b), primary key (d.t.a)", "b(b); key primary(a)", ("a",)),
         ("a int, unique u (a)", "unique u(a)", ()),
         ("a int not null, unique u (a)", "unique u(a)", ("a",)),
