@@ -189,7 +189,7 @@ def _added(column: ColumnSchema, statements: Iterable[DdlStatement]) -> ColumnSt
 
 
 _MOMENTS = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
-"""Kinds whose default may be the time of the statement; no other expression is a value of theirs."""
+"""Kinds whose default may be the time of the statement; other expressions are no value of them."""
 
 
 _RENAMING = frozenset({ChangeKind.RENAME_COLUMN, ChangeKind.CHANGE_COLUMN})
