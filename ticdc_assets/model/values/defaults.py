@@ -7,8 +7,8 @@ CURRENT_TIMESTAMP is the time of the statement. That time is not sent; the DDL's
 its place, so such values are right only to about the duration of the DDL. The first change of a row
 brings the exact value.
 
-Not known from a schema: defaults that are expressions other than CURRENT_TIMESTAMP (they look like
-text), and bytes of a binary default that are not UTF-8, which JSON replaced (`CastError`).
+Not known (`CastError`): the other expressions that ADD COLUMN takes, which a schema has as their
+text, and bytes of a binary default that are not UTF-8, which JSON replaced.
 """
 
 import re
@@ -35,6 +35,9 @@ NOW = re.compile(
 )
 TODAY = re.compile(r"(?:current_date|curdate)\s*(?:\(\s*\))?", re.IGNORECASE)
 """Defaults that are the time of the statement, or its day."""
+
+_CALL = re.compile(r"(?:date_format|str_to_date)\s*\(.*\)", re.IGNORECASE | re.DOTALL)
+"""The other expressions that TiDB takes for an added column, `generateOriginDefaultValue`."""
 
 _REPLACEMENT = "\ufffd"
 
@@ -69,6 +72,8 @@ def default_text(column: ColumnSchema, timezone: str, *, at: datetime | None) ->
         return datetime_text(_now(column, timezone, at), fractional_digits(column))
     if kind is Kind.DATE and TODAY.fullmatch(text):
         return _now(column, timezone, at).date().isoformat()
+    if _CALL.fullmatch(text):
+        raise CastError("unknown_default", column.name, "a literal", shorten(text))
     if is_lossy(column):
         raise CastError("lossy_default", column.name, "bytes that are UTF-8", shorten(text))
     as_text = replace(column, mysql_type="longtext", charset="utf8mb4", length=0, elements=())

@@ -94,6 +94,10 @@ def test_without_a_default_null_or_the_implicit_one(sql: str, expected: str) -> 
     ("sql", "default"),
     [
         ("int", "uuid()"),
+        # Text columns could hold the text of an expression.
+        ("varchar(64)", "date_format(now(), '%Y-%m-%d')"),
+        ("text", "DATE_FORMAT(NOW(), _UTF8MB4'%Y-%m')"),
+        ("varbinary(64)", "str_to_date('1980-01-01', '%Y-%m-%d')"),
         ("date", "2024-00-10"),
         ("bit(3)", 8),
         ("bit(3)", "b'1'"),
