@@ -4,9 +4,9 @@ In: keys as typed columns (`Keys`), and a data file with the vector that it has.
 of the rows that have one of the keys, and the key of each. Only key columns are read, and each
 further key column only where the columns before match a key. Statistics exclude whole row groups.
 
-Two values are the same if Arrow says so; NULL is the same as NULL. A value that a typed column
-cannot hold is NULL there, and its exact text is in the rescued data; then the texts are compared
-too. In a table without a key, all columns are the key, and a key may have many rows.
+Two values are the same if Arrow says so; NULL is the same as NULL, and -0 as 0. A value that a
+typed column cannot hold is NULL there, and its exact text is in the rescued data; then the texts
+are compared too. In a table without a key, all columns are the key, and a key may have many rows.
 
 It is a function over one file, so it runs in this process and in Spark's workers. Nothing is
 written, and files do not change.
@@ -123,13 +123,27 @@ def keys_of(rows: pa.Table, columns: Sequence[str], inexact: Collection[str], re
 
 
 def comparable(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """Return values that are the same if and only if their bits are."""
+    """Return values that Arrow can look up, the same for the same values: -0 is 0."""
     values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(values, pa.ChunkedArray):
         values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.nulls(0, values.type)
-    if pa.types.is_float64(values.type):
-        return values.view(pa.int64())
-    return values.view(pa.int32()) if pa.types.is_float32(values.type) else values
+    if pa.types.is_list(values.type):
+        return _bytes_of_vectors(values)
+    if pa.types.is_floating(values.type):
+        bits = pa.int64() if pa.types.is_float64(values.type) else pa.int32()
+        return pc.add(values, pa.scalar(0.0, values.type)).view(bits)
+    return values
+
+
+def _bytes_of_vectors(values: pa.Array) -> pa.Array:
+    """Return the bytes of the elements of each vector."""
+    elements = values.flatten().to_numpy(zero_copy_only=False)
+    sizes = pc.fill_null(pc.list_value_length(values), 0).to_numpy()
+    offsets = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(elements.itemsize * sizes, out=offsets[1:])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(elements))]
+    texts = pa.Array.from_buffers(pa.large_binary(), len(values), buffers)
+    return pc.if_else(values.is_valid(), texts, None)
 
 
 def _index_in(values: pa.Array, distinct: pa.Array) -> Numbers:

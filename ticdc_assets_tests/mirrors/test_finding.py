@@ -76,11 +76,13 @@ def test_a_bag_is_changed_by_row_however_many_changes_it_ever_had(
     """Copies of a row are counted, and deletes of rows that are not there are told."""
     upstream = Upstream()
     upstream.create_database("d")
-    upstream.create_table(("d", "bag"), (column("a", "int"), column("d", "date")))
+    columns = column("a", "int"), column("d", "date"), column("v", "vector(2)")
+    upstream.create_table(("d", "bag"), columns)
     with upstream.transaction() as transaction:
         for number in range(60):
             day = "0000-00-00" if number % 7 == 0 else None
-            transaction.insert(("d", "bag"), {"a": str(number % 5), "d": day})
+            vector = f"[{number % 3},0.5]" if number % 4 else None
+            transaction.insert(("d", "bag"), {"a": str(number % 5), "d": day, "v": vector})
     options = FeedOptions(force_replicate=True)
     changefeed = StandInChangefeed(upstream, "d", partitions=1, options=options)
     feed = Feed.of(spark, tmp_path)
@@ -90,7 +92,7 @@ def test_a_bag_is_changed_by_row_however_many_changes_it_ever_had(
         with upstream.transaction() as transaction:
             for row in list(upstream.rows(("d", "bag")))[:count]:
                 transaction.delete(("d", "bag"), row)
-            transaction.insert(("d", "bag"), {"a": "1", "d": None})
+            transaction.insert(("d", "bag"), {"a": "1", "d": None, "v": "[1,0.5]"})
         feed.follow(changefeed)
         assert not feed.cut.failed
         (mirror,) = feed.cut.mirrors

@@ -145,20 +145,35 @@ def test_a_column_that_a_file_has_narrower_or_not_at_all(tmp_path: Path) -> None
     assert (found.positions.tolist(), found.keys.tolist()) == ([1, 2], [0, 2])
 
 
-@pytest.mark.parametrize("values", [[0.0, -0.0, 1.5], [float("inf"), -1.5, 0.0]])
-def test_floats_are_the_same_by_their_bits(values: list[float], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "there", "wanted", "found"),
+    [
+        (pa.float64(), [0.0, -0.0, 1.5], [-0.0, 1.5], [0, 0, 1]),
+        (pa.float32(), [float("inf"), -1.5, 0.0], [-0.0, -1.5], [1, 0]),
+        # A table without a key is searched by all of its columns.
+        (
+            pa.list_(pa.float32()),
+            [[1.0, 2.0], None, [], [1.0], [1.0, 2.0]],
+            [[], [1.0, 2.0], None, [2.0]],
+            [1, 2, 0, 1],
+        ),
+    ],
+    ids=["DOUBLE", "FLOAT", "VECTOR"],
+)
+def test_floats_and_vectors_are_the_same_by_their_values(
+    kind: pa.DataType, there: list[Any], wanted: list[Any], found: list[int], tmp_path: Path
+) -> None:
     path = tmp_path / "rows.parquet"
-    table = pa.table({"a": values, "rescued": pa.nulls(3, RESCUED_TYPE)})
-    pq.write_table(table, path)
+    pq.write_table(pa.table({"a": pa.array(there, kind)}), path)
+    rows = pa.table({"a": pa.array(wanted, kind), "rescued": pa.nulls(len(wanted), RESCUED_TYPE)})
     file = SearchedFile(
         path=path,
         deleted=None,
         stored={"a": "a", "rescued": "rescued"},
-        types={"a": pa.float64(), "rescued": RESCUED_TYPE},
+        types={"a": kind, "rescued": RESCUED_TYPE},
         rescued="rescued",
     )
-    found = find(file, keys_of(table, ("a",), (), "rescued"))
-    assert found.keys.tolist() == [0, 1, 2]
+    assert find(file, keys_of(rows, ("a",), (), "rescued")).keys.tolist() == found
 
 
 def test_no_keys_find_nothing(tmp_path: Path) -> None:

@@ -61,7 +61,9 @@ def widens(old: ColumnSchema, new: ColumnSchema) -> bool:
                 return False
             return old_size[1] == new_size[1] and old_size[0] <= new_size[0]
         case Kind.FLOAT | Kind.DOUBLE:
-            return float_scale(new) is None and not _loses_sign(old, new)
+            if _loses_sign(old, new):
+                return False
+            return float_scale(new) is None or _keeps_digits(old, new)
         case Kind.DATETIME | Kind.TIMESTAMP | Kind.TIME:
             if lacks_size(old) or lacks_size(new):
                 return False
@@ -90,6 +92,16 @@ def widens(old: ColumnSchema, new: ColumnSchema) -> bool:
             return True
         case Kind.UNKNOWN:
             return False
+
+
+def _keeps_digits(old: ColumnSchema, new: ColumnSchema) -> bool:
+    """Return whether TiDB rounds no value for a known D, as neither length nor D gets smaller."""
+    length = declared_length(old)
+    return (
+        is_unsigned(old) == is_unsigned(new)
+        and new.decimal >= max(old.decimal, 1)
+        and 0 < length <= declared_length(new)
+    )
 
 
 def _loses_sign(old: ColumnSchema, new: ColumnSchema) -> bool:

@@ -127,6 +127,10 @@ class ImageMaker:
             zone = self._timezone if kind_of(column) is Kind.TIMESTAMP else None
             if zone is not None and format == "parquet" and _are_instants(values):
                 values, zone = _without_suffix(values), "UTC"
+            if format == "parquet" and kind_of(column) in _MOMENTS and not column.nullable:
+                got = "NULL, which Dumpling writes for zero dates: export CSV or SQL"
+                where = np.flatnonzero(values.is_null)
+                faults.add(where, f"invalid_{kind_of(column)}", column.name, "a date", got)
             zones.append(zone)
             values = _spelled(values, column, spellings, binary, faults)
             content.append(values.content)
@@ -262,6 +266,9 @@ def _refused(size: int, reason: str, expected: str, got: str) -> ExportImages:
     return faults.images(nothing, nothing)
 
 
+_MOMENTS: Final = frozenset({Kind.DATETIME, Kind.TIMESTAMP})
+
+
 def _are_instants(values: Values) -> bool:
     """Whether values of a Parquet file are times in UTC."""
     found = pc.all(pc.ends_with(values.array().cast(pa.large_string()), INSTANT)).as_py()
@@ -369,17 +376,11 @@ def _set(column: ColumnSchema) -> Callable[[bytes], bytes]:
 
 
 def _numbers(labels: Sequence[str]) -> Mapping[bytes, int]:
-    found: dict[bytes, int] = {}
-    for number, label in enumerate(labels):
-        found.setdefault(label.encode(), number)
-        found.setdefault(label.lower().encode(), number)
-    return found
+    return {label.encode(): number for number, label in enumerate(labels)}
 
 
 def _number(numbers: Mapping[bytes, int], label: bytes) -> int:
     found = numbers.get(label)
-    if found is None:
-        found = numbers.get(label.decode().lower().encode())
     if found is None:
         raise ValueError("no such label")
     return found

@@ -444,6 +444,12 @@ def _field_texts(column: "pa.Array[Any]") -> "pa.Array[Any]":
         if kind.tz is not None:
             column, suffix = column.cast(pa.timestamp(kind.unit, "UTC")), INSTANT
         texts = pc.strftime(column, format=f"%Y-%m-%d %H:%M:%S{suffix}")
+    elif pa.types.is_decimal(kind):
+        # Arrow prints small ones with an exponent.
+        texts = pa.array(
+            [None if value is None else format(value, "f") for value in column.to_pylist()],
+            pa.string(),
+        )
     elif pa.types.is_nested(kind):
         texts = pa.array(
             [

@@ -442,6 +442,16 @@ def test_a_caller_who_knows_the_scale_of_a_float_gets_rounded_values() -> None:
     check(column("double"), new, "10000", None)
 
 
+def test_a_float_that_gets_no_shorter_is_not_rounded() -> None:
+    """TiDB compares lengths and scales, and leaves the values alone."""
+    new = column("float(12,2)", decimal=2)
+    assert cast_of(column("float"), new, NEW_YORK) is keep
+    assert cast_of(column("float(12,1)", decimal=1), new, NEW_YORK) is keep
+    check(column("float(12,3)", decimal=3), new, "1.236", "1.24")
+    check(column("float(20,1)", decimal=1), new, "1.5", "1.5")
+    check(column("float unsigned"), new, "1.236", "1.24")
+
+
 @pytest.mark.parametrize(
     ("charset", "text", "expected"),
     [

@@ -51,9 +51,9 @@ dialects = st.builds(
 )
 
 
-def schema() -> TableSchema:
+def schema(create: str = CREATE) -> TableSchema:
     with TemporaryDirectory() as folder:
-        (Path(folder) / "d.t-schema.sql").write_text(CREATE + ";\n")
+        (Path(folder) / "d.t-schema.sql").write_text(create + ";\n")
         (table,) = read_export(folder, tso=1).tables
         return exported_schema(table, 1, "UTC").schema
 
@@ -193,7 +193,8 @@ def test_parquet_types_as_the_columns_spell_them(tmp_path: Path) -> None:
     sql = (
         "CREATE TABLE `t` (`d` decimal(10,2), `w` decimal(5,0), `m` datetime(3), `n` datetime, "
         "`s` timestamp(1), `z` timestamp(6), `k` time(2), `b` bit(12), `c` bit(12), "
-        "`x` varbinary(9), `e` enum('a','b'), `f` double, `j` json, `y` year, `o` bool);\n"
+        "`x` varbinary(9), `e` enum('a','b'), `f` double, `j` json, `y` year, `o` bool, "
+        "`g` decimal(18,8));\n"
     )
     (tmp_path / "d.t-schema.sql").write_text(sql)
     instant = datetime(2024, 2, 29, 1, 2, 3, 120_000, UTC)
@@ -215,6 +216,8 @@ def test_parquet_types_as_the_columns_spell_them(tmp_path: Path) -> None:
             "j": pa.array([[{"k": 1}], []]),
             "y": pa.array([2024, 0], pa.int16()),
             "o": pa.array([True, False]),
+            # Arrow prints it as 1.2E-7, and zero as 0E-8.
+            "g": pa.array([Decimal("0.00000012"), Decimal(0)], pa.decimal128(18, 8)),
         }
     )
     pq.write_table(table, tmp_path / "d.t.000.parquet")
@@ -246,10 +249,29 @@ def test_parquet_types_as_the_columns_spell_them(tmp_path: Path) -> None:
         "j": '[{"k": 1}]',
         "y": "2024",
         "o": "1",
+        "g": "0.00000012",
     }
     assert second is None
     assert made.reason[1].as_py() == "invalid_decimal"
     assert (made.position[1].as_py(), made.got[1].as_py()) == ("w", "b'7.25'")
+
+
+def test_parquet_has_no_zero_dates() -> None:
+    """Dumpling writes NULL: where no NULL can be, it is no value of the row."""
+    own = schema("CREATE TABLE `t` (`a` datetime NOT NULL, `b` timestamp NULL, `c` date NOT NULL)")
+    rows = pa.array([b"('2024-01-01 00:00:00',NULL,NULL)", b"(NULL,NULL,'2024-01-01')"])
+    for form, expected in (("parquet", [None, "invalid_datetime"]), ("sql", [None, None])):
+        made = ImageMaker(own, CsvDialect(), "UTC").make(rows, format=form, columns=None)
+        assert made.reason.to_pylist() == expected
+
+
+def test_labels_that_differ_by_case_are_two_labels() -> None:
+    own = schema("CREATE TABLE `t` (`e` enum('A','a'), `s` set('A','a'))")
+    rows = pa.array([b"('a','a')", b"('A','a,A')", b"('','')", b"('B','')"])
+    made = ImageMaker(own, CsvDialect(), "UTC").make(rows, format="sql", columns=None)
+    images = [image and json.loads(image) for image in made.images.to_pylist()]
+    assert images == [{"e": "2", "s": "2"}, {"e": "1", "s": "3"}, {"e": "0", "s": "0"}, None]
+    assert made.reason[3].as_py() == "invalid_enum"
 
 
 def test_what_is_wrong_with_rows_is_told(tmp_path: Path) -> None:
