@@ -368,10 +368,12 @@ class _Builder:
         self._hand_over(lineage, event.commit_ts, parts, event.schema)
         parts = [LineagePart(lineage=before, within=rows)]
         self._hand_over(other, event.commit_ts, parts, other.schema)
-        # The rows of pingcap/ticdc cite the version of the partitioned table from now on.
+        # The rows of pingcap/ticdc cite the version of the partitioned table from now on. It may be
+        # below that of the table's last DDL, which such rows have passed all the same.
         database, table = other.name
         cited = replace(event.schema, database=database, table=table, table_id=other.table_id)
         other.versions.setdefault(cited.version, cited)
+        other.ddls.clear()
         other.lose_id()
         lineage.earlier, other.earlier = before, other_before
 
