@@ -371,8 +371,9 @@ class _Builder:
         # The rows of pingcap/ticdc cite the version of the partitioned table from now on. It may be
         # below that of the table's last DDL, which such rows have passed all the same.
         database, table = other.name
-        cited = replace(event.schema, database=database, table=table, table_id=other.table_id)
-        other.versions.setdefault(cited.version, cited)
+        version = event.schema.version
+        cited = replace(other.schema, database=database, table=table, version=version)
+        other.versions.setdefault(version, cited)
         other.ddls.clear()
         other.lose_id()
         lineage.earlier, other.earlier = before, other_before

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from ticdc_assets.model.events import Op
+from ticdc_assets.model.events import Bootstrap, DdlEvent, Op
 from ticdc_assets.model.schemas import NO_TABLE_ID, ColumnSchema
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
 from ticdc_assets_tests.changelog.lives import Life, column, of, table
@@ -428,6 +428,34 @@ def test_exchanges_of_newer_ticdc(word: str, database: str, *, schemas: bool) ->
         ],
     }
     assert life.caveats() == {}
+
+
+@WITH_AND_WITHOUT_SCHEMAS
+def test_an_exchange_of_tables_that_differ_in_the_case_of_a_name(*, schemas: bool) -> None:
+    """TiDB compares neither that nor the defaults; rows are as their own table is."""
+    life, tables = exchanging(schemas=schemas)
+    own = table("d.n", 150, 1_045, "id V")
+    own = replace(own, columns=(own.columns[0], replace(own.columns[1], default="x")))
+    life.ddl("ALTER TABLE `n` CHANGE COLUMN `v` `V` VARCHAR(40) DEFAULT 'x'", own, word="ALTER")
+    after = tables["parts"] if schemas else "d.n"
+    sql = "ALTER TABLE `d`.`p` EXCHANGE PARTITION `p0` WITH TABLE `d`.`n`"
+    life.ddl(sql, after, before=own, word="ALTER")
+    now = replace(own, table_id=141, version=tables["parts"].version)
+    life.bootstrap(now)
+    life.row(now, id="4", V="new n")
+    life.row(tables["parts"], id="5", v="new p0")
+    assert life.rows() == {
+        "d.p": of(("1", None), ("2", "n2"), ("5", "new p0"), ("13", "p1")),
+        "d.n": [{"id": "3", "V": "p0"}, {"id": "4", "V": "new n"}],
+    }
+    assert life.caveats() == {}
+    history = SchemaHistory()
+    for place, event in life.events:
+        if isinstance(event, DdlEvent):
+            history.add_ddl(event, place)
+        elif isinstance(event, Bootstrap) and event.schema is not None:
+            history.add_bootstrap(event.schema, place)
+    assert history.conflicts == []
 
 
 @WITH_AND_WITHOUT_SCHEMAS
