@@ -351,8 +351,9 @@ class _Builder:
         other_name = (change.other.database or lineage.name[0], change.other.table)
         other = self._named(other_name)
         sent = event.pre_schema
-        if other is None and sent is not None and _same_name(name_of(sent), other_name):
-            other = self._find_or_begin(event)
+        if sent is not None and _same_name(name_of(sent), other_name):
+            other = other or self._find(sent) or self._begin(name_of(sent), sent)
+            other.versions.setdefault(sent.version, sent)
         before = self._snapshot(lineage, event.commit_ts)
         self._note(lineage, ddl, [event.schema])
         rows = rows_meant(lineage, change, event.schema, event=event, timezone=self._timezone)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from ticdc_assets.model.events import Bootstrap, DdlEvent, Op
-from ticdc_assets.model.schemas import NO_TABLE_ID, ColumnSchema
+from ticdc_assets.model.schemas import NO_TABLE_ID, ColumnSchema, TableSchema
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
 from ticdc_assets_tests.changelog.lives import Life, column, of, table
 from ticdc_assets_tests.reference.fold import fold
@@ -365,7 +365,7 @@ def test_the_word_counts_where_there_is_no_text(word: str, left: set[str]) -> No
 # EXCHANGE PARTITION ---------------------------------------------------------------------------
 
 
-def exchanging(*, schemas: bool, database: str = "d") -> tuple[Life, dict[str, object]]:
+def exchanging(*, schemas: bool, database: str = "d") -> tuple[Life, dict[str, TableSchema]]:
     """Return a partitioned table and another one, whose structure was once another."""
     life = Life(schemas=schemas)
     parts = table("d.p", 140, 1_005)
@@ -456,6 +456,22 @@ def test_an_exchange_of_tables_that_differ_in_the_case_of_a_name(*, schemas: boo
         elif isinstance(event, Bootstrap) and event.schema is not None:
             history.add_bootstrap(event.schema, place)
     assert history.conflicts == []
+
+
+def test_an_exchange_says_what_the_other_table_became_before_it() -> None:
+    life, tables = exchanging(schemas=True)
+    life.events = [
+        (place, event)
+        for place, event in life.events
+        if not (isinstance(event, DdlEvent) and event.sql.startswith("ALTER"))
+    ]
+    same, parts = tables["same"], tables["parts"]
+    life.ddl("ALTER TABLE `p` EXCHANGE PARTITION `p0` WITH TABLE `n`", parts, before=same)
+    life.row(replace(same, table_id=141, version=parts.version), id="4", v="new n")
+    assert life.rows() == {
+        "d.p": of(("1", None), ("2", "n2"), ("13", "p1")),
+        "d.n": of(("3", "p0"), ("4", "new n")),
+    }
 
 
 @WITH_AND_WITHOUT_SCHEMAS
