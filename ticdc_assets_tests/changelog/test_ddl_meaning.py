@@ -474,6 +474,20 @@ def test_an_exchange_says_what_the_other_table_became_before_it() -> None:
     }
 
 
+def test_a_virtual_column_is_none_of_the_mirror_after_an_exchange() -> None:
+    """No message says that of the other table, which is older than the changefeed."""
+    life = Life(schemas=True)
+    parts, other = table("d.p", 140, 1_005, "id v i"), table("d.n", 150, 1_015, "id v i")
+    life.ddl(
+        "CREATE TABLE p (id INT PRIMARY KEY, v VARCHAR(40), i INT AS (id + 1) VIRTUAL) "
+        "PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (10))",
+        parts,
+        word="CREATE",
+    )
+    life.ddl("ALTER TABLE `p` EXCHANGE PARTITION `p0` WITH TABLE `n`", parts, before=other)
+    assert life.plans()["d.p"].generated == {"i"}
+
+
 @WITH_AND_WITHOUT_SCHEMAS
 @pytest.mark.parametrize("quoted", ["`p0`", "``p0``"])
 def test_an_exchange_that_the_new_ticdc_sends_again_after_the_old_one(
