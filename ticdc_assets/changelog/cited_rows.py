@@ -77,7 +77,7 @@ def attach_groups(
             if lineage.mirror_id not in makers:
                 continue
             if max_ts <= lineage.floor_ts:
-                # The table began anew since.
+                # After it came a TRUNCATE, an export or other rows.
                 lineage.past_versions.add(schema.version)
             else:
                 lineage.versions.setdefault(schema.version, schema)

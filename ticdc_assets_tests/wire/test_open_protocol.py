@@ -304,7 +304,7 @@ CONTRADICTING = [
     (15, 1, r'"\\U0000ffff"', r"\U0000ffff", "varchar"),
     (15, 1, r'"\\ud800"', r"\ud800", "varchar"),
     (253, 65, r'"say \"so\"\n"', 'say "so"\n', "varchar"),
-    (254, 3, r'"a\tb\u007f"', "a\tb\x7f", "char"),
+    (254, 65, r'"a\tb\u007f"', "a\tb\x7f", "char"),
     (254, 1, r'"C:\\"', "C:\\", "char"),
     (252, 0, '"/w=="', "/w==", "blob"),
     (251, 64, '"/mFi"', "/mFi", "longblob"),
