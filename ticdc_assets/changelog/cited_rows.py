@@ -60,8 +60,6 @@ def attach_groups(
             for lineage in by_name.get(group.name, ())
             # A snapshot needs only the rows between its floor and its moment.
             if (lineage not in past or lineage.held_above < max_ts)
-            # The schemas before an export do not matter for a table that begins with it.
-            and (lineage.exported is None or lineage.floor_ts < max_ts)
             and lineage.bound_between(group.name, group.min_ts, max_ts)
         ]
         schema = history.at(group.database, group.table, group.schema_version)
@@ -78,7 +76,8 @@ def attach_groups(
         for lineage in lying_in:
             if lineage.mirror_id not in makers:
                 continue
-            if lineage.received is not None and max_ts <= lineage.received.ts:
+            if max_ts <= lineage.floor_ts:
+                # After it came a TRUNCATE, an export or other rows.
                 lineage.past_versions.add(schema.version)
             else:
                 lineage.versions.setdefault(schema.version, schema)

@@ -351,8 +351,9 @@ class _Builder:
         other_name = (change.other.database or lineage.name[0], change.other.table)
         other = self._named(other_name)
         sent = event.pre_schema
-        if other is None and sent is not None and _same_name(name_of(sent), other_name):
-            other = self._find_or_begin(event)
+        if sent is not None and _same_name(name_of(sent), other_name):
+            other = other or self._find(sent) or self._begin(name_of(sent), sent)
+            other.versions.setdefault(sent.version, sent)
         before = self._snapshot(lineage, event.commit_ts)
         self._note(lineage, ddl, [event.schema])
         rows = rows_meant(lineage, change, event.schema, event=event, timezone=self._timezone)
@@ -368,10 +369,13 @@ class _Builder:
         self._hand_over(lineage, event.commit_ts, parts, event.schema)
         parts = [LineagePart(lineage=before, within=rows)]
         self._hand_over(other, event.commit_ts, parts, other.schema)
-        # The rows of pingcap/ticdc cite the version of the partitioned table from now on.
+        # The rows of pingcap/ticdc cite the version of the partitioned table from now on. It may be
+        # below that of the table's last DDL, which such rows have passed all the same.
         database, table = other.name
-        cited = replace(event.schema, database=database, table=table, table_id=other.table_id)
-        other.versions.setdefault(cited.version, cited)
+        version = event.schema.version
+        cited = replace(other.schema, database=database, table=table, version=version)
+        other.versions.setdefault(version, cited)
+        other.ddls.clear()
         other.lose_id()
         lineage.earlier, other.earlier = before, other_before
 

@@ -7,9 +7,11 @@ trace.
 
 TiCDC sends watermarks only to the topics of tables that exist: after a DROP, or a RENAME to a name
 of another topic, the old topic falls silent. A DDL goes to the topic of the table as it was before,
-so a RENAME shows that its topic had the old name, and does not show the new name's. DDL of
-databases goes to the default topic and names no table; so do the bootstraps that Canal-JSON and
-Open Protocol send at a start, which are DDL without a text or a name.
+so a RENAME shows that its topic had the old name, and does not show the new name's. Nor do
+bootstraps: they go to the topic that the table had first, whatever its name is since
+(`tableStatistic` in pkg/sink/codec/bootstraper.go). DDL of databases goes to the default topic and
+names no table; so do the bootstraps that Canal-JSON and Open Protocol send at a start, which are
+DDL without a text or a name.
 
 Names are compared without case, as upstream does.
 """
@@ -74,11 +76,15 @@ def topic_tables(
     seen: dict[str, _Seen] = {}
     oldest_row: dict[Name, int] = {}
     newest_row: dict[Name, int] = {}
-    for group in rows:
+    renamed = {new for ddl in history for _, new in _renames(ddl)}
+    # Bootstraps last: they count for tables without rows.
+    for group in sorted(rows, key=lambda group: -group.max_ts):
         at = seen.setdefault(group.topic, _Seen())
         if group.database is None or group.table is None:
             continue
         name = folded_name(group.database, group.table)
+        if group.max_ts == 0 and (name in renamed or newest_row.get(name)):
+            continue
         at.names.add(name)
         oldest_row[name] = min(oldest_row.get(name, group.min_ts), group.min_ts)
         newest_row[name] = max(newest_row.get(name, 0), group.max_ts)

@@ -31,6 +31,7 @@ from ticdc_assets.registry.history import (
     INFERRED_SOURCES,
     RegisteredDdl,
     SchemaHistory,
+    exchange_of,
     folded_name,
     is_snapshot,
 )
@@ -162,7 +163,8 @@ class ColumnFacts:
             before: the schema before it, None if none was sent.
             after: the schema after it.
         """
-        if before is not None:
+        # Of an EXCHANGE PARTITION it is that of another table.
+        if before is not None and exchange_of(statement) is None:
             return self._of(before)
         if statement.action is DdlAction.CREATE_TABLE:
             return _NOTHING

@@ -40,7 +40,7 @@ class SchemaSource(StrEnum):
     PRE_DDL = "DDL preTableSchema"
     BOOTSTRAP = "BOOTSTRAP"
     EXCHANGE = "EXCHANGE PARTITION"
-    """The divided table's schema, whose version rows of the other table cite from then on."""
+    """The other table's schema, under the divided one's version, which its rows cite since."""
     SNAPSHOT = "snapshot"
     """The CREATE TABLE of an export, at its TSO."""
     TEXT = "DDL text"
@@ -213,13 +213,13 @@ def named_by_text(schema: TableSchema, statement: DdlStatement) -> TableSchema:
 def _exchanged(event: DdlEvent, statement: DdlStatement) -> TableSchema | None:
     """Return the schema that rows of a table cite after an EXCHANGE PARTITION with it.
 
-    pingcap/ticdc sends them with the version of the partitioned table. The BOOTSTRAP of that
+    pingcap/ticdc sends them with the columns of their own table, whose names may differ by case and
+    whose defaults may be others, and the version of the partitioned table. The BOOTSTRAP of that
     version is not sent before the rows if their table has an id that it had before.
     """
     if event.schema is None or event.pre_schema is None or exchange_of(statement) is None:
         return None
-    other = event.pre_schema
-    return replace(event.schema, database=other.database, table=other.table, table_id=NO_TABLE_ID)
+    return replace(event.pre_schema, version=event.schema.version, table_id=NO_TABLE_ID)
 
 
 def exchange_of(statement: DdlStatement) -> PartitionChange | None:

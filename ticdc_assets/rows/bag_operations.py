@@ -21,8 +21,11 @@ from ticdc_assets.wire.rows import PLACE
 
 Numbers = npt.NDArray[np.int64]
 
-_IDENTITY = ("database", "table", "commit_ts", "op", "before", "after")
-"""The columns that a change has in common with its replay, which may be in another partition."""
+_IDENTITY = ("commit_ts", "op", "before", "after")
+"""The columns that a change of one table has in common with its replay.
+
+That may be in another partition, and under the name in another case (`Lineage.take_spellings`).
+"""
 
 
 @dataclass(frozen=True, slots=True)

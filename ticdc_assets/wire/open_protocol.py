@@ -45,7 +45,7 @@ The flags of a column may be outdated. TiCDC's new encoder keeps them by the id 
 drops them by that of the table: a column that came to a partitioned table since has `f` 0, and one
 that was modified the flags that it had, until TiCDC restarts (`columnFlagsCache` in
 pkg/sink/codec/open/encoder.go of pingcap/ticdc at b813e76). `t` and `h` are always up to date. So
-where a column of a row has `h`, `h` alone says which columns are the handle key, whatever `f` says;
+`h` alone says which columns are the handle key, none where no column has it, whatever `f` says;
 values that `f` contradicts are read nevertheless (`open_values`); and what `f` says of types counts
 only where nothing else says it (`registry.row_shapes`).
 
@@ -318,13 +318,13 @@ def _columns_and_images(
         WireError: a value does not fit its column.
     """
     first = {**after, **{name: cell for name, cell in before.items() if name not in after}}
-    flags = row_flags({name: (cell.flags, cell.is_handle_key) for name, cell in first.items()})
     columns: list[SentColumn] = []
     values: dict[str, list[str | None]] = {}
     for name, cell in first.items():
         cells = [image[name] for image in (after, before) if name in image]
         values[name], spellings = physical_values(cells)
-        columns.append(SentColumn(name, base_type_of(cell.code, spellings[0]), flags[name]))
+        flags = column_flags(cell.flags, is_handle_key=cell.is_handle_key)
+        columns.append(SentColumn(name, base_type_of(cell.code, spellings[0]), flags))
     return (
         tuple(columns),
         {name: values[name][0] for name in after},
@@ -337,18 +337,9 @@ def base_type_of(code: int, spelled: Spelling) -> str:
     return TYPE_NAMES[code][spelled in BYTES]
 
 
-def row_flags(columns: Mapping[str, tuple[int, bool]]) -> dict[str, ColumnFlag]:
-    """Return the flags of the columns of a row, by their flags as sent and their `h`.
-
-    Where a column has `h`, `h` alone says which columns are the handle key.
-    """
-    by_h = any(is_handle_key for _, is_handle_key in columns.values())
-    return {
-        name: ColumnFlag(flags)
-        if not by_h
-        else ColumnFlag(flags & ~ColumnFlag.HANDLE_KEY | ColumnFlag.HANDLE_KEY * is_handle_key)
-        for name, (flags, is_handle_key) in columns.items()
-    }
+def column_flags(sent: int, *, is_handle_key: bool) -> ColumnFlag:
+    """Return the flags of a column, by its flags as sent and its `h`."""
+    return ColumnFlag(sent & ~ColumnFlag.HANDLE_KEY | ColumnFlag.HANDLE_KEY * is_handle_key)
 
 
 # --- decoding ---

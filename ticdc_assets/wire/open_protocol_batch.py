@@ -36,7 +36,7 @@ from ticdc_assets.wire.json_tape import (
     tape_of,
     workspace,
 )
-from ticdc_assets.wire.open_protocol import KEYS, VALUE, base_type_of, row_flags
+from ticdc_assets.wire.open_protocol import KEYS, VALUE, base_type_of, column_flags
 from ticdc_assets.wire.open_values import SPELLINGS, spelling
 from ticdc_assets.wire.rows import SourcedRows
 from ticdc_assets.wire.tape_loops import NONE, Nodes
@@ -155,10 +155,13 @@ def _shape(after: ColumnList, before: ColumnList, is_partial: bool) -> RowShape 
             said.setdefault(name, _said(label))
     if any(code not in SPELLINGS for code, _, _ in said.values()):
         return None
-    flags = row_flags({name: (sent, is_key) for name, (_, sent, is_key) in said.items()})
     columns = tuple(
-        SentColumn(name, base_type_of(code, spelling(code, sent)), flags[name])
-        for name, (code, sent, _) in said.items()
+        SentColumn(
+            name,
+            base_type_of(code, spelling(code, sent)),
+            column_flags(sent, is_handle_key=is_key),
+        )
+        for name, (code, sent, is_key) in said.items()
     )
     return sent_shape(columns, "", partial=is_partial)
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from ticdc_assets.model.events import Op
-from ticdc_assets.model.schemas import NO_TABLE_ID, ColumnSchema
+from ticdc_assets.model.events import Bootstrap, DdlEvent, Op
+from ticdc_assets.model.schemas import NO_TABLE_ID, ColumnSchema, TableSchema
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
 from ticdc_assets_tests.changelog.lives import Life, column, of, table
 from ticdc_assets_tests.reference.fold import fold
@@ -365,7 +365,7 @@ def test_the_word_counts_where_there_is_no_text(word: str, left: set[str]) -> No
 # EXCHANGE PARTITION ---------------------------------------------------------------------------
 
 
-def exchanging(*, schemas: bool, database: str = "d") -> tuple[Life, dict[str, object]]:
+def exchanging(*, schemas: bool, database: str = "d") -> tuple[Life, dict[str, TableSchema]]:
     """Return a partitioned table and another one, whose structure was once another."""
     life = Life(schemas=schemas)
     parts = table("d.p", 140, 1_005)
@@ -428,6 +428,64 @@ def test_exchanges_of_newer_ticdc(word: str, database: str, *, schemas: bool) ->
         ],
     }
     assert life.caveats() == {}
+
+
+@WITH_AND_WITHOUT_SCHEMAS
+def test_an_exchange_of_tables_that_differ_in_the_case_of_a_name(*, schemas: bool) -> None:
+    """TiDB compares neither that nor the defaults; rows are as their own table is."""
+    life, tables = exchanging(schemas=schemas)
+    own = table("d.n", 150, 1_045, "id V")
+    own = replace(own, columns=(own.columns[0], replace(own.columns[1], default="x")))
+    life.ddl("ALTER TABLE `n` CHANGE COLUMN `v` `V` VARCHAR(40) DEFAULT 'x'", own, word="ALTER")
+    after = tables["parts"] if schemas else "d.n"
+    sql = "ALTER TABLE `d`.`p` EXCHANGE PARTITION `p0` WITH TABLE `d`.`n`"
+    life.ddl(sql, after, before=own, word="ALTER")
+    now = replace(own, table_id=141, version=tables["parts"].version)
+    life.bootstrap(now)
+    life.row(now, id="4", V="new n")
+    life.row(tables["parts"], id="5", v="new p0")
+    assert life.rows() == {
+        "d.p": of(("1", None), ("2", "n2"), ("5", "new p0"), ("13", "p1")),
+        "d.n": [{"id": "3", "V": "p0"}, {"id": "4", "V": "new n"}],
+    }
+    assert life.caveats() == {}
+    history = SchemaHistory()
+    for place, event in life.events:
+        if isinstance(event, DdlEvent):
+            history.add_ddl(event, place)
+        elif isinstance(event, Bootstrap) and event.schema is not None:
+            history.add_bootstrap(event.schema, place)
+    assert history.conflicts == []
+
+
+def test_an_exchange_says_what_the_other_table_became_before_it() -> None:
+    life, tables = exchanging(schemas=True)
+    life.events = [
+        (place, event)
+        for place, event in life.events
+        if not (isinstance(event, DdlEvent) and event.sql.startswith("ALTER"))
+    ]
+    same, parts = tables["same"], tables["parts"]
+    life.ddl("ALTER TABLE `p` EXCHANGE PARTITION `p0` WITH TABLE `n`", parts, before=same)
+    life.row(replace(same, table_id=141, version=parts.version), id="4", v="new n")
+    assert life.rows() == {
+        "d.p": of(("1", None), ("2", "n2"), ("13", "p1")),
+        "d.n": of(("3", "p0"), ("4", "new n")),
+    }
+
+
+def test_a_virtual_column_is_none_of_the_mirror_after_an_exchange() -> None:
+    """No message says that of the other table, which is older than the changefeed."""
+    life = Life(schemas=True)
+    parts, other = table("d.p", 140, 1_005, "id v i"), table("d.n", 150, 1_015, "id v i")
+    life.ddl(
+        "CREATE TABLE p (id INT PRIMARY KEY, v VARCHAR(40), i INT AS (id + 1) VIRTUAL) "
+        "PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (10))",
+        parts,
+        word="CREATE",
+    )
+    life.ddl("ALTER TABLE `p` EXCHANGE PARTITION `p0` WITH TABLE `n`", parts, before=other)
+    assert life.plans()["d.p"].generated == {"i"}
 
 
 @WITH_AND_WITHOUT_SCHEMAS

@@ -186,6 +186,22 @@ def test_a_column_that_was_renamed_keeps_its_key() -> None:
     assert [dict(item) for item in table.listed()] == [{"a": "2", "c": str(2**64 - 2)}]
 
 
+@pytest.mark.parametrize("drop", ["alter table t drop primary key", None])
+def test_a_key_that_was_dropped_is_none_whatever_the_flags_say(drop: str | None) -> None:
+    """The new TiCDC leaves out a DDL after which it would not take the table, but not its rows."""
+    stale = {"id": {"t": 3, "f": 11, "v": 1}, "c": {"t": 3, "f": 65, "v": 6}}
+    table = folded(
+        ddl(10, "create table t (id int primary key nonclustered, c int)"),
+        row(20, u={**stale, "id": {**ID, "v": 1}}),
+        *([] if drop is None else [ddl(30, drop)]),
+        row(40, u={**stale, "c": {"t": 3, "f": 65, "v": 7}}),
+        row(50, d=stale),
+        row(60, u={**stale, "c": {"t": 3, "f": 65, "v": 8}}),
+    )
+    assert sorted(item["c"] or "" for item in table.listed()) == ["7", "8"]
+    assert table.plan.schema.handle_key == ()
+
+
 def test_without_ddl_a_sign_that_nothing_tells_is_not_claimed() -> None:
     low, high = str(-(2**63)), str(2**64 - 1)
     table = folded(

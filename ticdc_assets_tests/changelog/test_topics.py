@@ -39,6 +39,10 @@ def rows(topic: str, table: str, max_ts: int, database: str = "shop") -> TopicRo
     return TopicRows(topic=topic, database=database, table=table, min_ts=1, max_ts=max_ts)
 
 
+def bootstraps(topic: str, table: str) -> TopicRows:
+    return TopicRows(topic=topic, database="shop", table=table, min_ts=0, max_ts=0)
+
+
 def test_a_dropped_table_retires_its_topic_at_that_ddl() -> None:
     history = history_of((ddl("drop table shop.a", 20), A))
     found = topic_tables(history.ddls, [rows(A, "a", 19), rows(B, "b", 19)])
@@ -67,6 +71,21 @@ def test_a_rename_retires_the_topic_of_the_old_name(sql: str) -> None:
     found = topic_tables(history.ddls, [rows(A, "a", 19), rows(B, "b", 25)])
     assert found[A].retired_ts is None
     assert found[B].retired_ts == 30
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_bootstraps_that_go_on_in_the_topic_of_the_old_name_do_not_keep_it(
+    *, is_read: bool
+) -> None:
+    history = history_of((ddl("rename table shop.a to shop.b", 20, table="b"), A))
+    groups = [rows(A, "a", 19), bootstraps(A, "a"), bootstraps(A, "b")]
+    found = topic_tables(history.ddls, [*groups, rows(B, "b", 25)] if is_read else groups)
+    assert found[A].retired_ts == 20
+
+
+def test_a_table_with_bootstraps_alone_keeps_its_topic() -> None:
+    found = topic_tables([], [bootstraps(A, "a"), bootstraps(B, "a"), rows(B, "b", 9)])
+    assert [found[topic].retired_ts for topic in (A, B)] == [None, None]
 
 
 def test_names_that_are_swapped_stay() -> None:

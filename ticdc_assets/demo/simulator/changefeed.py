@@ -26,8 +26,10 @@ With a pattern for the topic (`cdc_{schema}_{table}`) each table has the topic t
 it: DDL goes to the topic of the table as it was before, DDL of databases to the default topic, and
 watermarks only to the topics of the tables that exist, or to the default topic while none does.
 
-Not handled: bootstraps that come again by time or by rows, but for a schema that no other message
-has; that one comes with the next tick.
+A BOOTSTRAP comes again with the next tick for a schema that no other message has, and for a table
+that was renamed: that one goes to the topic of the first, as TiCDC sends it.
+
+Not handled: other bootstraps that come again by time or by rows.
 """
 
 import json
@@ -227,8 +229,8 @@ class StandInChangefeed:
         """Yield all records, and a watermark of this moment above everything committed."""
         yield from self.records()
         batch = _Batch()
-        for schema in self._bootstraps.late(self._form.is_undescribed):
-            self._add_bootstrap(batch, schema, self._now_ms())
+        for schema, topic in self._bootstraps.late(self._form.is_undescribed):
+            self._add_bootstrap(batch, schema, topic, self._now_ms())
         self._add_watermark(batch, self.upstream.clock.next())
         self._line_up(batch)
         yield from self.records()
@@ -361,17 +363,20 @@ class StandInChangefeed:
             for commit_ts, row in groups[place, dispatch_key]:
                 schema = self._form.schema(row)
                 table_id = self._form.bootstrap_id(row)
-                if sends_bootstraps and self._bootstraps.is_due(table_id, schema):
+                topic = place[0]
+                if sends_bootstraps and self._bootstraps.is_due(table_id, schema, topic):
                     batch.add(place, events)
                     events = []
-                    self._add_bootstrap(batch, schema, build_ms)
+                    self._add_bootstrap(batch, schema, topic, build_ms)
                 events.append(self._row_change(row, commit_ts, build_ms))
             batch.add(place, events)
         return last_ts
 
-    def _add_bootstrap(self, batch: "_Batch", schema: TableSchema, build_ms: int) -> None:
-        places = self._places(self._topic_of((schema.database, schema.table)))
-        self._add_event(batch, Bootstrap(build_ts_ms=build_ms, schema=schema), places)
+    def _add_bootstrap(
+        self, batch: "_Batch", schema: TableSchema, topic: str, build_ms: int
+    ) -> None:
+        event = Bootstrap(build_ts_ms=build_ms, schema=schema)
+        self._add_event(batch, event, self._places(topic))
 
     def _add_start(self, batch: "_Batch") -> None:
         """Add what is sent when a changefeed starts, once."""
@@ -381,8 +386,9 @@ class StandInChangefeed:
         schemas = [item for item in self._schemas.values() if self._is_replicated(item)]
         for event in self._form.start_events(schemas):
             if isinstance(event, Bootstrap) and event.schema is not None:
-                self._bootstraps.note_sent(event.schema)
-                self._add_bootstrap(batch, event.schema, self._now_ms())
+                topic = self._topic_of((event.schema.database, event.schema.table))
+                self._bootstraps.note_sent(event.schema, topic)
+                self._add_bootstrap(batch, event.schema, topic, self._now_ms())
             else:
                 places = self._ddl_places(self._default_topic)
                 self._add_event(batch, replace(event, build_ts_ms=self._now_ms()), places)
@@ -571,8 +577,9 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Count:
-    """One table: its rows so far, its schema now, and the one that was sent."""
+    """One table: the topic of its bootstraps, its rows so far, its schema now, and the one sent."""
 
+    topic: str
     rows: int = 0
     schema: TableSchema | None = None
     sent: TableSchema | None = None
@@ -587,15 +594,15 @@ class _Bootstraps:
 
     def __init__(self, delay_rows: int) -> None:
         self._delay_rows = delay_rows
-        self._counts: dict[int, _Count] = defaultdict(_Count)
+        self._counts: dict[int, _Count] = {}
 
     def clear(self) -> None:
         """Forget everything, as a restart does."""
         self._counts.clear()
 
-    def is_due(self, table_id: int, schema: TableSchema) -> bool:
+    def is_due(self, table_id: int, schema: TableSchema, topic: str) -> bool:
         """Count one more row of a table and return whether a BOOTSTRAP goes before it."""
-        count = self._counts[table_id]
+        count = self._counts.setdefault(table_id, _Count(topic))
         count.rows += 1
         count.schema = schema
         is_due = count.sent is None and count.rows > self._delay_rows
@@ -603,20 +610,23 @@ class _Bootstraps:
             count.sent = schema
         return is_due
 
-    def note_sent(self, schema: TableSchema) -> None:
+    def note_sent(self, schema: TableSchema, topic: str) -> None:
         """Record that a BOOTSTRAP was sent before any row."""
-        self._counts[schema.table_id] = _Count(schema=schema, sent=schema)
+        self._counts[schema.table_id] = _Count(topic, schema=schema, sent=schema)
 
-    def late(self, is_undescribed: Callable[[TableSchema], bool]) -> Iterator[TableSchema]:
-        """Yield the schemas of the BOOTSTRAPs that time makes due, once each.
+    def late(
+        self, is_undescribed: Callable[[TableSchema], bool]
+    ) -> Iterator[tuple[TableSchema, str]]:
+        """Yield the schemas and topics of the BOOTSTRAPs that time makes due, once each.
 
         Args:
             is_undescribed: returns whether no message but a BOOTSTRAP has a schema that rows cite.
         """
         for count in self._counts.values():
             schema, sent = count.schema, count.sent
-            if schema is None or sent is None or schema.version == sent.version:
+            if schema is None or sent is None:
                 continue
-            if is_undescribed(schema):
+            is_renamed = (schema.database, schema.table) != (sent.database, sent.table)
+            if is_renamed or (schema.version != sent.version and is_undescribed(schema)):
                 count.sent = schema
-                yield schema
+                yield schema, count.topic

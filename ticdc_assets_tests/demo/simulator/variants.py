@@ -211,8 +211,7 @@ def variant_of(wire_format: WireFormat, seed: int, *, keyless: bool = False) -> 
         batched_creates=rng.random() < 0.5,
         output_row_key=rng.random() < 0.5,
         bootstraps_at_start=rng.random() < 0.5,
-        # Flags that are not those of a table's key now say that it still has the one it lost.
-        stale_flags=not keyless and rng.random() < 0.5,
+        stale_flags=rng.random() < 0.5,
         damaged_old_values=True,
         only_updated_columns=not keyless and rng.random() < 0.5,
     )
