@@ -8,7 +8,7 @@ import functools
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
@@ -57,10 +57,10 @@ def _in_sentences(command: _Command) -> _Command:
                 return command(*args, **kwargs)
         except TicdcError as error:
             raise click.ClickException(str(error)) from error
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
         except Exception as error:
-            sentence = _refusal(error)
+            sentence = _refusal(error) or _unprintable(error)
             if sentence is None and isinstance(error, OSError):
                 sentence = _refusal_of_files(error)
             if sentence is None:
@@ -78,14 +78,24 @@ def _in_sentences(command: _Command) -> _Command:
 
 def _refusal(error: BaseException) -> str | None:
     """Return the machine's refusal in one sentence, or None for another error."""
-    folders = [Path(tempfile.gettempdir())]
-    try:
+    folders: list[Path] = []
+    # What cannot be known now is in the error itself.
+    with suppress(TicdcError, OSError):
+        folders.append(Path(tempfile.gettempdir()))
         settings = load_settings()
-    except TicdcError:
-        return refusal(error, folders)
-    home = Path(os.environ["DAGSTER_HOME"]) if os.environ.get("DAGSTER_HOME") else None
-    folders += [item for item in (settings.lake, home) if isinstance(item, Path)]
+        home = Path(os.environ["DAGSTER_HOME"]) if os.environ.get("DAGSTER_HOME") else None
+        folders += [item for item in (settings.lake, home) if isinstance(item, Path)]
     return refusal(error, folders)
+
+
+def _unprintable(error: Exception) -> str | None:
+    """Return that standard output cannot have a text, in one sentence, or None of another error."""
+    if not isinstance(error, UnicodeEncodeError) or error.encoding == "utf-8":
+        return None
+    return (
+        f"the output is in {error.encoding}, which does not have all characters of the text; set "
+        "PYTHONIOENCODING=utf-8"
+    )
 
 
 def _refusal_of_files(error: OSError) -> str | None:

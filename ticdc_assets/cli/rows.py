@@ -196,9 +196,11 @@ def _show_deleted(
     from ticdc_assets.log.cuts import require_cut, tso_as_of
     from ticdc_assets.reading.histories import deleted_lines
     from ticdc_assets.reading.mirrors import require_mirror
+    from ticdc_assets.rows.history_layout import HistoryLayout
 
     cut = require_cut(lake.paths)
-    schema = require_mirror(cut, *name).table_schema
+    mirror = require_mirror(cut, *name)
+    schema, layout = mirror.table_schema, HistoryLayout(schema=mirror.table_schema)
     tso = None if as_of is None else tso_as_of(lake.paths, as_of)
     _note_lacking(cut, name)
     if limit is None and output == "table":
@@ -210,7 +212,8 @@ def _show_deleted(
             print_json(_printed_line(line, schema))
         return
     rows = [_printed(json.loads(line), schema) for line in islice(lines, limit)]
-    columns = list(rows[0]) if rows else []
+    columns = [item.name for item in schema.columns if item.name not in mirror.hidden]
+    columns += [layout.deleted_at, layout.ended_by]
     if output == "csv":
         _print_csv(columns, rows)
         return
@@ -292,9 +295,13 @@ def _table_at(lake: "Lake", database: str, table: str, as_of: str | None) -> "Ta
     from ticdc_assets.reading.mirrors import published_table, require_mirror
 
     if as_of is None:
-        mirror = require_mirror(require_cut(lake.paths), database, table)
-        return published_table(lake, mirror)
-    rows = AsOf(lake, tso_as_of(lake.paths, as_of)).table(database, table)
+        cut = require_cut(lake.paths)
+        rows = published_table(lake, require_mirror(cut, database, table))
+        failure = cut.failure(database, table)
+        if failure is not None:
+            note(failure.sentence)
+    else:
+        rows = AsOf(lake, tso_as_of(lake.paths, as_of)).table(database, table)
     for warning in rows.warnings:
         note(f"{joined_name(database, table)}: {warning}")
     return rows

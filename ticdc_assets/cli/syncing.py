@@ -271,7 +271,7 @@ def _cut_lines(name: str, cut: Any) -> Iterable[str]:
         if item.incomplete and not item.failed
     ]
     if incomplete:
-        yield f"{name}: incomplete mirrors: {', '.join(incomplete)}"
+        yield f"{name}: incomplete mirrors: {listed(incomplete)}"
 
 
 @main.command()

@@ -227,7 +227,13 @@ def _lake(env: Mapping[str, str], storage: Storage) -> AnyPath:
         except ConfigError as error:
             raise ConfigError(f"{LAKE_VARIABLE}: {error}") from None
     lake = _path_of(env, LAKE_VARIABLE, DEFAULT_LAKE)
-    place = nearest_existing(lake)
+    try:
+        place = nearest_existing(lake)
+    except OSError as error:
+        raise ConfigError(
+            f"{LAKE_VARIABLE}: the lake is {lake}, which cannot be used ({error.strerror}); choose "
+            "another one"
+        ) from error
     if not place.is_dir():
         raise ConfigError(
             f"{LAKE_VARIABLE}: the lake is {lake}, and {place} is not a folder; choose another one"
@@ -344,7 +350,7 @@ def _read_spark(
         place = f"{SPARK} of {path}"
         settings, mistakes = read_spark(document.get(SPARK), place, folder=path.parent, env=env)
         return settings, [f"{SPARK}: {mistake}" for mistake in mistakes]
-    other = Path(named).expanduser().absolute()
+    other = _path_of(env, SPARK_CONF_VARIABLE, named)
     try:
         text = other.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -391,8 +397,11 @@ def _path_of(env: Mapping[str, str] | None, variable: str, default: str) -> Path
     value = env.get(variable) or default
     if "://" in value:
         raise ConfigError(f"{variable}: expected a path on this machine, got {shorten(value)}")
-    # Absolute, but links are kept, so that messages show the path the user wrote.
-    return Path(value).expanduser().absolute()
+    try:
+        # Absolute, but links are kept, so that messages show the path the user wrote.
+        return Path(value).expanduser().absolute()
+    except RuntimeError as error:
+        raise ConfigError(f"{variable}: {shorten(value)} begins with no user's home") from error
 
 
 # --- entries ---

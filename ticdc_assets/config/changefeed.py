@@ -163,6 +163,8 @@ def _level(value: Any, _: ValidationInfo) -> str:
 
 @reads("a cron text (minute hour day month weekday, in UTC) or off")
 def _cron(value: Any, _: ValidationInfo) -> str:
+    if value == "false":
+        return OFF  # what YAML makes of `off` in the file of a component
     text = " ".join(value.split()) if isinstance(value, str) else ""
     wrong = None if value == OFF else cron_mistake(text)
     if wrong is not None:

@@ -138,7 +138,8 @@ class Reads:
                 return self.read(value, info)
             except (ValidationError, PydanticCustomError):
                 raise
-            except (ValueError, OSError):
+            except (ValueError, OSError, RuntimeError):
+                # RuntimeError: a path that begins with the home of a user who is not there.
                 raise unexpected(self.expected, value) from None
 
         return core_schema.with_info_wrap_validator_function(validate, handler(source))

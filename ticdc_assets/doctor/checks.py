@@ -37,6 +37,7 @@ from ticdc_assets.base.isolation import first_sentence
 from ticdc_assets.base.machine import nearest_existing
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.config import Changefeed, Settings, Writer, lake_path
+from ticdc_assets.observe.wording import listed
 from ticdc_assets.spark.jars import Progress, lake_jars, spark_jars
 from ticdc_assets.spark.preflight import (
     Check,
@@ -469,7 +470,7 @@ def check_rows(paths: "LakePaths") -> list[Check]:
     checks = [
         Check.failed(
             f"rows {feed}",
-            f"{', '.join(tables)}: {caveat}",
+            f"{listed(tables)}: {caveat}",
             needed,
             f"export them with Dumpling and run: ticdc-assets seed {feed} EXPORT; tables that "
             "had no rows when the changefeed began are named in `complete_tables`",
@@ -484,8 +485,7 @@ def check_rows(paths: "LakePaths") -> list[Check]:
         checks.append(
             Check.failed(
                 f"rows {feed}",
-                f"{counted(count, 'held row')} of tables that no message created: "
-                f"{', '.join(names)}",
+                f"{counted(count, 'held row')} of tables that no message created: {listed(names)}",
                 needed,
                 f"export these tables with Dumpling and run: ticdc-assets seed {feed} EXPORT",
                 vital=False,

@@ -164,6 +164,8 @@ def damage_told(*changefeeds: LakePaths) -> Iterator[None]:
     """
     try:
         yield
+    except BrokenPipeError:
+        raise  # the reader of what a command prints has gone
     except _OF_LIBRARIES as error:
         for damage in (damage for paths in changefeeds for damage in find_damage(paths)):
             raise damage from error

@@ -63,7 +63,7 @@ def _judge_lag(changefeed: Changefeed, status: Status) -> Verdict:
                 f"The newest cut is {duration(lag.ahead_seconds)} in the future: the upstream's "
                 "clock or a watermark is ahead of this machine's clock. So the lag cannot be "
                 "measured: synchronise the clocks (NTP). If the cut is wrong, go back to an older "
-                f"one with `ticdc-assets rewind {changefeed.name}`."
+                f"one with `ticdc-assets rewind {changefeed.name} --to TIME`."
             ),
         )
     if status.ending is not None:

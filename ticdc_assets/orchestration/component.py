@@ -37,6 +37,8 @@ def _attributes(kind: Any, name: str, **more: Any) -> type[BaseModel]:
         hint, said = hints[field.name], described[field.name]
         marks = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
         key = next((mark.key for mark in marks if isinstance(mark, Reads) and mark.key), field.name)
+        if key in keys:
+            continue  # names and patterns of topics are one list
         inner = _section(hint, marks) if field.name != "source" else SourceKeys
         value_type: Any = _attributes(inner, f"{name}_{key}") if inner is not None else _Value
         default = ... if said.is_required() else None
@@ -113,7 +115,7 @@ def read_attributes(attributes: Mapping[str, Any], folder: Path) -> Settings:
             f"{path}: lake: expected a folder; a lake in a store is named by TICDC_LAKE, and "
             "reached as the changefeeds file says"
         )
-    root = lake_path() if lake is None else (folder / lake).absolute()
+    root = lake_path() if lake is None else (folder / Path(lake).expanduser()).absolute()
     return Settings(changefeeds=changefeeds, lake=root, path=path)
 
 

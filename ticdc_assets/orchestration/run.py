@@ -34,6 +34,7 @@ from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepo
 
 import ticdc_assets
 from ticdc_assets.base.errors import PrerequisiteError, TicdcError
+from ticdc_assets.base.isolation import first_sentence
 from ticdc_assets.base.ports import HOST, port_is_free
 from ticdc_assets.base.progress import tell
 from ticdc_assets.config import CHANGEFEEDS_VARIABLE, LAKE_VARIABLE, Settings
@@ -357,13 +358,24 @@ def instance_settings() -> str:
 
 @contextmanager
 def open_instance(settings: Settings) -> Iterator[DagsterInstance]:
-    """Open the Dagster instance of `dagster_home(settings)`."""
+    """Open the Dagster instance of `dagster_home(settings)`.
+
+    Raises:
+        PrerequisiteError: its folder cannot be written, or its settings are wrong.
+    """
     home = str(dagster_home(settings))
     before = os.environ.get(HOME_VARIABLE)
     # The processes of a run use the variable, for example for compute logs.
     os.environ[HOME_VARIABLE] = home
     try:
-        with opened_instance(home) as instance:
+        try:
+            instance = opened_instance(home)
+        except (dg.DagsterError, yaml.YAMLError) as error:
+            raise PrerequisiteError(
+                f"{home}/{INSTANCE_FILE}, the settings of the Dagster instance, cannot be used: "
+                f"{first_sentence(error)}"
+            ) from error
+        with instance:
             yield instance
     finally:
         if before is None:

@@ -44,6 +44,7 @@ from ticdc_assets.mirrors.validity import Knowledge, LateRows, late_in
 from ticdc_assets.mirrors.versions import rows_as_stored
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.model.tso import moment_text, time_with_tso
+from ticdc_assets.observe.wording import listed
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.spark.executing import INLINE_ROWS
@@ -203,7 +204,7 @@ class AsOf:
         exported = dict(self.plan.exported_above).get((database, table))
         if exported is not None:
             raise incomplete(database, table, self._tso, exported)
-        known = ", ".join(joined_name(*mirror.name) for mirror in self.plan.mirrors) or "none"
+        known = listed(joined_name(*mirror.name) for mirror in self.plan.mirrors) or "none"
         raise NotFoundError(
             f"no database {database!r}, table {table!r} as of {self._moment}; there were: {known}"
         )

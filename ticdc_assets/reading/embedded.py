@@ -56,7 +56,12 @@ _SETTINGS = (
 _Name = tuple[str, str]
 
 _PART = r'(?:"(?:[^"]|"")*"|[^".\s]+)'
-_NAMED = re.compile(rf"({_PART})(?:\.({_PART}))?(?:\s+AS\s.*)?", re.DOTALL | re.IGNORECASE)
+_CATALOG = "memory"
+"""The engine's own name for its one database, which may precede that of a table."""
+_NAMED = re.compile(
+    rf"(?:{_CATALOG}\.(?={_PART}\.))?({_PART})(?:\.({_PART}))?(?:\s+AS\s.*)?",
+    re.DOTALL | re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,8 +177,10 @@ def _chosen(
     folded: dict[_Name, list[_Name]] = {}
     for database, table in known:
         folded.setdefault((database.lower(), table.lower()), []).append((database, table))
+    chosen: dict[_Name, _Name] = {}
     for database, table in wanted:
-        candidates = folded.pop((database.lower(), table.lower()), [])
+        key = (database.lower(), table.lower())
+        candidates = folded.get(key, [])
         if len(candidates) > 1:
             same = ", ".join(joined_name(*name) for name in candidates)
             candidates = [name for name in candidates if name == (database, table)]
@@ -182,7 +189,14 @@ def _chosen(
                     f"{joined_name(database, table)} may be one of {same}: write the exact name"
                 )
         for name in candidates:
-            yield name, known[name]
+            other = chosen.setdefault(key, name)
+            if other != name:
+                raise QueryError(
+                    f"{joined_name(*other)} and {joined_name(*name)} differ only by case: a query "
+                    "can read one of them"
+                )
+    for name in chosen.values():
+        yield name, known[name]
 
 
 # Tables -----------------------------------------------------------------------------------------
@@ -310,9 +324,11 @@ def _create(
     source = f"ticdc_rows_{number}"
     engine.register(source, relation.rows)
     database, table = (DUCKDB.quoted(part) for part in name)
+    # By its whole name: `system` and `temp` are databases of the engine.
+    place = f"{_CATALOG}.{database}"
     try:
-        engine.execute(f"CREATE SCHEMA IF NOT EXISTS {database}")
-        engine.execute(f"CREATE VIEW {database}.{table} AS {relation.select(source)}")
+        engine.execute(f"CREATE SCHEMA IF NOT EXISTS {place}")
+        engine.execute(f"CREATE VIEW {place}.{table} AS {relation.select(source)}")
     except duckdb.Error as error:
         raise QueryError(f"{joined_name(*name)}: {_said(error)}") from None
 
@@ -329,8 +345,12 @@ def _as_text(number: int, kind: str) -> str:
 
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Sequence[str | None]]:
-    for batch in batches:
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    try:
+        for batch in batches:
+            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    except (OSError, pa.ArrowException) as error:
+        # Arrow's words for an error of the engine that comes after the first rows.
+        raise duckdb.IOException(str(error)) from error
 
 
 def _sentence(error: duckdb.Error, wanted: Sequence[_Name], known: Mapping[_Name, object]) -> str:

@@ -31,6 +31,7 @@ from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.model.tso import moment_text
 from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.table_status import TableStatus
+from ticdc_assets.observe.wording import listed
 from ticdc_assets.reading.as_of import AsOf, TableRows
 from ticdc_assets.rows.mirror_rows import MirrorLayout, canonical_rows, spark_type_name
 from ticdc_assets.spark.frames import delta_frame, map_batches, quoted
@@ -91,7 +92,7 @@ def require_mirror(cut: Cut, database: str, table: str) -> MirrorCut:
         held = sum(
             item.rows for item in cut.held if (item.database, item.table) == (database, table)
         )
-        known = ", ".join(joined_name(item.database, item.table) for item in cut.mirrors) or "none"
+        known = listed(joined_name(item.database, item.table) for item in cut.mirrors) or "none"
         waiting = f"; {held} of its rows are held until its schema arrives" if held else ""
         raise NotFoundError(
             f"no mirror of database {database!r}, table {table!r} at {cut.moment}{waiting}; "

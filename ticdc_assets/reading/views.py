@@ -34,6 +34,7 @@ from ticdc_assets.config import Settings, load_settings
 from ticdc_assets.delta.generations import paths_of
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.cuts import Cut, MirrorCut, require_cut
+from ticdc_assets.log.damage import damage_told
 from ticdc_assets.mirrors.versions import relation_of
 from ticdc_assets.observe.wording import listed
 from ticdc_assets.reading.as_of import AsOf
@@ -273,8 +274,18 @@ def _reason(create: Callable[[], str | None]) -> str | None:
         return str(error.java_exception).splitlines()[0]
 
 
-def _sentence(error: PySparkException) -> str:
+def _sentence(error: object) -> str:
     return str(error).strip().splitlines()[0].partition(" SQLSTATE")[0]
+
+
+def _failure(error: PySparkException | Py4JJavaError) -> str:
+    """Return why a query failed: what Java threw first is the cause of all else that it threw."""
+    if isinstance(error, PySparkException):
+        return _sentence(error)
+    thrown = error.java_exception
+    while thrown.getCause() is not None:
+        thrown = thrown.getCause()
+    return _sentence(thrown.getMessage() or thrown.toString())
 
 
 def no_such_table(name: str, known: Iterable[tuple[str, str]]) -> str:
@@ -314,8 +325,9 @@ def query(
         as_of: TSO that the tables are read as of; the newest cut if None.
 
     Raises:
-        QueryError: the text is not a query, or names something that does not exist.
+        QueryError: the text is not a query, names something that does not exist, or fails.
         NotFoundError: there is no such changefeed, or nothing is known at that TSO.
+        LakeDamagedError: a table of the query is broken.
     """
     names = require_query(spark, text)
     session = spark.newSession()
@@ -336,7 +348,11 @@ def query(
             made = [key for key in selects if _is_named(key, names)]
             for key in made:
                 _make(place, selects.pop(key)())
-            yield _analysed(session, place, text, selects, [*selects, *made])
+            # Spark runs the query when its rows are read.
+            with damage_told(lake.paths):
+                yield _analysed(session, place, text, selects, [*selects, *made])
+        except (PySparkException, Py4JJavaError) as error:
+            raise QueryError(_failure(error)) from None
         finally:
             place.remove()
 

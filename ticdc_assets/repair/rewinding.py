@@ -113,7 +113,7 @@ def _wanted(paths: LakePaths, newest: Cut, *, tso: int | None, number: int | Non
         kept = _listed(cuts)
         raise NotFoundError(
             f"changefeed {paths.changefeed!r} cannot be rewound to {asked}: no such cut is kept; "
-            f"the kept ones are {kept}"
+            f"kept: {kept}"
         )
     older = found[-1]
     if older.generation != newest.generation:
@@ -135,8 +135,8 @@ def _wanted(paths: LakePaths, newest: Cut, *, tso: int | None, number: int | Non
 
 
 def _listed(cuts: Sequence[Cut]) -> str:
-    first, last = cuts[0], cuts[-1]
-    return f"cut {first.number} at {first.moment} to cut {last.number} at {last.moment}"
+    ends = dict.fromkeys(f"cut {cut.number} at {cut.moment}" for cut in (cuts[0], cuts[-1]))
+    return " to ".join(ends)
 
 
 def _require_rows(paths: LakePaths, cut: Cut) -> None:

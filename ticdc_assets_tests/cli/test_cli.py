@@ -1,6 +1,7 @@
 """The command line: what it prints, where, and how it refuses."""
 
 import csv
+import errno
 import io
 import json
 import os
@@ -19,28 +20,37 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
+from ticdc_assets.changelog.plan import LACKS_EARLIER
 from ticdc_assets.cli import main
+from ticdc_assets.cli.base import reported_errors
+from ticdc_assets.cli.syncing import _cut_lines as cut_lines
 from ticdc_assets.config import Writer
 from ticdc_assets.delta.control import latest_version, write_table
 from ticdc_assets.delta.lock import writer_lock
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.upstream import Upstream
-from ticdc_assets.doctor.checks import check_lease
-from ticdc_assets.log import decoding
-from ticdc_assets.log.cuts import newest_cut
+from ticdc_assets.doctor.checks import check_lease, check_rows
+from ticdc_assets.log import damage, decoding
+from ticdc_assets.log.cuts import FailedMirror, newest_cut
 from ticdc_assets.log.publishing import publish
 from ticdc_assets.model.events import RowChange
 from ticdc_assets.model.tso import from_datetime, time_with_tso, to_datetime
 from ticdc_assets.model.values.shapes import compact_json
+from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import names_in
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.compression import Compression
 from ticdc_assets_tests.commands import Commands, files, without_progress
-from ticdc_assets_tests.demo.simulator.builders import write_capture
+from ticdc_assets_tests.demo.simulator.builders import (
+    PLAIN_COLUMNS,
+    churn,
+    plain_upstream,
+    write_capture,
+)
 from ticdc_assets_tests.golden import Rows, Scenario, assert_same_rows, rows_of
 from ticdc_assets_tests.lake.feeds import truth_rows
-from ticdc_assets_tests.statuses import cut, held, publish_with_tables
+from ticdc_assets_tests.statuses import cut, held, mirror, publish_with_tables
 
 COMMANDS = {
     "accept-gap", "accept-loss", "alerts", "backfill", "broker", "decode", "demo", "diff",
@@ -186,6 +196,52 @@ def test_lists_before_the_first_cut(commands: Commands) -> None:
     assert commands.done("tables", "f", "--json") == "[]\n"
     assert commands.done("quarantine", "f") == "f: nothing is quarantined\n"
     assert commands.done("quarantine", "f", "--json") == "[]\n"
+
+
+def test_a_reader_that_has_gone_is_no_fault_of_the_lake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`dump | head`: the tables are not examined, and a store is not called away."""
+    paths = LakePaths(root=tmp_path, changefeed="f")
+    monkeypatch.setattr(damage, "find_damage", lambda _: pytest.fail("the lake was examined"))
+
+    @reported_errors
+    def command() -> None:
+        click.get_current_context().meta["ticdc_assets.cli.used"] = [paths]
+        with damage.damage_told(paths):
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    for lake in ("lake", "s3://bucket/lake"):
+        monkeypatch.setenv("TICDC_LAKE", lake)
+        with pytest.raises(BrokenPipeError), click.Context(main):
+            command()
+
+
+def test_text_that_the_output_cannot_have_is_a_sentence(commands: Commands) -> None:
+    commands.add_capture("f", "capture.jsonl")
+    published = cut(10, mirrors=(), held=(held(60, "\u8868"),))
+    publish_with_tables(commands.paths("f"), published)
+    runner = CliRunner(charset="latin-1")
+    result = runner.invoke(main, ["tables", "f", "--json"], env=commands.env)
+    assert result.exit_code == 1
+    assert "Error: the output is in latin-1, which does not have all" in result.stderr
+    assert result.stderr.rstrip().endswith("set PYTHONIOENCODING=utf-8")
+
+
+def test_long_lists_of_tables_are_cut(commands: Commands) -> None:
+    commands.add_capture("f", "capture.jsonl")
+    caveats = [f"{LACKS_EARLIER} 2026-11-21 may be missing: seed it"]
+    mirrors = [mirror(f"t{number}", mirror_id=f"{number}", caveats=caveats) for number in range(30)]
+    unknown = tuple(held(60, f"n{number}") for number in range(30))
+    published = cut(10, mirrors=tuple(mirrors), held=unknown)
+    publish_with_tables(commands.paths("f"), published, with_mirrors=False)
+    assert "shop.t19 and 10 more" in commands.refused("show", "f", "shop", "orders")
+    lacking, untaken = check_rows(commands.paths("f"))
+    assert "shop.t19 and 10 more: " in lacking.found
+    assert untaken.found.endswith("crm.n19 and 10 more")
+    (*_, line) = cut_lines("f", published)
+    assert line.startswith("f: incomplete mirrors: ")
+    assert line.endswith("shop.t19 and 10 more")
 
 
 def test_the_status_tells_who_writes_under_a_lease(commands: Commands) -> None:
@@ -823,6 +879,40 @@ def test_odd_names_and_values_are_shown_as_text(commands: Commands, spark: Any) 
     ):
         assert text in told, told
     assert "a [b]`c`[/b] :smile:" in commands.done("tables", "odd")
+
+
+@pytest.mark.spark
+def test_show_says_why_rows_may_be_missing(commands: Commands, spark: Any) -> None:
+    upstream = plain_upstream(("d", "t"), rows=4)
+    first_ts = upstream.clock.next()
+    churn(upstream, steps=2, seed=2)
+    upstream.create_table(("d", "new"), PLAIN_COLUMNS, primary_key=("id",))
+    changefeed = StandInChangefeed(
+        upstream, "t", partitions=1, options=FeedOptions(first_ts=first_ts)
+    )
+    write_capture(commands.folder / "capture.jsonl", changefeed.tick())
+    commands.add_capture("f", "capture.jsonl", soft_delete=["*.*"])
+    commands.done("sync", "f")
+    (line,) = without_progress(commands.run("show", "f", "d.t").stderr)
+    assert line.startswith(f"d.t: {LACKS_EARLIER}")
+    assert without_progress(commands.run("show", "f", "d.new").stderr) == []
+    made = newest_cut(commands.paths("f"))
+    assert made is not None
+    failed = FailedMirror(
+        mirror_id=made.mirrors[0].mirror_id,
+        database="d",
+        table="new",
+        table_id=made.mirrors[0].table_id,
+        reason="no luck",
+        since=datetime.now(UTC),
+        tso=made.tso,
+        waiting=2,
+    )
+    publish(commands.paths("f"), replace(made, number=made.number + 1, failed=(failed,)))
+    (line,) = without_progress(commands.run("show", "f", "d.new").stderr)
+    assert line == failed.sentence
+    header = "id,v,_ticdc_deleted_at,_ticdc_ended_by\n"
+    assert commands.done("show", "f", "d.new", "--deleted", "--format", "csv") == header
 
 
 @pytest.mark.spark

@@ -809,6 +809,18 @@ def test_a_lake_is_a_folder_or_a_uri(tmp_path: Path) -> None:
     assert settings.instance_folder == tmp_path / ".dagster_home"
 
 
+def test_paths_that_cannot_be_used_are_told(tmp_path: Path) -> None:
+    far = f"/tmp/{'a' * 300}/lake"
+    with pytest.raises(ConfigError, match=r"TICDC_LAKE: the lake is /tmp/a+/lake, which cannot be"):
+        load_settings(_lake(tmp_path, far))
+    for variable in ("TICDC_LAKE", "TICDC_CHANGEFEEDS", "TICDC_SPARK_CONF"):
+        env = _lake(tmp_path, str(tmp_path)) | {variable: "~no-such-user/x"}
+        with pytest.raises(ConfigError, match=f"{variable}: '~no-such-user/x' begins with"):
+            load_settings(env)
+    with pytest.raises(ConfigError, match=r"source\.capture: expected the path of a capture file"):
+        parse(entry(source={"capture": "~no-such-user/x"}))
+
+
 def _lake(folder: Path, uri: str, storage: str = "") -> dict[str, str]:
     path = folder / "changefeeds.yaml"
     path.write_text(_ENTRY + storage)

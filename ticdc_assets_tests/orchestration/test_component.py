@@ -156,8 +156,24 @@ def test_attributes_are_read_as_the_changefeeds_file(tmp_path: Path) -> None:
         "start_ts": 466391837665329152,
     }
     expected = parse_changefeeds(yaml.safe_dump({"changefeeds": [entry]}), path=path, env={})
-    given = ChangefeedComponent.get_model_cls().model_validate(entry)
-    assert read_attributes(given.model_dump(exclude_unset=True), tmp_path).changefeeds == expected
+    model = ChangefeedComponent.get_model_cls()
+    assert model is not None
+    # YAML reads `off` as false in a component's file.
+    for maintenance in ("off", False):
+        given = model.model_validate(entry | {"schedules": {"maintenance": maintenance}})
+        attributes = given.model_dump(exclude_unset=True)
+        assert read_attributes(attributes, tmp_path).changefeeds == expected
+    kafka = model.model_json_schema()["$defs"]["ChangefeedAttributes_source_kafka"]
+    assert "topics" in kafka["required"]
+    assert "sink URI" in kafka["properties"]["topics"]["description"]
+
+
+def test_the_lake_of_a_component_may_be_at_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    attributes = yaml.safe_load(component("shop", lake="~/lake"))["attributes"]
+    assert read_attributes(attributes, tmp_path).lake == tmp_path / "home" / "lake"
 
 
 @pytest.mark.spark

@@ -55,6 +55,16 @@ def test_a_home_that_cannot_be_made_is_one_sentence(
         dagster_home(shop.settings)
 
 
+@pytest.mark.parametrize("text", ["nonsense: 1", "a: [", "retention: [1]"])
+def test_wrong_settings_of_dagster_are_one_sentence(shop: SmallShop, text: str) -> None:
+    file = dagster_home(shop.settings) / "dagster.yaml"
+    file.write_text(text)
+    with pytest.raises(PrerequisiteError, match="cannot be used") as raised:
+        run_sync(shop.settings, "shop")
+    assert str(raised.value).startswith(f"{file}, the settings of the Dagster instance, ")
+    assert "\n" not in str(raised.value)
+
+
 def test_dagster_takes_the_settings(shop: SmallShop, monkeypatch: pytest.MonkeyPatch) -> None:
     with open_instance(shop.settings) as instance:
         assert not instance.telemetry_enabled

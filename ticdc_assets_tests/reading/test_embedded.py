@@ -111,6 +111,27 @@ def test_tables_whose_names_differ_by_case_or_are_odd(copied: Feed) -> None:
         assert answer(feed, f"SELECT count(*) FROM {quoted}.{quoted}") == count, name
     with pytest.raises(QueryError, match="write the exact name"):
         answer(feed, "SELECT count(*) FROM Types.Types")
+    with pytest.raises(QueryError, match=r"TYPES\.TYPES and types\.types differ only by case"):
+        answer(feed, "SELECT count(*) FROM types.types, TYPES.TYPES")
+
+
+@pytest.mark.parametrize("name", ["system", "temp", "memory"])
+def test_databases_named_as_those_of_the_engine(copied: Feed, name: str) -> None:
+    (mirror,) = copied.cut.mirrors
+    publish(
+        copied.paths,
+        replace(
+            copied.cut,
+            number=copied.cut.number + 1,
+            mirrors=(replace(mirror, database=name),),
+        ),
+    )
+    text = "SELECT count(*) FROM {}.types AS t"
+    with pytest.raises(QueryError, match=r"use a fully qualified path like 'memory\.") as raised:
+        answer(copied, text.format(name))
+    advised = str(raised.value).split("'")[1]
+    assert answer(copied, text.format(advised)) == [[str(mirror.rows)]]
+    assert of_spark(copied, text.format(name)) == [[str(mirror.rows)]]
 
 
 @pytest.mark.parametrize(
@@ -146,6 +167,12 @@ def test_what_is_no_query_or_reaches_further_is_refused(
     with pytest.raises(QueryError, match=reason):
         answer(whole, text.format(file=file, folder=tmp_path))
     assert file.read_text() == "a,b\n1,2\n"
+
+
+def test_an_error_after_the_first_rows_is_a_sentence(whole: Feed) -> None:
+    text = "SELECT CAST(x AS INT) FROM (SELECT if(i < 9000, '1', 'x') AS x FROM range(9999) t(i))"
+    with pytest.raises(QueryError, match="Conversion Error: Could not convert string 'x'"):
+        answer(whole, text)
 
 
 def test_a_broken_table_is_told(copied: Feed) -> None:

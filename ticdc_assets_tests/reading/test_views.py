@@ -85,6 +85,8 @@ def test_a_query_reads_one_cut_and_leaves_nothing(
     assert answer("SELECT NULL, X'00FF', 1.50, true") == [[None, "0x00ff", "1.50", "true"]]
     with pytest.raises(QueryError, match=r"no table kinds\.nothing; the tables are: kinds\.types"):
         answer("SELECT * FROM kinds.nothing")
+    with pytest.raises(QueryError, match="CAST_INVALID_INPUT"):
+        answer("SELECT CAST(concat('x', id) AS INT) FROM kinds.types")
     assert {row[0] for row in spark.sql("SHOW DATABASES").collect()} == before
 
 

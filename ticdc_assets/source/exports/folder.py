@@ -17,7 +17,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.fs as fs
 
-from ticdc_assets.base.errors import ConfigError, NotFoundError, shorten
+from ticdc_assets.base.errors import ConfigError, NotFoundError, SourceUnavailableError, shorten
+from ticdc_assets.base.isolation import first_sentence
 from ticdc_assets.model.tso import MAX_TSO, physical_ms
 from ticdc_assets.source.exports.compression import chunks_of
 from ticdc_assets.storage.stores import files_at
@@ -130,7 +131,17 @@ def read_export(folder: str, *, tso: int | None = None) -> Export:
     Raises:
         NotFoundError: there is no such folder, or no table in it.
         ConfigError: the TSO is missing, or the export is not finished.
+        SourceUnavailableError: the folder or a file of it cannot be read.
     """
+    try:
+        return _export_of(folder, tso)
+    except (OSError, pa.ArrowException) as error:
+        raise SourceUnavailableError(
+            f"the export in {shorten(folder)} cannot be read: {first_sentence(error)}"
+        ) from error
+
+
+def _export_of(folder: str, tso: int | None) -> Export:
     filesystem, root = opened_folder(folder)
     try:
         found = filesystem.get_file_info(fs.FileSelector(root, recursive=True))

@@ -4,7 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from ticdc_assets.base.errors import ConfigError, InputError, NotFoundError
+from ticdc_assets.base.errors import (
+    ConfigError,
+    InputError,
+    NotFoundError,
+    SourceUnavailableError,
+)
 from ticdc_assets.source.exports.dialect import BinaryText, CsvDialect, dialect_of
 from ticdc_assets.source.exports.folder import read_export
 from ticdc_assets.source.exports.tables import exported_schema
@@ -44,6 +49,13 @@ def test_tables_files_and_what_is_skipped(tmp_path: Path) -> None:
     }
     assert export.skipped == {"views": 1, "sequences": 1, "other files": 2}
     assert read_export(tmp_path.as_uri()).tables == export.tables
+
+
+def test_an_export_that_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "metadata").write_text(METADATA)
+    (tmp_path / "shop.orders-schema.sql.zst").write_bytes(b"no frame of Zstandard")
+    with pytest.raises(SourceUnavailableError, match=r"^the export in '.*' cannot be read: "):
+        read_export(str(tmp_path))
 
 
 def test_names_that_begin_with_an_underscore_are_names(tmp_path: Path) -> None:
