@@ -7,7 +7,8 @@ the job costs seconds of CPU even if it finds nothing.
 The file is small and in the folder of the Dagster instance. It has the position of the source
 before the sync, and the number of the cut after it, which that instance has recorded. It is written
 after a run that ended well, so a killed run is followed by another run. The file does not count if
-the source, the cut, the batch of the change log, the changefeed's settings or the package differ.
+the source, the cut, a landed or decoded batch, the newest seed, the changefeed's settings or the
+package differ.
 The first step of `apply_changes` says whether the mirrors would stay as they are, under the
 writer's lock, and the figures are judged as the checks do. Losing the file costs one run.
 """
@@ -24,6 +25,7 @@ from ticdc_assets.base.errors import BusyError, LakeDamagedError, TicdcError
 from ticdc_assets.config import Settings
 from ticdc_assets.delta.control import commit_metadata, keeping
 from ticdc_assets.delta.lake import Lake
+from ticdc_assets.log.seeds import landed_seed
 from ticdc_assets.observe.status import Status
 from ticdc_assets.orchestration.home import home_path
 from ticdc_assets.orchestration.source_watcher import SourceWatcher
@@ -114,6 +116,7 @@ class LastSync:
             "cut": cut,
             "lake": str(self._lake.paths.base.absolute()),
             "batches": [commit_metadata(table).get("batch", 0) for table in tables],
+            "seed": landed_seed(self._lake.paths),
             "settings": hashlib.sha256(repr(self._lake.changefeed).encode()).hexdigest(),
             "package": version("ticdc-assets"),
         }

@@ -74,7 +74,7 @@ class Correction:
         min_ts: lowest commit ts of all corrected ones.
         first: the first batch whose row checksums must be compared again.
         last: the last of these batches.
-        kept_ts: TSO up to which bootstraps may be gone from the change log; 0 if none are.
+        kept_ts: TSO up to which schemas may be gone from the change log; 0 if none are.
     """
 
     kind: str
@@ -350,7 +350,8 @@ def add_statistics_below(paths: LakePaths, known: pa.Table, tso: int) -> None:
     """Add to `change_groups` what another change log had at or below `tso` and this one lacks.
 
     Counts include only rows that this change log still has, so only the time span of a group grows.
-    A group without any of its rows gets count 0.
+    A group without any of its rows gets count 0. Rows of exports count: they define how a table
+    begins (`plan.ExportedRows`), and its base has them.
 
     Args:
         paths: tables of the changefeed.
@@ -366,7 +367,8 @@ def add_statistics_below(paths: LakePaths, known: pa.Table, tso: int) -> None:
         span = {"max_ts": None if row["max_ts"] is None else min(row["max_ts"], tso)}
         span["min_ts"] = row["min_ts"]
         if present is None:
-            groups[key] = row | span | {"rows": 0, "checksums": 0, "last_batch": 0}
+            rows = row["rows"] if row["kind"] == SNAPSHOT else 0
+            groups[key] = row | span | {"rows": rows, "checksums": 0, "last_batch": 0}
             continue
         groups[key] = present | {
             "min_ts": least(present["min_ts"], span["min_ts"]),

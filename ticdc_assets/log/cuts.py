@@ -364,7 +364,7 @@ class Cut:
     def again(self, newest: "Cut", *, mirrors: Sequence[MirrorCut] | None = None) -> "Cut":
         """Return a cut that follows `newest` and has the content of this one.
 
-        The counts of a cut's making are not repeated.
+        The counts of a cut's making are not repeated, except what it could not account for.
 
         Args:
             newest: the newest cut.
@@ -381,7 +381,7 @@ class Cut:
             ),
             replays=0,
             late=0,
-            accounts=(),
+            accounts=self.unaccounted,
             rewind=None,
         )
 

@@ -175,7 +175,7 @@ def register_new(lake: Lake) -> Registering:
     if is_anew or statistics.newest_batch(SCHEMA_KINDS) > done:
         history = read_history(lake.paths)
         if is_anew:
-            history, done = _kept(history, max(item.kept_ts for item in corrections)), 0
+            history, done = up_to(history, max(item.kept_ts for item in corrections)), 0
         if statistics.newest_batch(SCHEMA_KINDS) > done:
             changed |= _add_new(lake.paths, history, done, statistics.batch)
         shapes = seen_shapes(statistics.row_groups)
@@ -197,19 +197,19 @@ def register_new(lake: Lake) -> Registering:
     )
 
 
-def _kept(history: SchemaHistory, kept_ts: int) -> SchemaHistory:
-    """Return the facts from bootstraps that may be gone from the change log."""
-    kept = SchemaHistory()
-    kept.restore(
-        versions=(
-            version
-            for version in history.versions
-            if version.source is SchemaSource.BOOTSTRAP and version.schema.version <= kept_ts
-        ),
-        ddls=(),
-        conflicts=(),
+def up_to(history: SchemaHistory, tso: int) -> SchemaHistory:
+    """Return the schemas, DDL and conflicts at or below a TSO.
+
+    If the change log was truncated there, it may lack what they were read from: bootstraps, and in
+    a generation that was made again from its base, DDL too.
+    """
+    known = SchemaHistory()
+    known.restore(
+        versions=(item for item in history.versions if item.schema.version <= tso),
+        ddls=(item for item in history.ddls if item.event.commit_ts <= tso),
+        conflicts=(item for item in history.conflicts if item.claimed.schema.version <= tso),
     )
-    return kept
+    return known
 
 
 def _registered(paths: LakePaths) -> set[tuple[str, str]]:

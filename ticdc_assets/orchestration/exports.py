@@ -135,7 +135,7 @@ def snapshot_asset(steps: ChangefeedSteps) -> dg.AssetSpec:
 
 def export_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
     """Return the checks about exports."""
-    names, paths = steps.names, steps.paths
+    names = steps.names
 
     @dg.asset_check(
         asset=names.asset("seed_tables"),
@@ -147,7 +147,9 @@ def export_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
     )
     def snapshot_complete() -> dg.AssetCheckResult:
         key = dg.AssetCheckKey(names.asset("seed_tables"), SNAPSHOT_COMPLETE)
-        return judge_seeds(seed_balance(paths)).result(key)
+        with reported_failures(steps.paths):
+            verdict = judge_seeds(seed_balance(steps.paths))
+        return verdict.result(key)
 
     source = dg.AssetCheckSpec(
         name=MIRROR_EQUALS_SOURCE,
@@ -167,7 +169,7 @@ def export_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
         if not config.folder:
             context.log.info("no export is named; run the job %s with one", names.job("diff"))
             return
-        with reported_failures(paths), listened(context.log.info):
+        with reported_failures(steps.paths), listened(context.log.info):
             found = diff(steps.lake.using(spark.spark_session), config.folder, **config.meant())
         yield judge_source(found).result(source.key)
 

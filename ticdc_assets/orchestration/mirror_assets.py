@@ -124,7 +124,8 @@ def _table_assets(shown: MirrorAssets) -> dg.AssetsDefinition:
         selected = frozenset(context.selected_asset_keys)
         if selected:
             tables = frozenset(shown.by_key[key] for key in selected)
-            if _is_synced(context, steps):
+            is_synced = _is_synced(context, steps)
+            if is_synced:
                 cut, events = require_cut(steps.paths), Reporter(steps, context.instance)
                 results = events.tables(cut, tables)
             else:
@@ -139,6 +140,8 @@ def _table_assets(shown: MirrorAssets) -> dg.AssetsDefinition:
                 else:
                     context.log_event(event)
             _require_made(cut, tables)
+            if not is_synced:
+                _require_tables(cut, tables)
         if checks := context.selected_asset_check_keys:
             with reported_failures(steps.paths):
                 status = read_status(steps.lake, utc_now())
@@ -254,6 +257,7 @@ def _shared_asset(shown: MirrorAssets) -> dg.AssetsDefinition:
         for event in results:
             yield dg.MaterializeResult(metadata=dict(event.metadata))
         _require_made(cut, tables)
+        _require_tables(cut, tables)
 
     return mirrors
 
@@ -269,22 +273,27 @@ def _fold(
 ) -> tuple[Cut, Iterable[dg.AssetMaterialization]]:
     """Fold tables again at the newest cut; return the cut that has them, and what to report.
 
+    Tables without a mirror are left out.
+
     Raises:
-        dg.Failure: there is no such table, or nothing could be published.
+        dg.Failure: none of them has one, or nothing could be published.
     """
     reporter = Reporter(steps, context.instance)
     with steps.writing(context):
         cut = require_cut(steps.paths)
-        _require_tables(cut, tables)
+        there = frozenset(name for name in tables if cut.mirror(*name) is not None)
+        if not there:
+            _require_tables(cut, tables)
         applying = steps.note(
-            apply_changes(steps.lake.using(spark.spark_session), until=cut.tso, refold=tables)
+            apply_changes(steps.lake.using(spark.spark_session), until=cut.tso, refold=there)
         )
         published = _require_published(applying)
-    log_events(context, reporter.mirrors(applying, but=tables))
-    return published, reporter.tables(published, tables)
+    log_events(context, reporter.mirrors(applying, but=there))
+    return published, reporter.tables(published, there)
 
 
 def _require_tables(cut: Cut, tables: Iterable[Table]) -> None:
+    """Fail a run for tables that have no mirror any more."""
     missing = [
         joined_name(database, table)
         for database, table in sorted(tables)

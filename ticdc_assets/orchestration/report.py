@@ -43,7 +43,7 @@ def report_asset(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         from ticdc_assets.observe.report.page import page
         from ticdc_assets.storage.paths import write_at_once
 
-        with reported_failures(paths):
+        with reported_failures(steps.paths):
             overview = read_overview(steps.lake)
         text = page([overview])
         write_at_once(paths.report, text)

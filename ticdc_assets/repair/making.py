@@ -61,7 +61,7 @@ from ticdc_assets.log.cuts import Cut, newest_cut, read_cuts
 from ticdc_assets.log.decoding import Clocks, accepted_clocks, landed_up_to, record_decoder
 from ticdc_assets.log.positions import landed_batch
 from ticdc_assets.log.quarantine import FAULT_SCHEMA, append_fault_files, append_faults, places_in
-from ticdc_assets.log.schema_tables import read_history, register_new, write_history
+from ticdc_assets.log.schema_tables import read_history, register_new, up_to, write_history
 from ticdc_assets.log.seed_decoding import close_former, decoded_files
 from ticdc_assets.log.seeds import APPLICATION, read_seeds
 from ticdc_assets.log.totals import Totals, joined_totals
@@ -74,7 +74,6 @@ from ticdc_assets.mirrors.truncation_points import (
 )
 from ticdc_assets.mirrors.validity import Knowledge
 from ticdc_assets.model.events import SNAPSHOT_DDL
-from ticdc_assets.registry.history import SchemaHistory
 from ticdc_assets.repair.known_records import KnownRecords, LeftOut, RefusedRecords
 from ticdc_assets.repair.rewriting import Rewriter
 from ticdc_assets.rows.mirror_rows import IMAGES
@@ -270,15 +269,8 @@ class Making:
         truncation_point = self._truncation_point
         if truncation_point.cut is None:
             return
-        known, kept = read_history(self._lake.paths), SchemaHistory()
-        kept.restore(
-            versions=(
-                item for item in known.versions if item.schema.version <= truncation_point.tso
-            ),
-            ddls=(item for item in known.ddls if item.event.commit_ts <= truncation_point.tso),
-            conflicts=known.conflicts,
-        )
-        write_history(side, kept, kept, batch=0)
+        known = up_to(read_history(self._lake.paths), truncation_point.tso)
+        write_history(side, known, known, batch=0)
         add_statistics_below(side, read_groups(self._lake.paths), truncation_point.tso)
 
     # Decoding ---------------------------------------------------------------------------------

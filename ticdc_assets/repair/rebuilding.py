@@ -7,8 +7,8 @@ removes the last of them, and the old generation with it.
 
 Records that the cut had in quarantine stay there until a redrive. The new generation is not
 published, unless losses are accepted, if something would be lost: records that were decoded before
-and are refused now, tables that cannot be made, or tables whose rows cannot be rebuilt from kept
-data.
+and are refused now, tables that cannot be made, tables whose rows cannot be rebuilt from kept data,
+or changes and versions from before the base of `raw_messages` that the published tables still have.
 
 Why running it again is safe: the published generation is not written. A killed run leaves it
 unchanged, and the next run removes the unpublished one.
@@ -20,7 +20,8 @@ version of this package.
 """
 
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,7 +36,8 @@ from ticdc_assets.log.cuts import Cut, newest_cut
 from ticdc_assets.log.damage import require_whole, table_damage
 from ticdc_assets.log.positions import decoded_position, landed_batch
 from ticdc_assets.log.publishing import publish
-from ticdc_assets.mirrors.truncation_points import has_lost_records
+from ticdc_assets.mirrors.truncation_points import has_lost_records, read_truncation_point
+from ticdc_assets.model.tso import moment_text
 from ticdc_assets.repair.making import Made, Making, remove_unpublished
 from ticdc_assets.repair.verifying import Finding, Verification, compared
 from ticdc_assets.storage.lake_paths import GENERATIONS, HISTORIES, MIRRORS, LakePaths
@@ -119,7 +121,7 @@ def rebuild(lake: Lake, *, accept_losses: bool = False) -> Rebuild:
                 )
             tell("comparing the new mirrors with the published ones")
             found = compared(lake, cut, made, began=began)
-            losses = _losses(found, made)
+            losses = (*_losses(found, made), *_older_losses(lake.paths, cut, made))
             if losses and not accept_losses:
                 raise LossError(
                     f"not published, because this part of cut {cut.number} would be lost: "
@@ -159,6 +161,25 @@ def _losses(found: Verification, made: Made) -> tuple[str, ...]:
             name = joined_name(item.database, item.table)
             losses.append(f"{name}: {item.not_proven or item.finding}")
     return tuple(losses)
+
+
+def _older_losses(paths: LakePaths, cut: Cut, made: Made) -> Iterator[str]:
+    """Yield what the published tables have from before the base of the new ones, a clause each."""
+    if made.cut is None or made.proof_from is None:
+        return
+    base = moment_text(made.proof_from, es_only=cut.es_only)
+    with suppress(LakeDamagedError):
+        if read_truncation_point(paths).tso < made.proof_from:
+            yield (
+                f"change_log: the changes up to {base}, whose records retention removed, and with "
+                "them all reads as of a time below it"
+            )
+    for item in made.cut.mirrors:
+        was = cut.mirror(item.database, item.table)
+        since = None if was is None else was.history_since
+        if since is not None and item.history_since is not None and since < item.history_since:
+            name = joined_name(item.database, item.table)
+            yield f"{name}: the versions in its history from before {base}"
 
 
 # Space ------------------------------------------------------------------------------------------

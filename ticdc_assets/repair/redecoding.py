@@ -75,6 +75,7 @@ from ticdc_assets.log.quarantine import (
     read_quarantine,
 )
 from ticdc_assets.log.schema_tables import SCHEMA_KINDS, register_new
+from ticdc_assets.log.totals import NO_TOPIC
 from ticdc_assets.mirrors.applying import apply_changes
 from ticdc_assets.mirrors.standing import Applying
 from ticdc_assets.mirrors.truncation_points import read_raw_truncation_point, read_truncation_point
@@ -84,7 +85,7 @@ from ticdc_assets.repair.known_records import errors_in, refused_records
 from ticdc_assets.spark.executing import executor
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
-from ticdc_assets.wire.rows import COORDINATES, ERROR, ROW, SNAPSHOT
+from ticdc_assets.wire.rows import COORDINATES, ERROR, ROW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -425,10 +426,7 @@ class _Day:
 
     def _exported(self, there: Parts) -> list[Any]:
         """Write the day's rows of exports again."""
-        if not any(
-            row["kind"] == SNAPSHOT and row["rows"]
-            for row in read_statistics(self._lake.paths).rows
-        ):
+        if not any(row["topic"] == NO_TOPIC for row in read_statistics(self._lake.paths).rows):
             return []
         into = self._lake.paths
 

@@ -284,7 +284,7 @@ class _Retention:
         before = {item.key: item for item in self.point.kept}
         kept: list[KeptTable] = []
         for item in lacking:
-            known = before.get(item.key)
+            known = before.get(item.key) or self._kept_by_name(item)
             kept.append(
                 KeptTable(
                     mirror_id=item.mirror_id,
@@ -297,6 +297,14 @@ class _Retention:
                 )
             )
         return tuple(kept)
+
+    def _kept_by_name(self, table: LackingTable) -> KeptTable | None:
+        """Return what was kept for a table that no base has, by a name without a table."""
+        if table.mirror_id is None or self.point.base_of(table.mirror_id) is not None:
+            return None
+        names = {(span.database, span.table) for span in table.spans}
+        found = (item for item in self.point.kept if item.mirror_id is None and item.name in names)
+        return min(found, key=self.point.place_of_kept, default=None)
 
     def _moved(self, base: Cut, kept: tuple[KeptTable, ...]) -> TruncationPoint:
         """Return the truncation point with another base."""

@@ -286,7 +286,9 @@ def test_a_change_that_no_mirror_takes_fails_the_check_until_it_is_mended(
         verdict = said(feed, Check.CHANGES_ACCOUNTED)
         assert verdict.level is Level.FAIL
         assert account.examples[0] in verdict.sentence
-        # Later cuts do not forget it.
+        # Later cuts do not forget it, nor does that of a compaction.
+        publish(feed.paths, feed.cut.again(feed.cut))
+        assert [item.unaccounted for item in feed.cut.unaccounted] == [4]
         fill(upstream, ("d", "good"), rows=1, seed=5)
         feed.write(changefeed.tick())
         feed.unchecked_sync()

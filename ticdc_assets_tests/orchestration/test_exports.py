@@ -16,6 +16,7 @@ from ticdc_assets.log.cuts import require_cut
 from ticdc_assets.orchestration.changefeeds import all_definitions
 from ticdc_assets.orchestration.exports import finished_exports
 from ticdc_assets.orchestration.run import run_seed, run_sync
+from ticdc_assets.repair.rebuilding import rebuild
 from ticdc_assets_tests.orchestration.small_shop import ODD, ODD_PARTITION, ORDERS, SmallShop
 
 pytestmark = pytest.mark.spark
@@ -70,6 +71,22 @@ def test_a_seed_reports_its_tables_and_what_was_applied(
     assert not check.passed
     assert check.severity is dg.AssetCheckSeverity.WARN
     assert {item.table: item.rows for item in require_cut(shop.paths).mirrors}["orders"] == 7
+
+
+def test_rows_that_are_seeded_after_a_rebuild_are_found_by_the_check(
+    spark: SparkSession, shop: SmallShop, exported: Path, instance: dg.DagsterInstance
+) -> None:
+    run_sync(shop.settings, "shop", instance=instance)
+    # A run that waits for the writer has loaded its definitions before.
+    waiting = job(shop, shop.names.job("seed"))
+    with shop.lake.writing():
+        rebuild(shop.lake.using(spark))
+    result = waiting.execute_in_process(
+        run_config={"ops": {shop.names.op("seed_tables"): {"config": {"folder": str(exported)}}}},
+        instance=instance,
+    )
+    (check,) = result.get_asset_check_evaluations()
+    assert check.passed, check.description
 
 
 def test_without_a_folder_the_job_fails_and_all_assets_go_on(

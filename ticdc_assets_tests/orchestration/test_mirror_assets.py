@@ -231,6 +231,23 @@ def test_a_mirror_is_folded_again_from_its_page(folding: Folding) -> None:
 
 
 @pytest.mark.dagster
+def test_a_table_that_was_dropped_stops_no_other_one(folding: Folding) -> None:
+    orders, odd = NAMES.mirror(*ORDERS), NAMES.mirror(*ODD)
+    # The location was loaded before.
+    job = definitions_of([folding.steps]).resolve_implicit_global_asset_job_def()
+    folding.shop.upstream.drop_table(ODD)
+    folding.sync()
+    done = job.execute_in_process(
+        instance=folding.instance, asset_selection=[orders, odd], raise_on_error=False
+    )
+    assert not done.success
+    assert {event.asset_key for event in done.get_asset_materialization_events()} == {orders}
+    assert folding.made(orders)[0].metadata["mode"].value == "fold"
+    (failure,) = done.filter_events(lambda event: event.is_step_failure)
+    assert "no mirror of `a.b`.50% of c/d in the newest cut" in str(failure.event_specific_data)
+
+
+@pytest.mark.dagster
 def test_a_history_is_an_asset_that_is_folded_with_its_mirror(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:

@@ -19,19 +19,23 @@ from ticdc_assets.demo.simulator.alterations import AddColumn
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.log.cuts import MirrorCut, newest_cut, read_cuts
+from ticdc_assets.log.landing import landed_days
 from ticdc_assets.log.publishing import publish
 from ticdc_assets.log.quarantine import count_open, read_quarantine
+from ticdc_assets.log.schema_tables import read_ddls
 from ticdc_assets.repair import making, rebuilding
 from ticdc_assets.repair.comparing import RowFinding
 from ticdc_assets.repair.maintenance import maintain
+from ticdc_assets.repair.redecoding import redecode
 from ticdc_assets.repair.redriving import redrive
+from ticdc_assets.repair.retention import retain
 from ticdc_assets.repair.rewinding import rewind
 from ticdc_assets.repair.verifying import Finding, verify
 from ticdc_assets.spark.frames import delta_frame
 from ticdc_assets.storage.paths import AnyPath, names_in
 from ticdc_assets_tests.demo.simulator.builders import churn, fill, plain_upstream
 from ticdc_assets_tests.golden import Scenario
-from ticdc_assets_tests.lake.feeds import Feed, truth_rows
+from ticdc_assets_tests.lake.feeds import Feed, grow_cuts_older, truth_rows
 from ticdc_assets_tests.lake.golden_lakes import feed_of
 from ticdc_assets_tests.lake.killing import Death, after, before, killed
 from ticdc_assets_tests.s3 import S3Lake
@@ -367,6 +371,55 @@ def test_a_truncated_lake_is_rebuilt_from_its_base(spark: SparkSession, tmp_path
     life.more()
     life.require_truth()
     feed.rebuild()
+    life.more()
+    life.require_truth()
+
+
+def test_what_is_older_than_the_landed_records_only_goes_if_that_is_accepted(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    life = Life(spark, tmp_path, with_refused=False)
+    feed = life.feed.having(retention=Retention(raw_messages=timedelta(days=1)))
+    base = feed.cut
+    assert retain(feed.lake, now=datetime.now(UTC) + timedelta(days=2)).records
+    # The base has no history of the other table.
+    feed = life.feed = feed.having(history=TableChoice(("d.*",)))
+    life.more()
+    cut = feed.cut
+    with pytest.raises(LossError) as told:
+        feed.rebuild()
+    said = str(told.value)
+    assert f"change_log: the changes up to {base.moment}, whose records" in said
+    assert f"d.bag: the versions in its history from before {base.moment}" in said
+    assert "d.keyed" not in said
+    assert feed.cut == cut
+    assert len(feed.rebuild(accept_losses=True).losses) == 2
+    # What is gone cannot be lost again.
+    assert feed.rebuild().losses == ()
+    life.more()
+    life.require_truth()
+
+
+def test_a_day_of_a_rebuilt_lake_is_decoded_again_with_the_schemas_of_its_base(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    life = Life(spark, tmp_path, with_refused=False)
+    day = timedelta(days=1)
+    feed = life.feed = life.feed.having(retention=Retention(change_log=day, raw_messages=day))
+    # The base is of another day than the records after it.
+    grow_cuts_older(feed.paths, 48)
+    assert retain(feed.lake).raw_truncation_point.cut is not None
+    life.more()
+    feed.rebuild()
+    life.upstream.alter_table(KEYED, AddColumn(column=column("m", "int")))
+    life.more()
+    caveats = {item.table: item.caveats for item in feed.cut.mirrors}
+    ddls = read_ddls(feed.paths)
+    DeltaTable.forPath(spark, str(feed.paths.change_log)).delete("kind = 'ddl'")
+    redecoding = redecode(feed.lake, landed_days(feed.paths))
+    assert redecoding.days[0].schemas
+    assert read_ddls(feed.paths) == ddls
+    assert {item.table: item.caveats for item in feed.cut.mirrors} == caveats
     life.more()
     life.require_truth()
 

@@ -406,6 +406,40 @@ def test_a_table_with_held_rows_is_not_truncated_until_its_schema_comes(
 
 
 @pytest.mark.spark
+def test_a_table_whose_schema_came_after_the_base_rests_on_what_it_rested_on(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Before, its rows cited a name without a table; the base has no mirror of it."""
+    upstream = plain_upstream(KEYED, WAITING, rows=6)
+    options = FeedOptions(bootstraps=False)
+    changefeed = StandInChangefeed(upstream, "d", partitions=1, options=options)
+    records = list(changefeed.tick())
+    (schema,) = (
+        item
+        for item in records
+        if b'"tableSchema"' in (item.value or b"") and b'"waiting"' in (item.value or b"")
+    )
+    feed = Feed.of(spark, tmp_path).having(retention=BOTH)
+    first = synced(feed, [without(item) if item is schema else item for item in records])
+    (table,) = truncated(feed, first).truncation_point.kept
+    assert (table.mirror_id, table.base) == (None, 0)
+    fill(upstream, KEYED, rows=3, seed=5)
+    base = synced(feed, changefeed.tick())
+    synced(feed, sent_later(changefeed, [schema]))
+    done = truncated(feed, base)
+    assert done.truncation_point.number == base.number
+    (later,) = done.truncation_point.kept
+    assert later.mirror_id is not None
+    assert (later.base, later.since) == (0, table.since)
+    fill(upstream, WAITING, rows=3, seed=6)
+    synced(feed, changefeed.tick())
+    assert [item.caveats for item in feed.cut.mirrors] == [[], []]
+    feed.sync(refold={KEYED, WAITING})
+    assert feed.rows() == truth_rows(changefeed.truth())
+    assert verify(feed.lake).equal
+
+
+@pytest.mark.spark
 def test_no_table_is_truncated_beyond_a_record_in_quarantine(
     spark: SparkSession, tmp_path: Path, clock: type[LandingClock]
 ) -> None:

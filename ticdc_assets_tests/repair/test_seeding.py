@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import ConfigError, LakeDamagedError, LossError, NotFoundError
@@ -21,6 +22,7 @@ from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log import seed_decoding, seed_landing
 from ticdc_assets.log.change_statistics import read_statistics
 from ticdc_assets.log.cuts import read_cuts
+from ticdc_assets.log.landing import landed_days
 from ticdc_assets.log.quarantine import read_quarantine
 from ticdc_assets.log.schema_tables import register_new
 from ticdc_assets.mirrors.truncation_points import (
@@ -32,6 +34,8 @@ from ticdc_assets.reading.as_of import AsOf
 from ticdc_assets.reading.histories import deleted_lines
 from ticdc_assets.repair import redriving, retention, seeding
 from ticdc_assets.repair.lacking_tables import BaseCuts
+from ticdc_assets.repair.making import made_apart
+from ticdc_assets.repair.redecoding import redecode
 from ticdc_assets.repair.redriving import redrive
 from ticdc_assets.repair.retention import Retaining, retain
 from ticdc_assets.repair.rewinding import rewind
@@ -300,6 +304,21 @@ def test_a_killed_seed_is_finished(spark: SparkSession, tmp_path: Path, step: st
     assert len(read_quarantine(scene.feed.paths)) == 1
 
 
+def test_a_killed_seed_is_finished_by_a_sync_of_a_source_at_rest(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    scene = Scene(spark, tmp_path)
+    scene.feed.write(scene.changefeed.tick())
+    commands = Commands(tmp_path)
+    commands.add_capture("feed", scene.feed.changefeed.source.path, timezone=TIMEZONE)
+    commands.done("sync", "feed")
+    with killed(before(*STEPS["before they are decoded"])):
+        scene.seed()
+    assert scene.feed.rows() != truth_rows(scene.changefeed.truth())
+    commands.done("sync", "feed")
+    assert scene.feed.rows() == truth_rows(scene.changefeed.truth())
+
+
 def test_what_is_no_row_is_quarantined_and_redriven(spark: SparkSession, tmp_path: Path) -> None:
     scene = Scene(spark, tmp_path)
     path = tmp_path / "export" / "d.keyed.000000000.csv"
@@ -454,14 +473,42 @@ def test_rows_of_exports_go_after_the_point_that_says_so(
     verification = verify(scene.feed.lake)
     assert verification.equal, verification.mirrors
     rows = scene.feed.rows()
-    scene.feed.rebuild()
-    assert scene.feed.rows() == rows
+    caveats = {item.table: item.caveats for item in scene.feed.cut.mirrors}
+    with made_apart(scene.feed.lake, scene.feed.cut) as made:
+        assert made.unproven == {}
+    for _ in range(2):
+        # The change log goes back further than what landed.
+        scene.feed.rebuild(accept_losses=True)
+        scene.sync()
+        assert scene.feed.rows() == rows
+        assert {item.table: item.caveats for item in scene.feed.cut.mirrors} == caveats
 
 
 def rows_landed(paths: LakePaths) -> int:
     """Return how many rows of exports are landed."""
     rows = read_table(paths.snapshot_rows, columns=["batch"])
     return 0 if rows is None else rows.num_rows
+
+
+def test_an_export_without_rows_stays_where_its_day_is_decoded_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    scene = Scene(spark, tmp_path)
+    for name in scene.upstream.tables:
+        scene.upstream.truncate_table(name)
+    begin = scene.upstream.clock.next()
+    scene.changefeed, scene.feed = scene.changefeed_from(begin), scene.feed.having(start_ts=begin)
+    scene.export("empty")
+    scene.seed("empty")
+    churn(scene.upstream, steps=8, seed=3)
+    scene.sync()
+    scene.require_truth()
+    log = scene.feed.paths.change_log
+    DeltaTable.forPath(spark, str(log)).delete("kind in ('row', 'bootstrap')")
+    (day,) = redecode(scene.feed.lake, landed_days(scene.feed.paths)).days
+    assert day.schemas
+    scene.require_truth()
+    assert verify(scene.feed.lake).equal
 
 
 def test_histories_begin_with_the_export(spark: SparkSession, tmp_path: Path) -> None:
