@@ -214,9 +214,6 @@ class LocalBroker:
             "socket.request.max.bytes": 4 * LARGEST_MESSAGE_BYTES,
             "log.retention.ms": -1,
             "log.segment.delete.delay.ms": 1000,
-            # A broker that starts after a crash waits until its controller believes in the crash.
-            "broker.session.timeout.ms": 3000,
-            "broker.heartbeat.interval.ms": 1000,
             # One node, and little of it.
             "offsets.topic.replication.factor": 1,
             "offsets.topic.num.partitions": 1,
