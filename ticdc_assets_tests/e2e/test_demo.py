@@ -78,7 +78,7 @@ def test_the_demo(class_archive: None, tmp_path: Path, monkeypatch: pytest.Monke
 
     out, err = tmp_path / "out", tmp_path / "err"
     with out.open("wb") as stdout, err.open("wb") as stderr:
-        sizes = ("--transactions", 150, "--seconds", 4, "--live", "--port", port)
+        sizes = ("--transactions", 150, "--seconds", 8, "--live", "--port", port)
         process = commands.start(*demo, *sizes, stdout=stdout, stderr=stderr)
     try:
         url = f"http://127.0.0.1:{port}"
