@@ -1,6 +1,6 @@
 """Kafka: options for both clients, and the rest against a real broker.
 
-The broker is started once for the session; tests that stop, kill or secure one start their own.
+The broker is started once for the session; tests that end one or let it hang start their own.
 """
 
 import gc
@@ -161,25 +161,41 @@ def test_writing_to_a_dead_broker_is_a_clear_error(capfd: pytest.CaptureFixture[
 # --- a broker ---
 
 
+class HastyBroker(OwnBroker):
+    """A broker that is believed to be dead after a second; its partitions get new leaders then."""
+
+    def _settings(self) -> dict[str, object]:
+        times = {"broker.session.timeout.ms": 1000, "broker.heartbeat.interval.ms": 300}
+        return super()._settings() | times
+
+
 @pytest.mark.kafka
-def test_a_broker_that_hangs_has_told_no_offsets(tmp_path: Path) -> None:
-    with OwnBroker(tmp_path) as broker:
+def test_a_broker_that_hangs_has_told_no_offsets_and_tells_them_as_a_new_leader(
+    java: None, tmp_path: Path
+) -> None:
+    with HastyBroker(tmp_path) as broker:
         broker.create_topic("t", 8)
         places = [("t", number) for number in range(8)]
-        administration = Administration(broker.source(), timeout_seconds=1)
-        described = administration.describe(["t"])
+        asking, patient = (Administration(broker.source(), timeout_seconds=n) for n in (1, 30))
+        described = patient.describe(["t"])
+        told = patient.ranges(described)
         assert broker.pid is not None
         os.killpg(broker.pid, signal.SIGSTOP)
         try:
             for ask in (
-                lambda: administration.ranges(described),
-                lambda: administration.ends(places),
-                lambda: administration.offsets_at(places, 1),
+                lambda: asking.ranges(described),
+                lambda: asking.ends(places),
+                lambda: asking.offsets_at(places, 1),
             ):
                 with pytest.raises(SourceUnavailableError, match="did not answer within 1 s"):
                     ask()
         finally:
-            broker.kill()
+            os.killpg(broker.pid, signal.SIGCONT)
+        # The broker comes back some time within these; the client still knows who led before.
+        deadline = time.monotonic() + 1.5
+        while time.monotonic() < deadline:
+            assert patient.ranges(described) == told
+        assert patient.ends(places) == {key: span.end for key, span in told.items()}
 
 
 @pytest.mark.kafka

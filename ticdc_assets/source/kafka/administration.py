@@ -295,22 +295,13 @@ class Administration:
         Raises:
             SourceUnavailableError: the broker did not answer, or no longer has a topic.
         """
-        deadline = time.monotonic() + self._timeout
         partitions = [
             (name, number) for name, topic in described.items() for number in topic.partitions
         ]
-        while True:
-            try:
-                # Ends come first, then beginnings: records that expire in between make a range
-                # empty or shorter, and never promise records that are gone.
-                end = self._offsets(partitions, OffsetSpec.latest())
-                earliest = self._offsets(partitions, OffsetSpec.earliest())
-                break
-            except _NoLeaderError:
-                # This happens briefly after a topic was created, and while leaders move.
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.1)
+        # Ends come first, then beginnings: records that expire in between make a range empty or
+        # shorter, and never promise records that are gone.
+        end = self._offsets(partitions, OffsetSpec.latest())
+        earliest = self._offsets(partitions, OffsetSpec.earliest())
         return {
             key: OffsetRange(earliest=earliest[key], end=max(earliest[key], end[key]))
             for key in partitions
@@ -351,6 +342,21 @@ class Administration:
     ) -> dict[tuple[str, int], int]:
         if not partitions:
             return {}
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                return self._listed(partitions, spec)
+            except _NoLeaderError:
+                # This happens briefly after a topic was created, and while leaders move.
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+                # The client asks the leaders that it knows; so it learns who they are now.
+                self.topic_names()
+
+    def _listed(
+        self, partitions: list[tuple[str, int]], spec: OffsetSpec | None
+    ) -> dict[tuple[str, int], int]:
         asked: dict[TopicPartition, Any] = {TopicPartition(*key): spec for key in partitions}
         futures = self._client.list_offsets(
             asked, isolation_level=self._isolation, request_timeout=self._timeout
@@ -454,6 +460,10 @@ _NO_LEADER = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.REPLICA_NOT_AVAILABLE,
+    # The broker or this client has not heard of the newest leader yet.
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
 }
 
 _NO_ANSWER = {
