@@ -152,7 +152,7 @@ def apply_changes(
     return Applying(
         outcome=Outcome.PUBLISHED,
         reason=(
-            f"cut {cut.number} at {cut.moment}: {changed} of "
+            f"cut {cut.number} at {cut.moment}: {changed:,} of "
             f"{counted(len(cut.mirrors), 'mirror')} changed"
             f"{again}{failed}"
         ),

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from ticdc_assets.base.names import counted
 from ticdc_assets.model.events import Event
 from ticdc_assets.wire.compression import Compression
 from ticdc_assets_tests.commands import Commands
@@ -31,5 +32,5 @@ def test_thousands_are_synced(tables: int, events: Iterable[Event], tmp_path: Pa
     )
     done = sync(tmp_path, "f", commands.env)
     assert done.status == 0, done.output
-    assert f"{tables} of {tables} mirrors changed" in done.output
+    assert f"{tables:,} of {counted(tables, 'mirror')} changed" in done.output
     assert done.peak < _MOST_MIB, done.parts
