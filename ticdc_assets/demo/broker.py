@@ -29,6 +29,7 @@ from ticdc_assets.base.ports import HOST, free_port, port_is_free
 from ticdc_assets.config import KafkaSource, OptionValue
 from ticdc_assets.source.kafka.administration import Administration
 from ticdc_assets.spark.jars import BROKER_JARS, Progress, java_env, java_path, resolve, spark_home
+from ticdc_assets.storage.paths import write_at_once
 
 START_SECONDS = 90.0
 STOP_SECONDS = 20.0
@@ -42,6 +43,7 @@ _SETTINGS = "server.properties"
 _LOG_SETTINGS = "log4j2.properties"
 _LOG = "broker.log"
 _TOPICS = "topics"
+_NODE = 1
 
 # Runs the JVM as a child. Standard input is a pipe from the owner: it closes when the owner ends,
 # in whatever way, and then the JVM ends too. A signal to the group reaches both; the
@@ -128,6 +130,7 @@ class LocalBroker:
         lines = [f"{key}={value}\n" for key, value in self._settings().items()]
         (self.directory / _SETTINGS).write_text("".join(lines), encoding="utf-8")
         (self.directory / _LOG_SETTINGS).write_text(_LOG4J, encoding="utf-8")
+        self._format()
         # Kafka's jars first: where both bring a library, Kafka meets the version it was built with.
         class_path = os.pathsep.join([*map(str, jars), str(spark_home() / "jars" / "*")])
         # Files are named relative to the broker's folder, where both programs run.
@@ -138,9 +141,6 @@ class LocalBroker:
             f"-Dlog4j2.configurationFile={_LOG_SETTINGS}",
             *("-cp", class_path),
         ]
-        if not (self.directory / _TOPICS / "meta.properties").exists():
-            say("formatting the broker's folder")
-            self._format(command)
         say(f"starting Kafka {BROKER_JARS.coordinates[0].rpartition(':')[2]} on port {self.port}")
         self._launch([*command, "kafka.Kafka", _SETTINGS])
         try:
@@ -198,8 +198,8 @@ class LocalBroker:
         controller = f"{HOST}:{self._controller_port}"
         return {
             "process.roles": "broker,controller",
-            "node.id": 1,
-            "controller.quorum.voters": f"1@{controller}",
+            "node.id": _NODE,
+            "controller.quorum.voters": f"{_NODE}@{controller}",
             "listeners": f"{broker},CONTROLLER://{controller}",
             "advertised.listeners": broker,
             "controller.listener.names": "CONTROLLER",
@@ -228,25 +228,12 @@ class LocalBroker:
             "log.index.size.max.bytes": 1024 * 1024,
         }
 
-    def _format(self, command: list[str]) -> None:
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        # In one word: an id may begin with a dash, and would be taken for an option.
-        named = f"--cluster-id={cluster}"
-        done = subprocess.run(
-            [*command, "kafka.tools.StorageTool", "format", named, "-c", _SETTINGS],
-            env=java_env(),
-            cwd=self.directory,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=START_SECONDS,
-            check=False,
-        )
-        if done.returncode != 0:
-            last = (done.stdout.decode(errors="replace").strip().splitlines() or ["(silence)"])[-1]
-            raise PrerequisiteError(
-                f"the local Kafka broker's folder {self.directory} could not be formatted: {last}"
-            )
+    def _format(self) -> None:
+        """Make a new folder the storage of a cluster, as Kafka's storage tool does."""
+        path = self.directory / _TOPICS / "meta.properties"
+        if not path.exists():
+            cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+            write_at_once(path, f"version=1\nnode.id={_NODE}\ncluster.id={cluster}\n")
 
     def _launch(self, command: list[str]) -> None:
         with self.log_path.open("ab") as log:

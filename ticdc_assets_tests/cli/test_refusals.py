@@ -125,7 +125,10 @@ def test_what_a_broker_refuses_is_said_with_the_key_to_correct(
         ("PLAINTEXT", "SSL"),
     ],
 )
-def test_a_listener_of_another_protocol(secured: SecuredBroker, listener: str, spoken: str) -> None:
+def test_a_listener_of_another_protocol(
+    secured: SecuredBroker, monkeypatch: pytest.MonkeyPatch, listener: str, spoken: str
+) -> None:
+    monkeypatch.setattr("ticdc_assets.source.kafka.connection.REFUSED_SECONDS", 0.5)
     error = refusal(source(secured.options(spoken), secured.servers(listener)))
     assert "Disconnected" in error.reason
     assert f"{KEY}.security.protocol" in error.fix

@@ -136,7 +136,7 @@ class Page:
                 return seen
             if time.monotonic() > deadline:
                 raise AssertionError(f"not on the page: {missing}; on it:\n{seen}")
-            time.sleep(0.5)
+            time.sleep(0.2)
 
     def evaluate(self, expression: str) -> Any:
         """Return the value of a JavaScript expression."""

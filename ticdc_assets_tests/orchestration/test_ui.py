@@ -217,7 +217,7 @@ def wait_until(done: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + RUN_SECONDS
     while not done():
         assert time.monotonic() < deadline, f"not within {RUN_SECONDS:g} s: {what}"
-        time.sleep(1)
+        time.sleep(0.2)
 
 
 def wait_for_run(instance: DagsterInstance, key: AssetKey) -> None:

@@ -43,7 +43,7 @@ def test_of_many_processes_one_writes(store_lake: StoreLake) -> None:
 def test_a_living_holder_is_told_and_a_stalled_one_is_refused(store_lake: StoreLake) -> None:
     paths = LakePaths(root=store_lake.path, changefeed="shop")
     env = env_of(store_lake)
-    with holding(paths, 5, pause=0.01, machine="far", env=env) as stalled:
+    with holding(paths, 3, pause=0.01, machine="far", env=env) as stalled:
         assert line(stalled).startswith("held")
         told = pytest.raises(BusyError, match=r"process \d+ \(-c\) has had lease 1 since")
         with told, writer_lock(paths, Writer()):
