@@ -83,9 +83,9 @@ def batch_decoded(
 ) -> list[Outcome]:
     """Return what the batch decoder says about each value, the same of few and of many."""
     records = batch_of(values)
-    with mock.patch.object(batch_module, "FEW_RECORDS", sys.maxsize):
+    with mock.patch.object(batch_module, "FEW_ROWS", sys.maxsize):
         few = decode_batch(wire_format, records)
-    with mock.patch.object(batch_module, "FEW_RECORDS", -1):
+    with mock.patch.object(batch_module, "FEW_ROWS", -1):
         batch = decode_batch(wire_format, records)
     few.validate(full=True)
     for one, other in zip(few.to_pylist(), batch.to_pylist(), strict=True):

@@ -164,13 +164,21 @@ def test_a_ddl_without_new_schema_is_placed_by_the_one_before() -> None:
 
 
 def test_what_the_reference_reads_among_many_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_module, "FEW_RECORDS", 3)
+    records = batch_of([INSERT, DDL, b"x", WATERMARK])
     batch_module.read_alone()
-    decode_batch(WireFormat.SIMPLE_JSON, batch_of([DDL, b"x"]))
+    decode_batch(WireFormat.SIMPLE_JSON, records)
     assert batch_module.read_alone() == 0
-    decode_batch(WireFormat.SIMPLE_JSON, batch_of([INSERT, DDL, b"x", WATERMARK]))
+    monkeypatch.setattr(batch_module, "FEW_ROWS", 3)
+    decode_batch(WireFormat.SIMPLE_JSON, records)
     assert batch_module.read_alone() == 2
     assert batch_module.read_alone() == 0
+
+
+def test_a_large_record_counts_as_the_rows_that_it_may_have() -> None:
+    # Few records of Open Protocol or Craft may have thousands of rows.
+    batch_module.read_alone()
+    decode_batch(WireFormat.SIMPLE_JSON, batch_of([INSERT, b" " * 600 * batch_module.FEW_ROWS]))
+    assert batch_module.read_alone() == 1
 
 
 def test_no_records_give_no_rows() -> None:
@@ -184,7 +192,7 @@ def test_no_records_give_no_rows() -> None:
 def test_other_columns_and_wider_types_are_taken(
     value_type: pa.DataType, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_module, "FEW_RECORDS", few)
+    monkeypatch.setattr(batch_module, "FEW_ROWS", few)
     batch = pa.RecordBatch.from_arrays(
         [
             pa.array([INSERT, b"\xff", None], value_type),

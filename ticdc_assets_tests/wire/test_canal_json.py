@@ -141,7 +141,7 @@ def test_rows_as_ticdc_writes_them_need_no_reference(monkeypatch: pytest.MonkeyP
         pytest.fail("the reference was asked")
 
     monkeypatch.setattr(rows_module, "decoded_rows", refuse)
-    monkeypatch.setattr(batch_module, "FEW_RECORDS", 0)
+    monkeypatch.setattr(batch_module, "FEW_ROWS", 0)
     plain = [message for message in EVENTS if message not in (DDL, PLAIN_DDL)]
     many_brackets = INSERT.replace(b'"id":"2"', b'"id":"' + b"[{" * 500 + b'"')
     batch = decode_batch(CANAL, batch_of([*plain, many_brackets]))
