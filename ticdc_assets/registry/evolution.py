@@ -238,23 +238,30 @@ def key_names(steps: Sequence[SchemaStep], key: Collection[str]) -> list[frozens
 
 def added_value(item: ColumnStep, timezone: str, at: datetime | None) -> str | None:
     """Return the value that ADD COLUMN gives to existing rows; NULL if it cannot be known."""
-    if item.has_unknown_default:
-        return None
     try:
-        return default_text(item.column, timezone, at=at)
+        return _added_value(item, timezone, at)
     except CastError:
         return None
+
+
+def _added_value(item: ColumnStep, timezone: str, at: datetime | None) -> str | None:
+    """Return the value of an added column in existing rows.
+
+    Raises:
+        CastError: it cannot be known.
+    """
+    if item.has_unknown_default:
+        raise CastError("unknown_default", item.column.name, "a value", "an expression")
+    return default_text(item.column, timezone, at=at)
 
 
 def unknown_defaults(step: SchemaStep) -> list[str]:
     """Return the added columns whose default cannot be known from their message."""
     unknown: list[str] = []
     for item in step.columns:
-        if item.has_unknown_default:
-            unknown.append(item.column.name)
-        elif item.source is None:
+        if item.source is None:
             try:
-                default_text(item.column, "UTC", at=step.at)
+                _added_value(item, "UTC", step.at)
             except CastError:
                 unknown.append(item.column.name)
     return unknown

@@ -102,16 +102,17 @@ def decode_pieces(
 
 def _pieces(
     wire_format: WireFormat, compression: Compression, batch: pa.RecordBatch, piece_bytes: int
-) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch, int]]:
     """Yield the records of `batch`, as many at a time as fit `piece_bytes`, but at least one.
 
-    Each piece twice: as it is, and decompressed. There a value is null that cannot be decompressed,
-    or that is too long for a batch reader: the reference decompresses it again.
+    Each piece twice, with its bytes: as it is, and decompressed. There a value is null that cannot
+    be decompressed, or that is too long for a batch reader: the reference decompresses it again.
     """
     if compression is Compression.NONE:
-        for start, stop in runs_within(_sizes(batch), piece_bytes):
+        sizes = _sizes(batch)
+        for start, stop in runs_within(sizes, piece_bytes):
             piece = batch.slice(start, stop - start)
-            yield piece, piece
+            yield piece, piece, int(sizes[start:stop].sum())
         return
     keys, values = (batch.column(name).to_pylist() for name in ("key", "value"))
     contents: list[bytes | None] = []
@@ -122,7 +123,7 @@ def _pieces(
         contents.append(None if content is None or len(content) > PART_BYTES else content)
         del content
         if size >= piece_bytes or stop == batch.num_rows:
-            piece = _with_values(batch.slice(start, stop - start), contents)
+            piece = (*_with_values(batch.slice(start, stop - start), contents), size)
             contents.clear()
             start, size = stop, 0
             yield piece
@@ -194,6 +195,7 @@ def _decoded(
     compression: Compression,
     records: pa.RecordBatch,
     contents: pa.RecordBatch,
+    size: int,
 ) -> pa.RecordBatch:
     """Return the rows of records: those of the batch reader, and those of the reference.
 
@@ -202,9 +204,10 @@ def _decoded(
         compression: how their values were compressed.
         records: the records.
         contents: the same, decompressed.
+        size: the bytes of its keys and values.
     """
     exact = None
-    rows = max(records.num_rows, int(_sizes(contents).sum()) // _ROW_BYTES)
+    rows = max(records.num_rows, size // _ROW_BYTES)
     if rows > FEW_ROWS and loops_pay(rows):
         exact = BATCH_READERS[wire_format](contents)
         _ALONE.count += records.num_rows - (0 if exact is None else exact.records)

@@ -184,6 +184,20 @@ def keyed_beyond_base(
     return upstream, feed, base
 
 
+def waiting_upstream() -> tuple[Upstream, StandInChangefeed, list[CaptureRecord], CaptureRecord]:
+    """Return two tables, what was sent of them, and the one message with the schema of a table."""
+    upstream = plain_upstream(KEYED, WAITING, rows=6)
+    options = FeedOptions(bootstraps=False)
+    changefeed = StandInChangefeed(upstream, "d", partitions=1, options=options)
+    records = list(changefeed.tick())
+    (schema,) = (
+        item
+        for item in records
+        if b'"tableSchema"' in (item.value or b"") and b'"waiting"' in (item.value or b"")
+    )
+    return upstream, changefeed, records, schema
+
+
 def sent_later(
     changefeed: StandInChangefeed, records: Iterable[CaptureRecord]
 ) -> list[CaptureRecord]:
@@ -337,15 +351,7 @@ def test_truncating_changes_nothing_that_is_kept(
 def test_a_table_with_held_rows_is_not_truncated_until_its_schema_comes(
     spark: SparkSession, tmp_path: Path, clock: type[LandingClock]
 ) -> None:
-    upstream = plain_upstream(KEYED, WAITING, rows=6)
-    options = FeedOptions(bootstraps=False)
-    changefeed = StandInChangefeed(upstream, "d", partitions=1, options=options)
-    records = list(changefeed.tick())
-    (schema,) = (
-        item
-        for item in records
-        if b'"tableSchema"' in (item.value or b"") and b'"waiting"' in (item.value or b"")
-    )
+    upstream, changefeed, records, schema = waiting_upstream()
     feed = Feed.of(spark, tmp_path)
     feed = feed.having(history=TableChoice(("d.*",)))
     whole = feed.in_folder(tmp_path / "whole")
@@ -410,15 +416,7 @@ def test_a_table_whose_schema_came_after_the_base_rests_on_what_it_rested_on(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """Before, its rows cited a name without a table; the base has no mirror of it."""
-    upstream = plain_upstream(KEYED, WAITING, rows=6)
-    options = FeedOptions(bootstraps=False)
-    changefeed = StandInChangefeed(upstream, "d", partitions=1, options=options)
-    records = list(changefeed.tick())
-    (schema,) = (
-        item
-        for item in records
-        if b'"tableSchema"' in (item.value or b"") and b'"waiting"' in (item.value or b"")
-    )
+    upstream, changefeed, records, schema = waiting_upstream()
     feed = Feed.of(spark, tmp_path).having(retention=BOTH)
     first = synced(feed, [without(item) if item is schema else item for item in records])
     (table,) = truncated(feed, first).truncation_point.kept
