@@ -30,7 +30,7 @@ JOINED_BYTES = 64 << 20
 """Bytes of a file up to which a compaction writes it again together with others."""
 
 _WORTH_WRITING = 0.05
-"""The share of deleted rows from which on a compaction writes a file again."""
+"""The share of deleted rows from which on a compaction writes a large file again."""
 
 
 class Fate(Enum):
@@ -102,22 +102,34 @@ def about_as_large(files: Sequence[LiveRows], rows: int) -> list[LiveRows]:
     return chosen
 
 
-def compacted_together(files: Sequence[LiveRows]) -> list[list[LiveRows]]:
-    """Return the files to write again in a compaction, with small ones together."""
+def compacted_together(files: Sequence[LiveRows], few: int) -> list[list[LiveRows]]:
+    """Return the files to write again in a compaction, with small ones together.
+
+    Args:
+        files: the files of a version.
+        few: how many small files are needed to write those without vectors again.
+    """
     groups: list[list[LiveRows]] = []
     open_group: list[LiveRows] = []
     size = 0
-    for file in files:
-        gone = file.rows - file.left
-        if file.size >= JOINED_BYTES:
-            if gone > _WORTH_WRITING * file.rows:
-                groups.append([file])
-            continue
+    small = [file for file in files if file.size < JOINED_BYTES]
+    for file in small:
         open_group.append(file)
         size += file.size
         if size >= JOINED_BYTES:
             groups.append(open_group)
             open_group, size = [], 0
-    if len(open_group) > 1 or any(file.rows > file.left for file in open_group):
-        groups.append(open_group)
-    return groups
+    groups.append(open_group)
+    is_many = len(small) >= few
+    return [
+        *([file] for file in files if file.size >= JOINED_BYTES and _is_worth_writing(file)),
+        *(
+            group
+            for group in groups
+            if (is_many and len(group) > 1) or any(file.rows > file.left for file in group)
+        ),
+    ]
+
+
+def _is_worth_writing(file: LiveRows) -> bool:
+    return file.rows - file.left > _WORTH_WRITING * file.rows

@@ -366,7 +366,7 @@ class TableWriter:
         Args:
             version: the version whose rows they are.
             metadata: what the commit carries.
-            few: how many small files are needed to write them together.
+            few: how many small files are needed to write those without vectors together.
 
         Returns:
             The version that has these rows now.
@@ -379,7 +379,7 @@ class TableWriter:
         if self.is_ahead or names != self._schema.names:
             return version  # of a killed run or an earlier layout: the next sync handles it
         files = self.live()
-        groups = compacted_together(files) if len(files) >= few else []
+        groups = compacted_together(files, few)
         joined = {id(file) for group in groups for file in group}
         written = self._copied([[(file, None) for file in group] for group in groups])
         kept = [file.action for file in files if id(file) not in joined]

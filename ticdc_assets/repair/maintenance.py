@@ -70,7 +70,7 @@ from ticdc_assets.storage.lake_paths import HISTORIES, MIRRORS, LakePaths
 from ticdc_assets.storage.paths import AnyPath, files_below, names_in, remove_tree
 
 FEW_FILES = 8
-"""How many files of a mirror or a history start a compaction."""
+"""How many small files of a mirror or a history are joined, if they have no vectors."""
 
 MARGIN = timedelta(hours=1)
 """How much longer than the oldest kept cut removed files of mirrors are kept."""

@@ -276,3 +276,28 @@ def test_files_of_changes_are_as_many_as_their_sizes(
     assert len(rows_at(table, version)) == 1_000
     assert len(log_state(table).files) <= 8
     assert written <= 1_000 * np.log2(100)
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_compaction_removes_vectors_however_few_files_there_are(
+    large: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_fates, "SMALL_ROWS", 5)
+    monkeypatch.setattr(file_fates, "SMALL_BYTES", 0)
+    if large:
+        monkeypatch.setattr(file_fates, "JOINED_BYTES", 0)
+    table = tmp_path / "t"
+    version = begun(table, dict.fromkeys(range(100), "first"))
+
+    def has_vectors() -> bool:
+        return any(vector_of(table, item) is not None for item in log_state(table).files)
+
+    for changes, is_worth_writing in (({7: "second"}, not large), (dict.fromkeys(range(8)), True)):
+        version = changed(table, version, changes)
+        assert has_vectors()
+        rows = rows_at(table, version)
+        version = writer_of(table).compact(version, {}, few=8)
+        assert has_vectors() is not is_worth_writing
+        assert rows_at(table, version) == rows
+    again = writer_of(table).compact(version, {}, few=8)
+    assert again == version
