@@ -67,6 +67,7 @@ _OWN_OPTIONS: Mapping[str, str] = {
     "interceptor.classes": _OWN_BYTES,
 }
 
+MECHANISM_KEYS: Final = ("sasl.mechanism", "sasl.mechanisms")
 _CREDENTIAL_MECHANISMS = {"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -225,14 +226,14 @@ def _security(options: Mapping[str, OptionValue], *, local: bool) -> Iterable[In
 
 
 def _sasl(options: Mapping[str, OptionValue]) -> Iterable[InitErrorDetails]:
-    given = [key for key in ("sasl.mechanism", "sasl.mechanisms") if key in options]
+    given = [key for key in MECHANISM_KEYS if key in options]
     if not given:
         expected = "missing; expected one like SCRAM-SHA-512 or PLAIN"
         yield at("sasl.mechanism", mistake(expected))
         return
     if len(given) > 1:
         yield at(given[1], mistake("the same as sasl.mechanism; set one of them"))
-    mechanism = options[given[0]].value
+    mechanism = options[given[0]].value.upper()
     if mechanism in _CREDENTIAL_MECHANISMS:
         for key in ("sasl.username", "sasl.password"):
             if key not in options:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import Timer
 
 import pytest
 from confluent_kafka import Producer
@@ -28,6 +29,7 @@ from ticdc_assets.base.errors import (
 from ticdc_assets.base.ports import HOST, free_port, port_is_free
 from ticdc_assets.config import CaptureSource, KafkaSource, OptionValue
 from ticdc_assets.source.capture import CaptureRecord, CaptureWriter, read_capture
+from ticdc_assets.source.kafka import records as kafka_records
 from ticdc_assets.source.kafka.administration import (
     Administration,
     OffsetRange,
@@ -81,6 +83,13 @@ def by_partition(given: list[CaptureRecord]) -> dict[int, list[CaptureRecord]]:
 def test_options_go_to_the_client_as_they_are() -> None:
     given = PLAIN | WHO | {"a.b": "c", "ssl.keystore.location": "/k.p12"}
     assert client_options(source(given)) == {"bootstrap.servers": "h:1"} | given
+
+
+@pytest.mark.parametrize("key", ["sasl.mechanism", "sasl.mechanisms"])
+def test_a_mechanism_may_be_written_as_in_a_sink_uri(key: str) -> None:
+    given = WHO | {"security.protocol": "sasl_ssl", key: "scram-sha-512"}
+    assert client_options(source(given))[key] == "SCRAM-SHA-512"
+    Administration(source(given))
 
 
 @pytest.mark.parametrize(
@@ -291,6 +300,28 @@ def test_range_whose_records_are_gone_is_an_error(broker: OwnBroker, topic: str)
     broker.delete_records(topic, {0: 5})
     with pytest.raises(SourceUnavailableError, match=f"topic '{topic}' partition 0"):
         list(consume(broker.source(), seen))
+
+
+@pytest.mark.kafka
+def test_last_records_may_come_a_moment_later(
+    broker: OwnBroker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As from a replica that knows less than the leader, whose offsets were listed."""
+    broker.create_topic(topic, 1)
+    given = records(topic, 10, partitions=1)
+    produce(broker.source(), given[:7])
+    ranges = {(topic, 0): OffsetRange(earliest=0, end=10)}
+    monkeypatch.setattr(kafka_records, "TIMEOUT_SECONDS", 1.0)
+    fetching = fetch(broker.source(), ranges, max_bytes=1 << 20)
+    assert len(next(fetching).values) == 7
+    with pytest.raises(SourceUnavailableError, match="now ends topic .* at offset 7, before 10"):
+        next(fetching)
+    fetching = fetch(broker.source(), ranges, max_bytes=1 << 20)
+    assert len(next(fetching).values) == 7
+    later = Timer(0.3, produce, [broker.source(), given[7:]])
+    later.start()
+    assert [value for some in fetching for value in some.values] == [it.value for it in given[7:]]
+    later.join()
 
 
 @pytest.mark.kafka
@@ -520,3 +551,8 @@ def test_broker_listens_on_loopback_only(broker: OwnBroker) -> None:
 def test_a_reason_is_shown_without_the_bookkeeping_of_the_client(said: str, shown: str) -> None:
     source = KafkaSource(bootstrap_servers="127.0.0.1:9092", topics=("t",))
     assert Trouble(source).shown(said) == shown
+
+
+def test_an_address_is_shown_as_programs_take_it() -> None:
+    source = KafkaSource(bootstrap_servers="[::1]:9092", topics=("t",))
+    assert Trouble(source).silence("cannot be reached").fix.endswith("`nc -vz ::1 9092`")

@@ -21,6 +21,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from ticdc_assets.base.errors import ConfigError, SourceRefusedError, SourceUnavailableError
 from ticdc_assets.config import KafkaSource
+from ticdc_assets.config.sources import MECHANISM_KEYS
 
 TIMEOUT_SECONDS = 15.0
 
@@ -47,7 +48,9 @@ def client_options(source: KafkaSource) -> dict[str, str]:
                 "login, ssl.ca.location for a trust store)"
             )
     options = {key: option.value for key, option in source.options.items()}
-    return {"bootstrap.servers": source.bootstrap_servers} | options
+    # Brokers and the client know these names in upper case only; TiCDC takes them in lower case.
+    upper = {key: options[key].upper() for key in MECHANISM_KEYS if key in options}
+    return {"bootstrap.servers": source.bootstrap_servers} | options | upper
 
 
 _JAVA_ONLY: Final = (
@@ -164,6 +167,7 @@ class Trouble:
             return self._refused()
         servers, reason = self._source.bootstrap_servers, self._reason
         host, _, port = servers.split(",")[0].rpartition(":")
+        host = host.strip("[]")
         told = f"the Kafka broker {servers} {what}" + (f": {self.shown(reason)}" if reason else "")
         if "resolve" in reason:
             fix = (
@@ -218,7 +222,7 @@ class Trouble:
 
     @property
     def _mechanism_key(self) -> str:
-        return "sasl.mechanisms" if "sasl.mechanisms" in self._source.options else "sasl.mechanism"
+        return next((key for key in MECHANISM_KEYS if key in self._source.options), "sasl.mechanism")
 
     def shown(self, reason: str) -> str:
         """Return a reason without the client's own bookkeeping, and without secrets."""

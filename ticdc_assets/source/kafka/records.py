@@ -208,7 +208,8 @@ def _messages(
 ) -> Iterator[list[Message]]:
     """Yield the messages of `ranges`, in order within each partition.
 
-    With `to_end`, a partition that ends before its range does is an error.
+    With `to_end`, a partition that stays shorter than its range is an error. A replica next to this
+    client (`client.rack`), or a new leader, may know of the last records a moment later.
     """
     left = {key: span for key, span in ranges.items() if span.earliest < span.end}
     if not left:
@@ -239,6 +240,7 @@ def _messages(
             [TopicPartition(topic, number, left[topic, number].earliest) for topic, number in left]
         )
         silent_seconds = 0.0  # only while waiting here: the caller may take its time with a record
+        ends: dict[tuple[str, int], int] = {}
         while left:
             asked_at = time.monotonic()
             # The client waits for the requested number, so the request has the available number.
@@ -253,6 +255,12 @@ def _messages(
             if failure is not None:
                 raise failure
             if silent_seconds > timeout_seconds:
+                for (topic, number), end in ends.items():
+                    if (topic, number) in left:
+                        raise SourceUnavailableError(
+                            f"the Kafka broker {source.bootstrap_servers} now ends topic {topic!r} "
+                            f"partition {number} at offset {end}, before {left[topic, number].end}"
+                        )
                 raise trouble.silence(
                     f"sent nothing for {timeout_seconds:g} s while records of {_named(left)} were "
                     "outstanding"
@@ -271,10 +279,12 @@ def _messages(
                     following[key] = min(span.end, offset + 1)
                     ended = offset >= span.end - 1
                 else:
-                    _check(source, message, error, span.end if to_end else 0)
+                    _require_end(source, message, error)
                     # The end of a partition also proves that no more of its range will come: the
                     # last offsets of a range need not exist (compaction, transaction markers).
-                    ended = True
+                    ended = not to_end or not 0 <= _offset(message) < span.end
+                    if not ended:
+                        ends[key] = _offset(message)
                 if ended:
                     del left[key]
                     consumer.incremental_unassign([TopicPartition(*key)])
@@ -284,22 +294,18 @@ def _messages(
         consumer.close()
 
 
-def _check(source: KafkaSource, message: Message, error: KafkaError, end: int) -> None:
-    """Raise an error for a partition; nothing if it ended, at or after `end`."""
+def _require_end(source: KafkaSource, message: Message, error: KafkaError) -> None:
+    """Raise an error of a partition, unless it only says where the partition ends."""
+    if error.code() == KafkaError._PARTITION_EOF:
+        return
     topic, partition = _coordinates(message)
-    if error.code() != KafkaError._PARTITION_EOF:
-        reason = (
-            f"the Kafka broker {source.bootstrap_servers} gave an error for topic {topic!r} "
-            f"partition {partition}: {error.str()}"
-        )
-        if error.code() in NO_RIGHT:
-            raise SourceRefusedError(reason, RIGHT_FIX)
-        raise SourceUnavailableError(reason)
-    if 0 <= _offset(message) < end:
-        raise SourceUnavailableError(
-            f"the Kafka broker {source.bootstrap_servers} now ends topic {topic!r} partition "
-            f"{partition} at offset {_offset(message)}, before {end}"
-        )
+    reason = (
+        f"the Kafka broker {source.bootstrap_servers} gave an error for topic {topic!r} "
+        f"partition {partition}: {error.str()}"
+    )
+    if error.code() in NO_RIGHT:
+        raise SourceRefusedError(reason, RIGHT_FIX)
+    raise SourceUnavailableError(reason)
 
 
 def _coordinates(message: Message) -> tuple[str, int]:
