@@ -51,7 +51,7 @@ from ticdc_assets.log.positions import (
 )
 from ticdc_assets.log.sources import SourceState, begins, beside, capture_ranges, shifted
 from ticdc_assets.source.capture import CaptureReader, CaptureRecord
-from ticdc_assets.source.kafka.administration import OffsetRange, list_twice
+from ticdc_assets.source.kafka.administration import Administration, OffsetRange
 from ticdc_assets.spark.cluster import require_before_landing
 from ticdc_assets.spark.executing import executor
 from ticdc_assets.storage.lake_paths import LakePaths
@@ -93,18 +93,17 @@ def land(lake: Lake, *, max_records: int | None = None) -> Landing:
     position = read_position(lake.paths)
     match lake.changefeed.source:
         case KafkaSource() as source:
-            listing = list_twice(source)
-            ranges = begins(source, listing.ranges, position)
-            state = beside(lake, position, ranges, listing.topic_ids)
-            later = shifted(listing.later_ends, position)
+            administration = Administration(source)
+            ranges, ids = administration.listed(source)
+            # Read after all of `ranges`, so it may have topics that were created in between.
+            later = shifted(administration.listed(source)[0], position)
+            state = beside(lake, position, begins(source, ranges, position), ids)
             _check_gaps(state)
-            landed, newest = _land_topic(
-                lake, source, position, state.present, listing.topic_ids, max_records
-            )
+            landed, newest = _land_topic(lake, source, position, state.present, ids, max_records)
         case CaptureSource() as source:
             ranges = capture_ranges(source)
-            state = beside(lake, position, ranges, {})
             later = shifted(ranges, position)
+            state = beside(lake, position, ranges, {})
             _check_gaps(state)
             landed, newest = _land_capture(lake, source, position, state.partitions, max_records)
     after = read_position(lake.paths)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -21,7 +21,7 @@ from ticdc_assets.delta.appending import BOUNDED, DISTINCT
 from ticdc_assets.delta.files import FileWriter, WrittenFile, gathered
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.source.kafka.administration import OffsetRange
-from ticdc_assets.source.kafka.records import FetchedRecords, fetch
+from ticdc_assets.source.kafka.records import fetch
 from ticdc_assets.spark.executing import Executor
 from ticdc_assets.storage.paths import AnyPath
 
@@ -58,7 +58,6 @@ _FILE_SCHEMA = RAW_SCHEMA.remove(RAW_SCHEMA.get_field_index("landed_day"))
 _OFFSETS_PER_FILE = 500_000
 _ROWS_PER_GROUP = 50_000
 _GROUP_BYTES = 32 << 20
-_CLIENT_BYTES = 16 << 20
 
 _PLACE = [("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")]
 
@@ -162,33 +161,36 @@ def _fetched(
     newest: dict[tuple[str, int], int] = {}
 
     def tables() -> Iterator[pa.Table]:
-        for records in fetch(source, wanted, max_bytes=_CLIENT_BYTES):
-            for number, offset in enumerate(records.offsets):
-                place = records.topics[number], records.partitions[number]
+        for messages in fetch(source, wanted):
+            # The client's types are weaker than its documents: none of these is None here.
+            found: list[Any] = messages
+            topics = [message.topic() for message in found]
+            partitions = [message.partition() for message in found]
+            offsets = [message.offset() for message in found]
+            times = [message.timestamp()[1] for message in found]
+            places = list(zip(topics, partitions, strict=True))
+            for place, offset, time in zip(places, offsets, times, strict=True):
                 if offset == wanted[place].end - 1:
-                    newest[place] = records.timestamps_ms[number]
-            yield _table_of(records, bases)
+                    newest[place] = time
+            if any(bases.values()):
+                offsets = [
+                    offset + bases[place] for place, offset in zip(places, offsets, strict=True)
+                ]
+            keys = [message.key() for message in found]
+            values = [message.value() for message in found]
+            headers = [message.headers() for message in found]
+            yield _table(
+                [
+                    *(topics, partitions, offsets, times, keys, values),
+                    [_headers(own) for own in headers] if any(headers) else None,
+                ]
+            )
 
     return LandedFiles(files=_written(tables(), batch), newest=newest)
 
 
-def _table_of(records: FetchedRecords, bases: Mapping[tuple[str, int], int]) -> pa.Table:
-    offsets = records.offsets
-    if any(bases.values()):
-        places = zip(records.topics, records.partitions, strict=True)
-        offsets = [offset + bases[place] for offset, place in zip(offsets, places, strict=True)]
-    headers = None
-    if any(records.headers):
-        headers = [
-            [{"key": key, "value": value} for key, value in own] if own else None
-            for own in records.headers
-        ]
-    return _table(
-        [
-            *(records.topics, records.partitions, offsets, records.timestamps_ms),
-            *(records.keys, records.values, headers),
-        ]
-    )
+def _headers(own: list[tuple[str, bytes | None]] | None) -> list[dict[str, Any]] | None:
+    return [{"key": key, "value": value} for key, value in own] if own else None
 
 
 def _table(columns: Sequence[Sequence[object] | None]) -> pa.Table:

@@ -22,7 +22,7 @@ from ticdc_assets.base.names import counted
 from ticdc_assets.base.progress import tell
 from ticdc_assets.config import CaptureSource, KafkaSource
 from ticdc_assets.source.capture import CaptureRecord, CaptureWriter, read_capture
-from ticdc_assets.source.kafka.administration import Administration, OffsetRange, end_offsets
+from ticdc_assets.source.kafka.administration import Administration, OffsetRange
 from ticdc_assets.source.kafka.records import consume, produce
 
 _TOPIC_CONFIG = {"retention.ms": "-1", "message.timestamp.type": "CreateTime"}
@@ -63,7 +63,7 @@ def record_topic(
         SourceUnavailableError: the broker does not answer or the file cannot be read or written.
         LandingGapError: the capture would miss records that expired since it was last written.
     """
-    ranges = end_offsets(source)
+    ranges, _ = Administration(source).listed(source)
     count = 0
     with CaptureWriter(path) as writer:
         recorded = writer.next_offsets

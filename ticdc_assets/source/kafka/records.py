@@ -8,7 +8,6 @@ Not handled: transactional producers (TiCDC uses none).
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
@@ -137,36 +136,10 @@ def consume(
                 return
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchedRecords:
-    """Records as columns, in the order in which they came.
-
-    Attributes:
-        topics: name of each record's topic.
-        partitions: number of its partition.
-        offsets: its offset.
-        timestamps_ms: its time in epoch milliseconds; -1 for none.
-        keys: its key.
-        values: its value.
-        headers: its headers; None if it has none.
-    """
-
-    topics: list[str]
-    partitions: list[int]
-    offsets: list[int]
-    timestamps_ms: list[int]
-    keys: list[bytes | None]
-    values: list[bytes | None]
-    headers: list[list[tuple[str, bytes | None]] | None]
-
-
 def fetch(
-    source: KafkaSource,
-    ranges: Mapping[tuple[str, int], OffsetRange],
-    *,
-    max_bytes: int,
-) -> Iterator[FetchedRecords]:
-    """Yield the records of `ranges`, some hundreds at a time, in order within each partition.
+    source: KafkaSource, ranges: Mapping[tuple[str, int], OffsetRange]
+) -> Iterator[list[Message]]:
+    """Return the records of `ranges`, some hundreds at a time, in order within each partition.
 
     This includes records of open and aborted transactions, unless the option `isolation.level` is
     `read_committed`.
@@ -174,24 +147,11 @@ def fetch(
     Args:
         source: the cluster.
         ranges: the offsets to read of each (topic, partition), which must all exist.
-        max_bytes: how many bytes of keys and values the client buffers.
 
     Raises:
         SourceUnavailableError: the broker stopped answering, or records of a range are gone.
     """
-    queued = {"queued.max.messages.kbytes": str(max(1, max_bytes // 1024))}
-    for messages in _messages(source, ranges, TIMEOUT_SECONDS, defaults=queued, to_end=True):
-        # The client's types are weaker than its documents: none of these is None here.
-        found: list[Any] = messages
-        yield FetchedRecords(
-            topics=[message.topic() for message in found],
-            partitions=[message.partition() for message in found],
-            offsets=[message.offset() for message in found],
-            timestamps_ms=[message.timestamp()[1] for message in found],
-            keys=[message.key() for message in found],
-            values=[message.value() for message in found],
-            headers=[message.headers() for message in found],
-        )
+    return _messages(source, ranges, TIMEOUT_SECONDS, to_end=True)
 
 
 _FETCHED: Final = 1000
@@ -203,7 +163,6 @@ def _messages(
     ranges: Mapping[tuple[str, int], OffsetRange],
     timeout_seconds: float,
     *,
-    defaults: Mapping[str, str] | None = None,
     to_end: bool = False,
 ) -> Iterator[list[Message]]:
     """Yield the messages of `ranges`, in order within each partition.
@@ -222,8 +181,8 @@ def _messages(
             ISOLATION: "read_uncommitted",  # the default of Java's client, not of librdkafka
             # With a full buffer the client would pause its requests for a whole second.
             "fetch.queue.backoff.ms": "5",
+            "queued.max.messages.kbytes": "16384",
         }
-        | dict(defaults or {})
         | client_options(source)
         | {
             "group.id": "ticdc-assets",  # the client requires it; nothing is ever committed
