@@ -42,7 +42,7 @@ MODEL: Final = ConfigDict(hide_input_in_errors=True)
 FROM_ENV: Final = "{env: NAME}, because a secret must come from the environment"
 
 _COUNT = re.compile(r"[1-9][0-9]{0,5}")
-_PORT = re.compile(r"[1-9][0-9]{0,4}")
+_SERVER = re.compile(r"(?P<host>\[[^\s\[\]/]+\]|[^\s\[\]/:@]+):(?P<port>[1-9][0-9]{0,4})")
 _SECRET_KEY = re.compile(r"password|secret|token|jaas|passphrase|\.key|\.pem|oauth", re.IGNORECASE)
 _NO_SECRET_KEY = re.compile(
     # Where a secret is and how it is created: paths, addresses, names of methods; and certificates.
@@ -109,7 +109,8 @@ class StartPosition:
 
 def is_loopback(bootstrap_servers: str) -> bool:
     """Return whether every server of the list is on this machine."""
-    return all(_is_loopback_host(_host_and_port(it)[0]) for it in _servers(bootstrap_servers))
+    hosts = (server.rpartition(":")[0].strip("[]") for server in _servers(bootstrap_servers))
+    return all(map(_is_loopback_host, hosts))
 
 
 # --- how they are read ---
@@ -120,8 +121,8 @@ def _bootstrap(value: Any, info: ValidationInfo) -> str:
     given = scalar(value, info, _bootstrap.expected)
     servers = _servers(given.value)
     for server in servers or [""]:
-        host, port = _host_and_port(server)
-        if not host or not _PORT.fullmatch(port) or int(port) > 65535:
+        found = _SERVER.fullmatch(server)
+        if found is None or int(found["port"]) > 65535:
             raise unexpected(_bootstrap.expected, given)
     return ",".join(servers)
 
@@ -348,11 +349,6 @@ def read_source(value: Any, info: ValidationInfo) -> Source:
 
 def _servers(bootstrap_servers: str) -> list[str]:
     return [server.strip() for server in bootstrap_servers.split(",") if server.strip()]
-
-
-def _host_and_port(server: str) -> tuple[str, str]:
-    host, _, port = server.rpartition(":")
-    return host.removeprefix("[").removesuffix("]"), port
 
 
 def _is_loopback_host(host: str) -> bool:

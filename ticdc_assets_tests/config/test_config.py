@@ -486,6 +486,8 @@ NO_FIT: list[tuple[str, str, list[Any]]] = [
     ("retention.cuts", "a time like `90 days`", ["90", "0 days"]),
     ("writer.lease", "a time from 5 seconds to 1 hour", ["off", "4 seconds", "61 minutes"]),
     ("source.kafka.bootstrap_servers", "host:port", ["h", "h:0", "h:65536", "h:²", ","]),
+    # As in a sink URI, and an address without its brackets.
+    ("source.kafka.bootstrap_servers", "host:port", ["kafka://h:1", "::1:9092"]),
     (
         "source.kafka.start",
         "earliest, latest, or a time with its zone",
@@ -684,7 +686,11 @@ PASSWORD = {"PASSWORD": "p"}
             "security.protocol: expected another protocol, as sasl.password is set",
         ),
         (REMOTE, SASL, None),
-        (REMOTE, SASL | {"sasl.username": "u"}, "sasl.password: missing; SCRAM-SHA-512 needs it"),
+        (
+            REMOTE,
+            SASL | {"sasl.username": "u", "sasl.mechanism": "scram-sha-512"},
+            "sasl.password: missing; SCRAM-SHA-512 needs it",
+        ),
         (REMOTE, {"security.protocol": "SASL_SSL"} | WHO, "sasl.mechanism: missing; expected one"),
         (REMOTE, SASL | WHO | {"sasl.mechanisms": "PLAIN"}, "sasl.mechanisms: the same as sasl"),
     ],
