@@ -20,7 +20,7 @@ from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefee
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.log import landing, sources
 from ticdc_assets.log.accepted_gaps import AcceptedGap, gap_caveats, read_accepted
-from ticdc_assets.log.landing_files import LandedFiles, LandingBatch, write_records
+from ticdc_assets.log.landing_files import LandingBatch, columns_of, write_columns
 from ticdc_assets.log.positions import Position, read_position
 from ticdc_assets.log.sources import accept, beside, see_source
 from ticdc_assets.mirrors.standing import Outcome
@@ -279,7 +279,8 @@ def test_a_partition_that_came_since_the_newest_landing_begins_at_its_first_reco
             for (topic, number), (start, end) in wanted.items()
             for offset in range(start, end)
         ]
-        return LandedFiles(files=write_records(records, batch), newest={})
+        bases = dict.fromkeys(wanted, 0)
+        return write_columns([columns_of(records)], wanted, batch, bases)
 
     monkeypatch.setattr(landing, "Administration", Listed)
     monkeypatch.setattr(sources, "Administration", Listed)

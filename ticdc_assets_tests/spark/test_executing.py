@@ -29,7 +29,7 @@ from ticdc_assets.log import change_statistics
 from ticdc_assets.log.change_files import RECORD_COLUMNS, Batches, parts_of, rows_in
 from ticdc_assets.log.decoding import decode_new, record_decoder
 from ticdc_assets.log.landing import land
-from ticdc_assets.log.landing_files import RAW_SCHEMA, LandingBatch, write_records
+from ticdc_assets.log.landing_files import RAW_SCHEMA, LandingBatch, columns_of, write_columns
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.source.kafka.administration import Administration
 from ticdc_assets.spark import executing
@@ -382,13 +382,14 @@ def test_a_killed_run_is_finished_without_spark(
 
 def append(raw: Path, number: int, values: list[bytes]) -> bool:
     batch = LandingBatch(raw=raw, number=number, landed_at=datetime.now(UTC))
+    place = ("t", 0)
     records = [
         CaptureRecord(topic="t", partition=0, offset=offset, timestamp_ms=0, key=None, value=value)
         for offset, value in enumerate(values)
     ]
     return append_files(
         raw,
-        write_records(records, batch),
+        write_columns([columns_of(records)], {place: (0, len(values))}, batch, {place: 0}).files,
         RAW_SCHEMA,
         app_id="land",
         version=number,
