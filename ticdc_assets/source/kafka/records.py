@@ -151,7 +151,7 @@ def fetch(
     Raises:
         SourceUnavailableError: the broker stopped answering, or records of a range are gone.
     """
-    return _messages(source, ranges, TIMEOUT_SECONDS, to_end=True)
+    return _messages(source, ranges, TIMEOUT_SECONDS)
 
 
 _FETCHED: Final = 1000
@@ -162,13 +162,11 @@ def _messages(
     source: KafkaSource,
     ranges: Mapping[tuple[str, int], OffsetRange],
     timeout_seconds: float,
-    *,
-    to_end: bool = False,
 ) -> Iterator[list[Message]]:
     """Yield the messages of `ranges`, in order within each partition.
 
-    With `to_end`, a partition that stays shorter than its range is an error. A replica next to this
-    client (`client.rack`), or a new leader, may know of the last records a moment later.
+    A partition that stays shorter than its range is an error. A replica next to this client
+    (`client.rack`), or a new leader, may know of the last records a moment later.
     """
     left = {key: span for key, span in ranges.items() if span.earliest < span.end}
     if not left:
@@ -241,7 +239,7 @@ def _messages(
                     _require_end(source, message, error)
                     # The end of a partition also proves that no more of its range will come: the
                     # last offsets of a range need not exist (compaction, transaction markers).
-                    ended = not to_end or not 0 <= _offset(message) < span.end
+                    ended = not 0 <= _offset(message) < span.end
                     if not ended:
                         ends[key] = _offset(message)
                 if ended:
