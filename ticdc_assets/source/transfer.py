@@ -13,7 +13,6 @@ Not handled: offsets. A played record gets a new offset in its new partition.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
@@ -31,33 +30,21 @@ _PROGRESS_RECORDS = 10_000
 _RECORDING_FIX = "record into a new file"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transferred:
-    """The result of recording or playing.
-
-    Attributes:
-        records: how many records were written.
-        complete: False if a limit ended it before its end.
-        partitions: number of partitions of each topic seen.
-    """
-
-    records: int
-    complete: bool
-    partitions: Mapping[str, int] = field(default_factory=dict[str, int])
-
-
 def record_topic(
     source: KafkaSource,
     path: Path,
     *,
     limit: int | None = None,
-) -> Transferred:
+) -> tuple[int, bool]:
     """Write the records that the source's topics have now to the capture at `path`.
 
     Args:
         source: the source to record.
         path: the capture; continued if it exists.
         limit: write at most this many records.
+
+    Returns:
+        How many records were written, and whether these are all.
 
     Raises:
         SourceUnavailableError: the broker does not answer or the file cannot be read or written.
@@ -75,11 +62,7 @@ def record_topic(
         for record in _counted(consume(source, wanted, limit=limit), "recording"):
             writer.append(record)
             count += 1
-    partitions: dict[str, int] = {}
-    for topic, number in ranges:
-        partitions[topic] = max(partitions.get(topic, 0), number + 1)
-    complete = limit is None or count < limit or outstanding <= limit
-    return Transferred(records=count, complete=complete, partitions=partitions)
+    return count, limit is None or count < limit or outstanding <= limit
 
 
 def play_capture(
@@ -87,13 +70,16 @@ def play_capture(
     target: KafkaSource,
     *,
     limit: int | None = None,
-) -> Transferred:
+) -> tuple[int, bool, dict[str, int]]:
     """Write the records of a capture to the topics they come from.
 
     Args:
         capture: the capture; its `partitions` make a new topic wider than the file shows.
         target: the cluster; the topics are those of the capture.
         limit: write at most this many records.
+
+    Returns:
+        How many records were written, whether these are all, and the partitions of each topic.
 
     Raises:
         ConfigError: a topic exists with fewer partitions than the capture has.
@@ -115,7 +101,7 @@ def play_capture(
     wanted = total if limit is None else min(limit, total)
     with read_capture(capture.path) as reader:
         count = produce(target, _counted(islice(reader, wanted), "playing"))
-    return Transferred(records=count, complete=count == total, partitions=partitions)
+    return count, count == total, partitions
 
 
 def _rest_of(key: tuple[str, int], span: OffsetRange, start: int) -> OffsetRange:
