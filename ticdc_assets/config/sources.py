@@ -67,6 +67,29 @@ _OWN_OPTIONS: Mapping[str, str] = {
     "interceptor.classes": _OWN_BYTES,
 }
 
+_JAVA_ONLY: Final = (
+    "sasl.jaas.config",
+    "sasl.client.callback.handler.class",
+    "sasl.login.",
+    "sasl.kerberos.ticket.",
+    "ssl.truststore.",
+    "ssl.keystore.type",
+    "ssl.keystore.key",
+    "ssl.keystore.certificate.chain",
+    "ssl.protocol",
+    "ssl.provider",
+    "ssl.enabled.protocols",
+    "ssl.trustmanager.algorithm",
+    "ssl.keymanager.algorithm",
+    "ssl.secure.random.implementation",
+    "security.providers",
+)
+"""Prefixes of options that only Java's client has."""
+_OF_JAVA = (
+    "only Java's client has this option, and it is not used here; replace it with an option of "
+    "librdkafka (sasl.username and sasl.password for a login, ssl.ca.location for a trust store)"
+)
+
 MECHANISM_KEYS: Final = ("sasl.mechanism", "sasl.mechanisms")
 _CREDENTIAL_MECHANISMS = {"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}
 
@@ -189,6 +212,8 @@ def _options(value: Any, info: ValidationInfo) -> dict[str, OptionValue]:
         try:
             if key in _OWN_OPTIONS:
                 raise mistake(f"not to be set here: {_OWN_OPTIONS[key]}")
+            if key.startswith(_JAVA_ONLY):
+                raise mistake(_OF_JAVA)
             # Always in the result, so that no second mistake calls it missing.
             options[key] = OptionValue("", "")
             options[key] = scalar(item, info, "a value or {env: NAME}")

@@ -37,9 +37,6 @@ from ticdc_assets_tests.brokers import OwnBroker, end_offsets
 
 PLAIN = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
 WHO = {"sasl.username": "alice", "sasl.password": "s3cret"}
-PLAIN_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required "
-SCRAM_LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule required "
-ALICE = 'username="alice" password="s3cret";'
 
 
 def source(options: dict[str, str], servers: str = "h:1") -> KafkaSource:
@@ -84,19 +81,6 @@ def test_a_mechanism_may_be_written_as_in_a_sink_uri(key: str) -> None:
     given = WHO | {"security.protocol": "sasl_ssl", key: "scram-sha-512"}
     assert client_options(source(given))[key] == "SCRAM-SHA-512"
     Administration(source(given))
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["sasl.jaas.config", "sasl.login.class", "ssl.truststore.location", "security.providers"],
-)
-def test_an_option_of_java_s_client_is_refused_by_its_key(name: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        client_options(source(PLAIN | {name: "secret"}))
-    sentence = str(caught.value)
-    assert sentence.startswith(f"options.{name}: only Java's client has this option")
-    assert "replace it" in sentence
-    assert "secret" not in sentence
 
 
 def test_unknown_option_is_named() -> None:

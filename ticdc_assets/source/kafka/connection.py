@@ -35,42 +35,11 @@ ISOLATION: Final = "isolation.level"
 
 
 def client_options(source: KafkaSource) -> dict[str, str]:
-    """Return the options for librdkafka (confluent-kafka). They contain secrets: never log them.
-
-    Raises:
-        ConfigError: an option belongs to Java's client.
-    """
-    for key in source.options:
-        if key.startswith(_JAVA_ONLY):
-            raise ConfigError(
-                f"options.{key}: only Java's client has this option, and it is not used here; "
-                "replace it with an option of librdkafka (sasl.username and sasl.password for a "
-                "login, ssl.ca.location for a trust store)"
-            )
+    """Return the options for librdkafka (confluent-kafka). They contain secrets: never log them."""
     options = {key: option.value for key, option in source.options.items()}
     # Brokers and the client know these names in upper case only; TiCDC takes them in lower case.
     upper = {key: options[key].upper() for key in MECHANISM_KEYS if key in options}
     return {"bootstrap.servers": source.bootstrap_servers} | options | upper
-
-
-_JAVA_ONLY: Final = (
-    "sasl.jaas.config",
-    "sasl.client.callback.handler.class",
-    "sasl.login.",
-    "sasl.kerberos.ticket.",
-    "ssl.truststore.",
-    "ssl.keystore.type",
-    "ssl.keystore.key",
-    "ssl.keystore.certificate.chain",
-    "ssl.protocol",
-    "ssl.provider",
-    "ssl.enabled.protocols",
-    "ssl.trustmanager.algorithm",
-    "ssl.keymanager.algorithm",
-    "ssl.secure.random.implementation",
-    "security.providers",
-)
-"""Prefixes of options that only Java's client has."""
 
 
 NO_RIGHT = {
