@@ -43,11 +43,11 @@ FROM_ENV: Final = "{env: NAME}, because a secret must come from the environment"
 
 _COUNT = re.compile(r"[1-9][0-9]{0,5}")
 _SERVER = re.compile(r"(?P<host>\[[^\s\[\]/]+\]|[^\s\[\]/:@]+):(?P<port>[1-9][0-9]{0,4})")
-_SECRET_KEY = re.compile(r"password|secret|token|jaas|passphrase|\.key|\.pem|oauth", re.IGNORECASE)
+_SECRET_KEY = re.compile(r"password|secret|token|passphrase|\.key|\.pem|oauth", re.IGNORECASE)
 _NO_SECRET_KEY = re.compile(
     # Where a secret is and how it is created: paths, addresses, names of methods; and certificates.
     r"[._](location|file|urls?|type|algorithm|class|method|scope|client\.id|audience|name|keytab|jwt)$"
-    r"|[._](seconds|ms|urlencode)$|[._](ca|certificate)\.pem$|certificate\.chain$",
+    r"|[._](seconds|ms|urlencode)$|[._](ca|certificate)\.pem$",
     re.IGNORECASE,
 )
 
