@@ -193,8 +193,11 @@ def _land(
         next_offsets.setdefault((item.topic, item.partition), item.landed)
     named = source.named if isinstance(source, KafkaSource) else []
     if not ranges:
-        is_first = position.batch == 0 and isinstance(source, KafkaSource)
-        if is_first and source.start.kind is not StartKind.EARLIEST:
+        if (
+            position.batch == 0
+            and isinstance(source, KafkaSource)
+            and source.start.kind is not StartKind.EARLIEST
+        ):
             # The offset where landing begins depends on the present: it is stored, or it would
             # move.
             _append(_next_batch(lake.paths, 0), [], next_offsets, ids, named)
