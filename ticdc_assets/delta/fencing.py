@@ -6,7 +6,7 @@ the commits of older numbers. Without a lease there is neither.
 
 The identifier's version is the lease's number with a counter of this process in the lower bits, so
 it only goes up. Delta refuses a delta-rs commit if another commit with the identifier came after
-the version that it builds on; `require_newest` checks that version. Compactions by delta-rs check no
+the version that it builds on; `require_newest` checks that one. Compactions by delta-rs check no
 identifier, but they leave rows unchanged.
 
 Why running it again is safe: the counter is the only state.

@@ -42,7 +42,12 @@ from ticdc_assets.delta.files import WrittenFile
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.row_schema import fields_of
 from ticdc_assets.log.damage import require_in_step
-from ticdc_assets.log.landing_files import RAW_SCHEMA, LandingBatch, fetch_into_files, read_into_file
+from ticdc_assets.log.landing_files import (
+    RAW_SCHEMA,
+    LandingBatch,
+    fetch_into_files,
+    read_into_file,
+)
 from ticdc_assets.log.positions import (
     PartitionOffsets,
     Position,

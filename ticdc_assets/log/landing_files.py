@@ -217,7 +217,9 @@ def columns_of(records: Sequence[CaptureRecord]) -> Columns:
     return [*([getattr(record, name) for record in records] for name in names), None]
 
 
-def _own(ranges: Ranges, bases: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], OffsetRange]:
+def _own(
+    ranges: Ranges, bases: Mapping[tuple[str, int], int]
+) -> dict[tuple[str, int], OffsetRange]:
     """Return ranges in the source's own offsets."""
     return {
         place: OffsetRange(earliest=start - bases[place], end=end - bases[place])
@@ -248,9 +250,11 @@ def write_columns(
                 offsets = [
                     offset + bases[place] for place, offset in zip(places, offsets, strict=True)
                 ]
-            for place, offset, time in zip(places, offsets, times, strict=True):
-                if offset == ranges[place][1] - 1:
-                    newest[place] = time
+            newest.update(
+                (place, time)
+                for place, offset, time in zip(places, offsets, times, strict=True)
+                if offset == ranges[place][1] - 1
+            )
             columns = (topics, partitions, offsets, times, *others)
             yield pa.Table.from_arrays(
                 [

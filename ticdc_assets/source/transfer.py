@@ -12,7 +12,7 @@ restart: this does not change mirrors.
 Not handled: offsets. A played record gets a new offset in its new partition.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 

@@ -285,7 +285,7 @@ def test_last_records_may_come_a_moment_later(
     monkeypatch.setattr(kafka_records, "TIMEOUT_SECONDS", 1.0)
     fetching = fetch(broker.source(), ranges)
     assert len(next(fetching)) == 7
-    with pytest.raises(SourceUnavailableError, match="now ends topic .* at offset 7, before 10"):
+    with pytest.raises(SourceUnavailableError, match=r"now ends topic .* at offset 7, before 10"):
         next(fetching)
     fetching = fetch(broker.source(), ranges)
     assert len(next(fetching)) == 7

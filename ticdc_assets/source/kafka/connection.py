@@ -191,7 +191,9 @@ class Trouble:
 
     @property
     def _mechanism_key(self) -> str:
-        return next((key for key in MECHANISM_KEYS if key in self._source.options), "sasl.mechanism")
+        return next(
+            (key for key in MECHANISM_KEYS if key in self._source.options), "sasl.mechanism"
+        )
 
     def shown(self, reason: str) -> str:
         """Return a reason without the client's own bookkeeping, and without secrets."""
