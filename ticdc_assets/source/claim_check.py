@@ -96,7 +96,7 @@ class ClaimCheckStore:
         try:
             self._filesystem, folder = files_at(claim_check.location)
         except OSError as error:
-            # Arrow asks for the region of a bucket.
+            # Arrow looks up the region of a bucket.
             raise _no_answer(claim_check, error) from error
         except (ValueError, pa.ArrowException) as error:
             # Raised without the cause: its text has the location, which may hold credentials.
