@@ -11,11 +11,19 @@ from typing import Any, Self
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from ticdc_assets.config import KafkaSource
 from ticdc_assets.demo.broker import LocalBroker
-from ticdc_assets.source.kafka.administration import Administration
-from ticdc_assets.source.kafka.connection import client_options
+from ticdc_assets.source.kafka.administration import Administration, OffsetRange
+from ticdc_assets.source.kafka.connection import TIMEOUT_SECONDS, client_options
 
 _SECONDS = 15.0
+
+
+def end_offsets(
+    source: KafkaSource, *, timeout_seconds: float = TIMEOUT_SECONDS
+) -> dict[tuple[str, int], OffsetRange]:
+    """Return the offsets of every partition of a source."""
+    return Administration(source, timeout_seconds=timeout_seconds).listed(source)[0]
 
 
 class OwnBroker(LocalBroker):

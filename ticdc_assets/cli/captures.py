@@ -40,9 +40,9 @@ def record(changefeed: str, capture: Path, limit: int | None) -> None:
     from ticdc_assets.source.transfer import record_topic
 
     lake = lake_of(load_settings(), changefeed)
-    done = record_topic(_kafka_source(lake.changefeed), capture, limit=limit)
-    more = "" if done.complete else "; there are more"
-    click.echo(f"recorded {counted(done.records, 'record')} of {changefeed} into {capture}{more}")
+    count, is_all = record_topic(_kafka_source(lake.changefeed), capture, limit=limit)
+    more = "" if is_all else "; there are more"
+    click.echo(f"recorded {counted(count, 'record')} of {changefeed} into {capture}{more}")
 
 
 @main.command()
@@ -58,18 +58,12 @@ def play(capture: Path, changefeed: str, limit: int | None) -> None:
     from ticdc_assets.source.transfer import play_capture
 
     lake = lake_of(load_settings(), changefeed)
-    done = play_capture(
-        CaptureSource(path=capture.resolve()),
-        _kafka_source(lake.changefeed),
-        limit=limit,
+    count, is_all, partitions = play_capture(
+        CaptureSource(path=capture.resolve()), _kafka_source(lake.changefeed), limit=limit
     )
-    topics = ", ".join(
-        f"{topic} ({counted(count, 'partition')})" for topic, count in done.partitions.items()
-    )
-    more = "" if done.complete else "; there are more"
-    click.echo(
-        f"played {counted(done.records, 'record')} of {capture} into {topics or 'nothing'}{more}"
-    )
+    topics = ", ".join(f"{name} ({counted(n, 'partition')})" for name, n in partitions.items())
+    more = "" if is_all else "; there are more"
+    click.echo(f"played {counted(count, 'record')} of {capture} into {topics or 'nothing'}{more}")
 
 
 @main.command()

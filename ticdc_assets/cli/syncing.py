@@ -9,6 +9,7 @@ import click
 
 from ticdc_assets.base.garbage import pass_over_all
 from ticdc_assets.base.names import counted, joined_name
+from ticdc_assets.base.progress import tell
 from ticdc_assets.cli.base import (
     checked_moment,
     end_with,
@@ -128,7 +129,7 @@ def _source_text(changefeed: Changefeed) -> str:
 
 def _sync_one(settings: Settings, name: str, until: str | None, max_records: int | None) -> None:
     from ticdc_assets.log.cuts import newest_cut
-    from ticdc_assets.source.kafka.administration import reach
+    from ticdc_assets.source.kafka.administration import Administration
 
     lake = lake_of(settings, name)
     cut = newest_cut(lake.paths)
@@ -140,9 +141,11 @@ def _sync_one(settings: Settings, name: str, until: str | None, max_records: int
                 f"{name}: the mirrors are at {cut.moment}, after {until}; nothing was changed"
             )
             return
-    if isinstance(lake.changefeed.source, KafkaSource):
+    source = lake.changefeed.source
+    if isinstance(source, KafkaSource):
         # A wrong password or a dead broker is an error before Dagster is imported, without a run.
-        reach(lake.changefeed.source)
+        tell(f"asking {source.bootstrap_servers}")
+        Administration(source).topics_of(source)
     last = None
     if until is None and max_records is None:
         from ticdc_assets.cli.quiet_sync import LastSync

@@ -42,12 +42,12 @@ MODEL: Final = ConfigDict(hide_input_in_errors=True)
 FROM_ENV: Final = "{env: NAME}, because a secret must come from the environment"
 
 _COUNT = re.compile(r"[1-9][0-9]{0,5}")
-_PORT = re.compile(r"[1-9][0-9]{0,4}")
-_SECRET_KEY = re.compile(r"password|secret|token|jaas|passphrase|\.key|\.pem|oauth", re.IGNORECASE)
+_SERVER = re.compile(r"(?P<host>\[[^\s\[\]/]+\]|[^\s\[\]/:@]+):(?P<port>[1-9][0-9]{0,4})")
+_SECRET_KEY = re.compile(r"password|secret|token|passphrase|\.key|\.pem|oauth", re.IGNORECASE)
 _NO_SECRET_KEY = re.compile(
     # Where a secret is and how it is created: paths, addresses, names of methods; and certificates.
     r"[._](location|file|urls?|type|algorithm|class|method|scope|client\.id|audience|name|keytab|jwt)$"
-    r"|[._](seconds|ms|urlencode)$|[._](ca|certificate)\.pem$|certificate\.chain$",
+    r"|[._](seconds|ms|urlencode)$|[._](ca|certificate)\.pem$",
     re.IGNORECASE,
 )
 
@@ -67,6 +67,30 @@ _OWN_OPTIONS: Mapping[str, str] = {
     "interceptor.classes": _OWN_BYTES,
 }
 
+_JAVA_ONLY: Final = (
+    "sasl.jaas.config",
+    "sasl.client.callback.handler.class",
+    "sasl.login.",
+    "sasl.kerberos.ticket.",
+    "ssl.truststore.",
+    "ssl.keystore.type",
+    "ssl.keystore.key",
+    "ssl.keystore.certificate.chain",
+    "ssl.protocol",
+    "ssl.provider",
+    "ssl.enabled.protocols",
+    "ssl.trustmanager.algorithm",
+    "ssl.keymanager.algorithm",
+    "ssl.secure.random.implementation",
+    "security.providers",
+)
+"""Prefixes of options that only Java's client has."""
+_OF_JAVA = (
+    "only Java's client has this option, and it is not used here; replace it with an option of "
+    "librdkafka (sasl.username and sasl.password for a login, ssl.ca.location for a trust store)"
+)
+
+MECHANISM_KEYS: Final = ("sasl.mechanism", "sasl.mechanisms")
 _CREDENTIAL_MECHANISMS = {"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -108,7 +132,8 @@ class StartPosition:
 
 def is_loopback(bootstrap_servers: str) -> bool:
     """Return whether every server of the list is on this machine."""
-    return all(_is_loopback_host(_host_and_port(it)[0]) for it in _servers(bootstrap_servers))
+    hosts = (server.rpartition(":")[0].strip("[]") for server in _servers(bootstrap_servers))
+    return all(map(_is_loopback_host, hosts))
 
 
 # --- how they are read ---
@@ -119,8 +144,8 @@ def _bootstrap(value: Any, info: ValidationInfo) -> str:
     given = scalar(value, info, _bootstrap.expected)
     servers = _servers(given.value)
     for server in servers or [""]:
-        host, port = _host_and_port(server)
-        if not host or not _PORT.fullmatch(port) or int(port) > 65535:
+        found = _SERVER.fullmatch(server)
+        if found is None or int(found["port"]) > 65535:
             raise unexpected(_bootstrap.expected, given)
     return ",".join(servers)
 
@@ -187,6 +212,8 @@ def _options(value: Any, info: ValidationInfo) -> dict[str, OptionValue]:
         try:
             if key in _OWN_OPTIONS:
                 raise mistake(f"not to be set here: {_OWN_OPTIONS[key]}")
+            if key.startswith(_JAVA_ONLY):
+                raise mistake(_OF_JAVA)
             # Always in the result, so that no second mistake calls it missing.
             options[key] = OptionValue("", "")
             options[key] = scalar(item, info, "a value or {env: NAME}")
@@ -225,14 +252,14 @@ def _security(options: Mapping[str, OptionValue], *, local: bool) -> Iterable[In
 
 
 def _sasl(options: Mapping[str, OptionValue]) -> Iterable[InitErrorDetails]:
-    given = [key for key in ("sasl.mechanism", "sasl.mechanisms") if key in options]
+    given = [key for key in MECHANISM_KEYS if key in options]
     if not given:
         expected = "missing; expected one like SCRAM-SHA-512 or PLAIN"
         yield at("sasl.mechanism", mistake(expected))
         return
     if len(given) > 1:
         yield at(given[1], mistake("the same as sasl.mechanism; set one of them"))
-    mechanism = options[given[0]].value
+    mechanism = options[given[0]].value.upper()
     if mechanism in _CREDENTIAL_MECHANISMS:
         for key in ("sasl.username", "sasl.password"):
             if key not in options:
@@ -347,11 +374,6 @@ def read_source(value: Any, info: ValidationInfo) -> Source:
 
 def _servers(bootstrap_servers: str) -> list[str]:
     return [server.strip() for server in bootstrap_servers.split(",") if server.strip()]
-
-
-def _host_and_port(server: str) -> tuple[str, str]:
-    host, _, port = server.rpartition(":")
-    return host.removeprefix("[").removesuffix("]"), port
 
 
 def _is_loopback_host(host: str) -> bool:

@@ -30,7 +30,9 @@ from functools import lru_cache
 from ticdc_assets.base.errors import ConfigError, shorten
 
 MAX_TOPIC_CHARACTERS = 249
-"""The longest name of a topic; TiCDC cuts longer ones."""
+"""The longest name of a topic. TiCDC cuts longer ones, which a pattern with text after the cut does
+not match: two names fit into half of it.
+"""
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _INTERNAL = re.compile(r"__[A-Za-z0-9]")
@@ -44,7 +46,6 @@ _EXPECTED = (
 )
 
 _ANY = "[A-Za-z0-9._-]"
-_MAX_IDENTIFIER_CHARACTERS = 64
 
 
 def is_topic_name(text: str) -> bool:
@@ -97,11 +98,7 @@ class TopicPattern:
             return False
         if _INTERNAL.match(topic) and not self.text.startswith("__"):
             return False
-        if _expression(self.text).fullmatch(topic):
-            return True
-        return len(topic) == MAX_TOPIC_CHARACTERS and any(
-            expression.fullmatch(topic) for expression in _cut_expressions(self.text)
-        )
+        return _expression(self.text).fullmatch(topic) is not None
 
     def topic_for(self, schema: str, table: str) -> str | None:
         """Return the topic that TiCDC writes a table to.
@@ -159,27 +156,3 @@ def _expression(pattern: str) -> re.Pattern[str]:
             re.escape(text) if kind == "literal" else parts[kind] for kind, text in _tokens(pattern)
         )
     )
-
-
-@lru_cache(maxsize=256)
-def _cut_expressions(pattern: str) -> tuple[re.Pattern[str], ...]:
-    """Return the beginnings of names that TiCDC cut: the pattern without its end, in each way.
-
-    Databases and tables have names of at most 64 characters, so few patterns have names to cut; a
-    pattern with a `*` is not TiCDC's and has none.
-    """
-    tokens = _tokens(pattern)
-    if any(kind == "star" for kind, _ in tokens):
-        return ()
-    name = f"{_ANY}{{1,{_MAX_IDENTIFIER_CHARACTERS}}}"
-    parts = {"schema": name, "table": name, "column": f"{_ANY}+"}
-    expressions: list[str] = []
-    before = ""
-    for kind, text in tokens:
-        if kind == "literal":
-            expressions += [before + re.escape(text[:end]) for end in range(1, len(text) + 1)]
-            before += re.escape(text)
-        else:
-            before += parts[kind]
-            expressions.append(before)
-    return tuple(re.compile(expression) for expression in expressions)

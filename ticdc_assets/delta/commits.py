@@ -28,7 +28,14 @@ from deltalake.exceptions import CommitFailedError
 from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.delta.damage import reading
 from ticdc_assets.delta.delta_files import commit_actions, versions_of
-from ticdc_assets.delta.fencing import APP_ID, LEASE, fence_of, guard_of, require_lease
+from ticdc_assets.delta.fencing import (
+    APP_ID,
+    LEASE,
+    guard_of,
+    next_version,
+    require_lease,
+    require_newest,
+)
 from ticdc_assets.storage.paths import LOG, AnyPath, located
 
 METADATA_KEY = "userMetadata"
@@ -82,32 +89,42 @@ class NamedCommit:
 
     def __init__(self, table: AnyPath, metadata: Mapping[str, Any] | None = None) -> None:
         self._table = table
-        self._id = uuid.uuid4().hex
-        self._fence = fence_of(table)
-        named: dict[str, Any] = {COMMIT_ID: self._id}
-        if self._fence is not None:
-            named[LEASE] = self._fence.number
+        self._version: int | None = None
+        named: dict[str, Any] = {COMMIT_ID: uuid.uuid4().hex}
+        guard = guard_of(table)
+        if guard is not None:
+            guard.require()
+            named[LEASE] = guard.number
+            self._version = next_version(guard.number)
         self.text = json.dumps({**(metadata or {}), **named}, sort_keys=True)
         """The JSON object that the commit carries."""
 
     @property
     def is_fenced(self) -> bool:
         """Whether it is made under a lease."""
-        return self._fence is not None
+        return self._version is not None
 
-    def transaction(self, seen: Mapping[str, int]) -> tuple[str, int] | None:
+    def transaction(self, seen: Mapping[str, int], where: str = "") -> tuple[str, int] | None:
         """Return the transaction identifier that the commit carries; None without a lease.
 
         Args:
             seen: the newest version of each identifier in the version that the commit builds on.
+            where: that version, for people.
 
         Raises:
             LeaseLostError: the table has a commit of a newer lease.
         """
-        if self._fence is None:
+        if self._version is None:
             return None
-        self._fence.require_newest(seen.get(APP_ID), str(self._table))
-        return APP_ID, self._fence.version
+        require_newest(self._version, seen.get(APP_ID), where or str(self._table))
+        return APP_ID, self._version
+
+    def _transaction_after(self, there: DeltaTable | None) -> tuple[str, int] | None:
+        if there is None:
+            return self.transaction({})
+        seen = there.transaction_version(APP_ID)
+        where = f"{there.table_uri}: version {there.version()}"
+        return self.transaction({} if seen is None else {APP_ID: seen}, where)
 
     def require(self) -> None:
         """Make sure that the lease of this commit is still held.
@@ -132,16 +149,16 @@ class NamedCommit:
             LeaseLostError: the table has a commit of a newer lease, or got one in the meantime.
         """
         carried = list(transactions)
-        if self._fence is not None:
-            carried.append(self._fence.transaction(there))
+        if (own := self._transaction_after(there)) is not None:
+            carried.append(Transaction(*own))
         try:
             yield CommitProperties(
                 custom_metadata={METADATA_KEY: self.text}, app_transactions=carried or None
             )
         except CommitFailedError:
-            if self._fence is not None and there is not None:
+            if self.is_fenced and there is not None:
                 there.update_incremental()
-                self._fence.transaction(there)
+                self._transaction_after(there)
             raise
 
 

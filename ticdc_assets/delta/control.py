@@ -222,20 +222,11 @@ def latest_version(path: AnyPath) -> int | None:
 
 def commit_metadata(path: AnyPath) -> dict[str, Any]:
     """Return the JSON object of the newest commit that carries one, or {}."""
-    return dict(kept(path, "metadata of its commits", lambda: _newest_memory(path)))
 
+    def newest() -> dict[str, Any]:
+        return find_commit_metadata(path, lambda _: True) or {}
 
-def _newest_memory(path: AnyPath) -> dict[str, Any]:
-    table = open_table(path)
-    if table is None:
-        return {}
-    with reading(path):
-        for limit in (1, 50, None):
-            for commit in table.history(limit):
-                memory = _memory_in(commit)
-                if memory:
-                    return memory
-    return {}
+    return dict(kept(path, "metadata of its commits", newest))
 
 
 def _memory_in(commit: Mapping[str, Any]) -> dict[str, Any]:
@@ -260,7 +251,7 @@ def find_commit_metadata(
     if table is None:
         return None
     with reading(path):
-        for limit in (50, None):
+        for limit in (1, 50, None):
             for commit in table.history(limit):
                 memory = _memory_in(commit)
                 if memory and wanted(memory):

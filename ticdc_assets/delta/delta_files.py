@@ -17,7 +17,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -154,8 +154,8 @@ def live_files(table: AnyPath, version: int | None = None) -> list[LiveFile]:
     Raises:
         BrokenTableError: the log is broken.
     """
-    replayed = _replay(table, version)
-    live = () if replayed is None else replayed.live.values()
+    state = _replay(table, version)
+    live = () if state is None else state.files
     return [file for action in live for file in _files_of(table, action)]
 
 
@@ -167,18 +167,12 @@ def log_state(table: AnyPath, version: int | None = None) -> LogState:
     """
     if version is None and not has_commits(table):
         return LogState()
-    replayed = _replay(table, version)
-    if replayed is None:
+    state = _replay(table, version)
+    if state is None:
         raise BrokenTableError("another program wrote a checkpoint of the second layout")
-    if replayed.protocol is None or replayed.metadata is None:
+    if not state.protocol or not state.metadata:
         raise BrokenTableError("its log says nothing of its schema or its protocol")
-    return LogState(
-        version=replayed.version,
-        protocol=replayed.protocol,
-        metadata=replayed.metadata,
-        files=tuple(replayed.live.values()),
-        transactions=replayed.transactions,
-    )
+    return state
 
 
 def vector_of(table: AnyPath, action: Mapping[str, Any]) -> DeletionVector | None:
@@ -209,12 +203,12 @@ def removable(table: AnyPath, before: datetime) -> list[AnyPath] | None:
     Raises:
         BrokenTableError: the log is broken.
     """
-    replayed = _replay(table, None)
-    if replayed is None:
+    state = _replay(table, None)
+    if state is None:
         return None
     least = before.timestamp() * 1000
-    young = [item for item in replayed.removed if (item.get("deletionTimestamp") or 0) >= least]
-    named = (*replayed.live.values(), *young)
+    young = [item for item in state.removed if (item.get("deletionTimestamp") or 0) >= least]
+    named = (*state.files, *young)
     needed = {file.path for action in named for file in _files_of(table, action)}
     return [
         item.path
@@ -225,42 +219,7 @@ def removable(table: AnyPath, before: datetime) -> list[AnyPath] | None:
     ]
 
 
-@dataclass(slots=True, kw_only=True)
-class _Replayed:
-    """The result of replaying a log.
-
-    Attributes:
-        version: the version.
-        live: the actions that add the files of the version.
-        removed: the actions that removed other files, as far as the log still has them.
-        protocol: what readers and writers must know.
-        metadata: the schema and the properties.
-        transactions: the newest version of each transaction identifier.
-    """
-
-    version: int
-    live: dict[FileId, Action] = field(default_factory=dict[FileId, Action])
-    removed: list[Action] = field(default_factory=list[Action])
-    protocol: Action | None = None
-    metadata: Action | None = None
-    transactions: dict[str, int] = field(default_factory=dict[str, int])
-
-    def take(self, action: Mapping[str, Any]) -> None:
-        """Apply one action of a commit or of a checkpoint."""
-        if (gone := action.get("remove")) is not None:
-            self.live.pop(file_id(gone), None)
-            self.removed.append(gone)
-        elif (new := action.get("add")) is not None:
-            self.live[file_id(new)] = new
-        elif (transaction := action.get("txn")) is not None:
-            self.transactions[transaction["appId"]] = transaction["version"]
-        elif "protocol" in action:
-            self.protocol = action["protocol"]
-        elif "metaData" in action:
-            self.metadata = action["metaData"]
-
-
-def _replay(table: AnyPath, version: int | None) -> _Replayed | None:
+def _replay(table: AnyPath, version: int | None) -> LogState | None:
     """Replay the log of a table up to a version; None if only libraries can."""
     log = table / LOG
     try:
@@ -280,7 +239,7 @@ def _replay(table: AnyPath, version: int | None) -> _Replayed | None:
         ) from None
 
 
-def _listed(table: AnyPath, version: int | None) -> _Replayed | None:
+def _listed(table: AnyPath, version: int | None) -> LogState | None:
     """Return the live files of a version by a listing of the whole log."""
     log = table / LOG
     there = names_in(log)
@@ -323,21 +282,42 @@ def _counted(names: Iterable[str]) -> Iterator[str]:
 
 def _replayed(
     table: AnyPath, checkpoint: tuple[int, list[AnyPath]] | None, version: int
-) -> _Replayed:
+) -> LogState:
     """Return the result of a checkpoint's actions and of the commits after it."""
-    state = _Replayed(version=version)
+    live: dict[FileId, Action] = {}
+    removed: list[Action] = []
+    transactions: dict[str, int] = {}
+    newest: dict[str, Action] = {}
+
+    def take(actions: Iterable[Mapping[str, Any]]) -> None:
+        for action in actions:
+            if (gone := action.get("remove")) is not None:
+                live.pop(file_id(gone), None)
+                removed.append(gone)
+            elif (new := action.get("add")) is not None:
+                live[file_id(new)] = new
+            elif (transaction := action.get("txn")) is not None:
+                transactions[transaction["appId"]] = transaction["version"]
+            else:
+                newest.update(action)
+
     first = 0
     if checkpoint is not None:
         first = checkpoint[0] + 1
         for path in checkpoint[1]:
-            for action in _checkpoint_actions(path):
-                state.take(action)
+            take(_checkpoint_actions(path))
     for number in range(first, version + 1):
-        for action in commit_actions(table, number):
-            state.take(action)
-        if number == 0 and state.protocol is None:
+        take(commit_actions(table, number))
+        if number == 0 and "protocol" not in newest:
             raise BrokenTableError("commit 0 of its log is torn: it has no protocol")
-    return state
+    return LogState(
+        version=version,
+        protocol=newest.get("protocol", {}),
+        metadata=newest.get("metaData", {}),
+        files=tuple(live.values()),
+        transactions=transactions,
+        removed=removed,
+    )
 
 
 def commit_actions(table: AnyPath, number: int) -> list[dict[str, Any]]:

@@ -198,6 +198,7 @@ class LogState:
         metadata: the action `metaData`.
         files: the action `add` of each file.
         transactions: the newest version of each transaction identifier.
+        removed: the action `remove` of other files, as far as the log still has them.
     """
 
     version: int = -1
@@ -205,6 +206,7 @@ class LogState:
     metadata: Action = field(default_factory=dict[str, Any])
     files: Sequence[Action] = ()
     transactions: Mapping[str, int] = field(default_factory=dict[str, int])
+    removed: Sequence[Action] = ()
 
     @property
     def fields(self) -> list[Action]:

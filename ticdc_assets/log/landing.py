@@ -25,7 +25,7 @@ The ends of all partitions are requested twice. A partition without new records 
 watermarks can be left out of the global watermark (`changelog.progress`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime
@@ -34,14 +34,20 @@ import pyarrow as pa
 
 from ticdc_assets.base.names import counted
 from ticdc_assets.base.progress import tell
-from ticdc_assets.config import CaptureSource, KafkaSource, StartKind
+from ticdc_assets.config import KafkaSource, StartKind
+from ticdc_assets.config.sources import Source
 from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.delta.control import commit_metadata, partition_days, write_table
 from ticdc_assets.delta.files import WrittenFile
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.row_schema import fields_of
 from ticdc_assets.log.damage import require_in_step
-from ticdc_assets.log.landing_files import RAW_SCHEMA, LandingBatch, fetch_into_files, write_records
+from ticdc_assets.log.landing_files import (
+    RAW_SCHEMA,
+    LandingBatch,
+    fetch_into_files,
+    read_into_file,
+)
 from ticdc_assets.log.positions import (
     PartitionOffsets,
     Position,
@@ -49,15 +55,11 @@ from ticdc_assets.log.positions import (
     known_partitions,
     read_position,
 )
-from ticdc_assets.log.sources import SourceState, begins, beside, capture_ranges, shifted
-from ticdc_assets.source.capture import CaptureReader, CaptureRecord
-from ticdc_assets.source.kafka.administration import OffsetRange, list_twice
+from ticdc_assets.log.sources import begins, beside, capture_ranges, shifted
+from ticdc_assets.source.kafka.administration import Administration, OffsetRange
 from ticdc_assets.spark.cluster import require_before_landing
 from ticdc_assets.spark.executing import executor
 from ticdc_assets.storage.lake_paths import LakePaths
-
-_CHUNK_RECORDS = 50_000
-_CHUNK_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,22 +93,20 @@ def land(lake: Lake, *, max_records: int | None = None) -> Landing:
     """
     require_in_step(lake.paths)
     position = read_position(lake.paths)
-    match lake.changefeed.source:
-        case KafkaSource() as source:
-            listing = list_twice(source)
-            ranges = begins(source, listing.ranges, position)
-            state = beside(lake, position, ranges, listing.topic_ids)
-            later = shifted(listing.later_ends, position)
-            _check_gaps(state)
-            landed, newest = _land_topic(
-                lake, source, position, state.present, listing.topic_ids, max_records
-            )
-        case CaptureSource() as source:
-            ranges = capture_ranges(source)
-            state = beside(lake, position, ranges, {})
-            later = shifted(ranges, position)
-            _check_gaps(state)
-            landed, newest = _land_capture(lake, source, position, state.partitions, max_records)
+    source, ids = lake.changefeed.source, dict[str, str]()
+    if isinstance(source, KafkaSource):
+        administration = Administration(source)
+        listed, ids = administration.listed(source)
+        # Read after all of `listed`, so it may have topics that were created in between.
+        later = administration.listed(source)[0]
+        ranges = begins(source, listed, position)
+    else:
+        ranges = later = capture_ranges(source)
+    later = shifted(later, position)
+    state = beside(lake, position, ranges, ids)
+    for gap in state.gaps:
+        raise gap.error
+    landed, newest = _land(lake, source, position, state.present, ids, max_records)
     after = read_position(lake.paths)
     partitions, gone = state.partitions, state.gone
     newest = _kept_times(lake.paths, after) | newest
@@ -179,18 +179,9 @@ def landed_folders(paths: LakePaths) -> list[date]:
     return sorted(found)
 
 
-def _check_gaps(state: SourceState) -> None:
-    """Raise the error of the first gap."""
-    for gap in state.gaps:
-        raise gap.error
-
-
-# Kafka ------------------------------------------------------------------------------------------
-
-
-def _land_topic(
+def _land(
     lake: Lake,
-    source: KafkaSource,
+    source: Source,
     position: Position,
     partitions: Sequence[PartitionOffsets],
     ids: Mapping[str, str],
@@ -205,11 +196,16 @@ def _land_topic(
     next_offsets.update({place: end for place, (_, end) in ranges.items()})
     for item in partitions:
         next_offsets.setdefault((item.topic, item.partition), item.landed)
+    named = source.named if isinstance(source, KafkaSource) else []
     if not ranges:
-        if position.batch == 0 and source.start.kind is not StartKind.EARLIEST:
+        if (
+            position.batch == 0
+            and isinstance(source, KafkaSource)
+            and source.start.kind is not StartKind.EARLIEST
+        ):
             # The offset where landing begins depends on the present: it is stored, or it would
             # move.
-            _append(_next_batch(lake.paths, 0), [], next_offsets, ids, source.named)
+            _append(_next_batch(lake.paths, 0), [], next_offsets, ids, named)
         return 0, {}
     require_before_landing(lake.spark, lake.paths.raw_messages)
     # The id of a deleted topic stays known: a topic that is created again has another one.
@@ -217,14 +213,15 @@ def _land_topic(
     batch = _next_batch(lake.paths, position.batch)
     offsets = sum(end - start for start, end in ranges.values())
     tell(f"landing {counted(offsets, 'record')} of {counted(len(ranges), 'partition')}")
-    found = fetch_into_files(
-        executor(lake.spark, lake.paths.raw_messages, "landing", rows=offsets, size=0),
-        source,
-        ranges,
-        batch,
-        bases={place: position.base(place) for place in ranges},
-    )
-    _append(batch, found.files, next_offsets, known, source.named)
+    bases = {place: position.base(place) for place in ranges}
+    if isinstance(source, KafkaSource):
+        runs_on = executor(lake.spark, lake.paths.raw_messages, "landing", rows=offsets, size=0)
+        found = fetch_into_files(runs_on, source, ranges, batch, bases=bases)
+    else:
+        found = read_into_file(source, ranges, batch, bases=bases)
+        # Unlike the offsets of a topic, many of these may have no record.
+        offsets = sum(file.rows for file in found.files)
+    _append(batch, found.files, next_offsets, known, named)
     # Kafka reports -1 if there is no time.
     return offsets, {place: time for place, time in found.newest.items() if time > 0}
 
@@ -247,69 +244,6 @@ def share_out(
     return result
 
 
-# Captures ---------------------------------------------------------------------------------------
-
-
-def _land_capture(
-    lake: Lake,
-    source: CaptureSource,
-    position: Position,
-    partitions: tuple[PartitionOffsets, ...],
-    max_records: int | None,
-) -> tuple[int, dict[TopicPartition, int]]:
-    """Land a capture in chunks of bounded size, each in a separate batch.
-
-    Return how many records were landed, and the time of the last one of each partition.
-    """
-    next_offsets = dict(position.next_offsets)
-    for item in partitions:
-        next_offsets.setdefault((item.topic, item.partition), item.landed)
-    number = position.batch
-    landed = 0
-    newest: dict[TopicPartition, int] = {}
-    for chunk in _chunks(source, position, next_offsets, max_records):
-        if not landed:
-            require_before_landing(lake.spark, lake.paths.raw_messages)
-        batch = _next_batch(lake.paths, number)
-        number = batch.number
-        landed += len(chunk)
-        tell(f"landing {lake.paths.changefeed}, {counted(landed, 'record')} so far")
-        _append(batch, write_records(chunk, batch), next_offsets, {})
-        newest.update(((record.topic, record.partition), record.timestamp_ms) for record in chunk)
-    return landed, {place: time for place, time in newest.items() if time > 0}
-
-
-def _chunks(
-    source: CaptureSource,
-    position: Position,
-    next_offsets: dict[TopicPartition, int],
-    max_records: int | None,
-) -> Iterator[list[CaptureRecord]]:
-    """Yield chunks of records not landed yet; `next_offsets` moves on before each chunk."""
-    chunk: list[CaptureRecord] = []
-    size = taken = 0
-
-    def is_new(topic: str, partition: int, offset: int) -> bool:
-        place = (topic, partition)
-        return offset + position.base(place) >= next_offsets.get(place, 0)
-
-    with CaptureReader(source.path, wanted=is_new) as records:
-        for read in records:
-            if max_records is not None and taken >= max_records:
-                break
-            place = (read.topic, read.partition)
-            record = replace(read, offset=read.offset + position.base(place))
-            next_offsets[place] = record.offset + 1
-            chunk.append(record)
-            taken += 1
-            size += len(record.key or b"") + len(record.value or b"")
-            if len(chunk) >= _CHUNK_RECORDS or size >= _CHUNK_BYTES:
-                yield chunk
-                chunk, size = [], 0
-    if chunk:
-        yield chunk
-
-
 # Writing ----------------------------------------------------------------------------------------
 
 
@@ -322,7 +256,7 @@ def _append(
     files: Sequence[WrittenFile],
     next_offsets: Mapping[TopicPartition, int],
     ids: Mapping[str, str],
-    named: Sequence[str] = (),
+    named: Sequence[str],
 ) -> None:
     """Commit files as a batch, with the next offset of every partition."""
     append_files(

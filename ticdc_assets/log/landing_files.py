@@ -1,8 +1,8 @@
 """Records as files of `raw_messages`: ranges of a topic's offsets, or records of a capture.
 
 In: ranges of offsets, or records. Out: files in the folder of `raw_messages` that no commit names
-yet, and the times of the last records of ranges. A range is a part of the work (`executing`): one
-client fetches all ranges of a task, into one file.
+yet, and the times of the last records of ranges. A range of a topic is a part of the work
+(`executing`): one client fetches all ranges of a task, into one file. A capture is read into one.
 
 Why running it again is safe: see `files`. Each offset of a range is fetched once, and a range that
 cannot be read to its end is an error.
@@ -12,16 +12,16 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from ticdc_assets.config import KafkaSource
+from ticdc_assets.config import CaptureSource, KafkaSource
 from ticdc_assets.delta.appending import BOUNDED, DISTINCT
 from ticdc_assets.delta.files import FileWriter, WrittenFile, gathered
-from ticdc_assets.source.capture import CaptureRecord
+from ticdc_assets.source.capture import CaptureReader, CaptureRecord
 from ticdc_assets.source.kafka.administration import OffsetRange
-from ticdc_assets.source.kafka.records import FetchedRecords, fetch
+from ticdc_assets.source.kafka.records import fetch
 from ticdc_assets.spark.executing import Executor
 from ticdc_assets.storage.paths import AnyPath
 
@@ -57,10 +57,13 @@ _FILE_SCHEMA = RAW_SCHEMA.remove(RAW_SCHEMA.get_field_index("landed_day"))
 
 _OFFSETS_PER_FILE = 500_000
 _ROWS_PER_GROUP = 50_000
+_READ_RECORDS = 5_000
 _GROUP_BYTES = 32 << 20
-_CLIENT_BYTES = 16 << 20
 
 _PLACE = [("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")]
+
+Columns: TypeAlias = Sequence[Any]
+"""Columns of records."""
 
 Ranges: TypeAlias = Mapping[tuple[str, int], tuple[int, int]]
 """The first offset of each (topic, partition), and the one after the last."""
@@ -155,61 +158,119 @@ def _shared_out(ranges: Ranges, parts: int) -> list[Ranges]:
 def _fetched(
     source: KafkaSource, ranges: Ranges, batch: LandingBatch, bases: Mapping[tuple[str, int], int]
 ) -> LandedFiles:
-    wanted = {
+    def columns() -> Iterator[Columns]:
+        for messages in fetch(source, _own(ranges, bases)):
+            # The client's types are weaker than its documents: none of these is None here.
+            found: list[Any] = messages
+            headers = [message.headers() for message in found]
+            yield [
+                [message.topic() for message in found],
+                [message.partition() for message in found],
+                [message.offset() for message in found],
+                [message.timestamp()[1] for message in found],
+                [message.key() for message in found],
+                [message.value() for message in found],
+                [_headers(own) for own in headers] if any(headers) else None,
+            ]
+
+    return write_columns(columns(), ranges, batch, bases)
+
+
+def read_into_file(
+    source: CaptureSource,
+    ranges: Ranges,
+    batch: LandingBatch,
+    *,
+    bases: Mapping[tuple[str, int], int],
+) -> LandedFiles:
+    """Read ranges of a capture into a file; the arguments are those of `fetch_into_files`.
+
+    Raises:
+        SourceUnavailableError: the capture cannot be read.
+        CaptureError: it is malformed.
+    """
+    own = _own(ranges, bases)
+
+    def is_wanted(topic: str, partition: int, offset: int) -> bool:
+        span = own.get((topic, partition))
+        return span is not None and span.earliest <= offset < span.end
+
+    def columns() -> Iterator[Columns]:
+        with CaptureReader(source.path, wanted=is_wanted) as reader:
+            held: list[CaptureRecord] = []
+            size = 0
+            for record in reader:
+                held.append(record)
+                size += len(record.key or b"") + len(record.value or b"")
+                if size >= _GROUP_BYTES or len(held) >= _READ_RECORDS:
+                    yield columns_of(held)
+                    held, size = [], 0
+            if held:
+                yield columns_of(held)
+
+    return write_columns(columns(), ranges, batch, bases)
+
+
+def columns_of(records: Sequence[CaptureRecord]) -> Columns:
+    """Return records of a capture as columns."""
+    names = [name for name in RECORD_SCHEMA.names if name != "headers"]
+    return [*([getattr(record, name) for record in records] for name in names), None]
+
+
+def _own(
+    ranges: Ranges, bases: Mapping[tuple[str, int], int]
+) -> dict[tuple[str, int], OffsetRange]:
+    """Return ranges in the source's own offsets."""
+    return {
         place: OffsetRange(earliest=start - bases[place], end=end - bases[place])
         for place, (start, end) in ranges.items()
     }
+
+
+def write_columns(
+    parts: Iterable[Columns],
+    ranges: Ranges,
+    batch: LandingBatch,
+    bases: Mapping[tuple[str, int], int],
+) -> LandedFiles:
+    """Write records into a file.
+
+    Args:
+        parts: their columns, in the order of `RECORD_SCHEMA`; None for headers if there are none.
+        ranges: the offsets that they are of.
+        batch: the batch.
+        bases: what is added to their offsets.
+    """
     newest: dict[tuple[str, int], int] = {}
 
     def tables() -> Iterator[pa.Table]:
-        for records in fetch(source, wanted, max_bytes=_CLIENT_BYTES):
-            for number, offset in enumerate(records.offsets):
-                place = records.topics[number], records.partitions[number]
-                if offset == wanted[place].end - 1:
-                    newest[place] = records.timestamps_ms[number]
-            yield _table_of(records, bases)
+        for topics, partitions, offsets, times, *others in parts:
+            places = list(zip(topics, partitions, strict=True))
+            if any(bases.values()):
+                offsets = [
+                    offset + bases[place] for place, offset in zip(places, offsets, strict=True)
+                ]
+            newest.update(
+                (place, time)
+                for place, offset, time in zip(places, offsets, times, strict=True)
+                if offset == ranges[place][1] - 1
+            )
+            columns = (topics, partitions, offsets, times, *others)
+            yield pa.Table.from_arrays(
+                [
+                    pa.nulls(len(offsets), field.type)
+                    if values is None
+                    else pa.array(values, field.type)
+                    for field, values in zip(RECORD_SCHEMA, columns, strict=True)
+                ],
+                schema=RECORD_SCHEMA,
+            )
 
     return LandedFiles(files=_written(tables(), batch), newest=newest)
 
 
-def _table_of(records: FetchedRecords, bases: Mapping[tuple[str, int], int]) -> pa.Table:
-    offsets = records.offsets
-    if any(bases.values()):
-        places = zip(records.topics, records.partitions, strict=True)
-        offsets = [offset + bases[place] for offset, place in zip(offsets, places, strict=True)]
-    headers = None
-    if any(records.headers):
-        headers = [
-            [{"key": key, "value": value} for key, value in own] if own else None
-            for own in records.headers
-        ]
-    return _table(
-        [
-            *(records.topics, records.partitions, offsets, records.timestamps_ms),
-            *(records.keys, records.values, headers),
-        ]
-    )
-
-
-def _table(columns: Sequence[Sequence[object] | None]) -> pa.Table:
-    """Return columns of records as a table; the last one is None if no record has headers."""
-    size = len(columns[0] or ())
-    return pa.Table.from_arrays(
-        [
-            pa.nulls(size, field.type) if values is None else pa.array(values, field.type)
-            for field, values in zip(RECORD_SCHEMA, columns, strict=True)
-        ],
-        schema=RECORD_SCHEMA,
-    )
-
-
-def write_records(records: Sequence[CaptureRecord], batch: LandingBatch) -> list[WrittenFile]:
-    """Write records of a capture into a file; no file for no records."""
-    if not records:
-        return []
-    names = [name for name in RECORD_SCHEMA.names if name != "headers"]
-    columns = [[getattr(record, name) for record in records] for name in names]
-    return _written([_table([*columns, None])], batch)
+def _headers(own: list[tuple[str, bytes | None]] | None) -> list[dict[str, Any]] | None:
+    return [{"key": key, "value": value} for key, value in own] if own else None
 
 
 def _written(tables: Iterable[pa.Table], batch: LandingBatch) -> list[WrittenFile]:

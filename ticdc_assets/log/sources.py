@@ -37,7 +37,11 @@ from ticdc_assets.log.positions import (
 )
 from ticdc_assets.log.watermark import read_watermark
 from ticdc_assets.source.capture import CaptureReader
-from ticdc_assets.source.kafka.administration import OffsetRange, list_ranges, start_offsets
+from ticdc_assets.source.kafka.administration import (
+    Administration,
+    OffsetRange,
+    start_offsets,
+)
 from ticdc_assets.storage.lake_paths import LakePaths
 
 Ranges = Mapping[TopicPartition, OffsetRange]
@@ -132,7 +136,7 @@ def see_source(lake: Lake) -> SourceState:
     position = read_position(lake.paths)
     match lake.changefeed.source:
         case KafkaSource() as source:
-            ranges, ids = list_ranges(source)
+            ranges, ids = Administration(source).listed(source)
             return beside(lake, position, begins(source, ranges, position), ids)
         case CaptureSource() as source:
             return beside(lake, position, capture_ranges(source), {})

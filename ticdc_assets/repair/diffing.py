@@ -23,6 +23,7 @@ from ticdc_assets.config import TableChoice
 from ticdc_assets.delta.damage import require_answer
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.cuts import MirrorCut, newest_cut, require_cut
+from ticdc_assets.log.quarantine import read_quarantine
 from ticdc_assets.log.schema_tables import register_new
 from ticdc_assets.mirrors.applying import apply_changes
 from ticdc_assets.mirrors.versions import rows_as_stored
@@ -43,7 +44,7 @@ from ticdc_assets.repair.making import place_apart
 from ticdc_assets.repair.seeding import SeededRows, Seeding, require_past, seed
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.source.exports.dialect import CsvDialect
-from ticdc_assets.source.exports.folder import read_export
+from ticdc_assets.source.exports.folder import UNREADABLE_FILE, read_export
 from ticdc_assets.storage.lake_paths import LakePaths
 
 
@@ -180,10 +181,7 @@ def diff(
         register_new(exported)
         apply_changes(exported, until=seeding.tso, complete_ts=seeding.tso)
         found = list(_compared(exported, seeding, moment))
-    found += [
-        DiffedTable(database=name[0], table=name[1], rows=None, exported=None, findings=(reason,))
-        for name, reason in seeding.refused.items()
-    ]
+    found += [_not_compared(name, reason) for name, reason in seeding.refused.items()]
     return SourceDifference(
         changefeed=lake.paths.changefeed,
         tso=seeding.tso,
@@ -192,13 +190,28 @@ def diff(
     )
 
 
+def _not_compared(name: TableName, reason: str) -> DiffedTable:
+    return DiffedTable(
+        database=name[0], table=name[1], rows=None, exported=None, findings=(reason,)
+    )
+
+
 def _compared(side: Lake, seeding: Seeding, moment: AsOf) -> Iterator[DiffedTable]:
     cut = newest_cut(side.paths)
     exported = {(item.database, item.table): item for item in cut.mirrors} if cut else {}
+    # The rest of such a file would look like rows that the mirror has too many.
+    unread = {
+        (row["database"], row["table"]): f"not compared: file {row['topic']}: {row['got']}"
+        for row in read_quarantine(side.paths)
+        if row["reason"] == UNREADABLE_FILE
+    }
     counted = Counted("comparing", len(seeding.tables))
     for item in seeding.tables:
         name = (item.database, item.table)
         counted.begin(joined_name(*name))
+        if name in unread:
+            yield _not_compared(name, unread[name])
+            continue
         made = attempted_alone(
             lambda name=name, item=item: _compared_table(
                 side, item, exported[name], moment.table(*name)

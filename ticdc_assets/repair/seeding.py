@@ -42,7 +42,7 @@ from ticdc_assets.model.tso import time_with_tso
 from ticdc_assets.model.values.zones import changefeed_zone
 from ticdc_assets.registry.history import SchemaHistory
 from ticdc_assets.source.exports.dialect import CsvDialect
-from ticdc_assets.source.exports.folder import Export, ExportedTable, read_export
+from ticdc_assets.source.exports.folder import UNREADABLE_FILE, Export, ExportedTable, read_export
 from ticdc_assets.source.exports.tables import ExportedSchema, exported_schema
 from ticdc_assets.storage.lake_paths import LakePaths
 
@@ -135,7 +135,17 @@ def seed(
     require_past(export, lake.changefeed)
     _begin(lake)
     chosen, excluded = _chosen(export, lake.changefeed, tables)
-    known = {(item.name, item.tso): item for item in read_seeds(lake.paths)}
+    # A file may be readable now that was not: a store failed, or a right was missing.
+    unread = {
+        (row["partition"], row["database"], row["table"])
+        for row in read_quarantine(lake.paths)
+        if row["reason"] == UNREADABLE_FILE
+    }
+    known = {
+        (item.name, item.tso): item
+        for item in read_seeds(lake.paths)
+        if (item.seed, *item.name) not in unread
+    }
     refused: dict[TableName, str] = {}
     again: list[Seed] = []
     new: list[tuple[Seed, ExportedTable]] = []

@@ -3,7 +3,8 @@
 In: the location in a cut row's message, and the claim check of the changefeed's configuration. Out:
 the events of the whole message, or rows of a batch completed with them. A message that is missing,
 unreadable or a different one raises `ClaimCheckError`, so that its record goes to quarantine and
-can be redriven when the file exists.
+can be redriven when the file exists. A store that does not answer raises `SourceUnavailableError`,
+so that the records wait for it, as they do for a broker.
 
 Only the configuration decides where a file is. Every writer to the topic can choose the location in
 a message, so only its last part is used, and only if it is a plain name: no message leads out of
@@ -21,6 +22,7 @@ Not handled: rows cut to the handle key without a claim check (their values are 
 database), and deleting files that no row cites any more.
 """
 
+import re
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -29,7 +31,14 @@ from typing import Any, Final, cast
 import pyarrow as pa
 from pyarrow import fs
 
-from ticdc_assets.base.errors import ClaimCheckError, ConfigError, WireError, shorten
+from ticdc_assets.base.errors import (
+    ClaimCheckError,
+    ConfigError,
+    SourceUnavailableError,
+    WireError,
+    shorten,
+)
+from ticdc_assets.base.isolation import first_sentence
 from ticdc_assets.config import ClaimCheck
 from ticdc_assets.model.events import Event, RowChange
 from ticdc_assets.storage.stores import files_at
@@ -51,6 +60,8 @@ INVALID: Final = "claim_check_invalid"
 """The reasons of a `ClaimCheckError`."""
 
 _POSITION: Final = "claim_check_location"
+_REFUSED: Final = re.compile(r"DENIED|\b403\b")
+"""How Arrow's file systems report that a store answers and refuses."""
 _NOT_IN_NAMES: Final = frozenset("/\\:\0")
 _PIECE: Final = 1024 * 1024
 
@@ -76,6 +87,7 @@ class ClaimCheckStore:
 
         Raises:
             ConfigError: the location cannot be opened.
+            SourceUnavailableError: its store does not answer.
         """
         self._claim_check = claim_check
         self._wire_format = wire_format
@@ -83,7 +95,10 @@ class ClaimCheckStore:
         self._max_file_bytes = max_file_bytes
         try:
             self._filesystem, folder = files_at(claim_check.location)
-        except (OSError, ValueError, pa.ArrowException) as error:
+        except OSError as error:
+            # Arrow looks up the region of a bucket.
+            raise _no_answer(claim_check, error) from error
+        except (ValueError, pa.ArrowException) as error:
             # Raised without the cause: its text has the location, which may hold credentials.
             raise ConfigError(
                 f"claim_check.location {claim_check.shown!r} is neither an absolute path nor a URI "
@@ -97,6 +112,7 @@ class ClaimCheckStore:
 
         Raises:
             ClaimCheckError: the file is missing, unreadable, or holds no message.
+            SourceUnavailableError: the store does not answer.
         """
         content = self._content(_file_name(location_in_message))
         try:
@@ -126,9 +142,19 @@ class ClaimCheckStore:
         except FileNotFoundError as error:
             raise _missing(name) from error
         except (OSError, pa.ArrowException, UnicodeEncodeError) as error:
+            if isinstance(error, OSError) and not _is_refusal(error):
+                self._require_answer()
             raise ClaimCheckError(
                 UNREADABLE, _POSITION, "a file that can be read", shorten(str(error), 120)
             ) from error
+
+    def _require_answer(self) -> None:
+        """Raise an error unless the store answers: its files may be whole."""
+        try:
+            self._filesystem.get_file_info(self._folder or "/")
+        except OSError as error:
+            if not _is_refusal(error):
+                raise _no_answer(self._claim_check, error) from error
 
     def _require_inside(self, path: str) -> None:
         """Refuse a link out of the folder: it could make any file readable."""
@@ -266,6 +292,19 @@ def _base64(members: Mapping[str, Any], name: str) -> bytes | None:
         return b64decode(text, validate=True)
     except ValueError:
         raise WireError("invalid_base64", f"$.{name}", "base64", shorten(text)) from None
+
+
+def _is_refusal(error: OSError) -> bool:
+    return isinstance(error, PermissionError) or _REFUSED.search(str(error)) is not None
+
+
+def _no_answer(claim_check: ClaimCheck, error: OSError) -> SourceUnavailableError:
+    return SourceUnavailableError(
+        f"the storage of large messages, {claim_check.shown}, does not answer: "
+        f"{first_sentence(error)}",
+        "their records wait, and the next sync goes on; if the location is wrong, correct "
+        "claim_check.location",
+    )
 
 
 def _missing(name: str) -> ClaimCheckError:

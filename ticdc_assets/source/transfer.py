@@ -12,8 +12,7 @@ restart: this does not change mirrors.
 Not handled: offsets. A played record gets a new offset in its new partition.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from ticdc_assets.base.names import counted
 from ticdc_assets.base.progress import tell
 from ticdc_assets.config import CaptureSource, KafkaSource
 from ticdc_assets.source.capture import CaptureRecord, CaptureWriter, read_capture
-from ticdc_assets.source.kafka.administration import Administration, OffsetRange, end_offsets
+from ticdc_assets.source.kafka.administration import Administration, OffsetRange
 from ticdc_assets.source.kafka.records import consume, produce
 
 _TOPIC_CONFIG = {"retention.ms": "-1", "message.timestamp.type": "CreateTime"}
@@ -31,27 +30,12 @@ _PROGRESS_RECORDS = 10_000
 _RECORDING_FIX = "record into a new file"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transferred:
-    """The result of recording or playing.
-
-    Attributes:
-        records: how many records were written.
-        complete: False if a limit ended it before its end.
-        partitions: number of partitions of each topic seen.
-    """
-
-    records: int
-    complete: bool
-    partitions: Mapping[str, int] = field(default_factory=dict[str, int])
-
-
 def record_topic(
     source: KafkaSource,
     path: Path,
     *,
     limit: int | None = None,
-) -> Transferred:
+) -> tuple[int, bool]:
     """Write the records that the source's topics have now to the capture at `path`.
 
     Args:
@@ -59,11 +43,14 @@ def record_topic(
         path: the capture; continued if it exists.
         limit: write at most this many records.
 
+    Returns:
+        How many records were written, and whether these are all.
+
     Raises:
         SourceUnavailableError: the broker does not answer or the file cannot be read or written.
         LandingGapError: the capture would miss records that expired since it was last written.
     """
-    ranges = end_offsets(source)
+    ranges, _ = Administration(source).listed(source)
     count = 0
     with CaptureWriter(path) as writer:
         recorded = writer.next_offsets
@@ -75,11 +62,7 @@ def record_topic(
         for record in _counted(consume(source, wanted, limit=limit), "recording"):
             writer.append(record)
             count += 1
-    partitions: dict[str, int] = {}
-    for topic, number in ranges:
-        partitions[topic] = max(partitions.get(topic, 0), number + 1)
-    complete = limit is None or count < limit or outstanding <= limit
-    return Transferred(records=count, complete=complete, partitions=partitions)
+    return count, limit is None or count < limit or outstanding <= limit
 
 
 def play_capture(
@@ -87,13 +70,16 @@ def play_capture(
     target: KafkaSource,
     *,
     limit: int | None = None,
-) -> Transferred:
+) -> tuple[int, bool, dict[str, int]]:
     """Write the records of a capture to the topics they come from.
 
     Args:
         capture: the capture; its `partitions` make a new topic wider than the file shows.
         target: the cluster; the topics are those of the capture.
         limit: write at most this many records.
+
+    Returns:
+        How many records were written, whether these are all, and the partitions of each topic.
 
     Raises:
         ConfigError: a topic exists with fewer partitions than the capture has.
@@ -115,7 +101,7 @@ def play_capture(
     wanted = total if limit is None else min(limit, total)
     with read_capture(capture.path) as reader:
         count = produce(target, _counted(islice(reader, wanted), "playing"))
-    return Transferred(records=count, complete=count == total, partitions=partitions)
+    return count, count == total, partitions
 
 
 def _rest_of(key: tuple[str, int], span: OffsetRange, start: int) -> OffsetRange:

@@ -239,9 +239,6 @@ class RemotePath:
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
         """Do nothing: a folder is there as soon as something is in it."""
 
-    def rmdir(self) -> None:
-        """Do nothing: a folder without anything in it is not there."""
-
 
 AnyPath: TypeAlias = Path | RemotePath
 """A path of this machine, or one in a store."""

@@ -233,7 +233,12 @@ _LONGEST_VARINT: Final = 5
 _MAX_UINT32: Final = 2**32 - 1
 
 
-def _read_snappy(value: bytes, limit: int) -> bytes:
+def read_snappy(value: bytes, limit: int) -> bytes:
+    """Return the content of a snappy block, at most `limit` bytes.
+
+    Raises:
+        WireError: it is not one.
+    """
     size, start = _snappy_size(content_of(value, "a snappy block"))
     if size > limit:
         raise _too_large(limit, f"{size} bytes")
@@ -276,5 +281,5 @@ def _snappy_size(value: bytes) -> tuple[int, int]:
 
 _READERS: Final[Mapping[Compression, Callable[[bytes, int], bytes]]] = {
     Compression.LZ4: _read_lz4,
-    Compression.SNAPPY: _read_snappy,
+    Compression.SNAPPY: read_snappy,
 }

@@ -16,8 +16,9 @@ from ticdc_assets.base.ports import HOST, free_port
 from ticdc_assets.config import KafkaSource, OptionValue
 from ticdc_assets.doctor.sources import check_source
 from ticdc_assets.source.capture import CaptureRecord
-from ticdc_assets.source.kafka.administration import OffsetRange, end_offsets
+from ticdc_assets.source.kafka.administration import OffsetRange
 from ticdc_assets.source.kafka.records import consume, produce
+from ticdc_assets_tests.brokers import end_offsets
 from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.doctor.test_doctor import by_name, changefeed
 from ticdc_assets_tests.secured_broker import PASSWORD, SecuredBroker, make_keys, source

@@ -41,14 +41,14 @@ def test_golden_messages_through_the_broker(
     feed = TopicFeed.of(broker, topic, tmp_path, timezone=scenario.timezone)
     capture = retopiced(scenario.records, topic, tmp_path / "golden.jsonl.gz")
     told = feed.commands.done("play", capture, FEED)
-    assert f"played {count} records" in told
+    assert f"played {count:,} records" in told
 
     size = count // pieces + 1
     for number in range(1, pieces + 1):
         landed = min(size, count - (number - 1) * size)
         told = feed.sync("--max-records", size)
         waiting = max(0, count - number * size)
-        assert f"landed {landed} records, {waiting} wait in the source" in told
+        assert f"landed {landed:,} records, {waiting:,} wait in the source" in told
     assert feed.cut_ts == scenario.meta["final_ts"]
     assert_same_rows(feed.rows, scenario.state())
     assert sorted(feed.landed()) == sorted(
@@ -63,7 +63,7 @@ def test_golden_messages_through_the_broker(
 
     recorded = tmp_path / "recorded.jsonl.gz"
     told = feed.commands.done("record", FEED, recorded)
-    assert f"recorded {count} records" in told
+    assert f"recorded {count:,} records" in told
     with read_capture(recorded) as records:
         assert by_partition(records) == by_partition(scenario.records)
     # What is recorded already is not recorded again.

@@ -20,7 +20,7 @@ from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefee
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.log import landing, sources
 from ticdc_assets.log.accepted_gaps import AcceptedGap, gap_caveats, read_accepted
-from ticdc_assets.log.landing_files import LandedFiles, LandingBatch, write_records
+from ticdc_assets.log.landing_files import LandingBatch, columns_of, write_columns
 from ticdc_assets.log.positions import Position, read_position
 from ticdc_assets.log.sources import accept, beside, see_source
 from ticdc_assets.mirrors.standing import Outcome
@@ -28,7 +28,7 @@ from ticdc_assets.observe.openmetrics import Figures, openmetrics_text
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.reading.as_of import AsOf
 from ticdc_assets.source.capture import CaptureRecord
-from ticdc_assets.source.kafka.administration import Listing, OffsetRange
+from ticdc_assets.source.kafka.administration import Administration, OffsetRange
 from ticdc_assets.spark.session import LazySession
 from ticdc_assets_tests.demo.simulator.builders import plain_upstream
 from ticdc_assets_tests.lake.feeds import Feed, truth_rows
@@ -264,9 +264,12 @@ def test_a_partition_that_came_since_the_newest_landing_begins_at_its_first_reco
     """What it had before the first look at it may have expired: Kafka's partitions begin at 0."""
     ranges: dict[tuple[str, int], OffsetRange] = {}
 
-    def listed(_: KafkaSource) -> Listing:
-        ids = {topic: f"id of {topic}" for topic, _ in ranges}
-        return Listing(ranges=dict(ranges), later_ends=dict(ranges), topic_ids=ids)
+    class Listed(Administration):
+        def __init__(self, source: KafkaSource) -> None:
+            """Connect to nothing."""
+
+        def listed(self, source: KafkaSource) -> Any:
+            return dict(ranges), {topic: f"id of {topic}" for topic, _ in ranges}
 
     def fetched(_: object, __: object, wanted: Wanted, batch: LandingBatch, **___: object) -> Any:
         records = [
@@ -276,9 +279,11 @@ def test_a_partition_that_came_since_the_newest_landing_begins_at_its_first_reco
             for (topic, number), (start, end) in wanted.items()
             for offset in range(start, end)
         ]
-        return LandedFiles(files=write_records(records, batch), newest={})
+        bases = dict.fromkeys(wanted, 0)
+        return write_columns([columns_of(records)], wanted, batch, bases)
 
-    monkeypatch.setattr(landing, "list_twice", listed)
+    monkeypatch.setattr(landing, "Administration", Listed)
+    monkeypatch.setattr(sources, "Administration", Listed)
     monkeypatch.setattr(landing, "fetch_into_files", fetched)
     paths = Shop(tmp_path).feed.paths
 
@@ -330,7 +335,6 @@ def test_a_partition_that_came_since_the_newest_landing_begins_at_its_first_reco
     ranges["older", 0] = OffsetRange(earliest=50, end=60)
     assert refused("cdc_{table}", "later", "ol*") == ("older", 0, 0, 50)
     # A loss that is accepted is behind.
-    monkeypatch.setattr(sources, "list_ranges", lambda source: (listed(source).ranges, {}))
     gap = accept(Lake(changefeed=feed("cdc_{table}", "later", "ol*"), paths=paths), "older", 0)
     assert (gap.from_offset, gap.to_offset, gap.offset_base) == (0, 50, 0)
     assert land("cdc_{table}", "later", "ol*") == 10

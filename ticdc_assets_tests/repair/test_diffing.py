@@ -97,6 +97,12 @@ def test_what_differs_is_told_by_key_and_column(
     assert findings[RowFinding.TOO_MANY].key == {"id": first.split(b",")[0].decode()}
     assert by_name["bag"].counts.total == 2
     assert "_ticdc_commit_ts" not in str(by_name["bag"].examples)
+    # The rows of a file that cannot be read are not rows that the mirror has too many.
+    bag.with_name(f"{bag.name}.gz").write_bytes(b"not zipped")
+    bag.unlink()
+    by_name = {item.table: item for item in compared(feed, tmp_path).tables}
+    assert by_name["bag"].sentence.startswith(f"not compared: file {bag.name}.gz: the file cannot")
+    assert by_name["same"].equal
     shutil.rmtree(tmp_path / "export")
     with pytest.raises(NotFoundError, match="there is no folder"):
         compared(feed, tmp_path)

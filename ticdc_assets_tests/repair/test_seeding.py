@@ -1,5 +1,7 @@
 """Seeding from exports: mirrors equal the truth, whatever the changefeed begins with."""
 
+import gzip
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -349,6 +351,29 @@ def test_what_is_no_row_is_quarantined_and_redriven(spark: SparkSession, tmp_pat
     scene.sync()
     scene.require_truth()
     assert read_quarantine(scene.feed.paths) == []
+
+
+def test_a_file_that_could_not_be_read_is_read_by_the_next_seed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    scene = Scene(spark, tmp_path)
+    plain = tmp_path / "export" / "d.keyed.000000000.csv"
+    content = gzip.compress(plain.read_bytes())
+    plain.unlink()
+    path = plain.with_name(f"{plain.name}.gz")
+    for now, quarantined in ((bytes(len(content)), 1), (content, 0)):
+        path.write_bytes(now)
+        # As where a store fails for a while, the file is the same by its size and its time.
+        os.utime(path, ns=(0, 10**18))
+        found = scene.seed()
+        assert {item.table: item.quarantined for item in found.tables} == {
+            "bag": 0,
+            "keyed": quarantined,
+        }
+    scene.sync()
+    scene.require_truth()
+    assert read_quarantine(scene.feed.paths) == []
+    assert {item.is_new for item in scene.seed().tables} == {False}
 
 
 def test_a_file_that_may_have_been_cut_is_named(spark: SparkSession, tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyarrow import fs
 
-from ticdc_assets.base.errors import ClaimCheckError, ConfigError
+from ticdc_assets.base.errors import ClaimCheckError, ConfigError, SourceUnavailableError
 from ticdc_assets.config import ClaimCheck
 from ticdc_assets.demo.simulator.encoders import encode
 from ticdc_assets.demo.simulator.encoders.compression import compressed
@@ -342,6 +343,58 @@ def test_many_large_rows_come_in_several_batches(tmp_path: Path, count: int) -> 
     assert len(batches) == max(1, -(-count // 3))
     assert [row for batch in batches for row in batch.to_pylist()] == whole
     assert [row["kind"] for row in whole] == ["row"] * len(events)
+
+
+class FailingStore(fs.LocalFileSystem):
+    """A store that answers every question about a file, or about all, by an error."""
+
+    def __init__(self, said: str, *, answers: bool = False) -> None:
+        super().__init__()
+        self.said, self.answers = said, answers
+
+    def get_file_info(self, paths: str) -> fs.FileInfo:
+        if self.answers and not paths.endswith(NAME):
+            return fs.FileInfo(paths)
+        raise OSError(self.said)
+
+
+NO_ROUTE = "When getting information for key 'x': AWS Error NETWORK_CONNECTION: no connection"
+DENIED = "When getting information for key 'x': AWS Error ACCESS_DENIED: no response body"
+
+
+@pytest.mark.parametrize(
+    ("store", "waits"),
+    [
+        (FailingStore(NO_ROUTE), True),
+        (FailingStore(NO_ROUTE, answers=True), False),
+        (FailingStore(DENIED), False),
+    ],
+    ids=["no answer", "of one file", "refusal"],
+)
+def test_records_wait_for_a_store_that_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: FailingStore, *, waits: bool
+) -> None:
+    """Each question takes seconds there, and what it cannot answer now is not lost."""
+    monkeypatch.setattr(claim_check, "files_at", lambda location: (store, location))
+    batch = rows_of(CUT, CUT)
+    if waits:
+        with pytest.raises(SourceUnavailableError, match=r"answer: .*NETWORK_CON") as told:
+            complete_rows(batch, store_of(tmp_path))
+        assert told.value.retriable
+        return
+    kinds = complete_rows(batch, store_of(tmp_path)).column("error_reason").to_pylist()
+    assert kinds == ["claim_check_unreadable"] * 2
+
+
+def test_a_store_that_cannot_be_asked_for_the_region_of_a_bucket_is_not_a_wrong_location(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def files_at(location: str) -> None:
+        raise OSError(NO_ROUTE)
+
+    monkeypatch.setattr(claim_check, "files_at", files_at)
+    with pytest.raises(SourceUnavailableError, match="does not answer"):
+        store_of(tmp_path)
 
 
 # --- TiCDC's own files ---

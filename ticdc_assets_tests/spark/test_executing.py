@@ -29,10 +29,9 @@ from ticdc_assets.log import change_statistics
 from ticdc_assets.log.change_files import RECORD_COLUMNS, Batches, parts_of, rows_in
 from ticdc_assets.log.decoding import decode_new, record_decoder
 from ticdc_assets.log.landing import land
-from ticdc_assets.log.landing_files import RAW_SCHEMA, LandingBatch, write_records
+from ticdc_assets.log.landing_files import RAW_SCHEMA, LandingBatch, columns_of, write_columns
 from ticdc_assets.source.capture import CaptureRecord
-from ticdc_assets.source.kafka.administration import Administration, OffsetRange
-from ticdc_assets.source.kafka.records import fetch
+from ticdc_assets.source.kafka.administration import Administration
 from ticdc_assets.spark import executing
 from ticdc_assets.spark.executing import (
     INLINE_BYTES,
@@ -383,13 +382,14 @@ def test_a_killed_run_is_finished_without_spark(
 
 def append(raw: Path, number: int, values: list[bytes]) -> bool:
     batch = LandingBatch(raw=raw, number=number, landed_at=datetime.now(UTC))
+    place = ("t", 0)
     records = [
         CaptureRecord(topic="t", partition=0, offset=offset, timestamp_ms=0, key=None, value=value)
         for offset, value in enumerate(values)
     ]
     return append_files(
         raw,
-        write_records(records, batch),
+        write_columns([columns_of(records)], {place: (0, len(values))}, batch, {place: 0}).files,
         RAW_SCHEMA,
         app_id="land",
         version=number,
@@ -532,16 +532,7 @@ def test_both_executors_land_the_same_records(
     assert rows.num_rows == 42
     found = [value for value in rows.column("headers").to_pylist() if value is not None]
     assert found == [[{"key": "h", "value": b"1"}, {"key": "n", "value": None}]]
-    _check_ranges(source, topic)
     _check_isolation(source, topic, spark, tmp_path)
-
-
-def _check_ranges(source: KafkaSource, topic: str) -> None:
-    whole = {(topic, 0): OffsetRange(earliest=0, end=20)}
-    found = list(fetch(source, whole, max_bytes=1 << 20))
-    assert [offset for records in found for offset in records.offsets] == list(range(20))
-    with pytest.raises(SourceUnavailableError, match="before 99"):
-        list(fetch(source, {(topic, 1): OffsetRange(earliest=15, end=99)}, max_bytes=1 << 20))
 
 
 def _check_isolation(source: KafkaSource, topic: str, spark: SparkSession, folder: Path) -> None:

@@ -121,46 +121,6 @@ def test_of_many_threads_one_creates_a_file_and_no_reader_sees_half(lake: AnyPat
     assert sorted(names_in(paths[0].parent)) == [path.name for path in paths]
 
 
-_RACING = """
-import json, sys, time, uuid
-from pathlib import Path
-from ticdc_assets.storage.creating import create
-from ticdc_assets.storage.paths import remote_path
-from ticdc_assets.storage.stores import Storage
-root, storage, start, times = sys.argv[1], json.loads(sys.argv[2]), float(sys.argv[3]), 20
-lake = remote_path(root, Storage(**storage)) if "://" in root else Path(root)
-won = {}
-create(lake / "begun" / uuid.uuid4().hex, b"")
-for number in range(times):
-    data = uuid.uuid4().hex * 100
-    time.sleep(max(0, start + number / 20 - time.time()))
-    try:
-        create(lake / "log" / f"{number}.json", data.encode())
-    except FileExistsError:
-        continue
-    won[number] = data
-print(json.dumps(won))
-"""
-
-
-@pytest.mark.thorough
-def test_of_many_processes_one_creates_each_file(lake: AnyPath) -> None:
-    storage = lake.store.storage if isinstance(lake, RemotePath) else Storage()
-    told = json.dumps({name: getattr(storage, name) for name in storage.given})
-    command = [sys.executable, "-c", _RACING, str(lake), told, str(time.time() + 3)]
-    racing = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
-    ends = [process.communicate(timeout=120)[0] for process in racing]
-    won: dict[str, str] = {}
-    for end in ends:
-        mine: dict[str, str] = json.loads(end)
-        assert not won.keys() & mine.keys()
-        won |= mine
-    assert sorted(map(int, won)) == list(range(20))
-    for number, data in won.items():
-        assert (lake / "log" / f"{number}.json").read_text() == data
-    assert len(names_in(lake / "log")) == 20
-
-
 @pytest.mark.thorough
 def test_commits_of_delta_rs_and_created_ones_never_replace_each_other(lake: AnyPath) -> None:
     table, times = lake / "table", 10

@@ -9,6 +9,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.fs as fs
 
+from ticdc_assets.base.errors import WireError
+from ticdc_assets.wire.compression import read_snappy
+
 _CHUNK_BYTES = 8 << 20
 _MOST_FRAME_BYTES = 1 << 16
 """The most bytes of a frame before compression, as the format says."""
@@ -42,7 +45,6 @@ def _chunks(filesystem: fs.FileSystem, path: str, compression: str) -> Iterator[
 
 def _unframed(stream: pa.NativeFile) -> Iterator[bytes]:
     """Yield the contents of Snappy's frames, which Arrow does not read as a stream."""
-    codec = pa.Codec("snappy")
     held: list[bytes] = []
     size = 0
     while head := stream.read(4):
@@ -51,7 +53,10 @@ def _unframed(stream: pa.NativeFile) -> Iterator[bytes]:
         if len(head) < 4 or len(body) < length:
             raise OSError("the file ends within a frame of Snappy")
         if kind == _COMPRESSED:
-            content = _block(codec, body[4:])
+            try:
+                content = read_snappy(body[4:], _MOST_FRAME_BYTES)
+            except WireError as error:
+                raise OSError(f"a frame of Snappy is damaged ({error})") from error
         elif kind == _AS_IT_IS:
             content = body[4:]
         elif kind == _BEGIN or kind >= _LEAST_SKIPPED:
@@ -65,16 +70,3 @@ def _unframed(stream: pa.NativeFile) -> Iterator[bytes]:
             held, size = [], 0
     if held:
         yield b"".join(held)
-
-
-def _block(codec: pa.Codec, block: bytes) -> bytes:
-    """Return the content of a block, which begins with its size, seven bits to a byte."""
-    size = shift = 0
-    for byte in block[:5]:
-        size |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            break
-    if size > _MOST_FRAME_BYTES:
-        raise OSError(f"a frame of Snappy claims to have {size} bytes")
-    return codec.decompress(block, size, asbytes=True)

@@ -33,6 +33,9 @@ COMPRESSIONS: Final[Mapping[str, str]] = {
 
 FORMATS: Final = ("sql", "csv", "parquet")
 
+UNREADABLE_FILE: Final = "unreadable_file"
+"""The reason in quarantine of a file that cannot be read further."""
+
 _MOST_SCHEMA_BYTES = 16 << 20
 _OLDEST_MS = 946_684_800_000  # the year 2000: a lower number is a position in a MySQL log
 _OF_SPARK: Final = frozenset({"_delta_log", "_spark_metadata", "_temporary"})

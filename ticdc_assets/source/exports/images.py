@@ -29,6 +29,7 @@ from ticdc_assets.model.values.vector_loops import PADDING
 from ticdc_assets.source.exports import value_loops as loops
 from ticdc_assets.source.exports.dialect import BinaryText, CsvDialect
 from ticdc_assets.source.exports.fields import FAULTS, Fields, Values
+from ticdc_assets.source.exports.folder import UNREADABLE_FILE
 from ticdc_assets.source.exports.lacking import LackingColumns
 from ticdc_assets.source.exports.rows import INSTANT, PARQUET_DIALECT
 
@@ -91,7 +92,7 @@ class ImageMaker:
             problem: why these are not rows; None if they are.
         """
         if problem is not None:
-            return _refused(len(rows), "unreadable_file", "the rows of a file", problem)
+            return _refused(len(rows), UNREADABLE_FILE, "the rows of a file", problem)
         if format == "csv" and columns is not None and not columns:
             got = "no name: the files may be written with another separator or delimiter"
             return _refused(len(rows), "invalid_row", "a first row with names of columns", got)

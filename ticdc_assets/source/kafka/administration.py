@@ -12,7 +12,7 @@ open transaction.
 # pyright: reportPrivateImportUsage=false
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from threading import Thread
@@ -35,7 +35,6 @@ from confluent_kafka.admin import (
 )
 
 from ticdc_assets.base.errors import SourceRefusedError, SourceUnavailableError
-from ticdc_assets.base.progress import tell
 from ticdc_assets.config import KafkaSource, StartKind
 from ticdc_assets.source.kafka.connection import (
     ISOLATION,
@@ -58,79 +57,6 @@ class OffsetRange:
 
     earliest: int
     end: int
-
-
-def reach(source: KafkaSource) -> None:
-    """Return when a broker answers and has a topic of the source.
-
-    Raises:
-        SourceUnavailableError: the broker did not answer, or has none of the topics.
-        ConfigError: an option is wrong.
-    """
-    tell(f"asking {source.bootstrap_servers}")
-    Administration(source).topics_of(source)
-
-
-def end_offsets(
-    source: KafkaSource, *, timeout_seconds: float = TIMEOUT_SECONDS
-) -> dict[tuple[str, int], OffsetRange]:
-    """Return the offsets of every partition of the source's existing topics.
-
-    Raises:
-        SourceUnavailableError: the broker did not answer, or has none of the topics.
-        ConfigError: an option is wrong.
-    """
-    administration = Administration(source, timeout_seconds=timeout_seconds)
-    return administration.end_offsets(administration.topics_of(source))
-
-
-def list_ranges(
-    source: KafkaSource,
-) -> tuple[dict[tuple[str, int], OffsetRange], dict[str, str]]:
-    """Return the offsets of every partition of the source's existing topics, and the topics' ids.
-
-    Raises:
-        SourceUnavailableError: the broker did not answer, or has none of the topics.
-        ConfigError: an option is wrong.
-    """
-    return _listed(Administration(source), source)
-
-
-def _listed(
-    administration: "Administration", source: KafkaSource
-) -> tuple[dict[tuple[str, int], OffsetRange], dict[str, str]]:
-    described = administration.describe(administration.topics_of(source))
-    return administration.ranges(described), topic_ids(described)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
-    """The partitions of a source, listed twice.
-
-    Attributes:
-        ranges: offsets of every partition.
-        later_ends: ends of all partitions, read after all of `ranges`. So a partition with the same
-            end in both had nothing more when the last of `ranges` was read. It may have partitions
-            of topics that were created in between.
-        topic_ids: ids of the topics of `ranges`; {} if the broker is too old to have them.
-    """
-
-    ranges: Mapping[tuple[str, int], OffsetRange]
-    later_ends: Mapping[tuple[str, int], OffsetRange]
-    topic_ids: Mapping[str, str]
-
-
-def list_twice(source: KafkaSource) -> Listing:
-    """Return the partitions of the source's existing topics, listed twice.
-
-    Raises:
-        SourceUnavailableError: the broker did not answer, or has none of the topics.
-        ConfigError: an option is wrong.
-    """
-    administration = Administration(source)
-    ranges, ids = _listed(administration, source)
-    again = administration.topics_of(source)
-    return Listing(ranges=ranges, later_ends=administration.end_offsets(again), topic_ids=ids)
 
 
 def start_offsets(
@@ -281,13 +207,18 @@ class Administration:
         )
         return {name: _topic(self._answer(futures[name], topic=name)) for name in names}
 
-    def end_offsets(self, topics: Iterable[str]) -> dict[tuple[str, int], OffsetRange]:
-        """Return the offsets of every partition of `topics`.
+    def listed(
+        self, source: KafkaSource
+    ) -> tuple[dict[tuple[str, int], OffsetRange], dict[str, str]]:
+        """Return the offsets of every partition of the source's existing topics, and their ids.
+
+        A broker may be too old to have ids; then there are none.
 
         Raises:
-            SourceUnavailableError: the broker did not answer, or lacks a topic.
+            SourceUnavailableError: the broker did not answer, or has none of the topics.
         """
-        return self.ranges(self.describe(topics))
+        described = self.describe(self.topics_of(source))
+        return self.ranges(described), topic_ids(described)
 
     def ranges(self, described: Mapping[str, Topic]) -> dict[tuple[str, int], OffsetRange]:
         """Return the offsets of every partition of topics from `describe`.
@@ -326,7 +257,15 @@ class Administration:
         topic = NewTopic(name, num_partitions=partitions, config=dict(config or {}))
         futures = self._client.create_topics([topic], request_timeout=self._timeout)
         self._answer(futures[name], topic=name)
-        self._wait(lambda: len(self._partitions(name)) == partitions, name)
+        # Metadata reaches a broker a moment after the controller has confirmed.
+        deadline = time.monotonic() + self._timeout
+        while self.partition_count(name) != partitions:
+            if time.monotonic() > deadline:
+                raise SourceUnavailableError(
+                    f"the Kafka broker {self._servers} did not finish changing topic {name!r} "
+                    f"within {self._timeout:g} s"
+                )
+            time.sleep(0.05)
 
     def partition_count(self, name: str) -> int | None:
         """Return how many partitions a topic has; None if there is no such topic."""
@@ -345,7 +284,7 @@ class Administration:
         deadline = time.monotonic() + self._timeout
         while True:
             try:
-                return self._listed(partitions, spec)
+                return self._listed_once(partitions, spec)
             except _NoLeaderError:
                 # This happens briefly after a topic was created, and while leaders move.
                 if time.monotonic() > deadline:
@@ -354,7 +293,7 @@ class Administration:
                 # The client asks the leaders that it knows; so it learns who they are now.
                 self.topic_names()
 
-    def _listed(
+    def _listed_once(
         self, partitions: list[tuple[str, int]], spec: OffsetSpec | None
     ) -> dict[tuple[str, int], int]:
         asked: dict[TopicPartition, Any] = {TopicPartition(*key): spec for key in partitions}
@@ -370,23 +309,6 @@ class Administration:
                 raise self._unavailable(KafkaError(KafkaError._TIMED_OUT), topic, partition)
             found[topic, partition] = offset
         return found
-
-    def _partitions(self, name: str) -> tuple[int, ...]:
-        try:
-            return self.describe([name])[name].partitions
-        except TopicMissingError:
-            return ()
-
-    def _wait(self, condition: Callable[[], bool], topic: str) -> None:
-        # Metadata reaches a broker a moment after the controller has confirmed.
-        deadline = time.monotonic() + self._timeout
-        while not condition():
-            if time.monotonic() > deadline:
-                raise SourceUnavailableError(
-                    f"the Kafka broker {self._servers} did not finish changing topic {topic!r} "
-                    f"within {self._timeout:g} s"
-                )
-            time.sleep(0.05)
 
     def _answer(
         self,

@@ -21,6 +21,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from ticdc_assets.base.errors import ConfigError, SourceRefusedError, SourceUnavailableError
 from ticdc_assets.config import KafkaSource
+from ticdc_assets.config.sources import MECHANISM_KEYS
 
 TIMEOUT_SECONDS = 15.0
 
@@ -34,40 +35,11 @@ ISOLATION: Final = "isolation.level"
 
 
 def client_options(source: KafkaSource) -> dict[str, str]:
-    """Return the options for librdkafka (confluent-kafka). They contain secrets: never log them.
-
-    Raises:
-        ConfigError: an option belongs to Java's client.
-    """
-    for key in source.options:
-        if key.startswith(_JAVA_ONLY):
-            raise ConfigError(
-                f"options.{key}: only Java's client has this option, and it is not used here; "
-                "replace it with an option of librdkafka (sasl.username and sasl.password for a "
-                "login, ssl.ca.location for a trust store)"
-            )
+    """Return the options for librdkafka (confluent-kafka). They contain secrets: never log them."""
     options = {key: option.value for key, option in source.options.items()}
-    return {"bootstrap.servers": source.bootstrap_servers} | options
-
-
-_JAVA_ONLY: Final = (
-    "sasl.jaas.config",
-    "sasl.client.callback.handler.class",
-    "sasl.login.",
-    "sasl.kerberos.ticket.",
-    "ssl.truststore.",
-    "ssl.keystore.type",
-    "ssl.keystore.key",
-    "ssl.keystore.certificate.chain",
-    "ssl.protocol",
-    "ssl.provider",
-    "ssl.enabled.protocols",
-    "ssl.trustmanager.algorithm",
-    "ssl.keymanager.algorithm",
-    "ssl.secure.random.implementation",
-    "security.providers",
-)
-"""Prefixes of options that only Java's client has."""
+    # Brokers and the client know these names in upper case only; TiCDC takes them in lower case.
+    upper = {key: options[key].upper() for key in MECHANISM_KEYS if key in options}
+    return {"bootstrap.servers": source.bootstrap_servers} | options | upper
 
 
 NO_RIGHT = {
@@ -164,6 +136,7 @@ class Trouble:
             return self._refused()
         servers, reason = self._source.bootstrap_servers, self._reason
         host, _, port = servers.split(",")[0].rpartition(":")
+        host = host.strip("[]")
         told = f"the Kafka broker {servers} {what}" + (f": {self.shown(reason)}" if reason else "")
         if "resolve" in reason:
             fix = (
@@ -218,7 +191,9 @@ class Trouble:
 
     @property
     def _mechanism_key(self) -> str:
-        return "sasl.mechanisms" if "sasl.mechanisms" in self._source.options else "sasl.mechanism"
+        return next(
+            (key for key in MECHANISM_KEYS if key in self._source.options), "sasl.mechanism"
+        )
 
     def shown(self, reason: str) -> str:
         """Return a reason without the client's own bookkeeping, and without secrets."""

@@ -8,7 +8,6 @@ Not handled: transactional producers (TiCDC uses none).
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
@@ -137,36 +136,10 @@ def consume(
                 return
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchedRecords:
-    """Records as columns, in the order in which they came.
-
-    Attributes:
-        topics: name of each record's topic.
-        partitions: number of its partition.
-        offsets: its offset.
-        timestamps_ms: its time in epoch milliseconds; -1 for none.
-        keys: its key.
-        values: its value.
-        headers: its headers; None if it has none.
-    """
-
-    topics: list[str]
-    partitions: list[int]
-    offsets: list[int]
-    timestamps_ms: list[int]
-    keys: list[bytes | None]
-    values: list[bytes | None]
-    headers: list[list[tuple[str, bytes | None]] | None]
-
-
 def fetch(
-    source: KafkaSource,
-    ranges: Mapping[tuple[str, int], OffsetRange],
-    *,
-    max_bytes: int,
-) -> Iterator[FetchedRecords]:
-    """Yield the records of `ranges`, some hundreds at a time, in order within each partition.
+    source: KafkaSource, ranges: Mapping[tuple[str, int], OffsetRange]
+) -> Iterator[list[Message]]:
+    """Return the records of `ranges`, some hundreds at a time, in order within each partition.
 
     This includes records of open and aborted transactions, unless the option `isolation.level` is
     `read_committed`.
@@ -174,24 +147,11 @@ def fetch(
     Args:
         source: the cluster.
         ranges: the offsets to read of each (topic, partition), which must all exist.
-        max_bytes: how many bytes of keys and values the client buffers.
 
     Raises:
         SourceUnavailableError: the broker stopped answering, or records of a range are gone.
     """
-    queued = {"queued.max.messages.kbytes": str(max(1, max_bytes // 1024))}
-    for messages in _messages(source, ranges, TIMEOUT_SECONDS, defaults=queued, to_end=True):
-        # The client's types are weaker than its documents: none of these is None here.
-        found: list[Any] = messages
-        yield FetchedRecords(
-            topics=[message.topic() for message in found],
-            partitions=[message.partition() for message in found],
-            offsets=[message.offset() for message in found],
-            timestamps_ms=[message.timestamp()[1] for message in found],
-            keys=[message.key() for message in found],
-            values=[message.value() for message in found],
-            headers=[message.headers() for message in found],
-        )
+    return _messages(source, ranges, TIMEOUT_SECONDS)
 
 
 _FETCHED: Final = 1000
@@ -202,13 +162,11 @@ def _messages(
     source: KafkaSource,
     ranges: Mapping[tuple[str, int], OffsetRange],
     timeout_seconds: float,
-    *,
-    defaults: Mapping[str, str] | None = None,
-    to_end: bool = False,
 ) -> Iterator[list[Message]]:
     """Yield the messages of `ranges`, in order within each partition.
 
-    With `to_end`, a partition that ends before its range does is an error.
+    A partition that stays shorter than its range is an error. A replica next to this client
+    (`client.rack`), or a new leader, may know of the last records a moment later.
     """
     left = {key: span for key, span in ranges.items() if span.earliest < span.end}
     if not left:
@@ -221,8 +179,8 @@ def _messages(
             ISOLATION: "read_uncommitted",  # the default of Java's client, not of librdkafka
             # With a full buffer the client would pause its requests for a whole second.
             "fetch.queue.backoff.ms": "5",
+            "queued.max.messages.kbytes": "16384",
         }
-        | dict(defaults or {})
         | client_options(source)
         | {
             "group.id": "ticdc-assets",  # the client requires it; nothing is ever committed
@@ -239,6 +197,7 @@ def _messages(
             [TopicPartition(topic, number, left[topic, number].earliest) for topic, number in left]
         )
         silent_seconds = 0.0  # only while waiting here: the caller may take its time with a record
+        ends: dict[tuple[str, int], int] = {}
         while left:
             asked_at = time.monotonic()
             # The client waits for the requested number, so the request has the available number.
@@ -253,6 +212,12 @@ def _messages(
             if failure is not None:
                 raise failure
             if silent_seconds > timeout_seconds:
+                for (topic, number), end in ends.items():
+                    if (topic, number) in left:
+                        raise SourceUnavailableError(
+                            f"the Kafka broker {source.bootstrap_servers} now ends topic {topic!r} "
+                            f"partition {number} at offset {end}, before {left[topic, number].end}"
+                        )
                 raise trouble.silence(
                     f"sent nothing for {timeout_seconds:g} s while records of {_named(left)} were "
                     "outstanding"
@@ -271,10 +236,12 @@ def _messages(
                     following[key] = min(span.end, offset + 1)
                     ended = offset >= span.end - 1
                 else:
-                    _check(source, message, error, span.end if to_end else 0)
+                    _require_end(source, message, error)
                     # The end of a partition also proves that no more of its range will come: the
                     # last offsets of a range need not exist (compaction, transaction markers).
-                    ended = True
+                    ended = not 0 <= _offset(message) < span.end
+                    if not ended:
+                        ends[key] = _offset(message)
                 if ended:
                     del left[key]
                     consumer.incremental_unassign([TopicPartition(*key)])
@@ -284,22 +251,18 @@ def _messages(
         consumer.close()
 
 
-def _check(source: KafkaSource, message: Message, error: KafkaError, end: int) -> None:
-    """Raise an error for a partition; nothing if it ended, at or after `end`."""
+def _require_end(source: KafkaSource, message: Message, error: KafkaError) -> None:
+    """Raise an error of a partition, unless it only says where the partition ends."""
+    if error.code() == KafkaError._PARTITION_EOF:
+        return
     topic, partition = _coordinates(message)
-    if error.code() != KafkaError._PARTITION_EOF:
-        reason = (
-            f"the Kafka broker {source.bootstrap_servers} gave an error for topic {topic!r} "
-            f"partition {partition}: {error.str()}"
-        )
-        if error.code() in NO_RIGHT:
-            raise SourceRefusedError(reason, RIGHT_FIX)
-        raise SourceUnavailableError(reason)
-    if 0 <= _offset(message) < end:
-        raise SourceUnavailableError(
-            f"the Kafka broker {source.bootstrap_servers} now ends topic {topic!r} partition "
-            f"{partition} at offset {_offset(message)}, before {end}"
-        )
+    reason = (
+        f"the Kafka broker {source.bootstrap_servers} gave an error for topic {topic!r} "
+        f"partition {partition}: {error.str()}"
+    )
+    if error.code() in NO_RIGHT:
+        raise SourceRefusedError(reason, RIGHT_FIX)
+    raise SourceUnavailableError(reason)
 
 
 def _coordinates(message: Message) -> tuple[str, int]:
