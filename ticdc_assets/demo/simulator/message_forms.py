@@ -28,7 +28,9 @@ Not handled: TiDB's row ids (Open Protocol), `old` repeating `data` in older TiC
 names with a backquote in RENAME, DROP and EXCHANGE, which the new TiCDC does not escape.
 """
 
+import json
 import re
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
@@ -38,7 +40,7 @@ from ticdc_assets.demo.simulator.columns import as_typed, path_sql
 from ticdc_assets.demo.simulator.commits import CommittedDdl
 from ticdc_assets.demo.simulator.dialects import Dialect, MessageOptions, dialect_of
 from ticdc_assets.demo.simulator.encoders import encode, open_protocol, simple_avro
-from ticdc_assets.demo.simulator.encoders.sent_row import SentRow, row_key
+from ticdc_assets.demo.simulator.encoders.sent_row import SentRow
 from ticdc_assets.demo.simulator.shapes import canal_shape_of, shape_of
 from ticdc_assets.demo.simulator.stored_table import in_table_order
 from ticdc_assets.demo.simulator.transaction import CommittedRow
@@ -228,17 +230,13 @@ class MessageForm:
     def _ddl_event(self, ddl: CommittedDdl, number: int) -> DdlEvent:
         event = ddl.events[number]
         schema, before = event.schema, event.pre_schema
-        event = replace(
-            event,
-            schema=None if schema is None else self._in_order(schema),
-            pre_schema=None,
-        )
-        if schema is None or before is None:
-            is_batched = self._options.batched_creates and (
-                event.action_code == ActionCode.CREATE_TABLE
-            )
+        ordered = None if schema is None else self._in_order(schema)
+        event = replace(event, schema=ordered, pre_schema=None)
+        if ordered is None or schema is None or before is None:
             code = ActionCode.CREATE_TABLES
-            return replace(event, ddl_type=code.word, action_code=code) if is_batched else event
+            if event.action_code == ActionCode.CREATE_TABLE and self._options.batched_creates:
+                return replace(event, ddl_type=code.word, action_code=code)
+            return event
         if event.action_code == ActionCode.EXCHANGE_PARTITION:
             return self._exchange(event, schema, before)
         if event.action_code != ActionCode.RENAME_TABLE:
@@ -251,19 +249,16 @@ class MessageForm:
         return replace(
             event,
             sql=f"RENAME TABLE {_path(before)} TO {_path(schema)}{end}",
-            schema=replace(self._in_order(schema), table_id=NO_TABLE_ID)
-            if is_passing
-            else self._in_order(schema),
+            schema=replace(ordered, table_id=NO_TABLE_ID) if is_passing else ordered,
         )
 
     def _exchange(self, event: DdlEvent, schema: TableSchema, before: TableSchema) -> DdlEvent:
         name = _exchanged_partition(event.sql)
-        end = " WITHOUT VALIDATION" if event.sql.endswith(" WITHOUT VALIDATION") else ""
         return replace(
             event,
             ddl_type="ALTER" if self.has_bootstraps else "QUERY",
             sql=f"ALTER TABLE {_path(schema)} EXCHANGE PARTITION `{name}` "
-            f"WITH TABLE {_path(before)}{end}",
+            f"WITH TABLE {_path(before)}",
             database=before.database,
             table=before.table,
             schema=replace(self._in_order(schema), database=before.database),
@@ -348,16 +343,16 @@ class MessageForm:
             commit_ts=self._sent_ts(row.commit_ts),
             es_only=self._es_only,
         )
-        return self._with_additions(row, committed, schema) if self._is_new else row
+        return self._with_additions(row, committed) if self._is_new else row
 
-    def _with_additions(
-        self, row: RowChange, committed: CommittedRow, schema: TableSchema
-    ) -> RowChange:
+    def _with_additions(self, row: RowChange, committed: CommittedRow) -> RowChange:
         """Return a row change with what the new TiCDC adds."""
         options = self._options
         if self._format is WireFormat.CANAL_JSON:
-            if options.output_row_key or options.content_compatible:
-                return SentRow.of(row, row_key=row_key(committed, schema))
+            if options.content_compatible:
+                # TiKV encodes it otherwise; nobody reads it.
+                key = json.dumps([committed.physical_id, *committed.key])
+                return SentRow.of(row, row_key=b64encode(key.encode()).decode())
             return row
         damages = options.damaged_old_values and self._only_updated and row.op is Op.UPDATE
         flags = self._flags_of(committed, row) if options.stale_flags else None

@@ -8,28 +8,26 @@ Each run is a new upstream. In a live run TSOs are those of the wall clock, so a
 the same topic continues it in time, but with other databases of the same names: give each run a
 topic (or a capture) of its own. A run that fails leaves a shorter topic, and running again into a
 new topic is all that is needed. After a run its changefeed can go on with a person's statements
-(`LiveChangefeed`).
+(`live_changefeed`).
 
 Topics that do not exist are made. Not handled: resuming a run.
 """
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Self, TypeAlias
+from typing import Final, TypeAlias
 
 from ticdc_assets.base.errors import (
     ConfigError,
-    SourceUnavailableError,
     StatementError,
-    TicdcError,
 )
 from ticdc_assets.config import KafkaSource
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.clock import TsoClock, wall_clock_ms
-from ticdc_assets.demo.simulator.commits import Truth
 from ticdc_assets.demo.simulator.export import export_upstream
 from ticdc_assets.demo.simulator.shop import ShopOptions, ShopWorkload
 from ticdc_assets.demo.simulator.statements import Executed, execute
@@ -76,21 +74,6 @@ class SimulatorProgress:
     finished: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulatorResult:
-    """What a finished run left.
-
-    Attributes:
-        progress: its last progress.
-        final_ts: the final watermark, above everything.
-        truth: rows of every replicated table at `final_ts`.
-    """
-
-    progress: SimulatorProgress
-    final_ts: int
-    truth: Truth
-
-
 class SimulatorRun:
     """One bounded run of a workload, in the calling thread or in one of its own.
 
@@ -129,10 +112,8 @@ class SimulatorRun:
         self._max_seconds = max_seconds
         self._pace = transactions_per_second
         self._on_progress = on_progress
-        self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._progress = SimulatorProgress()
-        self._result: SimulatorResult | None = None
         self._error: BaseException | None = None
         self._began = 0.0
 
@@ -146,12 +127,8 @@ class SimulatorRun:
         self._thread = threading.Thread(target=self._run_in_thread, name="simulator", daemon=True)
         self._thread.start()
 
-    def stop(self) -> None:
-        """Ask the run to end soon, with its final watermark."""
-        self._stop.set()
-
-    def join(self, timeout_seconds: float | None = None) -> SimulatorResult:
-        """Wait for a started run and return its result; an error of the run is raised here.
+    def join(self, timeout_seconds: float | None = None) -> None:
+        """Wait for a started run; an error of the run is raised here.
 
         Raises:
             TimeoutError: it did not end in time.
@@ -160,12 +137,11 @@ class SimulatorRun:
             self._thread.join(timeout_seconds)
         if self._error is not None:
             raise self._error
-        if self._result is None:
+        if not self._progress.finished:
             raise TimeoutError("the simulator is still running")
-        return self._result
 
-    def run(self) -> SimulatorResult:
-        """Run here, to the end."""
+    def run(self) -> None:
+        """Run here, to the end: the changefeed's watermark is above everything then."""
         self._began = time.monotonic()
         # What was there before the workload begins travels at once: a cluster is not born empty.
         self._workload.open()
@@ -182,16 +158,9 @@ class SimulatorRun:
             else:
                 self._send(self.changefeed.records())
             if self._pace is not None and steps < self._max_transactions:
-                self._stop.wait(_SEND_SECONDS)
+                time.sleep(_SEND_SECONDS)
         self._send(self.changefeed.tick())
-        final_ts = self.changefeed.watermark_ts
         self._report(finished=True)
-        self._result = SimulatorResult(
-            progress=self._progress,
-            final_ts=final_ts,
-            truth=self.changefeed.truth(),
-        )
-        return self._result
 
     def _run_in_thread(self) -> None:
         try:
@@ -200,10 +169,7 @@ class SimulatorRun:
             self._error = error
 
     def _is_over(self) -> bool:
-        seconds = time.monotonic() - self._began
-        return self._stop.is_set() or (
-            self._max_seconds is not None and seconds > self._max_seconds
-        )
+        return self._max_seconds is not None and time.monotonic() - self._began > self._max_seconds
 
     def _due_steps(self, taken: int) -> int:
         if self._pace is None:
@@ -225,8 +191,11 @@ class SimulatorRun:
             self._on_progress(self._progress)
 
 
-class LiveChangefeed:
-    """A changefeed that goes on after its workload, while its `with` block lasts.
+@contextmanager
+def live_changefeed(
+    run: SimulatorRun, on_error: Callable[[str], None]
+) -> Generator[Callable[[str], Executed]]:
+    """Let a changefeed go on after its workload, while the `with` block lasts.
 
     Changes are sent a fraction of a second after their commit with a watermark after them, and a
     watermark every few seconds while nothing changes. Statements run one after the other, and never
@@ -235,50 +204,40 @@ class LiveChangefeed:
     Args:
         run: the run that it goes on from; it has finished.
         on_error: called with the reason if it ends by itself (the broker is gone).
+
+    Yields:
+        A function that runs one statement upstream and commits it. It raises `StatementError` if
+        the statement cannot be run, or its changes could not be sent; nothing was changed then.
     """
+    changefeed, at_work, stop = run.changefeed, threading.Lock(), threading.Event()
+    errors: list[Exception] = []
 
-    def __init__(self, run: SimulatorRun, *, on_error: Callable[[str], None]) -> None:
-        self._changefeed = run.changefeed
-        self._sink = run.sink
-        self._on_error = on_error
-        self._at_work = threading.Lock()
-        self._stop = threading.Event()
-        self._error: TicdcError | None = None
-        self._thread = threading.Thread(target=self._go_on, name="changefeed", daemon=True)
+    def run_statement(sql: str) -> Executed:
+        with at_work:
+            if errors:
+                raise StatementError(f"the changefeed has ended: {errors[0]}")
+            return execute(changefeed.upstream, sql)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def execute(self, sql: str) -> Executed:
-        """Run one statement upstream and commit it.
-
-        Raises:
-            StatementError: it cannot be run, or its changes could not be sent; nothing was changed.
-        """
-        with self._at_work:
-            if self._error is not None:
-                raise StatementError(f"the changefeed has ended: {self._error}")
-            return execute(self._changefeed.upstream, sql)
-
-    def _go_on(self) -> None:
-        history, sent, next_watermark = self._changefeed.upstream.history, 0, time.monotonic()
-        while not self._stop.wait(_SEND_SECONDS):
-            with self._at_work:
+    def go_on() -> None:
+        history, sent, next_watermark = changefeed.upstream.history, 0, time.monotonic()
+        while not errors and not stop.wait(_SEND_SECONDS):
+            with at_work:
                 if len(history) == sent and time.monotonic() < next_watermark:
                     continue
                 sent, next_watermark = len(history), time.monotonic() + _LIVE_WATERMARK_SECONDS
                 try:
-                    send(self._changefeed, self._changefeed.tick(), self._sink)
-                except TicdcError as error:
-                    self._error = error
-            if self._error is not None:
-                self._on_error(str(self._error))
-                return
+                    send(changefeed, changefeed.tick(), run.sink)
+                except Exception as error:  # noqa: BLE001 - no change is lost in silence
+                    errors.append(error)
+                    on_error(str(error))
+
+    thread = threading.Thread(target=go_on, name="changefeed", daemon=True)
+    thread.start()
+    try:
+        yield run_statement
+    finally:
+        stop.set()
+        thread.join()
 
 
 def send(changefeed: StandInChangefeed, records: Iterable[CaptureRecord], sink: Sink) -> int:
@@ -317,7 +276,6 @@ def run_simulator(
     wire_format: WireFormat = WireFormat.SIMPLE_JSON,
     shop: ShopOptions | None = None,
     feed: FeedOptions | None = None,
-    patience_seconds: float = 0.0,
     export: Path | None = None,
     on_progress: Callable[[SimulatorProgress], None] | None = None,
 ) -> SimulatorRun:
@@ -334,8 +292,6 @@ def run_simulator(
         wire_format: format of the messages.
         shop: sizes of the workload.
         feed: how the changefeed sends.
-        patience_seconds: how long to go on trying while the broker is away; what was sent in vain
-            is sent again from its beginning, so some of it may come twice.
         export: folder into which the shop is exported before the changefeed begins, which starts
             at the TSO of the export then; None for a changefeed that was there from the beginning.
         on_progress: called after each sending.
@@ -362,18 +318,9 @@ def run_simulator(
     count = partitions if target.patterns else partitions_of(topic)
 
     def sink(records: list[CaptureRecord]) -> None:
-        until = time.monotonic() + patience_seconds
-        while True:
-            try:
-                for name in sorted({record.topic for record in records} - checked):
-                    partitions_of(name)
-                produce(target, records)
-            except SourceUnavailableError:
-                if time.monotonic() >= until:
-                    raise
-                time.sleep(1.0)
-            else:
-                return
+        for name in sorted({record.topic for record in records} - checked):
+            partitions_of(name)
+        produce(target, records)
 
     # What sends milliseconds alone must have commits in different ones.
     extension = feed is None or feed.messages.tidb_extension

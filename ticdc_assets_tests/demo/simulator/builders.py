@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Final
 
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
-from ticdc_assets.demo.simulator.columns import column, random_value
+from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.shop import ShopOptions, ShopWorkload
 from ticdc_assets.demo.simulator.stored_table import Row, TableName, index
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.source.capture import CaptureRecord, CaptureWriter
 from ticdc_assets.wire import WireFormat
+from ticdc_assets_tests.demo.simulator.random_values import random_value
 
 ODD_NAMES: Final[tuple[str, ...]] = (
     "with space",

@@ -176,17 +176,6 @@ def test_creates_of_a_batch() -> None:
     assert {code for _, code in words} == {None, 60}
 
 
-def test_row_keys_of_canal() -> None:
-    keys = [
-        json.loads(record.value or b"")["_tidb"].get("rowkey")
-        for record in records(started(), WireFormat.CANAL_JSON, output_row_key=True)
-        if b'"INSERT"' in (record.value or b"")
-    ]
-    decoded = [base64.b64decode(key) for key in keys]
-    assert [key[:1] + key[9:11] for key in decoded] == [b"t_r"] * 3
-    assert sorted(int.from_bytes(key[11:]) - 2**63 for key in decoded) == [1, 2, 3]
-
-
 def test_a_start_without_content() -> None:
     upstream = started()
     for wire_format in (WireFormat.CANAL_JSON, WireFormat.OPEN_PROTOCOL):

@@ -170,11 +170,6 @@ def test_statements_have_the_numbers_of_tidb(name: str) -> None:
     assert codes == {1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 14, 15, 61}
 
 
-def test_a_compression_that_craft_does_not_have_is_refused() -> None:
-    with pytest.raises(ValueError, match="has no compression"):
-        Variant(WireFormat.CRAFT, compression=Compression.LZ4).changefeed(Upstream())
-
-
 # From the middle --------------------------------------------------------------------------------
 
 LOST_FROM_THE_MIDDLE = {
