@@ -65,7 +65,9 @@ def column(
         (definition,) = statement.columns
         schema = column_schema(definition, defaults=DATABASE_DEFAULTS, timezone="UTC")
         if kind_of(schema) is not Kind.UNKNOWN:
-            return replace(schema, name=name, nullable=nullable, default=default)
+            # TiCDC sends no scale of FLOAT(10,3).
+            scale = 0 if schema.mysql_type in ("float", "double") else schema.decimal
+            return replace(schema, name=name, decimal=scale, nullable=nullable, default=default)
     raise ValueError(f"not a column type: {sql_type!r}")
 
 
