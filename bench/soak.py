@@ -44,7 +44,6 @@ from ticdc_assets.config.topics import TopicPattern
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.demo.simulator.changefeed import FeedOptions
 from ticdc_assets.demo.simulator.run import SimulatorRun, Sink, run_simulator
-from ticdc_assets.demo.simulator.shop import ShopOptions
 from ticdc_assets.log.cuts import Cut, newest_cut, read_cuts
 from ticdc_assets.log.positions import known_partitions
 from ticdc_assets.log.watermark import read_watermark
@@ -154,7 +153,7 @@ def start(settings: Settings, feed: Changefeed, minutes: float, pace: float) -> 
         max_transactions=10**9,
         max_seconds=minutes * 60,
         transactions_per_second=pace,
-        shop=ShopOptions(steps_per_ddl=max(50, int(pace * 12))),
+        steps_per_ddl=max(50, int(pace * 12)),
         feed=FeedOptions(default_topic=f"{feed.name}_default"),
     )
     simulator.sink = patient(simulator.sink)

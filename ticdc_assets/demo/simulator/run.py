@@ -29,7 +29,7 @@ from ticdc_assets.config import KafkaSource
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.clock import TsoClock, wall_clock_ms
 from ticdc_assets.demo.simulator.export import export_upstream
-from ticdc_assets.demo.simulator.shop import ShopOptions, ShopWorkload
+from ticdc_assets.demo.simulator.shop import STEPS_PER_DDL, ShopWorkload
 from ticdc_assets.demo.simulator.statements import Executed, execute
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.source.capture import CaptureRecord
@@ -274,7 +274,7 @@ def run_simulator(
     max_seconds: float | None = 60.0,
     transactions_per_second: float | None = 40.0,
     wire_format: WireFormat = WireFormat.SIMPLE_JSON,
-    shop: ShopOptions | None = None,
+    steps_per_ddl: int = STEPS_PER_DDL,
     feed: FeedOptions | None = None,
     export: Path | None = None,
     on_progress: Callable[[SimulatorProgress], None] | None = None,
@@ -290,7 +290,7 @@ def run_simulator(
         max_seconds: stop after this time.
         transactions_per_second: pace; None for as fast as possible.
         wire_format: format of the messages.
-        shop: sizes of the workload.
+        steps_per_ddl: steps of the shop between two schema changes.
         feed: how the changefeed sends.
         export: folder into which the shop is exported before the changefeed begins, which starts
             at the TSO of the export then; None for a changefeed that was there from the beginning.
@@ -327,7 +327,7 @@ def run_simulator(
     upstream = Upstream(
         clock=TsoClock(now_ms=wall_clock_ms, apart=not extension), timezone=timezone
     )
-    workload = ShopWorkload(upstream, seed, options=shop)
+    workload = ShopWorkload(upstream, seed, steps_per_ddl=steps_per_ddl)
     options, exported_ts = feed or FeedOptions(), None
     if export is not None:
         for _ in workload.steps(_STEPS_BEFORE):

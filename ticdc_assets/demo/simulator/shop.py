@@ -10,8 +10,7 @@ Not handled: shops larger than memory.
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from ticdc_assets.demo.simulator.alterations import SetDefault
 from ticdc_assets.demo.simulator.columns import text_literal
@@ -36,19 +35,9 @@ from ticdc_assets.demo.simulator.upstream import Upstream
 _Statement: TypeAlias = str | Callable[[], int]
 """SQL as a person types it, or a call of the upstream for what `statements` does not know."""
 
+STEPS_PER_DDL: Final = 12
 _CUSTOMERS, _PRODUCTS = 40, 20
 """How many there are before the first step."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShopOptions:
-    """Habits of the shop.
-
-    Attributes:
-        steps_per_ddl: steps between two schema changes; 0 for no schema change.
-    """
-
-    steps_per_ddl: int = 12
 
 
 class ShopWorkload:
@@ -57,7 +46,7 @@ class ShopWorkload:
     Args:
         upstream: where it is written; it must not have databases `shop` and `crm`.
         seed: of everything random.
-        options: sizes and habits.
+        steps_per_ddl: steps between two schema changes; 0 for no schema change.
 
     Attributes:
         transactions: row transactions committed so far.
@@ -65,12 +54,12 @@ class ShopWorkload:
     """
 
     def __init__(
-        self, upstream: Upstream, seed: int = 0, *, options: ShopOptions | None = None
+        self, upstream: Upstream, seed: int = 0, *, steps_per_ddl: int = STEPS_PER_DDL
     ) -> None:
         self.transactions = 0
         self.statements = 0
         self._upstream = upstream
-        self._options = options or ShopOptions()
+        self._steps_per_ddl = steps_per_ddl
         self._shop = ShopWriter(upstream, random.Random(seed))
         self._life = _live(upstream)
         self._steps = 0
@@ -107,7 +96,7 @@ class ShopWorkload:
         self.open()
         for _ in range(count):
             self._steps += 1
-            every = self._options.steps_per_ddl
+            every = self._steps_per_ddl
             if every and self._steps % every == 0:
                 next(self._life)
                 self.statements += 1

@@ -16,7 +16,7 @@ from ticdc_assets.demo.simulator.changefeed import (
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.commits import CommittedDdl
 from ticdc_assets.demo.simulator.dialects import Dialect, MessageOptions
-from ticdc_assets.demo.simulator.shop import ShopOptions, ShopWorkload
+from ticdc_assets.demo.simulator.shop import ShopWorkload
 from ticdc_assets.model.events import Bootstrap, DdlEvent, RowChange, Watermark
 from ticdc_assets.registry.ddl import parse_ddl
 from ticdc_assets.registry.ddl_statement import DdlAction
@@ -41,8 +41,7 @@ def of(dialect: Dialect, **options: Any) -> FeedOptions:
 
 def shop(seed: int, *, steps: int = 110, steps_per_ddl: int = 5) -> OddUpstream:
     upstream = OddUpstream(timezone=ZONE)
-    options = ShopOptions(steps_per_ddl=steps_per_ddl)
-    for _ in ShopWorkload(upstream, seed, options=options).steps(steps):
+    for _ in ShopWorkload(upstream, seed, steps_per_ddl=steps_per_ddl).steps(steps):
         pass
     return upstream
 
@@ -207,7 +206,7 @@ def test_late_bootstraps_come_after_some_rows() -> None:
 
 def test_a_partition_added_later() -> None:
     upstream = OddUpstream(timezone=ZONE)
-    workload = ShopWorkload(upstream, 1, options=ShopOptions(steps_per_ddl=9))
+    workload = ShopWorkload(upstream, 1, steps_per_ddl=9)
     changefeed = StandInChangefeed(upstream, "shop", partitions=2)
     for _ in workload.steps(100):
         pass

@@ -13,7 +13,7 @@ from ticdc_assets.demo.simulator.run import (
     live_changefeed,
     run_simulator,
 )
-from ticdc_assets.demo.simulator.shop import ShopOptions, ShopWorkload
+from ticdc_assets.demo.simulator.shop import ShopWorkload
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.source.capture import CaptureRecord, read_capture
 from ticdc_assets_tests.demo.simulator.builders import write_capture, write_shop_capture
@@ -109,7 +109,7 @@ def test_a_capture_of_a_shop(tmp_path: Path, name: str, variant: Variant) -> Non
         seed=2,
         timezone="Asia/Shanghai",
         wire_format=variant.wire_format,
-        shop=ShopOptions(steps_per_ddl=3),
+        steps_per_ddl=3,
     )
     records = list(read_capture(path))
     variant.require_truth(changefeed, records)
