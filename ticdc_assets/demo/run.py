@@ -133,7 +133,7 @@ def run_demo(
                     max_transactions=transactions,
                     max_seconds=seconds,
                     transactions_per_second=transactions / seconds,
-                    on_progress=_Ticker(say).tick,
+                    on_progress=_ticker(say),
                 )
                 settings = _configure(directory, broker, wire_format, simulator.exported_ts)
                 with computing(Compute.SPARK):
@@ -252,19 +252,18 @@ def _counts(progress: SimulatorProgress) -> str:
     )
 
 
-class _Ticker:
-    """Says how far the shop is, every few seconds: a sync may take longer than patience."""
+def _ticker(say: Note) -> Callable[[SimulatorProgress], None]:
+    """Return what says how far the shop is, every few seconds: a sync may take its time."""
+    due = _TICK_SECONDS
 
-    def __init__(self, say: Note) -> None:
-        self._say = say
-        self._next = _TICK_SECONDS
-
-    def tick(self, progress: SimulatorProgress) -> None:
-        """Say so, if it is time."""
-        if progress.finished or progress.seconds >= self._next:
-            self._next = progress.seconds + _TICK_SECONDS
+    def tick(progress: SimulatorProgress) -> None:
+        nonlocal due
+        if progress.finished or progress.seconds >= due:
+            due = progress.seconds + _TICK_SECONDS
             closed = "; the shop is closed" if progress.finished else ""
-            self._say(f"upstream: {_counts(progress)} in Kafka{closed}")
+            say(f"upstream: {_counts(progress)} in Kafka{closed}")
+
+    return tick
 
 
 def _follow(settings: Settings, feed: Changefeed, simulator: SimulatorRun, say: Note) -> bool:

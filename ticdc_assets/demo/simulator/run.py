@@ -47,7 +47,6 @@ _WATERMARK_SECONDS: Final = 1.0
 # Each is a sync of the mirrors, and a change has to wait for the one that is under way.
 _LIVE_WATERMARK_SECONDS: Final = 5.0
 
-_STEPS_WITHOUT_PACE: Final = 200
 _STEPS_BEFORE: Final = 100
 """Steps of the shop before it is exported."""
 
@@ -82,8 +81,8 @@ class SimulatorRun:
         changefeed: what turns commits into records.
         sink: where records go.
         max_transactions: stop after this many steps of the workload.
-        max_seconds: stop after this time; None for no such bound.
-        transactions_per_second: pace; None for as fast as possible.
+        max_seconds: stop after this time.
+        transactions_per_second: pace.
         on_progress: called after each sending.
         exported_ts: TSO of the export that the changefeed starts at, None for none.
 
@@ -100,8 +99,8 @@ class SimulatorRun:
         exported_ts: int | None = None,
         sink: Sink,
         max_transactions: int,
-        max_seconds: float | None = None,
-        transactions_per_second: float | None = None,
+        max_seconds: float,
+        transactions_per_second: float,
         on_progress: Callable[[SimulatorProgress], None] | None = None,
     ) -> None:
         self.exported_ts = exported_ts
@@ -157,7 +156,7 @@ class SimulatorRun:
                 next_watermark = time.monotonic() + _WATERMARK_SECONDS
             else:
                 self._send(self.changefeed.records())
-            if self._pace is not None and steps < self._max_transactions:
+            if steps < self._max_transactions:
                 time.sleep(_SEND_SECONDS)
         self._send(self.changefeed.tick())
         self._report(finished=True)
@@ -169,11 +168,9 @@ class SimulatorRun:
             self._error = error
 
     def _is_over(self) -> bool:
-        return self._max_seconds is not None and time.monotonic() - self._began > self._max_seconds
+        return time.monotonic() - self._began > self._max_seconds
 
     def _due_steps(self, taken: int) -> int:
-        if self._pace is None:
-            return _STEPS_WITHOUT_PACE
         return max(0, round((time.monotonic() - self._began) * self._pace) - taken)
 
     def _send(self, records: Iterable[CaptureRecord]) -> None:
@@ -271,8 +268,8 @@ def run_simulator(
     seed: int = 0,
     timezone: str = "UTC",
     max_transactions: int = 1_000,
-    max_seconds: float | None = 60.0,
-    transactions_per_second: float | None = 40.0,
+    max_seconds: float = 60.0,
+    transactions_per_second: float = 40.0,
     wire_format: WireFormat = WireFormat.SIMPLE_JSON,
     steps_per_ddl: int = STEPS_PER_DDL,
     feed: FeedOptions | None = None,
@@ -288,7 +285,7 @@ def run_simulator(
         timezone: the changefeed's time zone.
         max_transactions: stop after this many steps.
         max_seconds: stop after this time.
-        transactions_per_second: pace; None for as fast as possible.
+        transactions_per_second: pace.
         wire_format: format of the messages.
         steps_per_ddl: steps of the shop between two schema changes.
         feed: how the changefeed sends.

@@ -283,14 +283,14 @@ class Upstream:
             events.append((text, renamed.schema, table.schema))
         return self._commit_events(ActionCode.RENAME_TABLE, events, previous=previous)
 
-    def alter_table(self, name: TableName, *actions: AlterAction, sql: str | None = None) -> int:
+    def alter_table(self, name: TableName, *actions: AlterAction) -> int:
         """Run ALTER TABLE with one or more changes to columns and keys; return its commit ts."""
         table = self._copy(name)
         version = self._version()
         commit_ts = self._ddl_ts()
         at = to_datetime(commit_ts)
         parts = [action(table, self.timezone, at) for action in actions]
-        text = sql or f"ALTER TABLE {self._path(name)} {', '.join(parts)}"
+        text = f"ALTER TABLE {self._path(name)} {', '.join(parts)}"
         code = actions[0].code if len(actions) == 1 else ActionCode.MULTI_CHANGE
         return self._commit_altered(
             code, text, name=name, table=table, version=version, commit_ts=commit_ts

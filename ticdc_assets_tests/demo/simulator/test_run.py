@@ -24,8 +24,8 @@ def live_run(
     stored: list[CaptureRecord],
     *,
     max_transactions: int = 60,
-    max_seconds: float | None = None,
-    pace: float | None = None,
+    max_seconds: float = 60.0,
+    pace: float = 10_000.0,
     progress: list[SimulatorProgress] | None = None,
 ) -> SimulatorRun:
     upstream = Upstream(clock=TsoClock(now_ms=wall_clock_ms))
@@ -75,6 +75,8 @@ def test_an_error_of_the_sink_reaches_whoever_waits() -> None:
         StandInChangefeed(upstream, "shop"),
         sink=broken,
         max_transactions=1,
+        max_seconds=60.0,
+        transactions_per_second=10_000.0,
     )
     run.start()
     with pytest.raises(OSError, match="no room"):
