@@ -34,12 +34,14 @@ class CommittedDdl:
         events: what TiCDC sends, in order; `build_ts_ms` is 0 until something is built.
         previous: the tables that the statement changed, as they were; None where there was none.
         of_view: whether it is about a view, which TiCDC sends though no view has a key.
+        exchanged: id of the partition that EXCHANGE PARTITION gave a table.
     """
 
     commit_ts: int
     events: tuple[DdlEvent, ...]
     previous: Mapping[TableName, StoredTable | None]
     of_view: bool = False
+    exchanged: int | None = None
 
 
 Commit: TypeAlias = CommittedTransaction | CommittedDdl

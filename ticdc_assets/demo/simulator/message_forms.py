@@ -29,7 +29,6 @@ names with a backquote in RENAME, DROP and EXCHANGE, which the new TiCDC does no
 """
 
 import json
-import re
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -64,7 +63,6 @@ from ticdc_assets.wire.record import Record
 TableOrder: TypeAlias = Callable[[TableSchema], tuple[str, ...]]
 """Gives the names of a table's columns in the order of the table."""
 
-_PARTITION: Final = re.compile(r" EXCHANGE PARTITION `((?:[^`]|``)+)` WITH TABLE ")
 _CHECKSUM_VERSION: Final = 2
 """What TiDB has written since 8.1."""
 
@@ -238,7 +236,14 @@ class MessageForm:
                 return replace(event, ddl_type=code.word, action_code=code)
             return event
         if event.action_code == ActionCode.EXCHANGE_PARTITION:
-            return self._exchange(event, schema, before)
+            return replace(
+                event,
+                ddl_type="ALTER" if self.has_bootstraps else "QUERY",
+                database=before.database,
+                table=before.table,
+                schema=replace(ordered, database=before.database),
+                pre_schema=self._in_order(self._cited(before)),
+            )
         if event.action_code != ActionCode.RENAME_TABLE:
             return event
         end = ";" if len(ddl.events) > 1 else ""
@@ -252,19 +257,6 @@ class MessageForm:
             schema=replace(ordered, table_id=NO_TABLE_ID) if is_passing else ordered,
         )
 
-    def _exchange(self, event: DdlEvent, schema: TableSchema, before: TableSchema) -> DdlEvent:
-        name = _exchanged_partition(event.sql)
-        return replace(
-            event,
-            ddl_type="ALTER" if self.has_bootstraps else "QUERY",
-            sql=f"ALTER TABLE {_path(schema)} EXCHANGE PARTITION `{name}` "
-            f"WITH TABLE {_path(before)}",
-            database=before.database,
-            table=before.table,
-            schema=replace(self._in_order(schema), database=before.database),
-            pre_schema=self._in_order(self._cited(before)),
-        )
-
     def follow(self, ddl: CommittedDdl) -> None:
         """Record what a DDL changes in later messages."""
         if not self._is_new:
@@ -274,14 +266,8 @@ class MessageForm:
                 if schema is not None:
                     self._flags.pop(schema.table_id, None)
                     self._exchanged.pop(schema.table_id, None)
-            if event.action_code == ActionCode.EXCHANGE_PARTITION and event.schema is not None:
-                divided = ddl.previous[event.schema.database, event.schema.table]
-                assert divided is not None
-                assert divided.partitioning is not None
-                partitions = divided.partitioning.partitions
-                number = divided.partitioning.number(_exchanged_partition(event.sql))
-                # The table that was exchanged has the id that the partition had.
-                self._exchanged[partitions[number].physical_id] = event.schema.version
+            if ddl.exchanged is not None and event.schema is not None:
+                self._exchanged[ddl.exchanged] = event.schema.version
 
     def event(self, event: DdlEvent | Bootstrap | Watermark) -> Event | None:
         """Return an event that is no row change as the format has it, None if it has none."""
@@ -430,11 +416,3 @@ def _without_zones(image: Image | None) -> Image | None:
 
 def _path(schema: TableSchema) -> str:
     return path_sql((schema.database, schema.table))
-
-
-def _exchanged_partition(sql: str) -> str:
-    """Return the name of the partition that a statement exchanges."""
-    match = _PARTITION.search(sql)
-    if match is None:
-        raise ValueError(f"no EXCHANGE PARTITION: {sql!r}")
-    return match[1].replace("``", "`")

@@ -398,6 +398,7 @@ class Upstream:
         commit_ts: int | None = None,
         database: str = "",
         of_view: bool = False,
+        exchanged: int | None = None,
     ) -> int:
         if commit_ts is None:
             commit_ts = self._ddl_ts()
@@ -424,6 +425,7 @@ class Upstream:
                 ),
                 previous=previous,
                 of_view=of_view,
+                exchanged=exchanged,
             )
         )
         return commit_ts
