@@ -40,8 +40,8 @@ from ticdc_assets.demo.simulator.commits import (
     is_in_cut,
     tables_before,
 )
-from ticdc_assets.demo.simulator.partitions import Partitioning
 from ticdc_assets.demo.simulator.stored_table import (
+    Divided,
     Key,
     Row,
     StoredTable,
@@ -173,7 +173,7 @@ class Upstream:
         primary_key: Sequence[str] = (),
         indexes: Sequence[IndexSchema] = (),
         clustered: bool = True,
-        partitioning: Partitioning | None = None,
+        partitioning: Divided | None = None,
     ) -> int:
         """Run CREATE TABLE and return its commit ts.
 
@@ -339,7 +339,7 @@ class Upstream:
     def _path(self, name: TableName) -> str:
         return path_sql(name) if self.qualified else quoted(name[1])
 
-    def _divided_anew(self, table: StoredTable) -> Partitioning | None:
+    def _divided_anew(self, table: StoredTable) -> Divided | None:
         return table.partitioning and table.partitioning.with_new_ids(self._new_table_id)
 
     def _new_table_id(self) -> int:

@@ -21,7 +21,6 @@ from ticdc_assets.demo.simulator.alterations import (
     SetDefault,
 )
 from ticdc_assets.demo.simulator.columns import column, type_sql
-from ticdc_assets.demo.simulator.partitions import LISTS, Method, Partition, Partitioning
 from ticdc_assets.demo.simulator.stored_table import Row, StoredTable, TableName
 from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.model.values import cast_of
@@ -37,6 +36,7 @@ from ticdc_assets_tests.demo.simulator.partition_changes import (
     TruncatePartitions,
     hash_partitions,
 )
+from ticdc_assets_tests.demo.simulator.partitions import LISTS, Method, Partition, Partitioning
 from ticdc_assets_tests.demo.simulator.some_values import RANGES, some_value
 from ticdc_assets_tests.demo.simulator.storm_state import StormState
 from ticdc_assets_tests.demo.simulator.storm_tables import DEFAULTS, NARROWER, OTHER_KINDS, WIDER

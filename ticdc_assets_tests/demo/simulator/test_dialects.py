@@ -16,13 +16,13 @@ from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefee
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.dialects import Dialect, MessageOptions, dialect_of
 from ticdc_assets.demo.simulator.encoders import open_protocol, simple_avro, simple_json
-from ticdc_assets.demo.simulator.partitions import Method, Partition, Partitioning
 from ticdc_assets.demo.simulator.stored_table import TableName
 from ticdc_assets.model.events import Bootstrap, DdlEvent, Event, RowChange
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.demo.simulator.odd_upstream import OddUpstream
+from ticdc_assets_tests.demo.simulator.partitions import Method, Partition, Partitioning
 from ticdc_assets_tests.demo.simulator.variants import PLAIN, Variant
 
 A, B, P = ("d", "a"), ("d", "b"), ("e", "p")
