@@ -6,9 +6,10 @@ from typing import Any, TypeAlias
 
 from bench.measuring import measure
 from bench.results import Result
-from ticdc_assets.demo.simulator.columns import column, random_value
+from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.model.values import canonical_of, physical_of, text_of, typed_array
+from ticdc_assets_tests.demo.simulator.random_values import random_value
 
 SECTION = "Values, one process, no Spark"
 Converter: TypeAlias = Callable[[Any], Any]

@@ -29,6 +29,7 @@ from dagster import DagsterInstance, DagsterRunStatus
 from dagster._core.scheduler.instigation import TickStatus
 
 from bench.sustained import seconds_until_cut
+from ticdc_assets.base.errors import SourceUnavailableError
 from ticdc_assets.base.ports import free_port
 from ticdc_assets.changelog.progress import TopicState
 from ticdc_assets.config import (
@@ -42,8 +43,7 @@ from ticdc_assets.config import (
 from ticdc_assets.config.topics import TopicPattern
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.demo.simulator.changefeed import FeedOptions
-from ticdc_assets.demo.simulator.run import SimulatorResult, SimulatorRun, run_simulator
-from ticdc_assets.demo.simulator.shop import ShopOptions
+from ticdc_assets.demo.simulator.run import SimulatorRun, Sink, run_simulator
 from ticdc_assets.log.cuts import Cut, newest_cut, read_cuts
 from ticdc_assets.log.positions import known_partitions
 from ticdc_assets.log.watermark import read_watermark
@@ -51,6 +51,7 @@ from ticdc_assets.model.tso import physical_ms
 from ticdc_assets.orchestration.partitions import CHANGEFEED_TAG
 from ticdc_assets.orchestration.run import HOME_VARIABLE, ui_command
 from ticdc_assets.reading.mirrors import iterate_rows, published_table
+from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.brokers import OwnBroker
@@ -70,6 +71,11 @@ class Written:
     simulator: SimulatorRun
     began: float
 
+    @property
+    def final_ts(self) -> int:
+        """The last watermark."""
+        return self.simulator.changefeed.watermark_ts
+
 
 @click.command()
 @click.option("--minutes", default=15.0, show_default=True, help="How long changes are written.")
@@ -86,12 +92,13 @@ def main(minutes: float, pace: float, folder: Path | None) -> None:
         try:
             written = [start(settings, feed, minutes, pace) for feed in settings.changefeeds]
             break_things(broker, dagster, written, minutes * 60)
-            results = {item.feed.name: item.simulator.join(600) for item in written}
+            for item in written:
+                item.simulator.join(600)
             note("the changefeeds are written; waiting for the mirrors")
-            wait_for(written, results)
+            wait_for(written)
         finally:
             dagster.stop()
-        sound = [compare(item, results[item.feed.name]) for item in written]
+        sound = [compare(item) for item in written]
     sound.append(runs_are_apart(settings))
     ticks_are_told()
     note(f"everything is in {folder}")
@@ -146,13 +153,29 @@ def start(settings: Settings, feed: Changefeed, minutes: float, pace: float) -> 
         max_transactions=10**9,
         max_seconds=minutes * 60,
         transactions_per_second=pace,
-        shop=ShopOptions(steps_per_ddl=max(50, int(pace * 12))),
+        steps_per_ddl=max(50, int(pace * 12)),
         feed=FeedOptions(default_topic=f"{feed.name}_default"),
-        patience_seconds=10 * OUTAGE_SECONDS,
     )
+    simulator.sink = patient(simulator.sink)
     simulator.start()
     paths = LakePaths(root=settings.lake, changefeed=feed.name)
     return Written(feed=feed, paths=paths, simulator=simulator, began=time.time())
+
+
+def patient(sink: Sink) -> Sink:
+    """Return a sink that goes on trying while the broker is away; some records may come twice."""
+
+    def send(records: list[CaptureRecord]) -> None:
+        until = time.monotonic() + 10 * OUTAGE_SECONDS
+        while True:
+            try:
+                return sink(records)
+            except SourceUnavailableError:
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(1.0)
+
+    return send
 
 
 class DagsterDev:
@@ -250,12 +273,12 @@ def retired_topic(written: list[Written]) -> str | None:
     return None
 
 
-def wait_for(written: list[Written], results: dict[str, SimulatorResult]) -> None:
+def wait_for(written: list[Written]) -> None:
     """Wait until every changefeed is cut at its final watermark, or for long enough."""
     deadline = time.monotonic() + CATCH_UP_SECONDS
     while time.monotonic() < deadline:
-        cuts = {item.feed.name: newest_cut(item.paths) for item in written}
-        if all(cut is not None and cut.tso == results[name].final_ts for name, cut in cuts.items()):
+        cuts = [(item, newest_cut(item.paths)) for item in written]
+        if all(cut is not None and cut.tso == item.final_ts for item, cut in cuts):
             return
         time.sleep(1)
     note("the mirrors did not get to the end in time")
@@ -264,7 +287,7 @@ def wait_for(written: list[Written], results: dict[str, SimulatorResult]) -> Non
 # Judging ----------------------------------------------------------------------------------------
 
 
-def compare(item: Written, result: SimulatorResult) -> bool:
+def compare(item: Written) -> bool:
     """Tell whether the mirrors equal the truth, and how fresh they were."""
     cut = newest_cut(item.paths)
     name = item.feed.name
@@ -278,13 +301,12 @@ def compare(item: Written, result: SimulatorResult) -> bool:
     )
     for database, table, row in iterate_rows(published, item.feed.timezone):
         found[_row(database, table, json.loads(row))] += 1
-    wanted = Counter(
-        _row(*table, row) for table, rows in result.truth.items() for row in rows.values()
-    )
-    same = found == wanted and cut.tso == result.final_ts
+    truth = item.simulator.changefeed.truth()
+    wanted = Counter(_row(*table, row) for table, rows in truth.items() for row in rows.values())
+    same = found == wanted and cut.tso == item.final_ts
     topics = read_watermark(item.paths).topics
     states = Counter(str(topic.state) for topic in topics)
-    progress = result.progress
+    progress = item.simulator.progress
     click.echo(
         f"{name}: {progress.transactions} transactions, {progress.statements} DDL, "
         f"{progress.records} records in {len(topics)} topics "

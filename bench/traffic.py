@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from itertools import cycle, islice
 
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
-from ticdc_assets.demo.simulator.columns import column, random_value
+from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.dialects import MessageOptions
 from ticdc_assets.demo.simulator.stored_table import TableName
 from ticdc_assets.demo.simulator.upstream import Upstream
@@ -31,6 +31,7 @@ from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.record import Record
+from ticdc_assets_tests.demo.simulator.random_values import random_value
 
 DATABASE = "bench"
 TOPIC = "bench"

@@ -19,7 +19,7 @@ import socketserver
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeAlias
@@ -30,7 +30,8 @@ from ticdc_assets.base.ports import HOST, free_port, port_is_free
 from ticdc_assets.config import Settings
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.demo.place import CHANGEFEED, Door
-from ticdc_assets.demo.simulator.run import LiveChangefeed, SimulatorRun
+from ticdc_assets.demo.simulator.run import SimulatorRun, live_changefeed
+from ticdc_assets.demo.simulator.statements import Executed
 from ticdc_assets.log.cuts import Cut, MirrorCut, newest_cut
 from ticdc_assets.model.tso import to_datetime
 from ticdc_assets.observe.report.texts import visible
@@ -53,7 +54,7 @@ def go_on_live(
     simulator: SimulatorRun,
     *,
     port: int | None,
-    program: str,
+    examples: Iterable[str],
     note: Say,
 ) -> None:
     """Go on with a demo until it is interrupted.
@@ -63,7 +64,7 @@ def go_on_live(
         directory: its folder.
         simulator: the shop, which is closed; its changefeed goes on.
         port: where the Dagster UI listens; 3000 if None, or a free port where that is in use.
-        program: what a person types for `ticdc-assets`.
+        examples: commands that change rows, as they can be typed.
         note: called with each line of progress.
 
     Raises:
@@ -77,15 +78,11 @@ def go_on_live(
     if port is None:
         port = _UI_PORT if port_is_free(_UI_PORT) else free_port()
     url = f"http://{HOST}:{port}"
-    changefeed = LiveChangefeed(
-        simulator,
-        on_error=lambda text: say(f"the changefeed has ended: {text}"),
-    )
     watch = CutWatch(settings, say)
     with (
         signals_interrupt(),
-        changefeed,
-        _open_door(directory, changefeed, url),
+        live_changefeed(simulator, lambda text: say(f"the changefeed has ended: {text}")) as run,
+        _open_door(directory, run, url),
         ui_server(settings, port) as server,
     ):
         announce_ui(server, port, lambda url: say(f"the Dagster UI is at {url}"))
@@ -94,32 +91,11 @@ def go_on_live(
             "Ctrl-C"
         )
         say("change rows from another terminal, in this folder:")
-        for line in _examples(settings, program):
+        for line in examples:
             say(f"  {line}")
         with suppress(KeyboardInterrupt):
             _follow(settings, watch, say)
         say("ending: the follow run, the Dagster UI, the changefeed, the broker")
-
-
-def _examples(settings: Settings, program: str) -> Iterator[str]:
-    """Yield commands that can be typed as they are."""
-    lake = Lake.open(settings.lake, settings.changefeed(CHANGEFEED))
-    cut = newest_cut(lake.paths)
-    orders = next(item for item in cut.mirrors if item.table == "orders") if cut else None
-    if orders is None:
-        return
-    rows = published_table(lake, orders)
-    (first,) = iterate_rows([rows], "UTC", limit=1, by_key=True)
-    number = json.loads(first[2])["order_id"]
-    for statement in (
-        f"UPDATE shop.orders SET state = 'paid', pieces = pieces + 1 WHERE order_id = {number}",
-        "INSERT INTO shop.orders (region, order_id, customer, total, state, placed) "
-        "VALUES ('eu', 100001, 1, 19.90, 'new', NOW())",
-        "DELETE FROM shop.orders WHERE order_id = 100001",
-        "ALTER TABLE shop.orders ADD COLUMN gift tinyint(1) NOT NULL DEFAULT 0",
-    ):
-        yield f'{program} --demo upstream "{statement}"'
-    yield f"{program} --demo show shop orders"
 
 
 # The door -----------------------------------------------------------------------------------------
@@ -131,13 +107,13 @@ class _Server(socketserver.ThreadingTCPServer):
 
 
 @contextmanager
-def _open_door(directory: Path, changefeed: LiveChangefeed, ui: str) -> Iterator[None]:
+def _open_door(directory: Path, run: Callable[[str], Executed], ui: str) -> Iterator[None]:
     """Take statements while the block lasts."""
     token = secrets.token_urlsafe(24)
 
     class Handler(socketserver.StreamRequestHandler):
         def handle(self) -> None:
-            answer = _answer(self.rfile.readline(), token, changefeed)
+            answer = _answer(self.rfile.readline(), token, run)
             self.wfile.write(json.dumps(answer).encode() + b"\n")
 
     with _Server((HOST, 0), Handler) as server:
@@ -151,12 +127,12 @@ def _open_door(directory: Path, changefeed: LiveChangefeed, ui: str) -> Iterator
             server.shutdown()
 
 
-def _answer(line: bytes, token: str, changefeed: LiveChangefeed) -> Mapping[str, str]:
+def _answer(line: bytes, token: str, run: Callable[[str], Executed]) -> Mapping[str, str]:
     try:
         request = json.loads(line)
         if not hmac.compare_digest(str(request["token"]), token):
             return {"error": "this is the port of another demo"}
-        return {"done": changefeed.execute(request["sql"]).text}
+        return {"done": run(request["sql"]).text}
     except StatementError as error:
         return {"error": str(error)}
     except (ValueError, KeyError, TypeError) as error:

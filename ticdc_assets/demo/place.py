@@ -69,7 +69,7 @@ def run_upstream(directory: Path, sql: str) -> str:
 
     Raises:
         ConfigError: no demo is live there.
-        StatementError: the statement cannot be run; nothing was changed.
+        StatementError: the statement cannot be run, or no answer came.
     """
     directory = directory.resolve()
     door = find_door(directory)
@@ -79,17 +79,19 @@ def run_upstream(directory: Path, sql: str) -> str:
     )
     if door is None:
         raise none
-    request = json.dumps({"token": door.token, "sql": sql}) + "\n"
     try:
-        with (
-            socket.create_connection((HOST, door.port), timeout=_TIMEOUT_SECONDS) as connection,
-            connection.makefile("rw", encoding="utf-8") as stream,
-        ):
-            stream.write(request)
+        connection = socket.create_connection((HOST, door.port), timeout=_TIMEOUT_SECONDS)
+    except OSError as error:
+        raise none from error
+    try:
+        with connection, connection.makefile("rw", encoding="utf-8") as stream:
+            stream.write(json.dumps({"token": door.token, "sql": sql}) + "\n")
             stream.flush()
             answer = json.loads(stream.readline())
     except (OSError, ValueError) as error:
-        raise none from error
+        raise StatementError(
+            f"the live demo gave no answer ({error}); the statement may have been run: see its rows"
+        ) from error
     if "error" in answer:
         raise StatementError(answer["error"])
     return answer["done"]

@@ -17,7 +17,7 @@ import shlex
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -46,7 +46,6 @@ from ticdc_assets.demo.simulator.commits import Truth
 from ticdc_assets.demo.simulator.dialects import Dialect, MessageOptions, dialect_of
 from ticdc_assets.demo.simulator.run import (
     SimulatorProgress,
-    SimulatorResult,
     SimulatorRun,
     run_simulator,
 )
@@ -134,7 +133,7 @@ def run_demo(
                     max_transactions=transactions,
                     max_seconds=seconds,
                     transactions_per_second=transactions / seconds,
-                    on_progress=_Ticker(say).tick,
+                    on_progress=_ticker(say),
                 )
                 settings = _configure(directory, broker, wire_format, simulator.exported_ts)
                 with computing(Compute.SPARK):
@@ -145,34 +144,62 @@ def run_demo(
                 )
                 simulator.start()
                 same = _follow(settings, feed, simulator, say)
+                # Live, a person may leave no order.
+                order = _first_order(settings)
                 if live:
                     go_on_live(
                         settings,
                         directory,
                         simulator,
                         port=port,
-                        program=_program("ticdc-assets"),
+                        examples=_examples(directory, order),
                         note=note,
                     )
                 # Nothing comes any more: live, the mirrors would soon be late.
                 _configure(directory, broker, wire_format, simulator.exported_ts, ended=True)
         say(f"done; the broker is stopped, the tables stay in {directory}")
-        for line in _go_on(settings, directory):
+        for line in _go_on(directory, order):
             note(line)
         return same
 
 
-def _go_on(settings: Settings, directory: Path) -> Iterator[str]:
-    """Yield commands that go on with the demo; each works as it is printed."""
-    program, folder = _program("ticdc-assets"), _shown(directory)
-    yield f"open the same instance in the Dagster UI: {program} ui --demo {folder}"
-    if directory != Path(DIRECTORY).resolve():
-        return
+def _first_order(settings: Settings) -> dict[str, str]:
     lake = Lake.open(settings.lake, settings.changefeed(CHANGEFEED))
-    mirror = require_mirror(require_cut(lake.paths), "shop", "orders")
-    orders = published_table(lake, mirror)
+    orders = published_table(lake, require_mirror(require_cut(lake.paths), "shop", "orders"))
     (first,) = iterate_rows([orders], "UTC", limit=1, by_key=True)
-    key = ",".join(json.loads(first[2])[name] for name in orders.schema.handle_key)
+    return json.loads(first[2])
+
+
+def _is_usual(directory: Path) -> bool:
+    """Return whether commands with `--demo` work on a demo, here."""
+    return directory == Path(DIRECTORY).resolve()
+
+
+def _examples(directory: Path, order: Mapping[str, str]) -> Iterator[str]:
+    """Yield commands for a live demo; each works as it is printed."""
+    program = _program("ticdc-assets")
+    upstream = f"{program} --demo upstream"
+    if not _is_usual(directory):
+        upstream = f"{program} upstream --directory {_shown(directory)}"
+    number = order["order_id"]
+    for statement in (
+        f"UPDATE shop.orders SET state = 'paid', pieces = pieces + 1 WHERE order_id = {number}",
+        "INSERT INTO shop.orders (region, order_id, customer, total, state, placed) "
+        "VALUES ('eu', 100001, 1, 19.90, 'new', NOW())",
+        "DELETE FROM shop.orders WHERE order_id = 100001",
+        "ALTER TABLE shop.orders ADD COLUMN gift tinyint(1) NOT NULL DEFAULT 0",
+    ):
+        yield f'{upstream} "{statement}"'
+    if _is_usual(directory):
+        yield f"{program} --demo show shop orders"
+
+
+def _go_on(directory: Path, order: Mapping[str, str]) -> Iterator[str]:
+    """Yield commands that go on with the demo; each works as it is printed."""
+    program = _program("ticdc-assets")
+    yield f"open the same instance in the Dagster UI: {program} ui --demo {_shown(directory)}"
+    if not _is_usual(directory):
+        return
     python = (
         "from ticdc_assets import read_mirror; "
         "from ticdc_assets.demo.place import use_demo; use_demo(); "
@@ -181,7 +208,7 @@ def _go_on(settings: Settings, directory: Path) -> Iterator[str]:
     yield "look at the mirrors:"
     yield f"  {program} --demo show shop orders"
     yield f'  {program} --demo sql "SELECT state, count(*) FROM shop.orders GROUP BY ALL"'
-    yield f"  {program} --demo show shop orders --history {key}"
+    yield f"  {program} --demo show shop orders --history {order['region']},{order['order_id']}"
     yield f'  {_program("python")} -c "{python}"'
 
 
@@ -225,19 +252,18 @@ def _counts(progress: SimulatorProgress) -> str:
     )
 
 
-class _Ticker:
-    """Says how far the shop is, every few seconds: a sync may take longer than patience."""
+def _ticker(say: Note) -> Callable[[SimulatorProgress], None]:
+    """Return what says how far the shop is, every few seconds: a sync may take its time."""
+    due = _TICK_SECONDS
 
-    def __init__(self, say: Note) -> None:
-        self._say = say
-        self._next = _TICK_SECONDS
-
-    def tick(self, progress: SimulatorProgress) -> None:
-        """Say so, if it is time."""
-        if progress.finished or progress.seconds >= self._next:
-            self._next = progress.seconds + _TICK_SECONDS
+    def tick(progress: SimulatorProgress) -> None:
+        nonlocal due
+        if progress.finished or progress.seconds >= due:
+            due = progress.seconds + _TICK_SECONDS
             closed = "; the shop is closed" if progress.finished else ""
-            self._say(f"upstream: {_counts(progress)} in Kafka{closed}")
+            say(f"upstream: {_counts(progress)} in Kafka{closed}")
+
+    return tick
 
 
 def _follow(settings: Settings, feed: Changefeed, simulator: SimulatorRun, say: Note) -> bool:
@@ -251,11 +277,11 @@ def _follow(settings: Settings, feed: Changefeed, simulator: SimulatorRun, say: 
         with computing(compute):
             _sync(settings, say)
         compute = Compute.AUTO
-    result = simulator.join(_CLOSING_SECONDS)
+    simulator.join(_CLOSING_SECONDS)
     cut = _sync(settings, say)
     if cut is None:
         raise SourceUnavailableError("no cut was published although the shop is closed")
-    return _compare(settings, feed, cut, result)
+    return _compare(settings, feed, cut, simulator)
 
 
 def _sync(settings: Settings, say: Note) -> Cut | None:
@@ -270,7 +296,7 @@ def _sync(settings: Settings, say: Note) -> Cut | None:
     return applying.cut
 
 
-def _compare(settings: Settings, feed: Changefeed, cut: Cut, result: SimulatorResult) -> bool:
+def _compare(settings: Settings, feed: Changefeed, cut: Cut, simulator: SimulatorRun) -> bool:
     """Print the table and return whether every mirror equals the truth."""
     lake = Lake.open(settings.lake, feed)
     mirrors = list_mirrors(lake.paths, read_status(lake, datetime.now(UTC)))
@@ -278,14 +304,14 @@ def _compare(settings: Settings, feed: Changefeed, cut: Cut, result: SimulatorRe
     published = (published_table(lake, mirror) for mirror in cut.mirrors)
     for database, table, row in iterate_rows(published, feed.timezone):
         rows.setdefault((database, table), Counter())[_comparable(json.loads(row))] += 1
-    wanted = _truth_rows(result.truth)
+    wanted = _truth_rows(simulator.changefeed.truth())
     listing = Table(
         title=f"{CHANGEFEED} at {cut.tso} ({to_datetime(cut.tso):%H:%M:%S.%f} UTC)",
-        caption=f"{_counts(result.progress)}; cut {cut.number}",
+        caption=f"{_counts(simulator.progress)}; cut {cut.number}",
     )
     for title in ("mirror", "rows", "applied TSO", "lag", "equals the truth"):
         listing.add_column(title, justify="right" if title in {"rows", "lag"} else "left")
-    same = cut.tso == result.final_ts
+    same = cut.tso == simulator.changefeed.watermark_ts
     names = set(wanted)
     for item in mirrors:
         name = (item.database, item.table)

@@ -23,7 +23,6 @@ from ticdc_assets.demo.simulator.alterations import (
 )
 from ticdc_assets.demo.simulator.changefeed import FeedOptions
 from ticdc_assets.demo.simulator.columns import column
-from ticdc_assets.demo.simulator.partitions import Method, Partition, Partitioning
 from ticdc_assets.demo.simulator.stored_table import TableName
 from ticdc_assets.model.events import Bootstrap, DdlEvent, Event, Image, Op, RowChange
 from ticdc_assets.model.schemas import TableSchema
@@ -37,6 +36,7 @@ from ticdc_assets_tests.demo.simulator.partition_changes import (
     RemovePartitioning,
     TruncatePartitions,
 )
+from ticdc_assets_tests.demo.simulator.partitions import Method, Partition, Partitioning
 from ticdc_assets_tests.demo.simulator.variants import OLD, PLAIN, Variant, rows_of
 from ticdc_assets_tests.events import ddl_event
 from ticdc_assets_tests.reference.fold import FoldedTable

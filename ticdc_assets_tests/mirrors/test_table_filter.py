@@ -13,7 +13,6 @@ from ticdc_assets.config import Retention, TableChoice, TableFilter
 from ticdc_assets.delta.control import write_table
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
-from ticdc_assets.demo.simulator.partitions import Method, Partition, Partitioning
 from ticdc_assets.log.cuts import filter_text
 from ticdc_assets.log.quarantine import count_open, read_quarantine
 from ticdc_assets.mirrors.standing import Outcome
@@ -24,6 +23,7 @@ from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets_tests.demo.simulator.builders import churn, fill
 from ticdc_assets_tests.demo.simulator.odd_upstream import OddUpstream
+from ticdc_assets_tests.demo.simulator.partitions import Method, Partition, Partitioning
 from ticdc_assets_tests.golden import Rows
 from ticdc_assets_tests.lake.feeds import Feed, truth_rows
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ticdc_assets.demo.simulator.encoders.column_types import ACTION_CODES, type_code
+from ticdc_assets.demo.simulator.encoders.column_types import type_code
 from ticdc_assets.model.mysql_types import KINDS
 from ticdc_assets.wire.column_types import DDL_WORDS, OTHER_DDL, TYPE_NAMES, ddl_word
 from ticdc_assets.wire.simple_message import DDL_TYPES
@@ -38,9 +38,3 @@ def test_ddl_words_are_those_of_the_simple_protocol() -> None:
     assert {code: ddl_word(code) for code in (0, 1, 2, 21, 24, 25, 26, 42, 65, 255, 10**30)} == (
         dict.fromkeys((0, 1, 2, 21, 24, 25, 26, 42, 65, 255, 10**30), OTHER_DDL)
     )
-
-
-def test_the_code_of_a_word_means_the_word() -> None:
-    assert {*ACTION_CODES, OTHER_DDL} == {word.value for word in DDL_TYPES}
-    assert all(ddl_word(code) == word for word, code in ACTION_CODES.items())
-    assert ACTION_CODES.keys().isdisjoint({OTHER_DDL, "INSERT"})

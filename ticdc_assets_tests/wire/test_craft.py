@@ -523,22 +523,6 @@ def test_rows_share_records_and_nothing_else_does() -> None:
     assert encode([]) == []
 
 
-def test_a_record_ends_with_the_row_that_makes_it_too_long() -> None:
-    # By TiCDC's estimate: 32 + "db" + "t", and 16 + "id" + 1, 16 + "v" + 3 for the columns.
-    estimate = 35 + 19 + 20
-    rows = [INSERT_EVENT] * 5
-
-    def sizes(limit: int) -> list[int]:
-        return [len(decode(record)) for record in encode(rows, max_message_bytes=limit)]
-
-    assert sizes(2 * estimate) == [3, 2]
-    assert sizes(2 * estimate - 1) == [2, 2, 1]
-    assert sizes(0) == [1, 1, 1, 1, 1]
-
-
-DDL_EVENT = ddl_event(1, "x", ddl_type="ALTER", database="db")
-
-
 def test_spelled_types_and_zones_are_written() -> None:
     """Events of other formats: a type with its length, a TIMESTAMP with its zone."""
     columns = (
@@ -550,13 +534,6 @@ def test_spelled_types_and_zones_are_written() -> None:
     again = only(assert_equal([encode([event])[0].value], CRAFT)[0])
     assert again.after == {"id": "200", "at": at.value}
     assert [column.mysql_type for column in again.shape.columns] == ["int", "timestamp"]
-
-
-def test_a_ddl_without_its_number_gets_one_of_its_word() -> None:
-    for word in ("CREATE", "RENAME", "CINDEX", "DINDEX", "ERASE", "TRUNCATE", "ALTER"):
-        (again,) = decode(encode([replace(DDL_EVENT, ddl_type=word)])[0])
-        assert isinstance(again, DdlEvent)
-        assert again.ddl_type == word
 
 
 # --- primitives ---

@@ -15,7 +15,6 @@ from ticdc_assets.demo.simulator.encoders.go_json import quote
 from ticdc_assets.demo.simulator.encoders.open_protocol import encode
 from ticdc_assets.model.events import (
     Bootstrap,
-    DdlEvent,
     Event,
     Op,
     RowChange,
@@ -631,17 +630,6 @@ def test_rows_share_records_and_nothing_else_does() -> None:
     assert encode([]) == []
 
 
-def test_records_keep_below_the_size() -> None:
-    insert = decode(MIXED)[0]
-    (one,) = encode([insert])
-    (two,) = encode([insert] * 2)
-    # TiCDC counts 36 bytes for what a record has besides.
-    limit = len(two.key or b"") + len(two.value or b"") + 36
-    assert len(encode([insert] * 2, max_message_bytes=limit)) == 1
-    assert encode([insert] * 2, max_message_bytes=limit - 1) == [one, one]
-    assert encode([insert] * 2, max_message_bytes=1) == [one, one]
-
-
 @pytest.mark.parametrize(
     ("code", "value", "written"),
     [
@@ -679,17 +667,6 @@ def insert_of(mysql_type: str, value: Any, flags: int = 0) -> Record:
 def test_a_zoned_timestamp_loses_its_zone() -> None:
     written = insert_of("timestamp", ZonedTimestamp(location="Asia/Tokyo", value="2020-01-01"))
     assert only(assert_equal([written], OPEN)[0]).after == {"c": "2020-01-01"}
-
-
-@pytest.mark.parametrize(
-    ("ddl_type", "code"),
-    [("CREATE", 3), ("RENAME", 14), ("CINDEX", 7), ("DINDEX", 8), ("ERASE", 4), ("ALTER", 61)],
-)
-def test_a_ddl_without_a_code_gets_one_of_its_word(ddl_type: str, code: int) -> None:
-    (ddl,) = decode(DDL)
-    assert isinstance(ddl, DdlEvent)
-    ddl = replace(ddl, ddl_type=ddl_type, action_code=None)
-    assert decode(encode([ddl])[0]) == [replace(ddl, action_code=code)]
 
 
 # --- values inside a record ---

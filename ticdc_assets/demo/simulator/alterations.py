@@ -4,100 +4,27 @@ In: a table (a copy that may be changed) and an action. Out: the table with its 
 and rows after it, and the action's clause of the statement. Of every statement that is run here
 `ActionCode` has TiDB's number, which Open Protocol and Craft send, and the word of the others.
 
-Not handled: what `columns.modified_value` has no rule for; it raises.
+Not handled: changes of values of which TiDB's result is not known (`model.values.casts`).
 """
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import IntEnum
-from typing import Any, Final, TypeAlias
+from typing import ClassVar
 
 from ticdc_assets.demo.simulator.columns import (
     column_sql,
     default_sql,
     default_value,
-    lenient_value,
     modified_value,
     names_sql,
     quoted,
     rewrites_rows,
-    zero_value,
 )
 from ticdc_assets.demo.simulator.stored_table import StoredTable
 from ticdc_assets.model.schemas import ColumnSchema
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddColumn:
-    """ADD COLUMN, as the last one if neither `first` nor `after` says another place.
-
-    A place changes the order of the table, not the order in which TiCDC sends columns.
-    """
-
-    column: ColumnSchema
-    first: bool = False
-    after: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DropColumn:
-    """DROP COLUMN, with the index on it if it has one of its own."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RenameColumn:
-    """RENAME COLUMN."""
-
-    name: str
-    new_name: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModifyColumn:
-    """MODIFY COLUMN, or CHANGE COLUMN where `name` is not the column's new name.
-
-    What does not fit the new type is clipped, as in a lenient SQL mode. The column moves if `first`
-    or `after` says so.
-    """
-
-    name: str
-    column: ColumnSchema
-    first: bool = False
-    after: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetDefault:
-    """ALTER COLUMN ... SET DEFAULT, or DROP DEFAULT for None; rows stay as they are."""
-
-    name: str
-    default: str | int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddPrimaryKey:
-    """ADD PRIMARY KEY, not clustered: rows keep their place; the columns become NOT NULL."""
-
-    columns: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DropPrimaryKey:
-    """DROP PRIMARY KEY, of a key that is not clustered; its columns stay NOT NULL."""
-
-
-AlterAction: TypeAlias = (
-    AddColumn
-    | DropColumn
-    | RenameColumn
-    | ModifyColumn
-    | SetDefault
-    | AddPrimaryKey
-    | DropPrimaryKey
-)
+from ticdc_assets.model.values import default_text
+from ticdc_assets.wire.column_types import ddl_word
 
 
 class ActionCode(IntEnum):
@@ -135,61 +62,182 @@ class ActionCode(IntEnum):
     @property
     def word(self) -> str:
         """What the Simple protocol and Canal-JSON call it."""
-        return _WORDS.get(self, "ALTER")
+        return ddl_word(self)
 
 
-_WORDS: Final[Mapping[ActionCode, str]] = {
-    ActionCode.CREATE_DATABASE: "QUERY",
-    ActionCode.DROP_DATABASE: "QUERY",
-    ActionCode.ALTER_DATABASE: "QUERY",
-    ActionCode.CREATE_TABLE: "CREATE",
-    ActionCode.CREATE_TABLES: "QUERY",
-    ActionCode.DROP_TABLE: "ERASE",
-    ActionCode.ADD_INDEX: "CINDEX",
-    ActionCode.DROP_INDEX: "DINDEX",
-    ActionCode.TRUNCATE_TABLE: "TRUNCATE",
-    ActionCode.RENAME_TABLE: "RENAME",
-    ActionCode.CREATE_VIEW: "QUERY",
-    ActionCode.DROP_VIEW: "QUERY",
-    ActionCode.RECOVER_TABLE: "QUERY",
-    ActionCode.ADD_PRIMARY_KEY: "CINDEX",
-    ActionCode.DROP_PRIMARY_KEY: "DINDEX",
-    ActionCode.EXCHANGE_PARTITION: "QUERY",
-}
-"""The words; every other number is an ALTER."""
+class AlterAction:
+    """One change of an ALTER TABLE.
 
-ALTER_CODES: Final[Mapping[type[AlterAction], ActionCode]] = {
-    AddColumn: ActionCode.ADD_COLUMN,
-    DropColumn: ActionCode.DROP_COLUMN,
-    RenameColumn: ActionCode.MODIFY_COLUMN,
-    ModifyColumn: ActionCode.MODIFY_COLUMN,
-    SetDefault: ActionCode.SET_DEFAULT,
-    AddPrimaryKey: ActionCode.ADD_PRIMARY_KEY,
-    DropPrimaryKey: ActionCode.DROP_PRIMARY_KEY,
-}
-"""The number of an ALTER TABLE with one change."""
+    Attributes:
+        code: TiDB's number of an ALTER TABLE with this change alone.
+    """
+
+    code: ClassVar[ActionCode]
+
+    def __call__(self, table: StoredTable, timezone: str, at: datetime) -> str:
+        """Change a table and return the clause of ALTER TABLE.
+
+        Args:
+            table: the table.
+            timezone: zone in which TIMESTAMPs are written in canonical text and in SQL.
+            at: the moment of the statement.
+
+        Raises:
+            ValueError: the action does not fit the table.
+        """
+        return self._change(table, timezone, at)
+
+    def _change(self, table: StoredTable, timezone: str, at: datetime) -> str:
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
-    """The circumstances of a statement.
+class AddColumn(AlterAction):
+    """ADD COLUMN, as the last one if neither `first` nor `after` says another place.
 
-    Attributes:
-        timezone: zone in which TIMESTAMPs are written in canonical text and in SQL.
-        at: the moment of the statement.
+    A place changes the order of the table, not the order in which TiCDC sends columns.
     """
 
-    timezone: str
-    at: datetime
+    code = ActionCode.ADD_COLUMN
+    column: ColumnSchema
+    first: bool = False
+    after: str | None = None
+
+    def _change(self, table: StoredTable, timezone: str, at: datetime) -> str:
+        column = self.column
+        if table.schema.column(column.name) is not None:
+            raise ValueError(f"{table.schema.table}: column {column.name!r} exists")
+        if column.default is None:
+            # NULL, or the type's zero.
+            value = default_text(column, timezone, at=None)
+        else:
+            value = default_value(column, timezone, at=at)
+        table.schema = replace(table.schema, columns=(*table.schema.columns, column))
+        table.order = (*table.order, column.name)
+        table.rows = {key: {**row, column.name: value} for key, row in table.rows.items()}
+        return f"ADD COLUMN {column_sql(column, timezone)}{_moved(table, column.name, self)}"
 
 
-def alter(table: StoredTable, action: AlterAction, session: Session) -> str:
-    """Change `table` as `action` says and return the action's clause of ALTER TABLE.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropColumn(AlterAction):
+    """DROP COLUMN, with the index on it if it has one of its own."""
 
-    Raises:
-        ValueError: the action does not fit the table.
+    code = ActionCode.DROP_COLUMN
+    name: str
+
+    def _change(self, table: StoredTable, timezone: str, at: datetime) -> str:
+        _existing(table, self.name)
+        _undivided(table, self.name)
+        wider = [index.columns for index in table.secondary if len(index.columns) > 1]
+        if any(self.name in columns for columns in (table.primary_key, *wider)):
+            raise ValueError(f"{table.schema.table}: {self.name!r} is part of a key")
+        table.secondary = tuple(i for i in table.secondary if i.columns != (self.name,))
+        table.schema = replace(
+            table.schema, columns=tuple(c for c in table.schema.columns if c.name != self.name)
+        )
+        table.order = tuple(name for name in table.order if name != self.name)
+        table.rows = {
+            key: {name: value for name, value in row.items() if name != self.name}
+            for key, row in table.rows.items()
+        }
+        return f"DROP COLUMN {quoted(self.name)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenameColumn(AlterAction):
+    """RENAME COLUMN."""
+
+    code = ActionCode.MODIFY_COLUMN
+    name: str
+    new_name: str
+
+    def _change(self, table: StoredTable, timezone: str, at: datetime) -> str:
+        _undivided(table, self.name)
+        _replace_column(table, self.name, replace(_existing(table, self.name), name=self.new_name))
+        return f"RENAME COLUMN {quoted(self.name)} TO {quoted(self.new_name)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModifyColumn(AlterAction):
+    """MODIFY COLUMN, or CHANGE COLUMN where `name` is not the column's new name.
+
+    What does not fit the new type is clipped, as in a lenient SQL mode. The column moves if `first`
+    or `after` says so.
     """
-    return _ACTIONS[type(action)](table, action, session)
+
+    code = ActionCode.MODIFY_COLUMN
+    name: str
+    column: ColumnSchema
+    first: bool = False
+    after: str | None = None
+
+    def _change(self, table: StoredTable, timezone: str, at: datetime) -> str:
+        old, new = _existing(table, self.name), self.column
+        _undivided(table, self.name)
+        if old.name in table.primary_key:
+            new = replace(new, nullable=False)
+        convert = modified_value(old, new, timezone)
+        modified = {key: convert(row[old.name]) for key, row in table.rows.items()}
+        if not new.nullable and None in modified.values():
+            raise ValueError(f"{table.schema.table}: {old.name!r} holds NULL")
+        _replace_column(table, old.name, new)
+        table.rows = {key: {**row, new.name: modified[key]} for key, row in table.rows.items()}
+        if rewrites_rows(old, new):
+            others = tuple(c for c in table.schema.columns if c.name != new.name)
+            table.schema = replace(table.schema, columns=(*others, new))
+        definition = f"{column_sql(new, timezone)}{_moved(table, new.name, self)}"
+        if new.name == old.name:
+            return f"MODIFY COLUMN {definition}"
+        return f"CHANGE COLUMN {quoted(old.name)} {definition}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetDefault(AlterAction):
+    """ALTER COLUMN ... SET DEFAULT, or DROP DEFAULT for None; rows stay as they are."""
+
+    code = ActionCode.SET_DEFAULT
+    name: str
+    default: str | int | None
+
+    def _change(self, table: StoredTable, timezone: str, at: datetime) -> str:
+        column = replace(_existing(table, self.name), default=self.default)
+        _replace_column(table, self.name, column)
+        if self.default is None:
+            return f"ALTER COLUMN {quoted(self.name)} DROP DEFAULT"
+        return f"ALTER COLUMN {quoted(self.name)} SET DEFAULT {default_sql(column, timezone)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddPrimaryKey(AlterAction):
+    """ADD PRIMARY KEY, not clustered: rows keep their place; the columns become NOT NULL."""
+
+    code = ActionCode.ADD_PRIMARY_KEY
+    columns: tuple[str, ...]
+
+    def _change(self, table: StoredTable, timezone: str, at: datetime) -> str:
+        if table.primary_key:
+            raise ValueError(f"{table.schema.table}: there is a primary key")
+        for name in self.columns:
+            column = _existing(table, name)
+            if any(row[name] is None for row in table.rows.values()):
+                raise ValueError(f"{table.schema.table}: {name!r} holds NULL")
+            _replace_column(table, name, replace(column, nullable=False))
+        table.primary_key, table.clustered = self.columns, False
+        clause = f"ADD PRIMARY KEY({names_sql(self.columns)})"
+        return f"{clause} /*T![clustered_index] NONCLUSTERED */"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropPrimaryKey(AlterAction):
+    """DROP PRIMARY KEY, of a key that is not clustered; its columns stay NOT NULL."""
+
+    code = ActionCode.DROP_PRIMARY_KEY
+
+    def _change(self, table: StoredTable, timezone: str, at: datetime) -> str:
+        if not table.primary_key or table.clustered:
+            raise ValueError(f"{table.schema.table}: no primary key that could be dropped")
+        table.primary_key = ()
+        return "DROP PRIMARY KEY"
 
 
 def _undivided(table: StoredTable, name: str) -> None:
@@ -219,37 +267,6 @@ def _moved(table: StoredTable, name: str, action: AddColumn | ModifyColumn) -> s
     return clause
 
 
-def _add_column(table: StoredTable, action: AddColumn, session: Session) -> str:
-    column = action.column
-    if table.schema.column(column.name) is not None:
-        raise ValueError(f"{table.schema.table}: column {column.name!r} exists")
-    value = default_value(column, session.timezone, at=session.at)
-    if value is None and not column.nullable:
-        value = zero_value(column)
-    table.schema = replace(table.schema, columns=(*table.schema.columns, column))
-    table.order = (*table.order, column.name)
-    table.rows = {key: {**row, column.name: value} for key, row in table.rows.items()}
-    return f"ADD COLUMN {column_sql(column, session.timezone)}{_moved(table, column.name, action)}"
-
-
-def _drop_column(table: StoredTable, action: DropColumn, _: Session) -> str:
-    _existing(table, action.name)
-    _undivided(table, action.name)
-    wider = [index.columns for index in table.secondary if len(index.columns) > 1]
-    if any(action.name in columns for columns in (table.primary_key, *wider)):
-        raise ValueError(f"{table.schema.table}: {action.name!r} is part of a key")
-    table.secondary = tuple(i for i in table.secondary if i.columns != (action.name,))
-    table.schema = replace(
-        table.schema, columns=tuple(c for c in table.schema.columns if c.name != action.name)
-    )
-    table.order = tuple(name for name in table.order if name != action.name)
-    table.rows = {
-        key: {name: value for name, value in row.items() if name != action.name}
-        for key, row in table.rows.items()
-    }
-    return f"DROP COLUMN {quoted(action.name)}"
-
-
 def _replace_column(table: StoredTable, old: str, column: ColumnSchema) -> None:
     """Put `column` in the place of the column called `old`, with its values, in keys too."""
     if column.name != old and table.schema.column(column.name) is not None:
@@ -267,71 +284,3 @@ def _replace_column(table: StoredTable, old: str, column: ColumnSchema) -> None:
         key: {column.name if name == old else name: value for name, value in row.items()}
         for key, row in table.rows.items()
     }
-
-
-def _rename_column(table: StoredTable, action: RenameColumn, _: Session) -> str:
-    _undivided(table, action.name)
-    renamed = replace(_existing(table, action.name), name=action.new_name)
-    _replace_column(table, action.name, renamed)
-    return f"RENAME COLUMN {quoted(action.name)} TO {quoted(action.new_name)}"
-
-
-def _modify_column(table: StoredTable, action: ModifyColumn, session: Session) -> str:
-    old, new = _existing(table, action.name), action.column
-    _undivided(table, action.name)
-    if old.name in table.primary_key:
-        new = replace(new, nullable=False)
-    modified = {
-        key: lenient_value(modified_value(row[old.name], old, new), new)
-        for key, row in table.rows.items()
-    }
-    if not new.nullable and None in modified.values():
-        raise ValueError(f"{table.schema.table}: {old.name!r} holds NULL")
-    _replace_column(table, old.name, new)
-    table.rows = {key: {**row, new.name: modified[key]} for key, row in table.rows.items()}
-    if rewrites_rows(old, new):
-        others = tuple(c for c in table.schema.columns if c.name != new.name)
-        table.schema = replace(table.schema, columns=(*others, new))
-    definition = f"{column_sql(new, session.timezone)}{_moved(table, new.name, action)}"
-    if new.name == old.name:
-        return f"MODIFY COLUMN {definition}"
-    return f"CHANGE COLUMN {quoted(old.name)} {definition}"
-
-
-def _set_default(table: StoredTable, action: SetDefault, session: Session) -> str:
-    column = replace(_existing(table, action.name), default=action.default)
-    _replace_column(table, action.name, column)
-    if action.default is None:
-        return f"ALTER COLUMN {quoted(action.name)} DROP DEFAULT"
-    return f"ALTER COLUMN {quoted(action.name)} SET DEFAULT {default_sql(column, session.timezone)}"
-
-
-def _add_primary_key(table: StoredTable, action: AddPrimaryKey, _: Session) -> str:
-    if table.primary_key:
-        raise ValueError(f"{table.schema.table}: there is a primary key")
-    for name in action.columns:
-        column = _existing(table, name)
-        if any(row[name] is None for row in table.rows.values()):
-            raise ValueError(f"{table.schema.table}: {name!r} holds NULL")
-        _replace_column(table, name, replace(column, nullable=False))
-    table.primary_key, table.clustered = action.columns, False
-    clause = f"ADD PRIMARY KEY({names_sql(action.columns)})"
-    return f"{clause} /*T![clustered_index] NONCLUSTERED */"
-
-
-def _drop_primary_key(table: StoredTable, _: DropPrimaryKey, __: Session) -> str:
-    if not table.primary_key or table.clustered:
-        raise ValueError(f"{table.schema.table}: no primary key that could be dropped")
-    table.primary_key = ()
-    return "DROP PRIMARY KEY"
-
-
-_ACTIONS: Final[Mapping[type[AlterAction], Callable[[StoredTable, Any, Session], str]]] = {
-    AddColumn: _add_column,
-    DropColumn: _drop_column,
-    RenameColumn: _rename_column,
-    ModifyColumn: _modify_column,
-    SetDefault: _set_default,
-    AddPrimaryKey: _add_primary_key,
-    DropPrimaryKey: _drop_primary_key,
-}

@@ -48,6 +48,7 @@ from ticdc_assets.demo.simulator.commits import (
     CommittedTransaction,
     Truth,
     is_in_cut,
+    tables_before,
 )
 from ticdc_assets.demo.simulator.dialects import MessageOptions
 from ticdc_assets.demo.simulator.encoders.compression import compressed
@@ -69,7 +70,7 @@ from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.model.values import physical_of
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.wire import WireFormat
-from ticdc_assets.wire.compression import Compression, supports
+from ticdc_assets.wire.compression import Compression
 from ticdc_assets.wire.record import Record
 
 
@@ -134,7 +135,6 @@ class StandInChangefeed:
 
     Raises:
         ConfigError: the dialect does not have the format.
-        ValueError: the format does not have an option.
     """
 
     def __init__(
@@ -154,8 +154,6 @@ class StandInChangefeed:
         self._pattern = TopicPattern(topic) if is_topic_pattern(topic) else None
         if self._pattern is not None and self._pattern.topic_for("a", "b") is None:
             raise ValueError(f"{topic!r} does not give the topic of a table")
-        # The tables that exist at the position of the changefeed, for the topics of watermarks.
-        self._schemas: dict[TableName, TableSchema] = {}
         self._partitions = partitions
         self._wire_format = wire_format
         self._options = options or FeedOptions()
@@ -167,8 +165,6 @@ class StandInChangefeed:
         )
         self._is_starting = True
         self._rng = random.Random(seed)
-        if not supports(wire_format, self._options.compression):
-            raise ValueError(f"{wire_format} has no compression")
         # Records in line, None between rounds, and after each batch the watermark then reached.
         self._waiting: deque[tuple[_Place, int, Record] | int | None] = deque()
         self._offsets: dict[_Place, int] = defaultdict(int)
@@ -204,11 +200,11 @@ class StandInChangefeed:
 
     def truth(self, at: int | None = None) -> Truth:
         """Return the rows upstream of the tables that this changefeed sends."""
-        truth = self.upstream.truth(at)
-        if self._options.force_replicate:
-            return truth
-        keyed = {name for name in truth if self._has_key_at(name, at)}
-        return {name: rows for name, rows in truth.items() if name in keyed}
+        return {
+            name: dict(table.rows)
+            for name, table in self.upstream.tables_at(at).items()
+            if self._is_replicated(table.schema)
+        }
 
     def records(self) -> Iterator[CaptureRecord]:
         """Yield records until everything committed so far is sent, with a watermark after it."""
@@ -242,12 +238,7 @@ class StandInChangefeed:
 
         Args:
             checkpoint_ts: a TSO at or below `watermark_ts`.
-
-        Raises:
-            ValueError: the checkpoint is above it, so something would never be sent.
         """
-        if checkpoint_ts > self.watermark_ts:
-            raise ValueError(f"checkpoint {checkpoint_ts} is above {self.watermark_ts}")
         self._waiting.clear()
         self._bootstraps.clear()
         self._form.restart()
@@ -259,13 +250,7 @@ class StandInChangefeed:
             self._line_up(batch)
 
     def set_partitions(self, partitions: int) -> None:
-        """Go on with more partitions; rows are spread again over all of them.
-
-        Raises:
-            ValueError: there would be fewer than before.
-        """
-        if partitions < self._partitions:
-            raise ValueError("a topic cannot lose partitions")
+        """Go on with more partitions; rows are spread again over all of them."""
         self._partitions = partitions
 
     def inject(self, partition: int, *, key: bytes | None, value: bytes | None) -> CaptureRecord:
@@ -301,22 +286,20 @@ class StandInChangefeed:
         history = self.upstream.history
         while self._position > 0 and not is_in_cut(history[self._position - 1], checkpoint_ts):
             self._position -= 1
-        self._schemas.clear()
         for commit in history[: self._position]:
             if isinstance(commit, CommittedDdl):
-                self._follow(commit)
+                self._form.follow(commit)
 
     def _send_next(self) -> None:
         commit = self.upstream.history[self._position]
         if is_in_cut(commit, self._options.first_ts):
             self._position += 1
             if isinstance(commit, CommittedDdl):
-                self._follow(commit)
+                self._form.follow(commit)
             return
         batch = _Batch()
         self._add_start(batch)
         if isinstance(commit, CommittedDdl):
-            self._position += 1
             self._add_ddl(batch, commit)
         else:
             last_ts = self._add_rows(batch, self._next_transactions())
@@ -383,8 +366,7 @@ class StandInChangefeed:
         if not self._is_starting:
             return
         self._is_starting = False
-        schemas = [item for item in self._schemas.values() if self._is_replicated(item)]
-        for event in self._form.start_events(schemas):
+        for event in self._form.start_events(self._schemas()):
             if isinstance(event, Bootstrap) and event.schema is not None:
                 topic = self._topic_of((event.schema.database, event.schema.table))
                 self._bootstraps.note_sent(event.schema, topic)
@@ -406,7 +388,8 @@ class StandInChangefeed:
             if ddl.of_view or event.schema is None or self._is_replicated(event.schema):
                 places = self._ddl_places(self._topic_of_ddl(event))
                 self._add_event(batch, replace(sent, build_ts_ms=build_ms), places)
-        self._follow(ddl)
+        self._form.follow(ddl)
+        self._position += 1
         if doubled and self._rng.random() < 0.7:
             self._add_watermark(batch, ddl.commit_ts)
 
@@ -416,29 +399,19 @@ class StandInChangefeed:
             return self._topic_of((schema.database, schema.table))
         return self._topic_of((event.database, event.table)) if event.table else self._default_topic
 
-    def _follow(self, ddl: CommittedDdl) -> None:
-        """Record which tables exist after a DDL."""
-        self._form.follow(ddl)
-        if ddl.of_view:
-            return
-        if all(event.schema is None and event.pre_schema is None for event in ddl.events):
-            for name in ddl.previous:
-                self._schemas.pop(name, None)  # a database was dropped
-            return
-        for event in ddl.events:
-            before = event.pre_schema or event.schema
-            if before is not None and event.ddl_type in ("ERASE", "RENAME"):
-                self._schemas.pop((before.database, before.table), None)
-            if event.schema is not None and event.ddl_type != "ERASE":
-                self._schemas[event.schema.database, event.schema.table] = event.schema
+    def _schemas(self) -> list[TableSchema]:
+        """Return the schemas of the tables that are sent, at the position of the changefeed."""
+        later = self.upstream.history[self._position :]
+        tables = tables_before(self.upstream.tables_at(), later)
+        return [item.schema for item in tables.values() if self._is_replicated(item.schema)]
 
     @property
     def active_topics(self) -> list[str]:
         """The topics that get watermarks at the position of the changefeed."""
         if self._pattern is None:
             return [self.topic]
-        replicated = (name for name, schema in self._schemas.items() if self._is_replicated(schema))
-        return sorted({self._topic_of(name) for name in replicated}) or [self._default_topic]
+        topics = {self._topic_of((schema.database, schema.table)) for schema in self._schemas()}
+        return sorted(topics) or [self._default_topic]
 
     def _add_watermark(self, batch: "_Batch", watermark_ts: int) -> None:
         batch.watermark_ts = watermark_ts
@@ -497,15 +470,6 @@ class StandInChangefeed:
 
     def _is_replicated(self, schema: TableSchema) -> bool:
         return self._options.force_replicate or bool(schema.handle_key)
-
-    def _has_key_at(self, name: TableName, at: int | None) -> bool:
-        """Return whether a table had a key in the cut at `at`, by the first DDL after it."""
-        for commit in self.upstream.history if at is not None else ():
-            if isinstance(commit, CommittedDdl) and at is not None and commit.commit_ts >= at:
-                table = commit.previous.get(name)
-                if table is not None:
-                    return bool(table.schema.handle_key)
-        return bool(self.upstream.schema(name).handle_key)
 
     def _destination(self, row: CommittedRow) -> tuple[_Place, str]:
         """Return the place of a row, and the text that keeps rows of one group together."""

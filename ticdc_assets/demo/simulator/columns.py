@@ -1,81 +1,48 @@
-"""Columns of the stand-in upstream: from a type's SQL to a `ColumnSchema`, and values by type.
+"""Columns of the stand-in upstream: from a type's SQL to a `ColumnSchema`, and back.
 
 In: a column as SQL writes it (`"decimal(12,2)"`). Out: the `ColumnSchema` TiCDC would send for
-it (lengths, character sets, defaults as they travel), its SQL back, its default and its zero in
-canonical text, the text a row has after MODIFY COLUMN, and random values. SQL is written as TiDB's
-parser writes it (`Restore` in pingcap/tidb pkg/parser/ast/ddl.go): the new TiCDC sends such texts.
-`as_typed` returns them as people type them.
+it (lengths, character sets, defaults as they travel), its SQL back, its default in canonical text,
+and the text a row has after MODIFY COLUMN. SQL is written as TiDB's parser writes it (`Restore` in
+pingcap/tidb pkg/parser/ast/ddl.go): the new TiCDC sends such texts. `as_typed` returns them as
+people type them.
 
-All of it is written here once more, small and apart from the package's own reading of MySQL's
-types, because the simulator's truth must not rest on the code that it is there to check.
+Types, defaults and casts are those of `registry` and `model.values`, which have the messages and
+results of a real TiDB for their tests.
 
-Not handled: generated columns, expressions as defaults but CURRENT_TIMESTAMP, and MODIFY COLUMN
-between kinds for which `modified_value` has no rule (it raises).
+Not handled: generated columns, and expressions as defaults but CURRENT_TIMESTAMP.
 """
 
-import json
-import random
 import re
-from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import datetime
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Final
-from zoneinfo import ZoneInfo
 
+from ticdc_assets.base.errors import CastError
+from ticdc_assets.model.mysql_types import CLOCK_LENGTHS, Kind, integer_range, kind_of
 from ticdc_assets.model.schemas import ColumnSchema, IndexSchema
-
-_TYPE: Final = re.compile(
-    r"(?P<base>[a-z]+)\s*(?:\((?P<arguments>.*)\))?(?P<attributes>[a-z0-9_ ]*)", re.DOTALL
+from ticdc_assets.model.values import cast_of, default_text, lenient_cast_of
+from ticdc_assets.registry.ddl import parse_ddl
+from ticdc_assets.registry.inferred_columns import (
+    BINARY_TWINS,
+    DATABASE_DEFAULTS,
+    INTEGER_LENGTHS,
+    LABELLED_TYPES,
+    column_schema,
 )
-_CANONICAL_INTEGER: Final = re.compile(r"0|-?[1-9][0-9]*")
-_LABEL: Final = re.compile(r"'((?:[^']|'')*)'")
+from ticdc_assets.registry.inferred_defaults import CURRENT_TIMESTAMP
+
 _SQL_PART: Final = re.compile(
     r"(?P<kept>'(?:[^']|'')*'|`(?:[^`]|``)*`|/\*.*?\*/)|[^'`/]+|/", re.DOTALL
 )
 
-_INTEGER_BITS: Final[Mapping[str, int]] = {
-    "tinyint": 8,
-    "smallint": 16,
-    "mediumint": 24,
-    "int": 32,
-    "bigint": 64,
-}
-_INTEGER_LENGTHS: Final[Mapping[str, tuple[int, int]]] = {
-    "tinyint": (4, 3),
-    "smallint": (6, 5),
-    "mediumint": (9, 8),
-    "int": (11, 10),
-    "bigint": (20, 20),
-}
-_FIXED_LENGTHS: Final[Mapping[str, int]] = {
-    "float": 12,
-    "double": 22,
-    "date": 10,
-    "year": 4,
-    "json": 2**32 - 1,
-    "tinytext": 2**8 - 1,
-    "text": 2**16 - 1,
-    "mediumtext": 2**24 - 1,
-    "longtext": 2**32 - 1,
-    "tinyblob": 2**8 - 1,
-    "blob": 2**16 - 1,
-    "mediumblob": 2**24 - 1,
-    "longblob": 2**32 - 1,
-}
-_CLOCK_LENGTHS: Final[Mapping[str, int]] = {"datetime": 19, "timestamp": 19, "time": 10}
-_DEFAULT_LENGTHS: Final[Mapping[str, int]] = {"char": 1, "binary": 1, "bit": 1, "decimal": 10}
-TEXT_TYPES: Final = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
-BINARY_TYPES: Final = frozenset(
-    {"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"}
-)  # fmt: skip
-INTEGER_TYPES: Final = frozenset(_INTEGER_BITS)
-_LABELLED: Final = frozenset({"enum", "set"})
+TEXT_TYPES: Final = frozenset(BINARY_TWINS)
+BINARY_TYPES: Final = frozenset(BINARY_TWINS.values())
+INTEGER_TYPES: Final = frozenset(INTEGER_LENGTHS)
+NUMBER_TYPES: Final = INTEGER_TYPES | {"decimal", "float", "double"}
 _CHARSET: Final = "_UTF8MB4"
-NUMBER_TYPES: Final = frozenset(_INTEGER_BITS) | {"decimal", "float", "double"}
 _EXACT: Final = Context(prec=100)
-
-CURRENT_TIMESTAMP: Final = "CURRENT_TIMESTAMP"
-"""The default of a DATETIME or TIMESTAMP column that is the moment of the statement."""
 
 
 def column(
@@ -93,62 +60,15 @@ def column(
     Raises:
         ValueError: the type is not one of TiDB's.
     """
-    match = _TYPE.fullmatch(sql_type.strip())
-    if match is None:
-        raise ValueError(f"not a column type: {sql_type!r}")
-    base, arguments = match["base"], match["arguments"]
-    attributes = match["attributes"].split()
-    zerofill = "zerofill" in attributes
-    unsigned = zerofill or "unsigned" in attributes
-    labels: tuple[str, ...] = ()
-    numbers: list[int] = []
-    if base in _LABELLED:
-        labels = tuple(label.replace("''", "'") for label in _LABEL.findall(arguments or ""))
-    elif arguments is not None:
-        numbers = [int(number) for number in arguments.split(",")]
-    length, decimal = _length_and_decimal(base, numbers, unsigned=unsigned, labels=labels)
-    charset, collation = "binary", "binary"
-    if base in TEXT_TYPES or base in _LABELLED:
-        charset = (
-            attributes[attributes.index("charset") + 1] if "charset" in attributes else "utf8mb4"
-        )
-        collation = "gbk_chinese_ci" if charset == "gbk" else f"{charset}_bin"
-    return ColumnSchema(
-        name=name,
-        mysql_type=base,
-        charset=charset,
-        collation=collation,
-        length=length,
-        decimal=decimal,
-        elements=labels,
-        unsigned=unsigned or base in ("bit", "year"),
-        zerofill=zerofill or base == "year",
-        nullable=nullable,
-        default=default,
-    )
-
-
-def _length_and_decimal(
-    base: str, numbers: list[int], *, unsigned: bool, labels: tuple[str, ...]
-) -> tuple[int, int]:
-    if base in _INTEGER_LENGTHS:
-        return (numbers[0] if numbers else _INTEGER_LENGTHS[base][unsigned]), 0
-    if base in _CLOCK_LENGTHS:
-        digits = numbers[0] if numbers else 0
-        return _CLOCK_LENGTHS[base] + (digits + 1 if digits else 0), digits
-    if base == "enum":
-        return max(map(len, labels), default=0), 0
-    if base == "set":
-        return len(",".join(labels)), 0
-    if base in ("float", "double"):
-        # TiCDC sends no scale for them, FLOAT(10,3) or not.
-        return (numbers[0] if numbers else _FIXED_LENGTHS[base]), 0
-    if base in _FIXED_LENGTHS:
-        return _FIXED_LENGTHS[base], 0
-    if base in _DEFAULT_LENGTHS or base in ("varchar", "varbinary", "vector"):
-        length = numbers[0] if numbers else _DEFAULT_LENGTHS.get(base, 0)
-        return length, numbers[1] if len(numbers) > 1 else 0
-    raise ValueError(f"not a column type: {base!r}")
+    statement = parse_ddl(f"CREATE TABLE t (c {sql_type})")
+    if statement.unparsed is None and len(statement.columns) == 1:
+        (definition,) = statement.columns
+        schema = column_schema(definition, defaults=DATABASE_DEFAULTS, timezone="UTC")
+        if kind_of(schema) is not Kind.UNKNOWN:
+            # TiCDC sends no scale of FLOAT(10,3).
+            scale = 0 if schema.mysql_type in ("float", "double") else schema.decimal
+            return replace(schema, name=name, decimal=scale, nullable=nullable, default=default)
+    raise ValueError(f"not a column type: {sql_type!r}")
 
 
 def quoted(name: str) -> str:
@@ -179,11 +99,11 @@ def as_typed(sql: str) -> str:
 def type_sql(schema: ColumnSchema) -> str:
     """Return the SQL type of a column as a person types it, e.g. `decimal(12,2)`."""
     base = schema.mysql_type
-    if base in _LABELLED:
+    if base in LABELLED_TYPES:
         text = f"{base}({','.join(map(text_literal, schema.elements))})"
     elif base == "decimal":
         text = f"decimal({schema.length},{schema.decimal})"
-    elif base in _CLOCK_LENGTHS:
+    elif base in CLOCK_LENGTHS:
         text = f"{base}({schema.decimal})" if schema.decimal else base
     elif base in ("char", "varchar", "binary", "varbinary", "bit", "vector"):
         text = f"{base}({schema.length})"
@@ -238,126 +158,37 @@ def default_value(schema: ColumnSchema, timezone: str, *, at: datetime | None = 
         at: the moment of the statement, for a default that is this moment.
 
     Raises:
-        ValueError: the default is the moment of the statement, and that was not given.
+        ValueError: it is no value of the column, or the moment of the statement, which was not
+            given.
     """
-    if schema.default is None:
-        return None
-    if schema.default == CURRENT_TIMESTAMP:
-        if at is None:
-            raise ValueError(f"{schema.name!r} is the moment of the statement: give a value")
-        return moment_text(at.astimezone(ZoneInfo(timezone)), schema.decimal)
-    text = str(schema.default)
-    base = schema.mysql_type
-    if base == "decimal":
-        return text_with_scale(Decimal(text), schema.decimal)
-    if base in BINARY_TYPES:
-        return binary_text(text.encode().ljust(schema.length if base == "binary" else 0, b"\0"))
-    if base == "timestamp" and not text.startswith("0000"):
-        at = datetime.fromisoformat(text).replace(tzinfo=UTC).astimezone(ZoneInfo(timezone))
-        return moment_text(at, schema.decimal)
-    if base in _CLOCK_LENGTHS:
-        return text_with_digits(text, schema.decimal)
-    return text
+    try:
+        return None if schema.default is None else default_text(schema, timezone, at=at)
+    except CastError as error:
+        raise ValueError(f"{schema.name!r} {type_sql(schema)} has no default: {error}") from None
 
 
-def zero_value(schema: ColumnSchema) -> str:
-    """Return what rows get from ADD COLUMN ... NOT NULL without a default, in canonical text."""
-    base = schema.mysql_type
-    if base == "enum":
-        return schema.elements[0]
-    if base == "decimal":
-        return text_with_scale(Decimal(0), schema.decimal)
-    if base == "binary":
-        return binary_text(bytes(schema.length))
-    if base in _CLOCK_LENGTHS:
-        zero = "00:00:00" if base == "time" else "0000-00-00 00:00:00"
-        return text_with_digits(zero, schema.decimal)
-    zeros = {"date": "0000-00-00", "json": "null", "vector": "[]", "set": ""}
-    if base in zeros:
-        return zeros[base]
-    if base in BINARY_TYPES:
-        return "0x"
-    return "" if base in TEXT_TYPES else "0"
+def modified_value(
+    old: ColumnSchema, new: ColumnSchema, timezone: str
+) -> Callable[[str | None], str | None]:
+    """Return the function from the text of a value to the text that it has after MODIFY COLUMN.
 
-
-def modified_value(value: str | None, old: ColumnSchema, new: ColumnSchema) -> str | None:
-    """Return the text a value has after MODIFY COLUMN.
-
-    Raises:
-        ValueError: there is no rule for these two types.
+    What does not fit the new type is cast as in a lenient SQL mode. The function raises
+    `ValueError` for what TiDB refuses.
     """
-    if value is None:
-        return None
-    source, target = old.mysql_type, new.mysql_type
-    if target == "decimal" and source in NUMBER_TYPES:
-        return text_with_scale(Decimal(value), new.decimal)
-    if target in _INTEGER_BITS and source in NUMBER_TYPES:
-        return text_with_scale(Decimal(value), 0)
-    if target in _INTEGER_BITS and source == "varchar" and _CANONICAL_INTEGER.fullmatch(value):
-        return value
-    if target == "date" and source == "datetime" and not old.decimal:
-        return value[:10]
-    if target == "datetime" and source == "date":
-        return text_with_digits(f"{value} 00:00:00", new.decimal)
-    if target == source and target in _CLOCK_LENGTHS and new.decimal >= old.decimal:
-        return text_with_digits(value, new.decimal)
-    if target == source == "binary":
-        return value + "00" * (new.length - old.length)
-    same_family = any(
-        source in family and target in family
-        for family in (
-            TEXT_TYPES,
-            BINARY_TYPES - {"binary"},
-            frozenset({"float", "double"}),
-            _LABELLED,
-        )
-    )
-    printed = NUMBER_TYPES | _LABELLED | {"date", "datetime", "json"}
-    to_text = target in TEXT_TYPES and source in printed
-    if same_family or to_text or source == target:
-        return value
-    raise ValueError(f"no rule to modify {type_sql(old)} to {type_sql(new)}")
+    strict, lenient = cast_of(old, new, timezone), lenient_cast_of(old, new)
 
+    def modified(text: str | None) -> str | None:
+        try:
+            return strict(text)
+        except CastError:
+            pass
+        try:
+            return lenient(str(text))
+        except CastError as error:
+            change = f"{old.name!r} cannot become {type_sql(new)}"
+            raise ValueError(f"{change}: {error}") from None
 
-def lenient_value(value: str | None, schema: ColumnSchema) -> str | None:
-    """Return what a lenient SQL mode stores of a modified value; strict mode takes it as it is.
-
-    Integers and DECIMAL are clipped, texts and bytes cut, an ENUM without the label is empty.
-    """
-    if value is None or fits(value, schema):
-        return value
-    base = schema.mysql_type
-    if base in _INTEGER_BITS:
-        bits = _INTEGER_BITS[base] - (not schema.unsigned)
-        low = 0 if schema.unsigned else -(2**bits)
-        return str(max(low, min(int(value), 2**bits - 1)))
-    if base == "decimal":
-        sign, digits = "-" * value.startswith("-"), "9" * schema.length
-        whole = schema.length - schema.decimal
-        return sign + (digits[:whole] or "0") + ("." + digits[whole:]) * bool(schema.decimal)
-    if base in ("binary", "varbinary"):
-        return value[: 2 + 2 * schema.length]
-    return "" if base == "enum" else value[: schema.length]
-
-
-def fits(value: str | None, schema: ColumnSchema) -> bool:
-    """Return whether strict mode takes a modified value for a column, by its range or length."""
-    base = schema.mysql_type
-    if value is None:
-        return schema.nullable
-    if base in _INTEGER_BITS:
-        bits = _INTEGER_BITS[base]
-        low, high = (0, 2**bits) if schema.unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1))
-        return low <= int(value) < high
-    if base == "decimal":
-        return abs(Decimal(value)) < 10 ** (schema.length - schema.decimal)
-    if base in ("char", "varchar"):
-        return len(value) <= schema.length
-    if base in ("binary", "varbinary"):
-        return len(value) // 2 - 1 <= schema.length
-    if base == "enum":
-        return value in schema.elements
-    return True
+    return modified
 
 
 def rewrites_rows(old: ColumnSchema, new: ColumnSchema) -> bool:
@@ -365,20 +196,14 @@ def rewrites_rows(old: ColumnSchema, new: ColumnSchema) -> bool:
     if old.unsigned != new.unsigned:
         return True
     if old.mysql_type != new.mysql_type:
-        widens = (
-            old.mysql_type in _INTEGER_BITS
-            and new.mysql_type in _INTEGER_BITS
-            and _INTEGER_BITS[old.mysql_type] < _INTEGER_BITS[new.mysql_type]
+        widens = {old.mysql_type, new.mysql_type} <= INTEGER_TYPES and (
+            integer_range(old)[1] < integer_range(new)[1]
         )
-        longer = (
-            old.mysql_type in TEXT_TYPES
-            and new.mysql_type in TEXT_TYPES
-            and new.length >= old.length
-        )
+        longer = {old.mysql_type, new.mysql_type} <= TEXT_TYPES and new.length >= old.length
         return not (widens or longer)
-    if old.mysql_type in _LABELLED:
+    if old.mysql_type in LABELLED_TYPES:
         return new.elements[: len(old.elements)] != old.elements
-    if old.mysql_type == "decimal" or old.mysql_type in _CLOCK_LENGTHS:
+    if old.mysql_type == "decimal" or old.mysql_type in CLOCK_LENGTHS:
         return (old.length, old.decimal) != (new.length, new.decimal)
     return new.length < old.length
 
@@ -406,169 +231,6 @@ def text_with_scale(number: Decimal, scale: int) -> str:
 def binary_text(value: bytes) -> str:
     """Return bytes in canonical text."""
     return "0x" + value.hex()
-
-
-def random_value(rng: random.Random, schema: ColumnSchema, *, timezone: str) -> str:
-    """Return a random value of a column, not NULL, in canonical text.
-
-    Extremes of the type come up often: they are what breaks readers.
-
-    Args:
-        rng: source of randomness.
-        schema: the column.
-        timezone: zone in which TIMESTAMPs are written in canonical text.
-
-    Raises:
-        ValueError: the type is not one of TiDB's.
-    """
-    if schema.mysql_type == "timestamp":
-        return random_timestamp(rng, schema, timezone=timezone)
-    generate = _GENERATORS.get(schema.mysql_type)
-    if generate is None:
-        raise ValueError(f"no values for type {schema.mysql_type!r}")
-    return generate(rng, schema)
-
-
-_WORDS: Final = (
-    "alpha", "Straße", "naïve", "crème brûlée", "数据库", "データ", "İstanbul", "🚀", "👩‍👩‍👧",
-    "O'Brien", '"quoted"', "back\\slash", "tab\there", "new\nline", "<b>&amp;</b>", "100%", "NULL",
-    "", "null", "a,b;c", "`tick`", "-- no", "'; DROP TABLE x; --", "\u2028", "  lead", "0x00",
-)  # fmt: skip
-_FLOATS: Final = ("0", "1.5", "-0.125", "16777216", "0.1", "-559.75", "100000")
-_DOUBLES: Final = ("0", "0.1", "-2.5", "1000000000000000000000", "123456789.12345679", "0.000001")
-
-
-def random_text(rng: random.Random, limit: int) -> str:
-    """Return up to a few words of text in several scripts, at most `limit` characters."""
-    text = " ".join(rng.choice(_WORDS) for _ in range(rng.randint(1, 5)))
-    # CHAR columns lose trailing blanks upstream; stripping for all types keeps one rule.
-    return text[:limit].rstrip()
-
-
-def random_timestamp(rng: random.Random, schema: ColumnSchema, *, timezone: str) -> str:
-    """Return a moment in the months in which no zone turns its clocks."""
-    at = datetime(rng.randint(1975, 2037), rng.choice((1, 2, 6, 7, 12)), 3, tzinfo=UTC)
-    at += timedelta(days=rng.randrange(24), microseconds=rng.randrange(86_400_000_000))
-    return moment_text(at.astimezone(ZoneInfo(timezone)), schema.decimal)
-
-
-def _integer(rng: random.Random, schema: ColumnSchema) -> str:
-    bits = _INTEGER_BITS[schema.mysql_type]
-    low, high = (0, 2**bits - 1) if schema.unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-    return str(rng.choice((low, high, 0, 1, rng.randint(low, high), rng.randint(low, high))))
-
-
-def _decimal(rng: random.Random, schema: ColumnSchema) -> str:
-    digits = schema.length - rng.choice((0, schema.length // 2))
-    number = Decimal(rng.randrange(10 ** max(digits, 1)))
-    if not schema.unsigned and rng.random() < 0.4:
-        number = -number
-    return text_with_scale(_EXACT.scaleb(number, -schema.decimal), schema.decimal)
-
-
-def _float(rng: random.Random, schema: ColumnSchema) -> str:
-    text = rng.choice((*_FLOATS, f"{rng.randrange(80_000) / 8:.3f}".rstrip("0").rstrip(".")))
-    return text.lstrip("-") if schema.unsigned else text
-
-
-def _double(rng: random.Random, schema: ColumnSchema) -> str:
-    text = rng.choice((*_DOUBLES, f"{rng.randrange(10**9) / 64:.6f}".rstrip("0").rstrip(".")))
-    return text.lstrip("-") if schema.unsigned else text
-
-
-def _bit(rng: random.Random, schema: ColumnSchema) -> str:
-    return str(rng.choice((0, 2**schema.length - 1, rng.getrandbits(schema.length))))
-
-
-def _date(rng: random.Random, _: ColumnSchema) -> str:
-    fixed = ("1000-01-01", "9999-12-31", "2024-02-29", "1970-01-01")
-    at = datetime(1900, 1, 1, tzinfo=UTC) + timedelta(days=rng.randrange(60_000))
-    return rng.choice((*fixed, at.strftime("%Y-%m-%d"), at.strftime("%Y-%m-%d")))
-
-
-def _datetime(rng: random.Random, schema: ColumnSchema) -> str:
-    at = datetime(1900, 1, 1, tzinfo=UTC) + timedelta(
-        days=rng.randrange(60_000), microseconds=rng.randrange(86_400_000_000)
-    )
-    fixed = text_with_digits("9999-12-31 23:59:59", schema.decimal)
-    return rng.choice((fixed, *[moment_text(at, schema.decimal)] * 5))
-
-
-def _time(rng: random.Random, schema: ColumnSchema) -> str:
-    sign = rng.choice(("", "", "-"))
-    hours = rng.choice((1, 23, 100, 838, rng.randrange(1, 838)))
-    text = f"{sign}{hours:02d}:{rng.randrange(60):02d}:{rng.randrange(60):02d}"
-    fraction = 0 if hours == 838 else rng.randrange(10**6)
-    return text_with_digits(f"{text}.{fraction:06d}", schema.decimal)
-
-
-def _year(rng: random.Random, _: ColumnSchema) -> str:
-    return str(rng.choice((0, 1901, 2155, rng.randint(1902, 2154))))
-
-
-def _text(rng: random.Random, schema: ColumnSchema) -> str:
-    limit = min(schema.length, 200)
-    if schema.charset in ("ascii", "latin1"):
-        return "".join(chr(rng.randint(33, 126)) for _ in range(rng.randint(0, min(limit, 24))))
-    if schema.charset == "gbk":
-        return "".join(rng.choice("数据库中文abc12") for _ in range(rng.randint(0, min(limit, 24))))
-    return random_text(rng, limit)
-
-
-def _bytes(rng: random.Random, schema: ColumnSchema) -> str:
-    if schema.mysql_type == "binary":
-        content = rng.randbytes(rng.randint(0, schema.length)).ljust(schema.length, b"\0")
-    else:
-        content = rng.randbytes(rng.randint(0, min(schema.length, 48)))
-    return binary_text(content)
-
-
-def _enum(rng: random.Random, schema: ColumnSchema) -> str:
-    return rng.choice(schema.elements)
-
-
-def _set(rng: random.Random, schema: ColumnSchema) -> str:
-    return ",".join(label for label in schema.elements if rng.random() < 0.5)
-
-
-def _json(rng: random.Random, _: ColumnSchema) -> str:
-    document = rng.choice(
-        (
-            {"n": rng.randrange(1000), "s": rng.choice(_WORDS)},
-            {"a": [1, 2.5, {"c": None}], "é": "🚀"},
-            [],
-            {},
-            None,
-            True,
-            rng.choice(_WORDS),
-            {"big": 9007199254740993, "small": -1},
-        )
-    )
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
-
-
-def _vector(rng: random.Random, schema: ColumnSchema) -> str:
-    elements = (rng.choice(("0.1", "-2.5", "1", "0", "30000000000")) for _ in range(schema.length))
-    return f"[{','.join(elements)}]"
-
-
-_GENERATORS: Final[Mapping[str, Callable[[random.Random, ColumnSchema], str]]] = {
-    **dict.fromkeys(_INTEGER_BITS, _integer),
-    **dict.fromkeys(TEXT_TYPES, _text),
-    **dict.fromkeys(BINARY_TYPES, _bytes),
-    "decimal": _decimal,
-    "float": _float,
-    "double": _double,
-    "bit": _bit,
-    "date": _date,
-    "datetime": _datetime,
-    "time": _time,
-    "year": _year,
-    "enum": _enum,
-    "set": _set,
-    "json": _json,
-    "vector": _vector,
-}
 
 
 def index_sql(index: IndexSchema) -> str:

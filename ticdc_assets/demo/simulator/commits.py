@@ -1,12 +1,12 @@
 """What the stand-in for a TiDB cluster committed: transactions and DDL, and what cuts have of them.
 
 In: commits, as `Upstream` appends them to its history. Out: whether one is in the cut at a TSO,
-and the rows of every table there (`rows_at`).
+and the tables before the last of them (`tables_before`).
 Commits never change.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from ticdc_assets.demo.simulator.stored_table import Key, Row, StoredTable, TableName
@@ -34,12 +34,14 @@ class CommittedDdl:
         events: what TiCDC sends, in order; `build_ts_ms` is 0 until something is built.
         previous: the tables that the statement changed, as they were; None where there was none.
         of_view: whether it is about a view, which TiCDC sends though no view has a key.
+        exchanged: id of the partition that EXCHANGE PARTITION gave a table.
     """
 
     commit_ts: int
     events: tuple[DdlEvent, ...]
     previous: Mapping[TableName, StoredTable | None]
     of_view: bool = False
+    exchanged: int | None = None
 
 
 Commit: TypeAlias = CommittedTransaction | CommittedDdl
@@ -52,35 +54,32 @@ def is_in_cut(commit: Commit, at: int) -> bool:
     return commit.commit_ts <= at
 
 
-def rows_at(
-    tables: Mapping[TableName, dict[Key, Row]], history: Sequence[Commit], at: int | None
-) -> Truth:
-    """Return the rows of every table in the cut at the TSO `at`, or now if it is None.
+def tables_before(
+    tables: Mapping[TableName, StoredTable], later: Sequence[Commit]
+) -> dict[TableName, StoredTable]:
+    """Return the tables, with their rows, as they were before the last commits.
 
     Args:
-        tables: the rows of every table now; left as they are.
-        history: everything committed so far, oldest first.
-        at: the TSO.
+        tables: the tables now; left as they are.
+        later: the last commits, oldest first.
     """
-    rows = dict(tables)
+    before = dict(tables)
     copied: set[TableName] = set()
-    for commit in reversed(history):
-        if at is None or is_in_cut(commit, at):
-            break
+    for commit in reversed(later):
         if isinstance(commit, CommittedDdl):
             for name, table in commit.previous.items():
                 copied.discard(name)
-                rows.pop(name, None)
+                before.pop(name, None)
                 if table is not None:
-                    rows[name] = table.rows
+                    before[name] = table
             continue
         for change in reversed(commit.rows):
             name = (change.schema.database, change.schema.table)
             if name not in copied:
-                rows[name] = dict(rows[name])
+                before[name] = replace(before[name], rows=dict(before[name].rows))
                 copied.add(name)
             if change.before is None:
-                del rows[name][change.key]
+                del before[name].rows[change.key]
             else:
-                rows[name][change.key] = change.before
-    return {name: dict(of_table) for name, of_table in rows.items()}
+                before[name].rows[change.key] = change.before
+    return before

@@ -31,7 +31,6 @@ class MessageOptions:
         only_updated_columns: leave columns that did not change out of `before` (not Simple, Craft).
         delete_only_handle_key: reduce the image of a DELETE to the handle key (not Simple).
         checksums: Simple: send row checksums (`integrity-check-level = "correctness"`).
-        output_row_key: Canal-JSON of the new dialect: send the key of each row in TiKV.
         batched_creates: new dialect: send CREATE TABLE as that of a batch (fast create table).
         bootstraps_at_start: new dialect: send a bootstrap of each table at a start; those of
             formats without bootstraps are empty DDL (`send-all-bootstrap-at-start`).
@@ -47,7 +46,6 @@ class MessageOptions:
     only_updated_columns: bool = False
     delete_only_handle_key: bool = False
     checksums: bool = False
-    output_row_key: bool = False
     batched_creates: bool = False
     bootstraps_at_start: bool = False
     stale_flags: bool = False

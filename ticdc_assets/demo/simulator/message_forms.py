@@ -28,7 +28,8 @@ Not handled: TiDB's row ids (Open Protocol), `old` repeating `data` in older TiC
 names with a backquote in RENAME, DROP and EXCHANGE, which the new TiCDC does not escape.
 """
 
-import re
+import json
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
@@ -38,7 +39,7 @@ from ticdc_assets.demo.simulator.columns import as_typed, path_sql
 from ticdc_assets.demo.simulator.commits import CommittedDdl
 from ticdc_assets.demo.simulator.dialects import Dialect, MessageOptions, dialect_of
 from ticdc_assets.demo.simulator.encoders import encode, open_protocol, simple_avro
-from ticdc_assets.demo.simulator.encoders.sent_row import SentRow, row_key
+from ticdc_assets.demo.simulator.encoders.sent_row import SentRow
 from ticdc_assets.demo.simulator.shapes import canal_shape_of, shape_of
 from ticdc_assets.demo.simulator.stored_table import in_table_order
 from ticdc_assets.demo.simulator.transaction import CommittedRow
@@ -62,7 +63,6 @@ from ticdc_assets.wire.record import Record
 TableOrder: TypeAlias = Callable[[TableSchema], tuple[str, ...]]
 """Gives the names of a table's columns in the order of the table."""
 
-_PARTITION: Final = re.compile(r" EXCHANGE PARTITION `((?:[^`]|``)+)` WITH TABLE ")
 _CHECKSUM_VERSION: Final = 2
 """What TiDB has written since 8.1."""
 
@@ -228,19 +228,22 @@ class MessageForm:
     def _ddl_event(self, ddl: CommittedDdl, number: int) -> DdlEvent:
         event = ddl.events[number]
         schema, before = event.schema, event.pre_schema
-        event = replace(
-            event,
-            schema=None if schema is None else self._in_order(schema),
-            pre_schema=None,
-        )
-        if schema is None or before is None:
-            is_batched = self._options.batched_creates and (
-                event.action_code == ActionCode.CREATE_TABLE
-            )
+        ordered = None if schema is None else self._in_order(schema)
+        event = replace(event, schema=ordered, pre_schema=None)
+        if ordered is None or schema is None or before is None:
             code = ActionCode.CREATE_TABLES
-            return replace(event, ddl_type=code.word, action_code=code) if is_batched else event
+            if event.action_code == ActionCode.CREATE_TABLE and self._options.batched_creates:
+                return replace(event, ddl_type=code.word, action_code=code)
+            return event
         if event.action_code == ActionCode.EXCHANGE_PARTITION:
-            return self._exchange(event, schema, before)
+            return replace(
+                event,
+                ddl_type="ALTER" if self.has_bootstraps else "QUERY",
+                database=before.database,
+                table=before.table,
+                schema=replace(ordered, database=before.database),
+                pre_schema=self._in_order(self._cited(before)),
+            )
         if event.action_code != ActionCode.RENAME_TABLE:
             return event
         end = ";" if len(ddl.events) > 1 else ""
@@ -251,23 +254,7 @@ class MessageForm:
         return replace(
             event,
             sql=f"RENAME TABLE {_path(before)} TO {_path(schema)}{end}",
-            schema=replace(self._in_order(schema), table_id=NO_TABLE_ID)
-            if is_passing
-            else self._in_order(schema),
-        )
-
-    def _exchange(self, event: DdlEvent, schema: TableSchema, before: TableSchema) -> DdlEvent:
-        name = _exchanged_partition(event.sql)
-        end = " WITHOUT VALIDATION" if event.sql.endswith(" WITHOUT VALIDATION") else ""
-        return replace(
-            event,
-            ddl_type="ALTER" if self.has_bootstraps else "QUERY",
-            sql=f"ALTER TABLE {_path(schema)} EXCHANGE PARTITION `{name}` "
-            f"WITH TABLE {_path(before)}{end}",
-            database=before.database,
-            table=before.table,
-            schema=replace(self._in_order(schema), database=before.database),
-            pre_schema=self._in_order(self._cited(before)),
+            schema=replace(ordered, table_id=NO_TABLE_ID) if is_passing else ordered,
         )
 
     def follow(self, ddl: CommittedDdl) -> None:
@@ -279,14 +266,8 @@ class MessageForm:
                 if schema is not None:
                     self._flags.pop(schema.table_id, None)
                     self._exchanged.pop(schema.table_id, None)
-            if event.action_code == ActionCode.EXCHANGE_PARTITION and event.schema is not None:
-                divided = ddl.previous[event.schema.database, event.schema.table]
-                assert divided is not None
-                assert divided.partitioning is not None
-                partitions = divided.partitioning.partitions
-                number = divided.partitioning.number(_exchanged_partition(event.sql))
-                # The table that was exchanged has the id that the partition had.
-                self._exchanged[partitions[number].physical_id] = event.schema.version
+            if ddl.exchanged is not None and event.schema is not None:
+                self._exchanged[ddl.exchanged] = event.schema.version
 
     def event(self, event: DdlEvent | Bootstrap | Watermark) -> Event | None:
         """Return an event that is no row change as the format has it, None if it has none."""
@@ -348,16 +329,16 @@ class MessageForm:
             commit_ts=self._sent_ts(row.commit_ts),
             es_only=self._es_only,
         )
-        return self._with_additions(row, committed, schema) if self._is_new else row
+        return self._with_additions(row, committed) if self._is_new else row
 
-    def _with_additions(
-        self, row: RowChange, committed: CommittedRow, schema: TableSchema
-    ) -> RowChange:
+    def _with_additions(self, row: RowChange, committed: CommittedRow) -> RowChange:
         """Return a row change with what the new TiCDC adds."""
         options = self._options
         if self._format is WireFormat.CANAL_JSON:
-            if options.output_row_key or options.content_compatible:
-                return SentRow.of(row, row_key=row_key(committed, schema))
+            if options.content_compatible:
+                # TiKV encodes it otherwise; nobody reads it.
+                key = json.dumps([committed.physical_id, *committed.key])
+                return SentRow.of(row, row_key=b64encode(key.encode()).decode())
             return row
         damages = options.damaged_old_values and self._only_updated and row.op is Op.UPDATE
         flags = self._flags_of(committed, row) if options.stale_flags else None
@@ -435,11 +416,3 @@ def _without_zones(image: Image | None) -> Image | None:
 
 def _path(schema: TableSchema) -> str:
     return path_sql((schema.database, schema.table))
-
-
-def _exchanged_partition(sql: str) -> str:
-    """Return the name of the partition that a statement exchanges."""
-    match = _PARTITION.search(sql)
-    if match is None:
-        raise ValueError(f"no EXCHANGE PARTITION: {sql!r}")
-    return match[1].replace("``", "`")

@@ -8,30 +8,28 @@ Each run is a new upstream. In a live run TSOs are those of the wall clock, so a
 the same topic continues it in time, but with other databases of the same names: give each run a
 topic (or a capture) of its own. A run that fails leaves a shorter topic, and running again into a
 new topic is all that is needed. After a run its changefeed can go on with a person's statements
-(`LiveChangefeed`).
+(`live_changefeed`).
 
 Topics that do not exist are made. Not handled: resuming a run.
 """
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Self, TypeAlias
+from typing import Final, TypeAlias
 
 from ticdc_assets.base.errors import (
     ConfigError,
-    SourceUnavailableError,
     StatementError,
-    TicdcError,
 )
 from ticdc_assets.config import KafkaSource
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.clock import TsoClock, wall_clock_ms
-from ticdc_assets.demo.simulator.commits import Truth
 from ticdc_assets.demo.simulator.export import export_upstream
-from ticdc_assets.demo.simulator.shop import ShopOptions, ShopWorkload
+from ticdc_assets.demo.simulator.shop import STEPS_PER_DDL, ShopWorkload
 from ticdc_assets.demo.simulator.statements import Executed, execute
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.source.capture import CaptureRecord
@@ -49,7 +47,6 @@ _WATERMARK_SECONDS: Final = 1.0
 # Each is a sync of the mirrors, and a change has to wait for the one that is under way.
 _LIVE_WATERMARK_SECONDS: Final = 5.0
 
-_STEPS_WITHOUT_PACE: Final = 200
 _STEPS_BEFORE: Final = 100
 """Steps of the shop before it is exported."""
 
@@ -76,21 +73,6 @@ class SimulatorProgress:
     finished: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulatorResult:
-    """What a finished run left.
-
-    Attributes:
-        progress: its last progress.
-        final_ts: the final watermark, above everything.
-        truth: rows of every replicated table at `final_ts`.
-    """
-
-    progress: SimulatorProgress
-    final_ts: int
-    truth: Truth
-
-
 class SimulatorRun:
     """One bounded run of a workload, in the calling thread or in one of its own.
 
@@ -99,8 +81,8 @@ class SimulatorRun:
         changefeed: what turns commits into records.
         sink: where records go.
         max_transactions: stop after this many steps of the workload.
-        max_seconds: stop after this time; None for no such bound.
-        transactions_per_second: pace; None for as fast as possible.
+        max_seconds: stop after this time.
+        transactions_per_second: pace.
         on_progress: called after each sending.
         exported_ts: TSO of the export that the changefeed starts at, None for none.
 
@@ -117,8 +99,8 @@ class SimulatorRun:
         exported_ts: int | None = None,
         sink: Sink,
         max_transactions: int,
-        max_seconds: float | None = None,
-        transactions_per_second: float | None = None,
+        max_seconds: float,
+        transactions_per_second: float,
         on_progress: Callable[[SimulatorProgress], None] | None = None,
     ) -> None:
         self.exported_ts = exported_ts
@@ -129,10 +111,8 @@ class SimulatorRun:
         self._max_seconds = max_seconds
         self._pace = transactions_per_second
         self._on_progress = on_progress
-        self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._progress = SimulatorProgress()
-        self._result: SimulatorResult | None = None
         self._error: BaseException | None = None
         self._began = 0.0
 
@@ -146,12 +126,8 @@ class SimulatorRun:
         self._thread = threading.Thread(target=self._run_in_thread, name="simulator", daemon=True)
         self._thread.start()
 
-    def stop(self) -> None:
-        """Ask the run to end soon, with its final watermark."""
-        self._stop.set()
-
-    def join(self, timeout_seconds: float | None = None) -> SimulatorResult:
-        """Wait for a started run and return its result; an error of the run is raised here.
+    def join(self, timeout_seconds: float | None = None) -> None:
+        """Wait for a started run; an error of the run is raised here.
 
         Raises:
             TimeoutError: it did not end in time.
@@ -160,12 +136,11 @@ class SimulatorRun:
             self._thread.join(timeout_seconds)
         if self._error is not None:
             raise self._error
-        if self._result is None:
+        if not self._progress.finished:
             raise TimeoutError("the simulator is still running")
-        return self._result
 
-    def run(self) -> SimulatorResult:
-        """Run here, to the end."""
+    def run(self) -> None:
+        """Run here, to the end: the changefeed's watermark is above everything then."""
         self._began = time.monotonic()
         # What was there before the workload begins travels at once: a cluster is not born empty.
         self._workload.open()
@@ -181,17 +156,10 @@ class SimulatorRun:
                 next_watermark = time.monotonic() + _WATERMARK_SECONDS
             else:
                 self._send(self.changefeed.records())
-            if self._pace is not None and steps < self._max_transactions:
-                self._stop.wait(_SEND_SECONDS)
+            if steps < self._max_transactions:
+                time.sleep(_SEND_SECONDS)
         self._send(self.changefeed.tick())
-        final_ts = self.changefeed.watermark_ts
         self._report(finished=True)
-        self._result = SimulatorResult(
-            progress=self._progress,
-            final_ts=final_ts,
-            truth=self.changefeed.truth(),
-        )
-        return self._result
 
     def _run_in_thread(self) -> None:
         try:
@@ -200,14 +168,9 @@ class SimulatorRun:
             self._error = error
 
     def _is_over(self) -> bool:
-        seconds = time.monotonic() - self._began
-        return self._stop.is_set() or (
-            self._max_seconds is not None and seconds > self._max_seconds
-        )
+        return time.monotonic() - self._began > self._max_seconds
 
     def _due_steps(self, taken: int) -> int:
-        if self._pace is None:
-            return _STEPS_WITHOUT_PACE
         return max(0, round((time.monotonic() - self._began) * self._pace) - taken)
 
     def _send(self, records: Iterable[CaptureRecord]) -> None:
@@ -225,8 +188,11 @@ class SimulatorRun:
             self._on_progress(self._progress)
 
 
-class LiveChangefeed:
-    """A changefeed that goes on after its workload, while its `with` block lasts.
+@contextmanager
+def live_changefeed(
+    run: SimulatorRun, on_error: Callable[[str], None]
+) -> Generator[Callable[[str], Executed]]:
+    """Let a changefeed go on after its workload, while the `with` block lasts.
 
     Changes are sent a fraction of a second after their commit with a watermark after them, and a
     watermark every few seconds while nothing changes. Statements run one after the other, and never
@@ -235,50 +201,40 @@ class LiveChangefeed:
     Args:
         run: the run that it goes on from; it has finished.
         on_error: called with the reason if it ends by itself (the broker is gone).
+
+    Yields:
+        A function that runs one statement upstream and commits it. It raises `StatementError` if
+        the statement cannot be run, or its changes could not be sent; nothing was changed then.
     """
+    changefeed, at_work, stop = run.changefeed, threading.Lock(), threading.Event()
+    errors: list[Exception] = []
 
-    def __init__(self, run: SimulatorRun, *, on_error: Callable[[str], None]) -> None:
-        self._changefeed = run.changefeed
-        self._sink = run.sink
-        self._on_error = on_error
-        self._at_work = threading.Lock()
-        self._stop = threading.Event()
-        self._error: TicdcError | None = None
-        self._thread = threading.Thread(target=self._go_on, name="changefeed", daemon=True)
+    def run_statement(sql: str) -> Executed:
+        with at_work:
+            if errors:
+                raise StatementError(f"the changefeed has ended: {errors[0]}")
+            return execute(changefeed.upstream, sql)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def execute(self, sql: str) -> Executed:
-        """Run one statement upstream and commit it.
-
-        Raises:
-            StatementError: it cannot be run, or its changes could not be sent; nothing was changed.
-        """
-        with self._at_work:
-            if self._error is not None:
-                raise StatementError(f"the changefeed has ended: {self._error}")
-            return execute(self._changefeed.upstream, sql)
-
-    def _go_on(self) -> None:
-        history, sent, next_watermark = self._changefeed.upstream.history, 0, time.monotonic()
-        while not self._stop.wait(_SEND_SECONDS):
-            with self._at_work:
+    def go_on() -> None:
+        history, sent, next_watermark = changefeed.upstream.history, 0, time.monotonic()
+        while not errors and not stop.wait(_SEND_SECONDS):
+            with at_work:
                 if len(history) == sent and time.monotonic() < next_watermark:
                     continue
                 sent, next_watermark = len(history), time.monotonic() + _LIVE_WATERMARK_SECONDS
                 try:
-                    send(self._changefeed, self._changefeed.tick(), self._sink)
-                except TicdcError as error:
-                    self._error = error
-            if self._error is not None:
-                self._on_error(str(self._error))
-                return
+                    send(changefeed, changefeed.tick(), run.sink)
+                except Exception as error:  # noqa: BLE001 - no change is lost in silence
+                    errors.append(error)
+                    on_error(str(error))
+
+    thread = threading.Thread(target=go_on, name="changefeed", daemon=True)
+    thread.start()
+    try:
+        yield run_statement
+    finally:
+        stop.set()
+        thread.join()
 
 
 def send(changefeed: StandInChangefeed, records: Iterable[CaptureRecord], sink: Sink) -> int:
@@ -312,12 +268,11 @@ def run_simulator(
     seed: int = 0,
     timezone: str = "UTC",
     max_transactions: int = 1_000,
-    max_seconds: float | None = 60.0,
-    transactions_per_second: float | None = 40.0,
+    max_seconds: float = 60.0,
+    transactions_per_second: float = 40.0,
     wire_format: WireFormat = WireFormat.SIMPLE_JSON,
-    shop: ShopOptions | None = None,
+    steps_per_ddl: int = STEPS_PER_DDL,
     feed: FeedOptions | None = None,
-    patience_seconds: float = 0.0,
     export: Path | None = None,
     on_progress: Callable[[SimulatorProgress], None] | None = None,
 ) -> SimulatorRun:
@@ -330,12 +285,10 @@ def run_simulator(
         timezone: the changefeed's time zone.
         max_transactions: stop after this many steps.
         max_seconds: stop after this time.
-        transactions_per_second: pace; None for as fast as possible.
+        transactions_per_second: pace.
         wire_format: format of the messages.
-        shop: sizes of the workload.
+        steps_per_ddl: steps of the shop between two schema changes.
         feed: how the changefeed sends.
-        patience_seconds: how long to go on trying while the broker is away; what was sent in vain
-            is sent again from its beginning, so some of it may come twice.
         export: folder into which the shop is exported before the changefeed begins, which starts
             at the TSO of the export then; None for a changefeed that was there from the beginning.
         on_progress: called after each sending.
@@ -362,25 +315,16 @@ def run_simulator(
     count = partitions if target.patterns else partitions_of(topic)
 
     def sink(records: list[CaptureRecord]) -> None:
-        until = time.monotonic() + patience_seconds
-        while True:
-            try:
-                for name in sorted({record.topic for record in records} - checked):
-                    partitions_of(name)
-                produce(target, records)
-            except SourceUnavailableError:
-                if time.monotonic() >= until:
-                    raise
-                time.sleep(1.0)
-            else:
-                return
+        for name in sorted({record.topic for record in records} - checked):
+            partitions_of(name)
+        produce(target, records)
 
     # What sends milliseconds alone must have commits in different ones.
     extension = feed is None or feed.messages.tidb_extension
     upstream = Upstream(
         clock=TsoClock(now_ms=wall_clock_ms, apart=not extension), timezone=timezone
     )
-    workload = ShopWorkload(upstream, seed, options=shop)
+    workload = ShopWorkload(upstream, seed, steps_per_ddl=steps_per_ddl)
     options, exported_ts = feed or FeedOptions(), None
     if export is not None:
         for _ in workload.steps(_STEPS_BEFORE):

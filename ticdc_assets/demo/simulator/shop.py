@@ -9,21 +9,15 @@ Not handled: shops larger than memory.
 """
 
 import random
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from typing import Final, TypeAlias
 
-from ticdc_assets.demo.simulator.alterations import (
-    AddColumn,
-    DropColumn,
-    ModifyColumn,
-    RenameColumn,
-    SetDefault,
-)
-from ticdc_assets.demo.simulator.columns import column, text_literal
+from ticdc_assets.demo.simulator.alterations import SetDefault
+from ticdc_assets.demo.simulator.columns import text_literal
 from ticdc_assets.demo.simulator.shop_tables import (
+    CREATES,
     CUSTOMERS,
     INVENTORY,
-    ODD_VALUES,
     ORDERS,
     REVIEWS,
     TABLES,
@@ -35,23 +29,15 @@ from ticdc_assets.demo.simulator.shop_trades import (
     new_product,
     visit,
 )
+from ticdc_assets.demo.simulator.statements import execute
 from ticdc_assets.demo.simulator.upstream import Upstream
 
+_Statement: TypeAlias = str | Callable[[], int]
+"""SQL as a person types it, or a call of the upstream for what `statements` does not know."""
+
+STEPS_PER_DDL: Final = 12
 _CUSTOMERS, _PRODUCTS = 40, 20
 """How many there are before the first step."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShopOptions:
-    """Habits of the shop.
-
-    Attributes:
-        steps_per_ddl: steps between two schema changes; 0 for no schema change.
-        max_rows: a table that has this many rows loses one for each that it gets.
-    """
-
-    steps_per_ddl: int = 12
-    max_rows: int = 100_000
 
 
 class ShopWorkload:
@@ -60,7 +46,7 @@ class ShopWorkload:
     Args:
         upstream: where it is written; it must not have databases `shop` and `crm`.
         seed: of everything random.
-        options: sizes and habits.
+        steps_per_ddl: steps between two schema changes; 0 for no schema change.
 
     Attributes:
         transactions: row transactions committed so far.
@@ -68,14 +54,14 @@ class ShopWorkload:
     """
 
     def __init__(
-        self, upstream: Upstream, seed: int = 0, *, options: ShopOptions | None = None
+        self, upstream: Upstream, seed: int = 0, *, steps_per_ddl: int = STEPS_PER_DDL
     ) -> None:
         self.transactions = 0
         self.statements = 0
         self._upstream = upstream
-        self._options = options or ShopOptions()
-        self._shop = ShopWriter(upstream, random.Random(seed), max_rows=self._options.max_rows)
-        self._life = _live(self._shop)
+        self._steps_per_ddl = steps_per_ddl
+        self._shop = ShopWriter(upstream, random.Random(seed))
+        self._life = _live(upstream)
         self._steps = 0
         self._is_open = False
 
@@ -84,7 +70,11 @@ class ShopWorkload:
         if self._is_open:
             return
         self._is_open = True
-        self._create_tables()
+        self._upstream.create_database("shop")
+        self._upstream.create_database("crm", charset="utf8mb4")
+        for statement in CREATES.split(";\n")[:-1]:
+            execute(self._upstream, statement)
+        self.statements += 2 + len(TABLES)
         for name, new, count in (
             (CUSTOMERS, new_customer, _CUSTOMERS),
             (INVENTORY, new_product, _PRODUCTS),
@@ -106,7 +96,7 @@ class ShopWorkload:
         self.open()
         for _ in range(count):
             self._steps += 1
-            every = self._options.steps_per_ddl
+            every = self._steps_per_ddl
             if every and self._steps % every == 0:
                 next(self._life)
                 self.statements += 1
@@ -125,138 +115,76 @@ class ShopWorkload:
             with self._upstream.transaction() as transaction:
                 visit(self._shop, transaction)
 
-    def _create_tables(self) -> None:
-        self._upstream.create_database("shop")
-        self._upstream.create_database("crm", charset="utf8mb4")
-        self.statements += 2 + len(TABLES)
-        for name, definition in TABLES.items():
-            self._upstream.create_table(
-                name,
-                definition.columns,
-                primary_key=definition.primary_key,
-                indexes=definition.indexes,
-                clustered=definition.clustered,
-            )
 
-
-def _live(shop: ShopWriter) -> Iterator[None]:
+def _live(upstream: Upstream) -> Iterator[None]:
     """Run one DDL statement at each step; each round meets every kind of DDL under new names."""
-    upstream = shop.upstream
     turn = 0
     while True:
         turn += 1
-        phone, contact = f"phone_{turn}", f"Contact {turn}"
-        priority, seen, spare = f"priority_{turn}", f"seen_{turn}", f"spare_{turn}"
-        scratch, odd = f"scratch_{turn}", f"odd_{turn}"
-        promotions, offers = ("shop", f"promotions_{turn}"), (scratch, "offers")
-        left, right = ("crm", f"left_{turn}"), ("crm", f"right_{turn}")
-        aside = ("crm", f"aside_{turn}")
-
-        added = AddColumn(
-            column=column(phone, "varchar(20)", default="+49 30 5550100"), after="name"
-        )
-        upstream.alter_table(CUSTOMERS, added)
-        yield
-        shop.open_side_table(
-            promotions,
-            (
-                column("title", "varchar(50)"),
-                column("starts", "timestamp", default="2024-03-11 00:51:01"),
-                column("discount", "decimal(5,2)", nullable=False, default="0.05"),
-                column("banner", "varbinary(32)", default="vb"),
-            ),
-        )
-        yield
-        # NOT NULL without a default: rows that are there get the type's zero.
-        added = AddColumn(column=column(priority, "tinyint unsigned", nullable=False), first=True)
-        upstream.alter_table(ORDERS, added)
-        yield
-        upstream.create_index(ORDERS, f"ix_state_{turn}", columns=("state",))
-        yield
-        upstream.qualified = False  # a client that did `USE shop`
-        upstream.alter_table(CUSTOMERS, RenameColumn(name=phone, new_name=contact))
-        upstream.qualified = True
-        yield
-        shop.open_side_table(left, (column("v", "varchar(40)"), column("amount", "int")))
-        yield
-        upstream.alter_table(
-            ORDERS,
-            ModifyColumn(
-                name=priority, column=column(priority, "int unsigned", nullable=False, default="7")
-            ),
-        )
-        yield
-        shop.open_side_table(right, (column("v", "datetime(3)"), column("raw", "binary(4)")))
-        yield
-        upstream.truncate_table(promotions)
-        yield
-        upstream.create_database(scratch)
-        yield
-        shop.move_side_tables((left, aside), (right, left), (aside, right))
-        yield
-        shop.move_side_tables((promotions, offers))
-        yield
-        stamp = column(seen, "timestamp(3)", default="2024-03-11 00:51:01.461")
-        upstream.alter_table(
-            REVIEWS,
-            AddColumn(column=stamp),
-            AddColumn(column=column(spare, "bit(10)", default=682)),
-        )
-        yield
-        # The content of `left` now has the name `right`: INT to VARCHAR rewrites its rows.
-        upstream.alter_table(
-            right, ModifyColumn(name="amount", column=column("total", "varchar(40)"))
-        )
-        yield
-        upstream.alter_table(REVIEWS, SetDefault(name=spare, default=None))
-        yield
-        labels = ["bronze", "silver", "gold", *(f"level {n}" for n in range(1, turn + 1))]
-        level = column("level", f"enum({','.join(map(text_literal, labels))})", nullable=False)
-        upstream.alter_table(CUSTOMERS, ModifyColumn(name="level", column=level))
-        yield
-        upstream.drop_table(left)
-        shop.side_tables.remove(left)
-        yield
-        # The same name again, another table.
-        shop.open_side_table(left, (column("w", "json"), column("v", "double")))
-        yield
-        upstream.alter_table(
-            REVIEWS,
-            DropColumn(name=spare),
-            AddColumn(column=column(f"kept_{turn}", "smallint", default="-3")),
-        )
-        yield
-        wider = column("balance", f"decimal({min(12 + turn, 30)},2)", default="0.5")
-        upstream.alter_table(CUSTOMERS, ModifyColumn(name="balance", column=wider))
-        yield
-        upstream.drop_index(ORDERS, f"ix_state_{turn}")
-        yield
-        upstream.create_table_like(aside, right)
-        shop.side_tables.append(aside)
-        yield
-        upstream.alter_table(ORDERS, DropColumn(name=priority))
-        yield
-        upstream.drop_database(scratch)
-        shop.side_tables.remove(offers)
-        yield
-        quantity = column("qty", "bigint", default=str(turn))
-        upstream.alter_table(INVENTORY, ModifyColumn(name="qty", column=quantity))
-        yield
-        upstream.alter_table(CUSTOMERS, DropColumn(name=contact))
-        yield
-        # The same of odd values: a default beyond ASCII, and another scale for extremes.
-        added = AddColumn(column=column(odd, "decimal(20,6)", default="-0.5"), first=True)
-        upstream.alter_table(
-            ODD_VALUES, added, AddColumn(column=column(f"{odd}_text", "varchar(20)", default="ü"))
-        )
-        yield
-        upstream.alter_table(
-            ODD_VALUES, ModifyColumn(name=odd, column=column(odd, "decimal(30,9)"))
-        )
-        yield
-        upstream.alter_table(ODD_VALUES, DropColumn(name=odd), DropColumn(name=f"{odd}_text"))
-        yield
-        for name in (left, right, aside):
-            upstream.drop_table(name)
-            shop.side_tables.remove(name)
+        for statement in _round(upstream, turn):
+            if isinstance(statement, str):
+                execute(upstream, statement)
+            else:
+                statement()
             yield
+
+
+def _round(upstream: Upstream, turn: int) -> Iterator[_Statement]:
+    """Yield the statements of one round; the tables that come and go have the key `id`."""
+    customers, orders, reviews = "shop.customers", "shop.orders", "crm.reviews"
+    phone, contact, priority = f"phone_{turn}", f"`Contact {turn}`", f"priority_{turn}"
+    spare, scratch, odd = f"spare_{turn}", f"scratch_{turn}", f"odd_{turn}"
+    left, right, aside = f"crm.left_{turn}", f"crm.right_{turn}", f"crm.aside_{turn}"
+    promotions, index = f"shop.promotions_{turn}", f"ix_state_{turn}"
+    labels = ["bronze", "silver", "gold", *(f"level {n}" for n in range(1, turn + 1))]
+
+    def rename_unqualified() -> int:
+        upstream.qualified = False  # a client that did `USE shop`
+        execute(upstream, f"ALTER TABLE {customers} RENAME COLUMN {phone} TO {contact}")
+        upstream.qualified = True
+        return upstream.history[-1].commit_ts
+
+    yield f"""ALTER TABLE {customers} ADD COLUMN {phone} varchar(20) DEFAULT '+49 30 5550100'
+        AFTER name"""
+    yield f"""CREATE TABLE {promotions} (id int PRIMARY KEY, title varchar(50),
+        starts timestamp DEFAULT '2024-03-11 08:51:01', discount decimal(5,2) NOT NULL DEFAULT 0.05,
+        banner varbinary(32) DEFAULT 'vb')"""
+    # NOT NULL without a default: rows that are there get the type's zero.
+    yield f"ALTER TABLE {orders} ADD COLUMN {priority} tinyint unsigned NOT NULL FIRST"
+    yield lambda: upstream.create_index(ORDERS, index, columns=("state",))
+    yield rename_unqualified
+    yield f"CREATE TABLE {left} (id int PRIMARY KEY, v varchar(40), amount int)"
+    yield f"ALTER TABLE {orders} MODIFY COLUMN {priority} int unsigned NOT NULL DEFAULT 7"
+    yield f"CREATE TABLE {right} (id int PRIMARY KEY, v datetime(3), raw binary(4))"
+    yield f"TRUNCATE TABLE {promotions}"
+    yield lambda: upstream.create_database(scratch)
+    yield f"RENAME TABLE {left} TO {aside}, {right} TO {left}, {aside} TO {right}"
+    yield f"RENAME TABLE {promotions} TO {scratch}.offers"
+    yield f"""ALTER TABLE {reviews}
+        ADD COLUMN seen_{turn} timestamp(3) DEFAULT '2024-03-11 08:51:01.461',
+        ADD COLUMN {spare} bit(10) DEFAULT 682"""
+    # The content of `left` now has the name `right`: INT to VARCHAR rewrites its rows.
+    yield f"ALTER TABLE {right} CHANGE COLUMN amount total varchar(40)"
+    yield lambda: upstream.alter_table(REVIEWS, SetDefault(name=spare, default=None))
+    yield f"""ALTER TABLE {customers}
+        MODIFY COLUMN level enum({",".join(map(text_literal, labels))}) NOT NULL"""
+    yield f"DROP TABLE {left}"
+    # The same name again, another table.
+    yield f"CREATE TABLE {left} (id int PRIMARY KEY, w json, v double)"
+    yield f"""ALTER TABLE {reviews} DROP COLUMN {spare},
+        ADD COLUMN kept_{turn} smallint DEFAULT -3"""
+    yield f"""ALTER TABLE {customers}
+        MODIFY COLUMN balance decimal({min(12 + turn, 30)},2) DEFAULT 0.5"""
+    yield lambda: upstream.drop_index(ORDERS, index)
+    yield f"CREATE TABLE {aside} LIKE {right}"
+    yield f"ALTER TABLE {orders} DROP COLUMN {priority}"
+    yield lambda: upstream.drop_database(scratch)
+    yield f"ALTER TABLE shop.inventory MODIFY COLUMN qty bigint DEFAULT {turn}"
+    yield f"ALTER TABLE {customers} DROP COLUMN {contact}"
+    # The same of odd values: a default beyond ASCII, and another scale for extremes.
+    yield f"""ALTER TABLE shop.odd_values ADD COLUMN {odd} decimal(20,6) DEFAULT -0.5 FIRST,
+        ADD COLUMN {odd}_text varchar(20) DEFAULT 'ü'"""
+    yield f"ALTER TABLE shop.odd_values MODIFY COLUMN {odd} decimal(30,9)"
+    yield f"ALTER TABLE shop.odd_values DROP COLUMN {odd}, DROP COLUMN {odd}_text"
+    for name in (left, right, aside):
+        yield f"DROP TABLE {name}"

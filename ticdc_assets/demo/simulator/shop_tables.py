@@ -5,13 +5,9 @@ is a NOT NULL unique key. Their rows look like those of a real shop. One table i
 `ODD_VALUES` has a column of nearly every type of TiDB, and the values that break readers.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
-from ticdc_assets.demo.simulator.columns import column
-from ticdc_assets.demo.simulator.stored_table import TableName, index
-from ticdc_assets.model.schemas import ColumnSchema, IndexSchema
+from ticdc_assets.demo.simulator.stored_table import TableName
 
 CUSTOMERS: Final[TableName] = ("shop", "customers")
 ORDERS: Final[TableName] = ("shop", "orders")
@@ -23,148 +19,52 @@ VISITS: Final[TableName] = ("crm", "visits")
 CONTACTS: Final[TableName] = ("crm", "contacts")
 ODD_VALUES: Final[TableName] = ("shop", "odd_values")
 
+TABLES: Final = (
+    CUSTOMERS, ORDERS, ORDER_ITEMS, INVENTORY, PAYMENTS, REVIEWS, VISITS, CONTACTS, ODD_VALUES,
+)  # fmt: skip
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Definition:
-    """What CREATE TABLE says about one of the shop's tables."""
-
-    columns: Sequence[ColumnSchema]
-    primary_key: Sequence[str] = ()
-    indexes: Sequence[IndexSchema] = ()
-    clustered: bool = True
-
-
-TABLES: Final[Mapping[TableName, Definition]] = {
-    CUSTOMERS: Definition(
-        columns=(
-            column("id", "bigint", nullable=False),
-            column("name", "varchar(64)"),
-            column("email", "varchar(128)"),
-            column("city", "varchar(40)"),
-            column("balance", "decimal(12,2)", default="0.00"),
-            column("flags", "bit(8)", nullable=False, default=5),
-            column("level", "enum('bronze','silver','gold')", nullable=False, default="bronze"),
-            column("tags", "set('vip','new','blocked')"),
-            column("profile", "json"),
-            column("born", "date"),
-            column("created", "timestamp"),
-            column("updated", "datetime(3)"),
-        ),
-        primary_key=("id",),
-        indexes=(index("uk_email", "email", unique=True),),
-    ),
-    ORDERS: Definition(
-        columns=(
-            column("region", "char(2)", nullable=False),
-            column("order_id", "bigint unsigned", nullable=False),
-            column("customer", "bigint", nullable=False),
-            column("total", "decimal(12,2)"),
-            column("state", "enum('new','paid','sent','done')", nullable=False),
-            column("note", "varchar(200)"),
-            column("placed", "datetime", nullable=False),
-            column("pieces", "smallint unsigned", nullable=False, default="1"),
-        ),
-        primary_key=("region", "order_id"),
-    ),
-    ORDER_ITEMS: Definition(
-        columns=(
-            column("order_id", "bigint unsigned", nullable=False),
-            column("line_no", "int", nullable=False),
-            column("sku", "varchar(32)", nullable=False),
-            column("price", "double"),
-            column("weight", "float"),
-            column("gift", "tinyint(1)"),
-        ),
-        primary_key=("order_id", "line_no"),
-        indexes=(index("ix_sku", "sku"),),
-        clustered=False,
-    ),
-    INVENTORY: Definition(
-        columns=(
-            column("sku", "varchar(32)", nullable=False),
-            column("warehouse", "varchar(16)", nullable=False),
-            column("qty", "int"),
-            column("note", "text"),
-            column("img", "blob"),
-        ),
-        indexes=(index("uk", "sku", "warehouse", unique=True),),
-    ),
-    PAYMENTS: Definition(
-        columns=(
-            column("id", "binary(16)", nullable=False),
-            column("order_id", "bigint unsigned", nullable=False),
-            column("amount", "decimal(12,2)", nullable=False),
-            column("fee", "decimal(8,4)"),
-            column("method", "enum('card','cash','transfer')"),
-            column("reference", "varbinary(64)", default="none"),
-            column("paid_at", "timestamp(3)"),
-        ),
-        primary_key=("id",),
-    ),
-    REVIEWS: Definition(
-        columns=(
-            column("id", "int unsigned", nullable=False),
-            column("sku", "varchar(32)"),
-            column("stars", "tinyint unsigned"),
-            column("body", "mediumtext"),
-            column("took", "time(3)"),
-            column("bought", "year"),
-            column("embedding", "vector(3)"),
-            column("heat", "float"),
-        ),
-        primary_key=("id",),
-    ),
-    VISITS: Definition(
-        columns=(
-            column("id", "bigint unsigned", nullable=False),
-            column("kind", "varchar(20) charset latin1"),
-            column("payload", "json"),
-            column("at", "datetime(6)"),
-            column("agent", "longtext"),
-            column("stayed", "time(6)"),
-            column("scrolled", "mediumint"),
-        ),
-        primary_key=("id",),
-        clustered=False,
-    ),
-    CONTACTS: Definition(
-        columns=(
-            column("handle", "varchar(40)", nullable=False),
-            column("bio", "text"),
-            column("born", "date", default="2000-02-29"),
-            column("photo", "mediumblob"),
-        ),
-        primary_key=("handle",),
-        indexes=(index("ix_born", "born", "handle"),),
-    ),
-    ODD_VALUES: Definition(
-        columns=(
-            column("id", "bigint unsigned", nullable=False),
-            column("tiny", "tinyint"),
-            column("medium", "mediumint"),
-            column("whole", "int unsigned"),
-            column("big", "bigint"),
-            column("exact", "decimal(38,10)"),
-            column("widest", "decimal(65,30)"),
-            column("single", "float"),
-            column("twice", "double"),
-            column("bits", "bit(64)"),
-            column("words", "varchar(64)"),
-            column("latin", "varchar(20) charset latin1"),
-            column("long_text", "longtext"),
-            column("fixed", "binary(16)"),
-            column("bytes", "varbinary(64)", default="none"),
-            column("large", "mediumblob"),
-            column("day", "date"),
-            column("moment", "datetime(6)"),
-            column("stamp", "timestamp(6)"),
-            column("span", "time(6)"),
-            column("since", "year"),
-            column("choice", "enum('plain','it''s','é','two words')"),
-            column("choices", "set('a','b c','é')"),
-            column("doc", "json"),
-            column("place", "vector(3)"),
-        ),
-        primary_key=("id",),
-    ),
-}
+CREATES: Final = """\
+CREATE TABLE shop.customers (
+    id bigint, name varchar(64), email varchar(128), city varchar(40),
+    balance decimal(12,2) DEFAULT 0.00, flags bit(8) NOT NULL DEFAULT b'101',
+    level enum('bronze','silver','gold') NOT NULL DEFAULT 'bronze', tags set('vip','new','blocked'),
+    profile json, born date, created timestamp, updated datetime(3),
+    PRIMARY KEY (id), UNIQUE KEY uk_email (email));
+CREATE TABLE shop.orders (
+    region char(2), order_id bigint unsigned, customer bigint NOT NULL, total decimal(12,2),
+    state enum('new','paid','sent','done') NOT NULL, note varchar(200), placed datetime NOT NULL,
+    pieces smallint unsigned NOT NULL DEFAULT 1,
+    PRIMARY KEY (region, order_id));
+CREATE TABLE shop.order_items (
+    order_id bigint unsigned, line_no int, sku varchar(32) NOT NULL, price double, weight float,
+    gift tinyint(1),
+    PRIMARY KEY (order_id, line_no) NONCLUSTERED, KEY ix_sku (sku));
+CREATE TABLE shop.inventory (
+    sku varchar(32) NOT NULL, warehouse varchar(16) NOT NULL, qty int, note text, img blob,
+    UNIQUE KEY uk (sku, warehouse));
+CREATE TABLE shop.payments (
+    id binary(16), order_id bigint unsigned NOT NULL, amount decimal(12,2) NOT NULL,
+    fee decimal(8,4), method enum('card','cash','transfer'),
+    reference varbinary(64) DEFAULT 'none', paid_at timestamp(3),
+    PRIMARY KEY (id));
+CREATE TABLE crm.reviews (
+    id int unsigned, sku varchar(32), stars tinyint unsigned, body mediumtext, took time(3),
+    bought year, embedding vector(3), heat float,
+    PRIMARY KEY (id));
+CREATE TABLE crm.visits (
+    id bigint unsigned, kind varchar(20) CHARACTER SET latin1, payload json, at datetime(6),
+    agent longtext, stayed time(6), scrolled mediumint,
+    PRIMARY KEY (id) NONCLUSTERED);
+CREATE TABLE crm.contacts (
+    handle varchar(40), bio text, born date DEFAULT '2000-02-29', photo mediumblob,
+    PRIMARY KEY (handle), KEY ix_born (born, handle));
+CREATE TABLE shop.odd_values (
+    id bigint unsigned, tiny tinyint, medium mediumint, whole int unsigned, big bigint,
+    exact decimal(38,10), widest decimal(65,30), single float, twice double, bits bit(64),
+    words varchar(64), latin varchar(20) CHARACTER SET latin1, long_text longtext, fixed binary(16),
+    bytes varbinary(64) DEFAULT 'none', large mediumblob, day date, moment datetime(6),
+    stamp timestamp(6), span time(6), since year, choice enum('plain','it''s','é','two words'),
+    choices set('a','b c','é'), doc json, place vector(3),
+    PRIMARY KEY (id));
+"""
+"""How `TABLES` are created, in their order."""

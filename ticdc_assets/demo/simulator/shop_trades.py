@@ -9,13 +9,13 @@ not name get values of a real shop, whatever columns the table has by then, and 
 
 import random
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from ticdc_assets.demo.simulator.columns import column, moment_text, random_value
+from ticdc_assets.demo.simulator.columns import moment_text
 from ticdc_assets.demo.simulator.shop_tables import (
     CONTACTS,
     CUSTOMERS,
@@ -36,6 +36,7 @@ from ticdc_assets.demo.simulator.shop_values import (
     WAREHOUSES,
     full_name,
     number_text,
+    odd_value,
     plain_value,
     price,
 )
@@ -53,19 +54,15 @@ class ShopWriter:
     Args:
         upstream: where they are written.
         rng: of everything random.
-        max_rows: a table that has this many rows loses one for each that it gets.
 
     Attributes:
         upstream: where rows are written.
         rng: of everything random.
-        side_tables: tables that come and go, as they are called now.
     """
 
-    def __init__(self, upstream: Upstream, rng: random.Random, *, max_rows: int) -> None:
+    def __init__(self, upstream: Upstream, rng: random.Random) -> None:
         self.upstream = upstream
         self.rng = rng
-        self.side_tables: list[TableName] = []
-        self._max_rows = max_rows
         self._zone = ZoneInfo(upstream.timezone)
         self._numbers: dict[str, int] = {}
 
@@ -92,30 +89,13 @@ class ShopWriter:
             if schema.name not in row and not is_default:
                 row[schema.name] = self.value(name, schema)
         transaction.insert(name, row)
-        if len(self.upstream.rows(name)) >= self._max_rows:
-            self.delete(transaction, name)
 
     def value(self, name: TableName, schema: ColumnSchema) -> str | None:
         """Return a value of a table's column, NULL now and then where it may be."""
         if schema.nullable and schema.name not in ALWAYS and self.rng.random() < 0.15:
             return None
-        if name == ODD_VALUES:
-            return random_value(self.rng, schema, timezone=self.upstream.timezone)
-        return plain_value(self.rng, schema, self.now())
-
-    def update(
-        self,
-        transaction: Transaction,
-        name: TableName,
-        *,
-        key: Key,
-        changes: Mapping[str, str | None],
-    ) -> None:
-        """Change a row, leaving out columns that the table does not have any more."""
-        names = {c.name for c in self.upstream.schema(name).columns}
-        transaction.update(
-            name, key, changes={c: value for c, value in changes.items() if c in names}
-        )
+        generate = odd_value if name == ODD_VALUES else plain_value
+        return generate(self.rng, schema, self.now())
 
     def delete(self, transaction: Transaction, name: TableName) -> None:
         """Delete some row of a table, if there is one."""
@@ -139,20 +119,7 @@ class ShopWriter:
         free = [c for c in schema.columns if c.name not in keyed]
         chosen = self.rng.sample(free, min(len(free), self.rng.randint(1, 3)))
         changes = {c.name: self.value(name, c) for c in chosen}
-        self.update(transaction, name, key=key, changes=changes)
-
-    def open_side_table(self, name: TableName, columns: Sequence[ColumnSchema]) -> None:
-        """Create a table that comes and goes; a trade writes to it."""
-        self.upstream.create_table(
-            name, (column("id", "int", nullable=False), *columns), primary_key=("id",)
-        )
-        self.side_tables.append(name)
-
-    def move_side_tables(self, *renames: tuple[TableName, TableName]) -> None:
-        """Rename tables in one statement."""
-        self.upstream.rename_tables(renames)
-        for name, new_name in renames:
-            self.side_tables[self.side_tables.index(name)] = new_name
+        transaction.update(name, key, changes=changes)
 
 
 # Trades -------------------------------------------------------------------------------------------
@@ -195,6 +162,8 @@ def _sign_up(shop: ShopWriter, transaction: Transaction) -> None:
 def _order(shop: ShopWriter, transaction: Transaction) -> None:
     rng = shop.rng
     customer, product = (shop.choose(transaction, name) for name in (CUSTOMERS, INVENTORY))
+    assert customer is not None
+    assert product is not None
     number = str(shop.number("order"))
     prices = [price(rng) for _ in range(rng.randint(1, 4))]
     shop.insert(
@@ -202,7 +171,7 @@ def _order(shop: ShopWriter, transaction: Transaction) -> None:
         ORDERS,
         region=rng.choice(("eu", "us", "as")),
         order_id=number,
-        customer=customer[0] if customer else "0",
+        customer=customer[0],
         total=f"{sum(prices):.2f}",
         state="new",
         placed=shop.now_text(0),
@@ -214,14 +183,12 @@ def _order(shop: ShopWriter, transaction: Transaction) -> None:
             ORDER_ITEMS,
             order_id=number,
             line_no=str(line),
-            sku=product[0] if product else f"{PRODUCTS[0]}-0000",
+            sku=product[0],
             price=number_text(paid),
         )
-    if product is not None:
-        row = transaction.row(INVENTORY, product)
-        qty = int((row or {}).get("qty") or 0) - len(prices)
-        if abs(qty) < 2**31:
-            shop.update(transaction, INVENTORY, key=product, changes={"qty": str(qty)})
+    row = transaction.row(INVENTORY, product)
+    qty = int((row or {}).get("qty") or 0) - len(prices)
+    transaction.update(INVENTORY, product, changes={"qty": str(qty)})
 
 
 def _pay(shop: ShopWriter, transaction: Transaction) -> None:
@@ -235,7 +202,7 @@ def _pay(shop: ShopWriter, transaction: Transaction) -> None:
         transaction, PAYMENTS, id=identifier, order_id=order[1], amount=amount, paid_at=paid_at
     )
     state = shop.rng.choice(("paid", "sent", "done"))
-    shop.update(transaction, ORDERS, key=order, changes={"state": state})
+    transaction.update(ORDERS, order, changes={"state": state})
 
 
 def _review(shop: ShopWriter, transaction: Transaction) -> None:
@@ -256,7 +223,7 @@ def _stock(shop: ShopWriter, transaction: Transaction) -> None:
 
 
 def _correct(shop: ShopWriter, transaction: Transaction) -> None:
-    for name in shop.rng.sample(tuple(TABLES), shop.rng.randint(1, 3)):
+    for name in shop.rng.sample(TABLES, shop.rng.randint(1, 3)):
         shop.touch(transaction, name)
 
 
@@ -266,18 +233,18 @@ def _move_keys(shop: ShopWriter, transaction: Transaction) -> None:
     contact = shop.choose(transaction, CONTACTS)
     if contact is not None and rng.random() < 0.5:
         changes = {"handle": f"{rng.choice(FIRST_NAMES).lower()}-{shop.number('contact')}"}
-        shop.update(transaction, CONTACTS, key=contact, changes=changes)
+        transaction.update(CONTACTS, contact, changes=changes)
     customer = shop.choose(transaction, CUSTOMERS)
     if customer is not None:
         email = rng.choice((None, f"post.{shop.number('email')}@example.org"))
-        shop.update(transaction, CUSTOMERS, key=customer, changes={"email": email})
+        transaction.update(CUSTOMERS, customer, changes={"email": email})
     one, other = (shop.choose(transaction, INVENTORY) for _ in range(2))
     if one is None or other is None or one == other:
         return
     aside = (f"ASIDE-{shop.number('aside')}", one[1])
     for old, new in ((one, aside), (other, one), (aside, other)):
         changes = {"sku": new[0], "warehouse": new[1]}
-        shop.update(transaction, INVENTORY, key=old, changes=changes)
+        transaction.update(INVENTORY, old, changes=changes)
 
 
 def _forget(shop: ShopWriter, transaction: Transaction) -> None:
@@ -297,10 +264,11 @@ def _odd_values(shop: ShopWriter, transaction: Transaction) -> None:
 
 def _fill_side_table(shop: ShopWriter, transaction: Transaction) -> None:
     """Write to a table that comes and goes: a few rows in, sometimes one changed or out."""
-    if not shop.side_tables:
+    side_tables = [name for name in shop.upstream.tables if name not in TABLES]
+    if not side_tables:
         visit(shop, transaction)
         return
-    name = shop.rng.choice(shop.side_tables)
+    name = shop.rng.choice(side_tables)
     for _ in range(shop.rng.randint(1, 3)):
         shop.insert(transaction, name, id=str(shop.number("side")))
     if shop.rng.random() < 0.4:

@@ -2,8 +2,8 @@
 
 In: dice, a column, and the time in the shop's zone. Out: a value in canonical text, by the name of
 the column where it has a meaning here, else by its type: names, places, prices, times of today.
-The same dice give the same value. The odd values of each type, which break readers, come from
-`columns.random_value`; they are in the table `shop_tables.ODD_VALUES` alone.
+The same dice give the same value. The odd values of each type (`odd_value`), which break readers,
+are in the table `shop_tables.ODD_VALUES` alone.
 """
 
 import json
@@ -22,6 +22,7 @@ from ticdc_assets.demo.simulator.columns import (
     text_with_digits,
     text_with_scale,
 )
+from ticdc_assets.model.mysql_types import CLOCK_LENGTHS, integer_range
 from ticdc_assets.model.schemas import ColumnSchema
 
 _Generator: TypeAlias = Callable[[random.Random, ColumnSchema, datetime], str]
@@ -58,6 +59,25 @@ _BIOS: Final = (
 )  # fmt: skip
 _PAGES: Final = ("/", "/sale", "/tea", "/mugs", "/cart", "/search?q=teapot")
 
+WORDS: Final = (
+    "alpha", "Straße", "naïve", "crème brûlée", "数据库", "データ", "İstanbul", "🚀", "👩‍👩‍👧",
+    "O'Brien", '"quoted"', "back\\slash", "tab\there", "new\nline", "<b>&amp;</b>", "100%", "NULL",
+    "", "null", "a,b;c", "`tick`", "-- no", "'; DROP TABLE x; --", "\u2028", "  lead", "0x00",
+)  # fmt: skip
+ODD: Final[Mapping[str, tuple[str, ...]]] = {
+    "float": ("0", "1.5", "-0.125", "16777216", "0.1", "-559.75", "100000"),
+    "double": ("0", "0.1", "-2.5", "1000000000000000000000", "123456789.12345679", "0.000001"),
+    "date": ("1000-01-01", "9999-12-31", "2024-02-29", "1970-01-01"),
+    "datetime": ("1000-01-01 00:00:00", "9999-12-31 23:59:59", "2024-02-29 12:34:56.789012"),
+    "timestamp": ("1975-01-03 00:00:00.000001", "2024-12-31 23:59:59.999999"),
+    "time": ("-838:59:59", "838:59:59", "00:00:00.000001", "-00:00:01.5"),
+    "year": ("0", "1901", "2155"),
+    "json": ('{"a":[1,2.5,{"c":null}],"é":"🚀"}', "[]", "{}", "null", "true", '"O\'Brien"',
+             '{"big":9007199254740993,"small":-1}'),
+    "vector": ("[0.1,-2.5,0]", "[30000000000,1,-0.5]"),
+}  # fmt: skip
+"""Values of types that break readers."""
+
 ALWAYS: Final = frozenset(
     {"name", "email", "city", "created", "updated", "total", "amount", "fee", "paid_at", "qty"}
     | {"price", "stars", "kind", "at", "sku", "title", "balance"}
@@ -82,6 +102,28 @@ def plain_value(rng: random.Random, schema: ColumnSchema, now: datetime) -> str:
     if of_name is not None and schema.mysql_type in TEXT_TYPES:
         return of_name(rng)[: schema.length]
     return _BY_TYPE[schema.mysql_type](rng, schema, now)
+
+
+def odd_value(rng: random.Random, schema: ColumnSchema, now: datetime) -> str:
+    """Return an extreme or unusual value of a column, not NULL, in canonical text."""
+    base, length = schema.mysql_type, schema.length
+    if base in INTEGER_TYPES:
+        return str(rng.choice((*integer_range(schema), 0, 1)))
+    if base == "decimal":
+        nines = f"{'9' * (length - schema.decimal)}.{'9' * schema.decimal}"
+        few = [text_with_scale(Decimal(text), schema.decimal) for text in ("-0.5", "0", "12.75")]
+        return rng.choice((nines, f"-{nines}", *few))
+    if base == "bit":
+        return str(rng.choice((0, 2**length - 1)))
+    if base in TEXT_TYPES:
+        texts = [text for text in WORDS if text.isascii() or schema.charset == "utf8mb4"]
+        return rng.choice(texts)[:length]
+    if base in BINARY_TYPES:
+        content = rng.choice((b"", b"\0\xff", rng.randbytes(8)))
+        return binary_text(content.ljust(length if base == "binary" else 0, b"\0"))
+    if base in CLOCK_LENGTHS:
+        return text_with_digits(rng.choice(ODD[base]), schema.decimal)
+    return rng.choice(ODD[base]) if base in ODD else plain_value(rng, schema, now)
 
 
 def number_text(number: Decimal) -> str:

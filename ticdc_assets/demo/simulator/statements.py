@@ -33,13 +33,7 @@ from ticdc_assets.demo.simulator.alterations import (
     ModifyColumn,
     RenameColumn,
 )
-from ticdc_assets.demo.simulator.columns import (
-    CURRENT_TIMESTAMP,
-    column,
-    default_value,
-    moment_text,
-    type_sql,
-)
+from ticdc_assets.demo.simulator.columns import default_value, moment_text, type_sql
 from ticdc_assets.demo.simulator.duck_tables import (
     Cells,
     load,
@@ -49,7 +43,9 @@ from ticdc_assets.demo.simulator.duck_tables import (
 )
 from ticdc_assets.demo.simulator.stored_table import Key, Row, TableName, index
 from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.model.mysql_types import Kind, kind_of
 from ticdc_assets.model.schemas import ColumnSchema, IndexSchema
+from ticdc_assets.model.values.shapes import is_encodable
 from ticdc_assets.registry.ddl import parse_ddl_script
 from ticdc_assets.registry.ddl_statement import (
     AlterChange,
@@ -61,6 +57,7 @@ from ticdc_assets.registry.ddl_statement import (
 )
 from ticdc_assets.registry.ddl_statement import TableName as WrittenName
 from ticdc_assets.registry.inferred_columns import DATABASE_DEFAULTS, column_schema
+from ticdc_assets.registry.inferred_defaults import CURRENT_TIMESTAMP
 
 SUPPORTED: Final = (
     "INSERT INTO database.table [(columns)] VALUES (...), ... or SELECT ...",
@@ -72,10 +69,8 @@ SUPPORTED: Final = (
 )
 """The statements that can be run."""
 
-_NO_DEFAULT: Final = frozenset(
-    {"json", "vector", "tinytext", "text", "mediumtext", "longtext", "binary", "varbinary"}
-    | {"tinyblob", "blob", "mediumblob", "longblob"}
-)
+_NO_DEFAULT: Final = ("json", "vector", "text", "blob")
+"""Types without a default, by the end of their names."""
 _ON_UPDATE: Final = re.compile(r"\bon\s+update\b", re.I)
 _CLOCK_CALLS: Final = frozenset({"NOW", "SYSDATE", "LOCALTIMESTAMP"})
 
@@ -115,6 +110,8 @@ def execute(upstream: Upstream, sql: str) -> Executed:
     Raises:
         StatementError: it is not supported, or the upstream refuses it; nothing was changed.
     """
+    if not is_encodable(sql):
+        raise StatementError("the statement is not in UTF-8; nothing was changed")
     statements = parse_ddl_script(sql)
     if len(statements) != 1:
         raise StatementError(_refusal(f"one statement is needed, got {len(statements)}"))
@@ -126,7 +123,9 @@ def execute(upstream: Upstream, sql: str) -> Executed:
     except _UnsupportedError as error:
         raise StatementError(_refusal(str(error))) from None
     except ValueError as error:
-        raise StatementError(f"{error}; nothing was changed") from None
+        # Errors of the upstream name tables as pairs.
+        said = re.sub(r"\('([^']*)', '([^']*)'\)", r"\1.\2", str(error))
+        raise StatementError(f"{said}; nothing was changed") from None
     except duckdb.Error as error:
         raise StatementError(f"{_sentence(error)}; nothing was changed") from None
 
@@ -161,11 +160,6 @@ def _existing(upstream: Upstream, database: str | None, table: str) -> TableName
     return name
 
 
-def _readable(error: ValueError) -> ValueError:
-    """Return an error of the upstream that names tables as people do."""
-    return ValueError(re.sub(r"\('([^']*)', '([^']*)'\)", r"\1.\2", str(error)))
-
-
 # Rows ---------------------------------------------------------------------------------------------
 
 
@@ -192,17 +186,14 @@ def _run_on_rows(upstream: Upstream, sql: str) -> Executed:
     changes = list(_changes(stored.columns, known_rows, before, after, timezone=upstream.timezone))
     if not changes:
         return Executed(table=target, rows=0, commit_ts=None)
-    try:
-        with upstream.transaction() as transaction:
-            for key, row in changes:
-                if key is None:
-                    transaction.insert(target, row or {})
-                elif row is None:
-                    transaction.delete(target, key)
-                else:
-                    transaction.update(target, key, changes=row)
-    except ValueError as error:
-        raise _readable(error) from None
+    with upstream.transaction() as transaction:
+        for key, row in changes:
+            if key is None:
+                transaction.insert(target, row or {})
+            elif row is None:
+                transaction.delete(target, key)
+            else:
+                transaction.update(target, key, changes=row)
     return Executed(table=target, rows=len(changes), commit_ts=upstream.history[-1].commit_ts)
 
 
@@ -352,10 +343,7 @@ def _run_ddl(upstream: Upstream, statement: DdlStatement, sql: str) -> Executed:
     if statement.query is not None or statement.partitioning is not None:
         raise _UnsupportedError(f"{word} with a query or partitions is not supported here")
     before = len(upstream.history)
-    try:
-        table, done = run(upstream, statement)
-    except ValueError as error:
-        raise _readable(error) from None
+    table, done = run(upstream, statement)
     assert len(upstream.history) == before + 1
     commit_ts = upstream.history[-1].commit_ts
     return Executed(table=table, rows=None, done=done, commit_ts=commit_ts)
@@ -377,7 +365,7 @@ def _create_table(upstream: Upstream, statement: DdlStatement) -> tuple[TableNam
     if statement.like is not None:
         like = statement.like
         upstream.create_table_like(name, _existing(upstream, like.database, like.table))
-        return name, "created"
+        return name, _created(upstream, name)
     spelled = {item.name.lower(): item.name for item in statement.columns}
     key: tuple[str, ...] = ()
     clustered = True
@@ -399,19 +387,22 @@ def _create_table(upstream: Upstream, statement: DdlStatement) -> tuple[TableNam
         indexes=others,
         clustered=clustered,
     )
-    return name, "created"
+    return name, _created(upstream, name)
+
+
+def _created(upstream: Upstream, name: TableName) -> str:
+    if upstream.schema(name).handle_key:
+        return "created"
+    return "created (TiCDC does not send tables without a primary or a NOT NULL unique key)"
 
 
 def _drop_table(upstream: Upstream, statement: DdlStatement) -> tuple[TableName, str]:
     name = _subject(upstream, statement)
+    if statement.action is DdlAction.TRUNCATE_TABLE:
+        upstream.truncate_table(name)
+        return name, "truncated"
     upstream.drop_table(name)
     return name, "dropped"
-
-
-def _truncate_table(upstream: Upstream, statement: DdlStatement) -> tuple[TableName, str]:
-    name = _subject(upstream, statement)
-    upstream.truncate_table(name)
-    return name, "truncated"
 
 
 def _rename_table(upstream: Upstream, statement: DdlStatement) -> tuple[TableName, str]:
@@ -486,17 +477,18 @@ def _column(upstream: Upstream, defined: ColumnDefinition) -> ColumnSchema:
     ):
         if refused:
             raise _UnsupportedError(f"{said} is not supported here")
-    column(defined.name, defined.mysql_type)  # refuses a type that has no rules here
     schema = column_schema(defined, defaults=DATABASE_DEFAULTS, timezone=upstream.timezone)
+    if kind_of(schema) is Kind.UNKNOWN:
+        raise ValueError(f"not a column type: {defined.mysql_type!r}")
     is_expression = defined.default.kind is DefaultKind.EXPRESSION
-    if schema.default is not None and schema.mysql_type in _NO_DEFAULT:
+    refused = isinstance(schema.default, bytes) or schema.mysql_type.endswith(_NO_DEFAULT)
+    if schema.default is not None and refused:
         raise ValueError(f"{schema.name!r} {type_sql(schema)} cannot have a DEFAULT here")
     if is_expression and schema.default != CURRENT_TIMESTAMP:
         raise _UnsupportedError(f"DEFAULT {defined.default.value} is not supported here")
     try:
-        default = default_value(schema, upstream.timezone, at=datetime.now(UTC))
-        stored_text(default, schema, upstream.timezone)
-    except (ValueError, ArithmeticError):
+        default_value(schema, upstream.timezone, at=datetime.now(UTC))
+    except ValueError:
         raise ValueError(f"{schema.name!r} {type_sql(schema)} has a wrong DEFAULT") from None
     return schema
 
@@ -507,5 +499,5 @@ _DDL: Final[Mapping[DdlAction, Callable[[Upstream, DdlStatement], tuple[TableNam
     DdlAction.CREATE_TABLE_LIKE: _create_table,
     DdlAction.DROP_TABLE: _drop_table,
     DdlAction.RENAME_TABLE: _rename_table,
-    DdlAction.TRUNCATE_TABLE: _truncate_table,
+    DdlAction.TRUNCATE_TABLE: _drop_table,
 }

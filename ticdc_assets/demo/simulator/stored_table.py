@@ -4,12 +4,11 @@ In: columns, key and indexes as CREATE TABLE says them. Out: the `TableSchema` w
 TiCDC's form, complete rows with their defaults, and the key of a row.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from ticdc_assets.demo.simulator.columns import default_value
-from ticdc_assets.demo.simulator.partitions import Partitioning
 from ticdc_assets.model.schemas import ColumnSchema, IndexSchema, TableSchema
 
 TableName: TypeAlias = tuple[str, str]
@@ -22,6 +21,27 @@ Key: TypeAlias = tuple[str, ...]
 """The values of a row's handle key; for a table without one the hidden row id."""
 
 ROW_ID: Final = "_tidb_rowid"
+
+
+class Divided(Protocol):
+    """How the rows of a table are divided among physical ones; the demo has no such table."""
+
+    @property
+    def column(self) -> str:
+        """The column that decides; it is in every unique key."""
+        ...
+
+    def physical_id(self, row: Row) -> int:
+        """Return the id of the physical table of a row; a `ValueError` if there is none."""
+        ...
+
+    def with_new_ids(self, new_id: Callable[[], int]) -> "Divided":
+        """Return it with new physical tables."""
+        ...
+
+    def sql(self) -> str:
+        """Return the text of PARTITION BY."""
+        ...
 
 
 @dataclass(slots=True)
@@ -40,7 +60,7 @@ class StoredTable:
     secondary: tuple[IndexSchema, ...]
     rows: dict[Key, Row]
     next_row_id: int = 1
-    partitioning: Partitioning | None = None
+    partitioning: Divided | None = None
 
     @property
     def columns(self) -> tuple[ColumnSchema, ...]:
@@ -54,12 +74,7 @@ class StoredTable:
         Raises:
             ValueError: no partition takes the row.
         """
-        if self.partitioning is None:
-            return self.schema.table_id
-        number = self.partitioning.place(row[self.partitioning.column])
-        if number is None:
-            raise ValueError(f"{self.schema.table}: no partition takes the row")
-        return self.partitioning.partitions[number].physical_id
+        return self.partitioning.physical_id(row) if self.partitioning else self.schema.table_id
 
 
 def index(name: str, *columns: str, unique: bool = False) -> IndexSchema:
@@ -149,8 +164,7 @@ def check_places(table: StoredTable) -> None:
     if divided is None:
         return
     for row in table.rows.values():
-        if divided.place(row[divided.column]) is None:
-            raise ValueError(f"{table.schema.table}: no partition for {row[divided.column]!r}")
+        divided.physical_id(row)
     unique = [i.columns for i in table.secondary if i.unique]
     for key in (table.primary_key, *unique):
         if key and divided.column not in key:

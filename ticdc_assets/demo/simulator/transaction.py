@@ -6,6 +6,7 @@ key as a delete and an insert, as TiCDC sends it. The tables themselves are not 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from ticdc_assets.demo.simulator.stored_table import (
     ROW_ID,
@@ -156,29 +157,19 @@ class Transaction:
                 # A changed clustered key is another place in TiKV: no update that could be split.
                 both = before is not None and after is not None
                 is_split = moved and not crossing and (both or not table.clustered)
+                committed = partial(CommittedRow, schema=table.schema, key=key, is_split=is_split)
                 if before is not None and source is not None and (apart or after is None):
                     deletes.append(
-                        CommittedRow(
-                            schema=table.schema,
-                            op=Op.DELETE,
-                            key=key,
-                            before=before,
-                            after=None,
-                            physical_id=source,
-                            is_split=is_split,
-                        )
+                        committed(op=Op.DELETE, before=before, after=None, physical_id=source)
                     )
                 if after is not None and target is not None:
-                    op = Op.INSERT if before is None or apart else Op.UPDATE
+                    is_insert = before is None or apart
                     others.append(
-                        CommittedRow(
-                            schema=table.schema,
-                            op=op,
-                            key=key,
-                            before=before if op is Op.UPDATE else None,
+                        committed(
+                            op=Op.INSERT if is_insert else Op.UPDATE,
+                            before=None if is_insert else before,
                             after=after,
                             physical_id=target,
-                            is_split=is_split,
                         )
                     )
             changes += deletes + others

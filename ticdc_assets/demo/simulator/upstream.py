@@ -22,13 +22,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from ticdc_assets.demo.simulator.alterations import (
-    ALTER_CODES,
-    ActionCode,
-    AlterAction,
-    Session,
-    alter,
-)
+from ticdc_assets.demo.simulator.alterations import ActionCode, AlterAction
 from ticdc_assets.demo.simulator.clock import TsoClock
 from ticdc_assets.demo.simulator.columns import (
     charset_sql,
@@ -43,10 +37,11 @@ from ticdc_assets.demo.simulator.commits import (
     CommittedDdl,
     CommittedTransaction,
     Truth,
-    rows_at,
+    is_in_cut,
+    tables_before,
 )
-from ticdc_assets.demo.simulator.partitions import Partitioning
 from ticdc_assets.demo.simulator.stored_table import (
+    Divided,
     Key,
     Row,
     StoredTable,
@@ -117,7 +112,12 @@ class Upstream:
 
         The cut at `at` holds rows with commit ts <= `at` and DDL with commit ts < `at`.
         """
-        return rows_at({name: item.rows for name, item in self._tables.items()}, self.history, at)
+        return {name: dict(table.rows) for name, table in self.tables_at(at).items()}
+
+    def tables_at(self, at: int | None = None) -> dict[TableName, StoredTable]:
+        """Return every table, now or in the cut at the TSO `at`; they are to be read only."""
+        later = [] if at is None else [item for item in self.history if not is_in_cut(item, at)]
+        return tables_before(self._tables, later)
 
     # Rows
 
@@ -173,7 +173,7 @@ class Upstream:
         primary_key: Sequence[str] = (),
         indexes: Sequence[IndexSchema] = (),
         clustered: bool = True,
-        partitioning: Partitioning | None = None,
+        partitioning: Divided | None = None,
     ) -> int:
         """Run CREATE TABLE and return its commit ts.
 
@@ -283,15 +283,15 @@ class Upstream:
             events.append((text, renamed.schema, table.schema))
         return self._commit_events(ActionCode.RENAME_TABLE, events, previous=previous)
 
-    def alter_table(self, name: TableName, *actions: AlterAction, sql: str | None = None) -> int:
+    def alter_table(self, name: TableName, *actions: AlterAction) -> int:
         """Run ALTER TABLE with one or more changes to columns and keys; return its commit ts."""
         table = self._copy(name)
         version = self._version()
         commit_ts = self._ddl_ts()
-        session = Session(timezone=self.timezone, at=to_datetime(commit_ts))
-        parts = [alter(table, action, session) for action in actions]
-        text = sql or f"ALTER TABLE {self._path(name)} {', '.join(parts)}"
-        code = ALTER_CODES[type(actions[0])] if len(actions) == 1 else ActionCode.MULTI_CHANGE
+        at = to_datetime(commit_ts)
+        parts = [action(table, self.timezone, at) for action in actions]
+        text = f"ALTER TABLE {self._path(name)} {', '.join(parts)}"
+        code = actions[0].code if len(actions) == 1 else ActionCode.MULTI_CHANGE
         return self._commit_altered(
             code, text, name=name, table=table, version=version, commit_ts=commit_ts
         )
@@ -339,7 +339,7 @@ class Upstream:
     def _path(self, name: TableName) -> str:
         return path_sql(name) if self.qualified else quoted(name[1])
 
-    def _divided_anew(self, table: StoredTable) -> Partitioning | None:
+    def _divided_anew(self, table: StoredTable) -> Divided | None:
         return table.partitioning and table.partitioning.with_new_ids(self._new_table_id)
 
     def _new_table_id(self) -> int:
@@ -398,6 +398,7 @@ class Upstream:
         commit_ts: int | None = None,
         database: str = "",
         of_view: bool = False,
+        exchanged: int | None = None,
     ) -> int:
         if commit_ts is None:
             commit_ts = self._ddl_ts()
@@ -424,6 +425,7 @@ class Upstream:
                 ),
                 previous=previous,
                 of_view=of_view,
+                exchanged=exchanged,
             )
         )
         return commit_ts

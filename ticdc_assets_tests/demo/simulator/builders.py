@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Final
 
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
-from ticdc_assets.demo.simulator.columns import column, random_value
-from ticdc_assets.demo.simulator.shop import ShopOptions, ShopWorkload
+from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.demo.simulator.shop import STEPS_PER_DDL, ShopWorkload
 from ticdc_assets.demo.simulator.stored_table import Row, TableName, index
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.source.capture import CaptureRecord, CaptureWriter
 from ticdc_assets.wire import WireFormat
+from ticdc_assets_tests.demo.simulator.random_values import random_value
 
 ODD_NAMES: Final[tuple[str, ...]] = (
     "with space",
@@ -250,12 +251,12 @@ def write_shop_capture(
     seed: int = 0,
     timezone: str = "UTC",
     wire_format: WireFormat = WireFormat.SIMPLE_JSON,
-    shop: ShopOptions | None = None,
+    steps_per_ddl: int = STEPS_PER_DDL,
 ) -> StandInChangefeed:
     """Write a shop's life into a capture, repeatable by seed, and return its changefeed."""
     upstream = Upstream(timezone=timezone)
     changefeed = StandInChangefeed(upstream, "shop", wire_format=wire_format, seed=seed)
-    workload = ShopWorkload(upstream, seed, options=shop)
+    workload = ShopWorkload(upstream, seed, steps_per_ddl=steps_per_ddl)
     for _ in workload.steps(steps):
         pass
     write_capture(path, changefeed.tick())

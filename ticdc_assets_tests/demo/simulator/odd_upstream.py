@@ -207,6 +207,7 @@ class OddUpstream(Upstream):
             ActionCode.EXCHANGE_PARTITION,
             [(text, self._tables[name].schema, alone.schema)],
             previous={name: divided, other: alone},
+            exchanged=self._tables[other].schema.table_id,
         )
 
     def _version(self) -> int:

@@ -14,8 +14,8 @@ from typing import Any, Final, TypeAlias
 
 from ticdc_assets.demo.simulator.alterations import ActionCode
 from ticdc_assets.demo.simulator.columns import quoted
-from ticdc_assets.demo.simulator.partitions import LISTS, Method, Partition, Partitioning
 from ticdc_assets.demo.simulator.stored_table import ROW_ID, Key, Row, StoredTable, check_places
+from ticdc_assets_tests.demo.simulator.partitions import LISTS, Method, Partition, Partitioning
 
 NewId: TypeAlias = Callable[[], int]
 

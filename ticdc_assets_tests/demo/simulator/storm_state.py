@@ -6,13 +6,15 @@ run statements (`storm_statements`).
 
 import random
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Final
 
-from ticdc_assets.demo.simulator.columns import column, modified_value, random_value
+from ticdc_assets.demo.simulator.columns import column, text_with_scale
 from ticdc_assets.demo.simulator.stored_table import Key, Row, StoredTable, TableName, index
 from ticdc_assets.demo.simulator.transaction import Transaction
 from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets_tests.demo.simulator.odd_upstream import OddUpstream
+from ticdc_assets_tests.demo.simulator.random_values import random_value
 from ticdc_assets_tests.demo.simulator.some_values import some_value
 from ticdc_assets_tests.demo.simulator.storm_tables import DEFAULTS, TEMPLATES, TYPES
 
@@ -116,7 +118,7 @@ class StormState:
         if base.endswith("int"):
             return str(number % 100 if base == "tinyint" else number)
         if base == "decimal":
-            return modified_value(str(number), column("n", "int"), schema)
+            return text_with_scale(Decimal(number), schema.decimal)
         if base == "char":
             return ("eu", "us", "as")[number % 3] if schema.length == 2 else f"k{number}"
         return f"k{number}"[: schema.length] if base == "varchar" else None

@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Final, TypeAlias
 
+from ticdc_assets.base.errors import CastError
 from ticdc_assets.demo.simulator.alterations import (
     AddColumn,
     AddPrimaryKey,
@@ -19,16 +20,11 @@ from ticdc_assets.demo.simulator.alterations import (
     RenameColumn,
     SetDefault,
 )
-from ticdc_assets.demo.simulator.columns import (
-    CURRENT_TIMESTAMP,
-    column,
-    fits,
-    modified_value,
-    type_sql,
-)
-from ticdc_assets.demo.simulator.partitions import LISTS, Method, Partition, Partitioning
+from ticdc_assets.demo.simulator.columns import column, type_sql
 from ticdc_assets.demo.simulator.stored_table import Row, StoredTable, TableName
 from ticdc_assets.model.schemas import ColumnSchema
+from ticdc_assets.model.values import cast_of
+from ticdc_assets.registry.inferred_defaults import CURRENT_TIMESTAMP
 from ticdc_assets_tests.demo.simulator.partition_changes import (
     AddPartitions,
     DropPartitions,
@@ -40,6 +36,7 @@ from ticdc_assets_tests.demo.simulator.partition_changes import (
     TruncatePartitions,
     hash_partitions,
 )
+from ticdc_assets_tests.demo.simulator.partitions import LISTS, Method, Partition, Partitioning
 from ticdc_assets_tests.demo.simulator.some_values import RANGES, some_value
 from ticdc_assets_tests.demo.simulator.storm_state import StormState
 from ticdc_assets_tests.demo.simulator.storm_tables import DEFAULTS, NARROWER, OTHER_KINDS, WIDER
@@ -236,19 +233,20 @@ def _retyped(
             )
             if old.charset not in ("binary", "utf8mb4") and new.charset == "utf8mb4":
                 new = replace(new, charset=old.charset, collation=old.collation)
-            if _survives(table, old, new):
+            if _survives(table, old, new, state.upstream.timezone):
                 return ModifyColumn(name=old.name, column=new)
     return None
 
 
-def _survives(table: StoredTable, old: ColumnSchema, new: ColumnSchema) -> bool:
+def _survives(table: StoredTable, old: ColumnSchema, new: ColumnSchema, timezone: str) -> bool:
     if type_sql(old) == type_sql(new):
         return False
+    cast = cast_of(old, new, timezone)
     try:
-        values = [modified_value(row[old.name], old, new) for row in table.rows.values()]
-    except ValueError:
+        values = [cast(row[old.name]) for row in table.rows.values()]
+    except CastError:
         return False
-    return all(fits(value, new) for value in values)
+    return new.nullable or None not in values
 
 
 def _retype(state: StormState, types: Mapping[str, Sequence[str]]) -> None:

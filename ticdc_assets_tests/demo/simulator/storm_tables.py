@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from ticdc_assets.demo.simulator.columns import column
-from ticdc_assets.demo.simulator.partitions import Method, Partition, Partitioning
 from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets_tests.demo.simulator.partition_changes import hash_partitions
+from ticdc_assets_tests.demo.simulator.partitions import Method, Partition, Partitioning
 
 TYPES: Final = (
     "tinyint", "smallint unsigned", "int", "bigint", "bigint unsigned", "decimal(8,2)",

@@ -16,13 +16,13 @@ from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefee
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.dialects import Dialect, MessageOptions, dialect_of
 from ticdc_assets.demo.simulator.encoders import open_protocol, simple_avro, simple_json
-from ticdc_assets.demo.simulator.partitions import Method, Partition, Partitioning
 from ticdc_assets.demo.simulator.stored_table import TableName
 from ticdc_assets.model.events import Bootstrap, DdlEvent, Event, RowChange
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.demo.simulator.odd_upstream import OddUpstream
+from ticdc_assets_tests.demo.simulator.partitions import Method, Partition, Partitioning
 from ticdc_assets_tests.demo.simulator.variants import PLAIN, Variant
 
 A, B, P = ("d", "a"), ("d", "b"), ("e", "p")
@@ -174,17 +174,6 @@ def test_creates_of_a_batch() -> None:
     }
     assert {word for word, code in words if code is None} == {"QUERY"}
     assert {code for _, code in words} == {None, 60}
-
-
-def test_row_keys_of_canal() -> None:
-    keys = [
-        json.loads(record.value or b"")["_tidb"].get("rowkey")
-        for record in records(started(), WireFormat.CANAL_JSON, output_row_key=True)
-        if b'"INSERT"' in (record.value or b"")
-    ]
-    decoded = [base64.b64decode(key) for key in keys]
-    assert [key[:1] + key[9:11] for key in decoded] == [b"t_r"] * 3
-    assert sorted(int.from_bytes(key[11:]) - 2**63 for key in decoded) == [1, 2, 3]
 
 
 def test_a_start_without_content() -> None:

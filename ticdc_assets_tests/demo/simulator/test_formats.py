@@ -22,7 +22,7 @@ from ticdc_assets.demo.simulator.clock import TsoClock
 from ticdc_assets.demo.simulator.columns import as_typed
 from ticdc_assets.demo.simulator.commits import CommittedDdl, CommittedTransaction
 from ticdc_assets.demo.simulator.dialects import Dialect
-from ticdc_assets.demo.simulator.shop import ShopOptions, ShopWorkload
+from ticdc_assets.demo.simulator.shop import ShopWorkload
 from ticdc_assets.demo.simulator.stored_table import Key, TableName
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.model.events import Bootstrap, DdlEvent, Op, RowChange, Watermark
@@ -58,8 +58,7 @@ every_variant = pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIAN
 
 def shop(seed: int, *, steps: int = 110, steps_per_ddl: int = 4) -> Upstream:
     upstream = Upstream(timezone=ZONE)
-    options = ShopOptions(steps_per_ddl=steps_per_ddl)
-    for _ in ShopWorkload(upstream, seed, options=options).steps(steps):
+    for _ in ShopWorkload(upstream, seed, steps_per_ddl=steps_per_ddl).steps(steps):
         pass
     return upstream
 
@@ -71,7 +70,7 @@ def test_a_shop_with_restarts_is_the_truth_at_every_cut(
 ) -> None:
     seed = 2 * list(VARIANTS.values()).index(variant) + list(Dispatcher).index(dispatcher)
     upstream = Upstream(timezone=ZONE)
-    workload = ShopWorkload(upstream, seed, options=ShopOptions(steps_per_ddl=4))
+    workload = ShopWorkload(upstream, seed, steps_per_ddl=4)
     changefeed = variant.changefeed(
         upstream, FeedOptions(dispatcher=dispatcher, ddl_watermarks=True), seed=seed
     )
@@ -168,11 +167,6 @@ def test_statements_have_the_numbers_of_tidb(name: str) -> None:
     assert [code for _, code in sent] == [event.action_code for event in ddl]
     codes = {event.action_code for event in ddl}
     assert codes == {1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 14, 15, 61}
-
-
-def test_a_compression_that_craft_does_not_have_is_refused() -> None:
-    with pytest.raises(ValueError, match="has no compression"):
-        Variant(WireFormat.CRAFT, compression=Compression.LZ4).changefeed(Upstream())
 
 
 # From the middle --------------------------------------------------------------------------------
@@ -332,7 +326,7 @@ def test_from_the_middle_rows_alone_give_schemas_with_keys(name: str) -> None:
 def test_commits_are_apart_where_milliseconds_are_all_that_is_told() -> None:
     clock = TsoClock(now_ms=lambda: 1_700_000_000_000, apart=True)
     upstream = Upstream(clock=clock, timezone=ZONE)
-    for _ in ShopWorkload(upstream, 3, options=ShopOptions(steps_per_ddl=3)).steps(90):
+    for _ in ShopWorkload(upstream, 3, steps_per_ddl=3).steps(90):
         pass
     stamps = [physical_ms(commit.commit_ts) for commit in upstream.history]
     assert stamps == sorted(set(stamps))

@@ -1,18 +1,19 @@
-import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from ticdc_assets.base.errors import ConfigError
+from ticdc_assets.base.errors import ConfigError, StatementError
 from ticdc_assets.config import KafkaSource
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.clock import TsoClock, wall_clock_ms
 from ticdc_assets.demo.simulator.run import (
     SimulatorProgress,
     SimulatorRun,
+    live_changefeed,
     run_simulator,
 )
-from ticdc_assets.demo.simulator.shop import ShopOptions, ShopWorkload
+from ticdc_assets.demo.simulator.shop import ShopWorkload
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.source.capture import CaptureRecord, read_capture
 from ticdc_assets_tests.demo.simulator.builders import write_capture, write_shop_capture
@@ -23,8 +24,8 @@ def live_run(
     stored: list[CaptureRecord],
     *,
     max_transactions: int = 60,
-    max_seconds: float | None = None,
-    pace: float | None = None,
+    max_seconds: float = 60.0,
+    pace: float = 10_000.0,
     progress: list[SimulatorProgress] | None = None,
 ) -> SimulatorRun:
     upstream = Upstream(clock=TsoClock(now_ms=wall_clock_ms))
@@ -43,34 +44,24 @@ def test_a_run_leaves_records_truth_and_a_last_watermark() -> None:
     stored: list[CaptureRecord] = []
     progress: list[SimulatorProgress] = []
     run = live_run(stored, progress=progress)
-    result = run.run()
-    assert global_watermark(stored, range(4)) == result.final_ts
+    run.run()
+    assert global_watermark(stored, range(4)) == run.changefeed.watermark_ts
     SIMPLE.require_truth(run.changefeed, stored)
-    assert result.truth == run.changefeed.truth()
     assert [step.records for step in progress] == sorted(step.records for step in progress)
     assert [step.finished for step in progress] == [False] * (len(progress) - 1) + [True]
-    assert progress[-1] == result.progress
     assert progress[-1].records == len(stored)
 
 
-def test_a_run_in_a_thread_keeps_its_pace_and_stops_when_asked() -> None:
+def test_a_run_in_a_thread_keeps_its_pace_and_ends_with_its_time() -> None:
     stored: list[CaptureRecord] = []
-    run = live_run(stored, max_transactions=1_000_000, pace=50.0)
+    run = live_run(stored, max_transactions=1_000_000, max_seconds=0.6, pace=50.0)
     run.start()
-    while run.progress.transactions < 20:
-        threading.Event().wait(0.05)
     with pytest.raises(TimeoutError):
         run.join(timeout_seconds=0.01)
-    run.stop()
-    result = run.join(timeout_seconds=10)
-    assert result.progress.finished
-    assert result.progress.transactions < 1_000
+    run.join(timeout_seconds=10)
+    assert run.progress.finished
+    assert run.progress.transactions < 1_000
     SIMPLE.require_truth(run.changefeed, stored)
-    assert result.truth == run.changefeed.truth()
-
-
-def test_a_run_ends_with_its_time() -> None:
-    live_run([], max_transactions=1_000_000, max_seconds=0.3, pace=10.0).run()
 
 
 def test_an_error_of_the_sink_reaches_whoever_waits() -> None:
@@ -84,10 +75,29 @@ def test_an_error_of_the_sink_reaches_whoever_waits() -> None:
         StandInChangefeed(upstream, "shop"),
         sink=broken,
         max_transactions=1,
+        max_seconds=60.0,
+        transactions_per_second=10_000.0,
     )
     run.start()
     with pytest.raises(OSError, match="no room"):
         run.join(timeout_seconds=10)
+
+
+def test_a_live_changefeed_that_fails_says_so() -> None:
+    def broken(records: list[CaptureRecord]) -> None:
+        raise OSError(f"no room for {len(records)}")
+
+    run = live_run([], max_transactions=1)
+    run.run()
+    run.sink = broken
+    said: list[str] = []
+    with live_changefeed(run, said.append) as execute:
+        deadline = time.monotonic() + 10
+        while not said and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert said == ["no room for 4"]
+        with pytest.raises(StatementError, match="the changefeed has ended: no room"):
+            execute("DELETE FROM shop.orders")
 
 
 @pytest.mark.parametrize(
@@ -101,7 +111,7 @@ def test_a_capture_of_a_shop(tmp_path: Path, name: str, variant: Variant) -> Non
         seed=2,
         timezone="Asia/Shanghai",
         wire_format=variant.wire_format,
-        shop=ShopOptions(steps_per_ddl=3),
+        steps_per_ddl=3,
     )
     records = list(read_capture(path))
     variant.require_truth(changefeed, records)

@@ -191,6 +191,11 @@ def test_tables_are_created_renamed_truncated_and_dropped(upstream: Upstream) ->
     assert upstream.tables == (("shop", "t"),)
 
 
+def test_a_table_without_a_key_is_said_to_stay_upstream(upstream: Upstream) -> None:
+    said = execute(upstream, "CREATE TABLE shop.t (a int)").text
+    assert "created (TiCDC does not send tables without a primary" in said
+
+
 def test_columns_are_modified(upstream: Upstream) -> None:
     execute(
         upstream,
@@ -300,6 +305,7 @@ def test_a_statement_that_is_not_supported_is_told_what_is(
         ("ALTER TABLE shop.items ADD COLUMN j json DEFAULT '1'", "cannot have a DEFAULT here"),
         ("ALTER TABLE shop.items ADD COLUMN j int DEFAULT 'x'", "'j' int has a wrong DEFAULT"),
         ("ALTER TABLE shop.items ADD COLUMN g geometry", "not a column type: 'geometry'"),
+        ("ALTER TABLE shop.items ADD COLUMN `gr\udcf6e` int", "the statement is not in UTF-8"),
         ("CREATE TABLE shop.items (id int)", "cannot create shop.items"),
         ("CREATE TABLE shop.t (id int, KEY (nope))", "does not have"),
         ("DROP TABLE shop.nope", "there is no table shop.nope"),

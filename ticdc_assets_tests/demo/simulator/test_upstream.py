@@ -1,20 +1,15 @@
-from collections.abc import Callable
-
 import pytest
 
 from ticdc_assets.demo.simulator.alterations import (
     AddColumn,
-    AlterAction,
     DropColumn,
     ModifyColumn,
     RenameColumn,
-    SetDefault,
 )
 from ticdc_assets.demo.simulator.clock import TsoClock
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.commits import CommittedDdl, CommittedTransaction
-from ticdc_assets.demo.simulator.shop import ShopOptions, ShopWorkload
-from ticdc_assets.demo.simulator.shop_tables import TABLES
+from ticdc_assets.demo.simulator.shop import ShopWorkload
 from ticdc_assets.demo.simulator.stored_table import TableName, index
 from ticdc_assets.model.events import Op
 from ticdc_assets_tests.demo.simulator.odd_upstream import OddUpstream
@@ -69,7 +64,7 @@ def test_a_cut_at_a_ts_has_its_rows_and_not_its_ddl() -> None:
 
 def test_commit_ts_increase_and_versions_are_not_above_them() -> None:
     upstream = OddUpstream()
-    for _ in ShopWorkload(upstream, 5, options=ShopOptions(steps_per_ddl=2)).steps(120):
+    for _ in ShopWorkload(upstream, 5, steps_per_ddl=2).steps(120):
         pass
     stamps = [commit.commit_ts for commit in upstream.history]
     assert stamps == sorted(set(stamps))
@@ -169,54 +164,6 @@ def test_a_key_freed_and_taken_again() -> None:
     assert last_ops(upstream) == [(Op.DELETE, ("1",)), (Op.INSERT, ("1",))]
 
 
-def alter(*actions: AlterAction) -> Callable[[OddUpstream], int]:
-    return lambda upstream: upstream.alter_table(T, *actions)
-
-
-@pytest.mark.parametrize(
-    ("change", "row"),
-    [
-        (
-            alter(AddColumn(column=column("n", "decimal(5,2)", default="1.50"))),
-            {"id": "1", "v": "x", "u": "7", "n": "1.50"},
-        ),
-        (
-            alter(AddColumn(column=column("n", "datetime(3)", nullable=False))),
-            {"id": "1", "v": "x", "u": "7", "n": "0000-00-00 00:00:00.000"},
-        ),
-        (alter(AddColumn(column=column("n", "json"))), {"id": "1", "v": "x", "u": "7", "n": None}),
-        (alter(DropColumn(name="u")), {"id": "1", "v": "x"}),
-        (alter(RenameColumn(name="v", new_name="w x")), {"id": "1", "w x": "x", "u": "7"}),
-        (
-            alter(ModifyColumn(name="u", column=column("u", "varchar(9)"))),
-            {"id": "1", "v": "x", "u": "7"},
-        ),
-        (
-            alter(ModifyColumn(name="u", column=column("k", "decimal(9,1)"))),
-            {"id": "1", "v": "x", "k": "7.0"},
-        ),
-        (alter(SetDefault(name="v", default="other")), {"id": "1", "v": "x", "u": "7"}),
-        (
-            alter(RenameColumn(name="id", new_name="key")),
-            {"key": "1", "v": "x", "u": "7"},
-        ),
-    ],
-)
-def test_alterations(change: Callable[[OddUpstream], int], row: dict[str, str | None]) -> None:
-    upstream = upstream_with_table()
-    insert(upstream, id="1", v="x", u="7")
-    before = upstream.schema(T)
-    ts = change(upstream)
-    assert upstream.truth() == {T: {("1",): row}}
-    assert upstream.truth(ts) == {T: {("1",): {"id": "1", "v": "x", "u": "7"}}}
-    after = upstream.schema(T)
-    assert after.table_id == before.table_id
-    assert after.version > before.version
-    assert [column.name for column in after.columns] == list(upstream.rows(T)[("1",)])
-    (event,) = last_ddl(upstream).events
-    assert (event.schema, event.pre_schema) == (after, before)
-
-
 def test_a_rewritten_column_moves_to_the_end() -> None:
     upstream = upstream_with_table()
     upstream.alter_table(T, ModifyColumn(name="v", column=column("v", "varchar(20)")))
@@ -298,43 +245,6 @@ def test_the_key_travels_as_an_index() -> None:
     assert [i.name for i in upstream.schema(("d", "k")).indexes] == ["ub", "primary"]
     upstream.drop_index(("d", "k"), "ub")
     assert upstream.schema(("d", "k")).handle_key == ()
-
-
-def test_steps_may_be_taken_in_any_portions() -> None:
-    one, other = OddUpstream(), OddUpstream()
-    whole, parts = ShopWorkload(one, 9), ShopWorkload(other, 9)
-    for _ in whole.steps(60):
-        pass
-    for size in (1, 29, 30):
-        for _ in parts.steps(size):
-            pass
-    assert one.truth() == other.truth()
-
-
-def test_the_shop_inserts_updates_and_deletes_in_proportion() -> None:
-    upstream = OddUpstream()
-    for _ in ShopWorkload(upstream, 1).steps(1_000):
-        pass
-    ops = [
-        row.op
-        for commit in upstream.history
-        if isinstance(commit, CommittedTransaction)
-        for row in commit.rows
-    ]
-    shares = [ops.count(op) / len(ops) for op in (Op.INSERT, Op.UPDATE, Op.DELETE)]
-    assert 0.55 < shares[0] < 0.8
-    assert 0.12 < shares[1] < 0.3
-    assert 0.05 < shares[2] < 0.2
-    truth = upstream.truth()
-    assert all(len(truth[name]) > 5 for name in TABLES)
-
-
-def test_a_bound_on_rows_is_kept() -> None:
-    upstream = OddUpstream()
-    options = ShopOptions(max_rows=30, steps_per_ddl=0)
-    for _ in ShopWorkload(upstream, 1, options=options).steps(400):
-        pass
-    assert max(map(len, upstream.truth().values())) <= 41  # 40 customers stood there before
 
 
 def test_a_live_clock_follows_the_wall_clock_and_never_goes_back() -> None:

@@ -209,7 +209,6 @@ def variant_of(wire_format: WireFormat, seed: int, *, keyless: bool = False) -> 
     options = MessageOptions(
         dialect=Dialect.TICDC,
         batched_creates=rng.random() < 0.5,
-        output_row_key=rng.random() < 0.5,
         bootstraps_at_start=rng.random() < 0.5,
         stale_flags=rng.random() < 0.5,
         damaged_old_values=True,

@@ -103,7 +103,7 @@ def _branch(
         return FORMS.index(Form.NULL), None
     column = columns[name]
     kind = kind_of(column)
-    form = Form.TEXT if ticdc and kind is ColumnKind.BIT else _FORMS[kind]
+    form = Form.TEXT if ticdc and kind is ColumnKind.BIT else _FORMS.get(kind, Form.TEXT)
     if kind is ColumnKind.INTEGER and base_type(column) == "bigint" and is_unsigned(column):
         form = Form.UNSIGNED
     return FORMS.index(form), _VALUES[form](value)
@@ -134,18 +134,10 @@ _FORMS: Final[Mapping[ColumnKind, Form]] = {
     ColumnKind.SET: Form.SIGNED,
     ColumnKind.FLOAT: Form.FLOAT,
     ColumnKind.DOUBLE: Form.DOUBLE,
-    ColumnKind.DECIMAL: Form.TEXT,
-    ColumnKind.DATE: Form.TEXT,
-    ColumnKind.DATETIME: Form.TEXT,
-    ColumnKind.TIME: Form.TEXT,
-    ColumnKind.TEXT: Form.TEXT,
-    ColumnKind.JSON: Form.TEXT,
-    ColumnKind.VECTOR: Form.TEXT,
-    ColumnKind.UNKNOWN: Form.TEXT,
     ColumnKind.BINARY: Form.BASE64,
     ColumnKind.TIMESTAMP: Form.ZONED,
 }
-"""The form of each kind of column; BIGINT UNSIGNED has its own."""
+"""The form of each kind of column that is no text; BIGINT UNSIGNED has its own."""
 
 _SIGNED: Final = frozenset(
     {

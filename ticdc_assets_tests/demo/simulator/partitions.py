@@ -104,6 +104,17 @@ class Partitioning:
             (n for n, part in enumerate(self.partitions) if _is_below(compared, part.below)), None
         )
 
+    def physical_id(self, row: Mapping[str, str | None]) -> int:
+        """Return the id of the partition that takes a row.
+
+        Raises:
+            ValueError: none does.
+        """
+        number = self.place(row[self.column])
+        if number is None:
+            raise ValueError(f"no partition takes {row[self.column]!r}")
+        return self.partitions[number].physical_id
+
     def number(self, name: str) -> int:
         """Return the number of the partition called `name`, in any case.
 
