@@ -25,7 +25,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ErrorLevel, SqlglotError
 
-from ticdc_assets.base.errors import StatementError
+from ticdc_assets.base.errors import CastError, StatementError
 from ticdc_assets.demo.simulator.alterations import (
     AddColumn,
     AlterAction,
@@ -50,6 +50,7 @@ from ticdc_assets.demo.simulator.duck_tables import (
 from ticdc_assets.demo.simulator.stored_table import Key, Row, TableName, index
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.model.schemas import ColumnSchema, IndexSchema
+from ticdc_assets.model.values import default_text
 from ticdc_assets.registry.ddl import parse_ddl_script
 from ticdc_assets.registry.ddl_statement import (
     AlterChange,
@@ -494,9 +495,13 @@ def _column(upstream: Upstream, defined: ColumnDefinition) -> ColumnSchema:
     if is_expression and schema.default != CURRENT_TIMESTAMP:
         raise _UnsupportedError(f"DEFAULT {defined.default.value} is not supported here")
     try:
+        is_text = isinstance(schema.default, str) and not is_expression
+        if is_text and schema.mysql_type not in ("decimal", "timestamp"):
+            # TiDB writes other defaults in the spelling of their columns.
+            schema = replace(schema, default=default_text(schema, upstream.timezone, at=None))
         default = default_value(schema, upstream.timezone, at=datetime.now(UTC))
         stored_text(default, schema, upstream.timezone)
-    except (ValueError, ArithmeticError):
+    except (ValueError, ArithmeticError, CastError):
         raise ValueError(f"{schema.name!r} {type_sql(schema)} has a wrong DEFAULT") from None
     return schema
 
