@@ -959,6 +959,11 @@ def test_statements_survive_pickling_and_compare_by_value() -> None:
     assert hash(statement) == hash(parse_ddl(sql))
 
 
+def test_a_long_text_is_read_to_its_end() -> None:
+    statement = understood("alter table t drop column a," + " " * (1 << 20) + "drop column b")
+    assert [brief(change) for change in statement.changes] == ["drop_column a", "drop_column b"]
+
+
 # ---------------------------------------------------------------------------------- hostile text
 
 
