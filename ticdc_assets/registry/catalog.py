@@ -21,9 +21,6 @@ two disagree: then a DDL was missed, and the catalog adds what the row proves.
 
 Completing is a pure function of history and shapes, repeated whenever either grows; its result is
 not stored, so late DDL and late rows need no correction.
-
-Not handled: FLASHBACK DATABASE and FLASHBACK CLUSTER (their tables begin again with their first
-rows).
 """
 
 import hashlib

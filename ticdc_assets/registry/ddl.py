@@ -13,21 +13,20 @@ piece is in `unparsed`. The pieces around it count. A text of several statements
 and the rest is `unparsed` (`parse_ddl_script` reads them all).
 
 Not done: expressions, bounds and queries are not evaluated, names are not resolved against a
-session's database, and statements that TiCDC never sends (users, placement policies, resource
-groups, ANALYZE, LOCK TABLES ...) are `unknown`. Time is linear in the length of the text, which is
-shortened to `MAX_SQL_LENGTH`; nesting is never followed by recursion.
+session's database, and statements and changes that TiCDC never sends (`ddlWhiteListMap` in
+pkg/filter/ddl.go of pingcap/ticdc: users, sequences, placement policies, FLASHBACK CLUSTER, SET
+TIFLASH REPLICA ...) are `unknown`. Time is linear in the length of the text; nesting is never
+followed by recursion.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from ticdc_assets.registry.ddl_alter import (
     drop_index_change,
     take_changes,
     take_elements,
-    take_tiflash,
 )
 from ticdc_assets.registry.ddl_columns import own_indexes
 from ticdc_assets.registry.ddl_indexes import (
@@ -38,7 +37,6 @@ from ticdc_assets.registry.ddl_indexes import (
 )
 from ticdc_assets.registry.ddl_partitions import (
     Charset,
-    take_option,
     take_options,
     take_partitioning,
 )
@@ -50,51 +48,37 @@ from ticdc_assets.registry.ddl_statement import (
     TableName,
     TableRename,
 )
-from ticdc_assets.registry.ddl_tokens import UNPARSED_LIMIT, Cursor, tokenize
-
-MAX_SQL_LENGTH: Final = 1 << 20
-"""Most characters that are read; 8,192 partitions with their bounds take less."""
-
-TOO_LONG: Final = f"a text of more than {MAX_SQL_LENGTH} characters: its end was not read"
-"""The `unparsed` of such a text."""
+from ticdc_assets.registry.ddl_tokens import UNPARSED_LIMIT, Cursor, Tokens, tokenize
 
 
 def parse_ddl(sql: str) -> DdlStatement:
     """Return the first statement of `sql`; total, see the module's text."""
-    text = sql[:MAX_SQL_LENGTH]
-    tokens = tokenize(text)
+    tokens = tokenize(sql)
     ranges = tokens.statements()
     if not ranges:
-        statement = DdlStatement(action=DdlAction.UNKNOWN)
-        tokens.note(0, UNPARSED_LIMIT)
-    else:
-        statement = _statement(Cursor(tokens, *ranges[0]))
-        if len(ranges) > 1:
-            tokens.note(tokens.starts[ranges[1][0]], len(text))
-    return _finished(statement, tokens.problem, truncated=len(sql) > MAX_SQL_LENGTH)
+        return DdlStatement(action=DdlAction.UNKNOWN, unparsed=sql[:UNPARSED_LIMIT])
+    statement = _statement(Cursor(tokens, *ranges[0]))
+    if len(ranges) > 1:
+        tokens.note(tokens.starts[ranges[1][0]], len(sql))
+    return _with_problem(statement, tokens)
 
 
 def parse_ddl_script(sql: str) -> tuple[DdlStatement, ...]:
     """Return each statement of `sql`, in order; () for a text without any."""
-    tokens = tokenize(sql[:MAX_SQL_LENGTH])
-    whole_problem, truncated = tokens.problem, len(sql) > MAX_SQL_LENGTH
+    tokens = tokenize(sql)
+    whole_problem = tokens.problem
     ranges = tokens.statements()
     statements: list[DdlStatement] = []
     for number, (start, end) in enumerate(ranges):
-        last = number == len(ranges) - 1
         # An executable comment that never closes counts against the last statement.
-        tokens.problem = whole_problem if last else None
+        tokens.problem = whole_problem if number == len(ranges) - 1 else None
         statement = _statement(Cursor(tokens, start, end))
-        statements.append(_finished(statement, tokens.problem, truncated=truncated and last))
+        statements.append(_with_problem(statement, tokens))
     return tuple(statements)
 
 
-def _finished(
-    statement: DdlStatement, problem: tuple[int, str] | None, *, truncated: bool
-) -> DdlStatement:
-    if truncated:
-        # A mistake may only be there because the text was cut.
-        return replace(statement, unparsed=TOO_LONG)
+def _with_problem(statement: DdlStatement, tokens: Tokens) -> DdlStatement:
+    problem = tokens.problem
     return statement if problem is None else replace(statement, unparsed=problem[1])
 
 
@@ -205,24 +189,21 @@ def _create_index(cursor: Cursor) -> DdlStatement | None:
     return _of_table(DdlAction.CREATE_INDEX, table, changes=changes)
 
 
-def _view(action: DdlAction) -> Callable[[Cursor], DdlStatement | None]:
+def _create_view(cursor: Cursor) -> DdlStatement:
     """Take a view's name; its other words concern no rows."""
-
-    def statement(cursor: Cursor) -> DdlStatement | None:
-        while not cursor.take("VIEW"):
-            if cursor.done:
-                return None
-            cursor.skip_token()
-        return _named_only(action, cursor)
-
-    return statement
-
-
-def _named_only(action: DdlAction, cursor: Cursor) -> DdlStatement:
     take_if_exists(cursor)
-    statement = _of_table(action, _named_table(cursor))
+    statement = _of_table(DdlAction.CREATE_VIEW, _named_table(cursor))
     cursor.at = cursor.end
     return statement
+
+
+def _create_view_as(cursor: Cursor) -> DdlStatement | None:
+    """Take `DEFINER = ... VIEW` and the view."""
+    while not cursor.take("VIEW"):
+        if cursor.done:
+            return None
+        cursor.skip_token()
+    return _create_view(cursor)
 
 
 def _truncate(cursor: Cursor) -> DdlStatement:
@@ -262,33 +243,13 @@ def _recover(cursor: Cursor) -> DdlStatement | None:
     return _of_table(DdlAction.RECOVER_TABLE, name)
 
 
-def _stands_rewind(cursor: Cursor) -> bool:
-    """Whether `TO TIMESTAMP ...` comes next: rows go back in time, nothing dropped comes back."""
-    return cursor.word() == "TO" and cursor.word(1) in ("TIMESTAMP", "TSO") and bool(cursor.kind(2))
-
-
 def _flashback(cursor: Cursor) -> DdlStatement | None:
-    if cursor.take_any(("DATABASE", "SCHEMA")):
-        name = _named(cursor)
-        if not _stands_rewind(cursor) and cursor.take("TO"):
-            cursor.take_name()
-        return DdlStatement(action=DdlAction.FLASHBACK_DATABASE, database=name)
-    if cursor.take("CLUSTER"):
-        if not _stands_rewind(cursor):
-            return None
-        cursor.at = cursor.end
-        return DdlStatement(action=DdlAction.FLASHBACK_CLUSTER)
     if not cursor.take("TABLE"):
         return None
-    names = _named_tables(cursor)
-    first = next(iter(names), None)
-    renames: tuple[TableRename, ...] = ()
-    if not _stands_rewind(cursor) and cursor.take("TO"):
-        new = _named_table(cursor)
-        if first is not None and new is not None:
-            renames = (TableRename(old=first, new=new),)
-    statement = _of_table(DdlAction.FLASHBACK_TABLE, first, renames=renames)
-    return replace(statement, tables=names)
+    old = _named_table(cursor)
+    new = _named_table(cursor) if cursor.take("TO") else None
+    renames = () if old is None or new is None else (TableRename(old=old, new=new),)
+    return _of_table(DdlAction.FLASHBACK_TABLE, old, renames=renames)
 
 
 # -------------------------------------------------------------------------------------- databases
@@ -298,41 +259,26 @@ def _database(action: DdlAction) -> Callable[[Cursor], DdlStatement]:
     def statement(cursor: Cursor) -> DdlStatement:
         take_if_exists(cursor)
         name: str | None = None
-        # Without a name, which ALTER may leave out, options follow at once.
-        if action is not DdlAction.ALTER_DATABASE or not _stands_database_option(cursor):
+        # ALTER may leave the name out; TiDB's parser quotes one.
+        if action is not DdlAction.ALTER_DATABASE or cursor.word() not in _DATABASE_OPTIONS:
             name = _named(cursor)
-        charset = collation = None
-        while not cursor.done:
-            named = take_options(cursor) or Charset()
-            charset, collation = named.charset or charset, named.collation or collation
-            if cursor.take("READ", "ONLY"):
-                cursor.take_char("=")
-                cursor.skip_token()
-            elif not (cursor.take("SET") and take_tiflash(cursor)):
-                cursor.expect_done()
+        charset, collation = take_options(cursor) or Charset()
         return DdlStatement(action=action, database=name, charset=charset, collation=collation)
 
     return statement
 
 
-def _stands_database_option(cursor: Cursor) -> bool:
-    """Whether an option comes next; some words of options may be names, too."""
-    if cursor.word() in ("DEFAULT", "CHARACTER", "COLLATE", "SET"):
-        return True
-    if cursor.word() not in _DATABASE_OPTION_WORDS:
-        return False
-    ahead = Cursor(cursor.tokens, cursor.at, cursor.end)
-    return take_option(ahead) is not None and (ahead.done or take_option(ahead) is not None)
-
-
-_DATABASE_OPTION_WORDS: Final = (
-    "ACTIVE_ACTIVE",
-    "CHARSET",
-    "ENCRYPTION",
-    "PLACEMENT",
-    "SOFTDELETE",
-    "SOFTDELETE_JOB_ENABLE",
-    "SOFTDELETE_JOB_INTERVAL",
+_DATABASE_OPTIONS: Final = frozenset(
+    (
+        "ACTIVE_ACTIVE",
+        "CHARACTER",
+        "CHARSET",
+        "COLLATE",
+        "DEFAULT",
+        "ENCRYPTION",
+        "PLACEMENT",
+        "SOFTDELETE",
+    )
 )
 
 
@@ -462,24 +408,22 @@ def _dispatched(cursor: Cursor, table: dict[str, _Statement]) -> DdlStatement | 
     return statement(cursor)
 
 
-_OBJECTS: Final = frozenset(("TABLE", "TABLES", "DATABASE", "SCHEMA", "SEQUENCE", "VIEW"))
+_OBJECTS: Final = frozenset(("TABLE", "TABLES", "DATABASE", "SCHEMA", "VIEW"))
 
 _CREATED: Final[dict[str, _Statement]] = {
     "TABLE": _create_table,
     "DATABASE": _database(DdlAction.CREATE_DATABASE),
     "SCHEMA": _database(DdlAction.CREATE_DATABASE),
-    "SEQUENCE": partial(_named_only, DdlAction.CREATE_SEQUENCE),
     "INDEX": _create_index,
     **dict.fromkeys(_SPECIAL_INDEXES, _create_index),
-    "VIEW": partial(_named_only, DdlAction.CREATE_VIEW),
-    **dict.fromkeys(("ALGORITHM", "DEFINER", "SQL"), _view(DdlAction.CREATE_VIEW)),
+    "VIEW": _create_view,
+    **dict.fromkeys(("ALGORITHM", "DEFINER", "SQL"), _create_view_as),
 }
 _DROPPED: Final[dict[str, _Statement]] = {
     "TABLE": _drop_many(DdlAction.DROP_TABLE),
     "TABLES": _drop_many(DdlAction.DROP_TABLE),
     "DATABASE": _drop_database,
     "SCHEMA": _drop_database,
-    "SEQUENCE": _drop_many(DdlAction.DROP_SEQUENCE),
     "VIEW": _drop_many(DdlAction.DROP_VIEW),
     "INDEX": _drop_index,
 }
@@ -487,9 +431,6 @@ _ALTERED: Final[dict[str, _Statement]] = {
     "TABLE": _alter_table,
     "DATABASE": _database(DdlAction.ALTER_DATABASE),
     "SCHEMA": _database(DdlAction.ALTER_DATABASE),
-    "SEQUENCE": partial(_named_only, DdlAction.ALTER_SEQUENCE),
-    "VIEW": partial(_named_only, DdlAction.ALTER_VIEW),
-    **dict.fromkeys(("ALGORITHM", "DEFINER", "SQL"), _view(DdlAction.ALTER_VIEW)),
 }
 _STATEMENTS: Final[dict[str, _Statement]] = {
     "CREATE": _create,

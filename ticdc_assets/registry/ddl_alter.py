@@ -3,9 +3,9 @@
 In: a `Cursor` at the start of a change. Out: `AlterChange` values. A change that no rule reads is
 noted as a whole and skipped up to the next comma.
 
-A change that touches neither rows nor columns (ALGORITHM, FORCE, CACHE, TTL, SOFTDELETE ...) is
-`other`: understood, and nothing to do. Words that this module does not know are never taken for
-such a change.
+A change that touches neither rows nor columns (ALGORITHM, FORCE, TTL, SOFTDELETE ...) is `other`:
+understood, and nothing to do. Words that this module does not know are never taken for such a
+change.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,6 @@ from typing import Any, Final
 from ticdc_assets.registry.ddl_columns import take_column, take_column_definition
 from ticdc_assets.registry.ddl_indexes import (
     stands_index,
-    take_enforced,
     take_if_exists,
     take_index,
 )
@@ -55,17 +54,6 @@ def drop_index_change(name: str, *, conditional: bool) -> AlterChange:
     )
 
 
-def take_tiflash(cursor: Cursor) -> bool:
-    """Take what follows SET: `TIFLASH REPLICA n LOCATION LABELS 'a', 'b'`."""
-    cursor.take("HYPO")
-    if not cursor.take("TIFLASH", "REPLICA") or cursor.take_integer() is None:
-        return False
-    if cursor.take("LOCATION", "LABELS"):
-        while cursor.take_string() is not None and cursor.is_char(",") and cursor.is_string(1):
-            cursor.at += 1
-    return True
-
-
 def take_changes(cursor: Cursor) -> tuple[AlterChange, ...]:
     """Take one change, the several that one parenthesis holds, or options without commas."""
     start = cursor.at
@@ -95,8 +83,6 @@ def _add(cursor: Cursor) -> _Changes:
     if not cursor.take("COLUMN"):
         if cursor.take("PARTITION"):
             return _add_partition(cursor)
-        if _stands_statistics(cursor):
-            return _other(cursor)
         if stands_index(cursor):
             return _add_index(cursor)
     conditional = take_if_exists(cursor)
@@ -141,13 +127,6 @@ def _add_index(cursor: Cursor) -> _Changes:
     return () if change is None else (change,)
 
 
-def _stands_statistics(cursor: Cursor) -> bool:
-    """Whether STATS_EXTENDED is TiDB's clause here and not a column's name."""
-    return cursor.word() == "STATS_EXTENDED" and (
-        cursor.word(1) == "IF" or cursor.word(2) in ("CARDINALITY", "DEPENDENCY", "CORRELATION")
-    )
-
-
 def _take_position(cursor: Cursor) -> ColumnPosition | None:
     if cursor.take("FIRST"):
         return ColumnPosition(after=None)
@@ -182,8 +161,6 @@ def _drop(cursor: Cursor) -> _Changes:
         return _change(ChangeKind.DROP_PRIMARY_KEY)
     if cursor.take("PARTITION"):
         return _named_partitions(PartitionAction.DROP, cursor)
-    if cursor.word() == "STATS_EXTENDED" and (cursor.word(1) == "IF" or cursor.is_name(1)):
-        return _other(cursor)
     kind = ChangeKind.DROP_COLUMN
     if cursor.take_any(("INDEX", "KEY")):
         kind = ChangeKind.DROP_INDEX
@@ -228,9 +205,6 @@ _RENAMES: Final = (
 def _alter(cursor: Cursor) -> _Changes:
     if cursor.take("INDEX"):
         is_other = cursor.take_name() is not None and cursor.take_any(_VISIBILITY)
-        return _OTHER if is_other else ()
-    if cursor.take_any(("CHECK", "CONSTRAINT")):
-        is_other = cursor.take_name() is not None and take_enforced(cursor)
         return _OTHER if is_other else ()
     cursor.take("COLUMN")
     conditional = take_if_exists(cursor)
@@ -347,15 +321,10 @@ def _remove(cursor: Cursor) -> _Changes:
 
 
 def _partition(cursor: Cursor) -> _Changes:
-    if cursor.take("BY"):
-        partitioning = take_partitioning(cursor)
-        if partitioning is None:
-            return ()
-        return _partition_change(PartitionAction.PARTITION_BY, partitioning=partitioning)
-    if cursor.take_name() is None:
+    partitioning = take_partitioning(cursor) if cursor.take("BY") else None
+    if partitioning is None:
         return ()
-    # PARTITION p ATTRIBUTES = ..., PARTITION p PLACEMENT POLICY = ...
-    return () if take_options(cursor) is None else _OTHER
+    return _partition_change(PartitionAction.PARTITION_BY, partitioning=partitioning)
 
 
 # ------------------------------------------------- changes that touch neither rows nor columns
@@ -374,41 +343,6 @@ def _setting(cursor: Cursor) -> _Changes:
     return _OTHER
 
 
-def _set(cursor: Cursor) -> _Changes:
-    return _OTHER if take_tiflash(cursor) else ()
-
-
-def _maintain(cursor: Cursor) -> _Changes:
-    """Take the partitions of `CHECK PARTITION p, q` and the like; all rows stay where they are."""
-    take_if_exists(cursor)
-    _skip_binlog(cursor)
-    return _OTHER if cursor.take("ALL") or take_names(cursor) else ()
-
-
-def _analyze(cursor: Cursor) -> _Changes:
-    changes = _maintain(cursor)
-    cursor.skip_item()
-    return changes
-
-
-def _tablespace(cursor: Cursor) -> _Changes:
-    """Take `DISCARD TABLESPACE`, `IMPORT PARTITION p, q TABLESPACE`."""
-    if cursor.take("PARTITION") and not cursor.take("ALL"):
-        take_names(cursor)
-    return _OTHER if cursor.take("TABLESPACE") else ()
-
-
-def _order(cursor: Cursor) -> _Changes:
-    if not cursor.take("BY"):
-        return ()
-    while cursor.take_column_name() is not None:
-        cursor.take_any(("ASC", "DESC"))
-        if not cursor.is_char(",") or cursor.word(1) in _CHANGES or not cursor.is_name(1):
-            break
-        cursor.at += 1
-    return _OTHER
-
-
 def _of_partition(take: Callable[[Cursor], _Changes]) -> Callable[[Cursor], _Changes]:
     """Return the function of a change whose next word is PARTITION."""
     return lambda cursor: take(cursor) if cursor.take("PARTITION") else ()
@@ -417,25 +351,17 @@ def _of_partition(take: Callable[[Cursor], _Changes]) -> Callable[[Cursor], _Cha
 _CHANGES: Final[dict[str, Callable[[Cursor], _Changes]]] = {
     "ADD": _add,
     "ALTER": _alter,
-    "ANALYZE": _of_partition(_analyze),
     "CHANGE": partial(_redefine, ChangeKind.CHANGE_COLUMN),
     "COALESCE": _of_partition(_coalesce),
     "CONVERT": _convert,
     "DROP": _drop,
     "EXCHANGE": _of_partition(_exchange),
     "MODIFY": partial(_redefine, ChangeKind.MODIFY_COLUMN),
-    "ORDER": _order,
     "PARTITION": _partition,
     "REMOVE": _remove,
     "RENAME": _rename,
     "REORGANIZE": _of_partition(_reorganize),
-    "SET": _set,
     "TRUNCATE": _of_partition(partial(_named_partitions, PartitionAction.TRUNCATE)),
-    **dict.fromkeys(("ALGORITHM", "LOCK", "STATS_OPTIONS"), _setting),
-    **dict.fromkeys(("CHECK", "OPTIMIZE", "REBUILD", "REPAIR"), _of_partition(_maintain)),
-    **dict.fromkeys(("DISCARD", "IMPORT"), _tablespace),
-    **dict.fromkeys(
-        ("CACHE", "FORCE", "NOCACHE", "SECONDARY_LOAD", "SECONDARY_UNLOAD"), lambda _: _OTHER
-    ),
-    **dict.fromkeys(("COMPACT", "DISABLE", "ENABLE", "READ", "WITH", "WITHOUT"), _other),
+    **dict.fromkeys(("ALGORITHM", "LOCK"), _setting),
+    **dict.fromkeys(("DISABLE", "ENABLE", "FORCE", "WITH", "WITHOUT"), _other),
 }

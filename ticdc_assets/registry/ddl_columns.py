@@ -234,13 +234,11 @@ _ATTRIBUTES: Final[dict[str, _Attribute]] = {
     "AS": _as,
     "VIRTUAL": _generated_kind(GeneratedKind.VIRTUAL),
     "STORED": _generated_kind(GeneratedKind.STORED),
-    "PERSISTENT": _generated_kind(GeneratedKind.STORED),
     "SERIAL": _serial,
     "COLUMN_FORMAT": _skips(_take_word),
     "STORAGE": _skips(_take_word),
     "ENGINE_ATTRIBUTE": _skips(_take_value),
     "SECONDARY_ENGINE_ATTRIBUTE": _skips(_take_value),
-    "SRID": _skips(_take_value),
     "VISIBLE": _says(),
     "INVISIBLE": _says(),
     "REFERENCES": _skips(take_references),
@@ -252,15 +250,8 @@ _ATTRIBUTES: Final[dict[str, _Attribute]] = {
 # ------------------------------------------------------------------------------------------- types
 
 
-_GEOMETRIES: Final = """
-    geometry point linestring polygon multipoint multilinestring multipolygon geometrycollection
-    geomcollection
-"""
-_TYPES: Final = {**{name: name for name in (*KINDS, *_GEOMETRIES.split())}, **SYNONYMS}
+_TYPES: Final = {**{name: name for name in KINDS}, **SYNONYMS}
 _MOST_WORDS: Final = max(len(name.split()) for name in _TYPES)
-
-_DEFAULT_LENGTHS: Final = {"bit": 1, "char": 1, "binary": 1}
-"""Lengths that the language fills in."""
 
 
 def _take_type(cursor: Cursor) -> Fields | None:
@@ -285,7 +276,7 @@ def _take_type(cursor: Cursor) -> Fields | None:
         # VECTOR<FLOAT>(3): the element type can only be FLOAT so far.
         for _ in range(3):
             cursor.skip_token()
-    fields: Fields = {"mysql_type": mysql_type, "length": _DEFAULT_LENGTHS.get(mysql_type)}
+    fields: Fields = {"mysql_type": mysql_type}
     if name == "serial":
         fields.update(unsigned=True, auto_increment=True, unique=True, nullable=False)
     elif name in ("bool", "boolean"):
@@ -302,10 +293,7 @@ def _take_size(cursor: Cursor, fields: Fields) -> None:
         return
     numbers = take_numbers(cursor)
     match mysql_type:
-        case "decimal":
-            length, decimal = ([*numbers, 0] if numbers else [10, 0])[:2]
-            fields.update(length=length, decimal=decimal)
-        case "float" | "double" if len(numbers) > 1:
+        case "decimal" | "float" | "double" if len(numbers) > 1:
             fields.update(length=numbers[0], decimal=numbers[1])
         case "float" | "double":
             if numbers and numbers[0] > 24:

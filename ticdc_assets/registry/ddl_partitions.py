@@ -61,14 +61,14 @@ def take_options(cursor: Cursor, *, commas: bool = False) -> Charset | None:
         start = cursor.at
         if commas and named is not None:
             cursor.take_char(",")
-        option = take_option(cursor)
+        option = _take_option(cursor)
         if option is None:
             cursor.at = start
             return named
         named = Charset(*(new or old for new, old in zip(option, named or option, strict=True)))
 
 
-def take_option(cursor: Cursor) -> Charset | None:
+def _take_option(cursor: Cursor) -> Charset | None:
     """Take one table, database or partition option; None if there is none."""
     start = cursor.at
     cursor.take("DEFAULT")

@@ -14,22 +14,16 @@ class DdlAction(StrEnum):
     """What a statement does, by its leading words."""
 
     ALTER_DATABASE = "alter_database"
-    ALTER_SEQUENCE = "alter_sequence"
     ALTER_TABLE = "alter_table"
-    ALTER_VIEW = "alter_view"
     CREATE_DATABASE = "create_database"
     CREATE_INDEX = "create_index"
-    CREATE_SEQUENCE = "create_sequence"
     CREATE_TABLE = "create_table"
     CREATE_TABLE_LIKE = "create_table_like"
     CREATE_VIEW = "create_view"
     DROP_DATABASE = "drop_database"
     DROP_INDEX = "drop_index"
-    DROP_SEQUENCE = "drop_sequence"
     DROP_TABLE = "drop_table"
     DROP_VIEW = "drop_view"
-    FLASHBACK_CLUSTER = "flashback_cluster"
-    FLASHBACK_DATABASE = "flashback_database"
     FLASHBACK_TABLE = "flashback_table"
     RECOVER_TABLE = "recover_table"
     RENAME_TABLE = "rename_table"
@@ -53,7 +47,7 @@ class DdlKind(StrEnum):
     SNAPSHOT = "snapshot"
     """Not a statement: from here on the table has the rows of an export."""
     OTHER = "other"
-    """It concerns no rows of a table (views, sequences, databases), or is not understood."""
+    """It concerns no rows of a table (views, databases), or is not understood."""
 
 
 class ChangeKind(StrEnum):
@@ -190,10 +184,9 @@ class ColumnDefinition:
         mysql_type: base type in the words of the Simple protocol (`int`, `decimal`, `varbinary`),
             as written: which text is bytes, and which of four sizes TEXT(n) is, charsets decide.
         length: number in the type's parentheses: display width, characters, bytes, digits of
-            DECIMAL, bits of BIT, dimensions of VECTOR. None where the text gives none; lengths that
-            the language fills in are given (DECIMAL 10, CHAR, BINARY and BIT 1, BOOL 1).
+            DECIMAL, bits of BIT, dimensions of VECTOR; 1 for BOOL. None if not written.
         decimal: scale of DECIMAL, FLOAT(m,d) and DOUBLE(m,d), or fractional seconds; None if not
-            written (DECIMAL: 0).
+            written.
         unsigned: whether UNSIGNED was declared or follows from ZEROFILL or SERIAL. BIT and YEAR,
             which TiCDC marks unsigned, are not declared so.
         zerofill: whether ZEROFILL was declared.
@@ -370,7 +363,7 @@ class DdlStatement:
     Attributes:
         action: what the statement does; `unknown` if its leading words are unknown.
         database: the database of a database statement, else the qualifier of `table` if written.
-        table: the table, view or sequence; of several the first; of a rename the old name.
+        table: the table or view; of several the first; of a rename the old name.
         tables: all tables the statement names as its objects: DROP TABLE a, b. For one table a
             tuple of one. For renames the old names.
         renames: pairs of RENAME TABLE, ALTER TABLE ... RENAME and FLASHBACK ... TO.
@@ -384,8 +377,8 @@ class DdlStatement:
         partitioning: PARTITION BY of CREATE TABLE.
         query: text of the query of CREATE TABLE ... AS SELECT.
         unparsed: the first piece that was not understood, at most 200 characters ("" for an empty
-            text; `ddl.TOO_LONG` for a text whose end was not read); None if all was understood. The
-            other fields were understood, but may not be everything.
+            text); None if all was understood. The other fields were understood, but may not be
+            everything.
     """
 
     action: DdlAction

@@ -7,9 +7,17 @@ The tokens are those of MySQL's and TiDB's lexers: a word consists of ASCII lett
 `$` and every character from U+0080 on; `/*! */`, `/*!40101 */`, `/*T! */` and `/*T![feature] */`
 are SQL and not comments; `--` opens a comment only before a blank. Whether a double-quoted piece is
 a string or an identifier depends on the SQL mode of the session that ran the statement, which is
-not transmitted: the grammar decides by what may come at its place. NO_BACKSLASH_ESCAPES is not
-transmitted either: a text with an open quote under the usual rule is read again without backslash
-escapes, and this reading counts if it closes every quote.
+not transmitted: the grammar decides by what may come at its place.
+
+What a backslash in a string means depends on who wrote the text, as its other words show:
+
+    TiDB's parser, for TiCDC    itself (`Restore` in pkg/common/event/util.go of pingcap/ticdc,
+                                `addSpecialComment` in cdc/owner/ddl_sink.go of pingcap/tiflow)
+    SHOW CREATE TABLE           itself, except before 0, n and r (`OutputFormat` in
+                                pkg/parser/format of pingcap/tidb)
+    a client                    it escapes
+
+If that leaves a quote open, the text is read in another of these ways that leaves none.
 
 Time and memory are linear in the text: the expression below cannot backtrack into what it took
 (possessive quantifiers), an unclosed quote or comment takes the rest of the text, and parentheses
@@ -19,7 +27,7 @@ are matched in one pass, so that skipping a group costs nothing and nesting need
 import re
 from array import array
 from collections.abc import Container
-from typing import Final
+from typing import Final, NamedTuple
 
 from ticdc_assets.base.errors import shorten
 from ticdc_assets.registry.ddl_statement import TableName
@@ -37,12 +45,11 @@ OTHER: Final = 136
 
 UNPARSED_LIMIT: Final = 200
 
-_LITERAL: Final = re.compile(
-    r"""[nNxXbB]?'(?:[^'\\]|\\.|'')*+(?:'|\\?\Z)"""
-    r"""|"(?:[^"\\]|\\.|"")*+(?:"|\\?\Z)"""
-    r"""|\b0[xX][0-9a-fA-F]+""",
-    re.DOTALL,
-)
+_SHOWN_START: Final = re.compile(r"CREATE TABLE `(?:[^`]|``)*+` \(\n  `")
+_INTRODUCED: Final = re.compile(r"_[A-Z0-9]++'")
+_QUOTED_PIECE: Final = re.compile(r"[bx]?'(?:[^']|'')*+'|`(?:[^`]|``)*+`")
+_AS_NAMED: Final = re.compile(r"(?:COLLATE|=) \w+|/\*T!\[[\w,]+\]")
+_OF_CLIENTS: Final = re.compile(r'(?<![0-9])[a-z]|["#\r\n\t]')
 
 _OPEN: Final = ord("(")
 _CLOSE: Final = ord(")")
@@ -92,8 +99,7 @@ _KINDS: Final = {
     11: WORD,
 }
 
-_ESCAPE: Final = re.compile(r"\\([\s\S])|''|\"\"")
-_ESCAPED: Final = {
+_MEANINGS: Final = {
     "0": "\0",
     "b": "\b",
     "n": "\n",
@@ -106,24 +112,26 @@ _ESCAPED: Final = {
 }
 
 
-def shown_sql(text: str, limit: int = 80) -> str:
-    """Return DDL text for marks and errors: shortened, with `'…'` in place of its strings.
+class _Writer(NamedTuple):
+    """How one sort of writer quotes: the tokens of its texts, and what it escapes in a string."""
 
-    What people read about a DDL ends up in logs and in Dagster's records. Words and names show what
-    was not understood; comments, defaults and bounds may be private. The whole text is in
-    `ddl_history`. A double-quoted name is replaced too, as it may be a string.
-    """
-    return shorten(_LITERAL.sub("'…'", text), limit)
+    grammar: re.Pattern[str]
+    escape: re.Pattern[str]
+
+
+_CLIENT: Final = _Writer(_WITH_ESCAPES, re.compile(r"\\([\s\S])|''|\"\""))
+_SHOW: Final = _Writer(_WITHOUT_ESCAPES, re.compile(r"\\([0nr])|''|\"\""))
+_PARSER: Final = _Writer(_WITHOUT_ESCAPES, re.compile(r"(?!)()|''|\"\""))
 
 
 class Tokens:
     """The tokens of one text, in parallel arrays: a hostile megabyte stays a few megabytes."""
 
-    __slots__ = ("ends", "escapes", "kinds", "partners", "problem", "starts", "text")
+    __slots__ = ("ends", "kinds", "partners", "problem", "starts", "text", "writer")
 
-    def __init__(self, text: str, *, escapes: bool) -> None:
+    def __init__(self, text: str, writer: _Writer) -> None:
         self.text = text
-        self.escapes = escapes
+        self.writer = writer
         self.kinds = bytearray()
         self.starts = array("q")
         self.ends = array("q")
@@ -158,7 +166,7 @@ class Tokens:
     def _split(self) -> None:
         kinds, starts, ends, text = self.kinds, self.starts, self.ends, self.text
         opened: list[int] = []
-        for match in (_WITH_ESCAPES if self.escapes else _WITHOUT_ESCAPES).finditer(text):
+        for match in self.writer.grammar.finditer(text):
             group = match.lastindex or _ANYTHING
             if group == _BLANK:
                 continue
@@ -203,13 +211,47 @@ class Tokens:
 
 
 def tokenize(text: str) -> Tokens:
-    """Return the tokens of `text`, read with backslash escapes unless only the other way closes."""
-    tokens = Tokens(text, escapes=True)
-    if tokens.broken and "\\" in text:
-        unescaped = Tokens(text, escapes=False)
-        if not unescaped.broken:
-            return unescaped
+    """Return the tokens of `text`."""
+    if "\\" not in text:
+        return Tokens(text, _CLIENT)
+    first = _writer_of(text)
+    tokens = Tokens(text, first)
+    if tokens.broken:
+        other = Tokens(text, _PARSER if first is _CLIENT else _CLIENT)
+        if not other.broken:
+            return other
     return tokens
+
+
+def _writer_of(text: str) -> _Writer:
+    """Return who wrote a text, as far as it shows.
+
+    The parser writes keywords in capitals, names in backquotes, and a charset before most strings.
+    """
+    if _SHOWN_START.match(text):
+        return _SHOW
+    bare = _AS_NAMED.sub("", _QUOTED_PIECE.sub("", text))
+    is_parser = _INTRODUCED.search(text) or ("`" in text and not _OF_CLIENTS.search(bare))
+    return _PARSER if is_parser else _CLIENT
+
+
+_HIDDEN: Final = frozenset((STRING, DOUBLE_QUOTED, HEX, BITS, BROKEN))
+
+
+def shown_sql(text: str, limit: int = 80) -> str:
+    """Return DDL text for marks and errors: shortened, with `'…'` in place of its strings.
+
+    What people read about a DDL ends up in logs and in Dagster's records. Words and names show what
+    was not understood; comments, defaults and bounds may be private. The whole text is in
+    `ddl_history`. A double-quoted name is replaced too, as it may be a string.
+    """
+    tokens, at = tokenize(text), 0
+    pieces: list[str] = []
+    for kind, start, end in zip(tokens.kinds, tokens.starts, tokens.ends, strict=True):
+        if kind in _HIDDEN:
+            pieces += [text[at:start], "'…'"]
+            at = end
+    return shorten("".join([*pieces, text[at:]]), limit)
 
 
 class Cursor:
@@ -403,14 +445,12 @@ class Cursor:
     def _unquoted(self, raw: str) -> str:
         quote = raw[-1]
         inner = raw[raw.index(quote) + 1 : -1]
-        if not self.tokens.escapes:
-            return inner.replace(quote * 2, quote)
 
         def unescape(match: re.Match[str]) -> str:
             escaped = match.group(1)
             if escaped is not None:
-                return _ESCAPED.get(escaped, escaped)
+                return _MEANINGS.get(escaped, escaped)
             # A doubled quote of the other sort is two characters.
             return quote if match.group(0)[0] == quote else match.group(0)
 
-        return _ESCAPE.sub(unescape, inner)
+        return self.tokens.writer.escape.sub(unescape, inner)

@@ -1,26 +1,23 @@
 """Schemas for rows that cite none, while a capture is read from its beginning.
 
 In: DDL and rows in their recorded order. Out: for each row the schema in force at its commit ts, as
-far as the DDL and the rows up to there show.
+far as the DDL up to there show, with what the row itself proves. A table without a CREATE begins
+with its first row, so that later DDL of it count.
 
-Input in the order of time advances the catalog: a DDL after all earlier input, a row after all DDL
-and after the rows of its table. After late input (partitions are read one by one, rows of one flush
-are in no order) everything is walked again at the next row. A row whose columns fit the schema in
-force proves nothing new and is not kept. So the cost is that of the DDL and of the rows that
-contradict them, not of all rows.
+Input in the order of time advances the catalog; after a late DDL (partitions are read one by one)
+everything is walked again at the next row. So the cost is that of the DDL, not of all rows.
 
-The answers depend on the input and on its order alone. They are preliminary: a later DDL can change
-the schema of an earlier row. With all messages at hand use `catalog.complete`.
+The answers are preliminary: a later DDL can change the schema of an earlier row. With all messages
+at hand use `catalog.complete`.
 """
 
 from ticdc_assets.model.events import DdlEvent
 from ticdc_assets.model.schemas import RowShape, TableSchema
 from ticdc_assets.registry.catalog import Catalog, SeenShape
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
-from ticdc_assets.registry.known_tables import Name, folded
-from ticdc_assets.registry.row_shapes import fits
+from ticdc_assets.registry.row_shapes import fits, merged, schema_of_shape
 
-_MOST_FITTING = 65536
+_MOST_READ = 65536
 
 
 class GrowingCatalog:
@@ -33,15 +30,12 @@ class GrowingCatalog:
     def __init__(self, timezone: str) -> None:
         self._timezone = timezone
         self._history = SchemaHistory()
-        # Shapes that did not fit when they came, in a dict for its order.
-        self._shapes: dict[SeenShape, None] = {}
+        self._first_rows: list[SeenShape] = []
         self._catalog: Catalog | None = Catalog(timezone)
-        # How far the catalog is: by DDL, by rows of a table (in lower case), by rows of any table.
-        self._latest_ddl = -1
-        self._latest_rows: dict[Name, int] = {}
-        self._latest_row = -1
-        # By identity of the schema, which the value keeps alive.
-        self._fitting: dict[tuple[int, RowShape], tuple[TableSchema, bool]] = {}
+        # How far the catalog is: by DDL, and by first rows of tables.
+        self._latest_ddl = self._latest_row = 0
+        # How rows of a shape are read, by identity of the schema, which the value keeps alive.
+        self._read: dict[tuple[int, RowShape], tuple[TableSchema | None, TableSchema]] = {}
 
     def add_ddl(self, event: DdlEvent, coordinates: Coordinates) -> None:
         """Add one copy of a DDL."""
@@ -59,49 +53,29 @@ class GrowingCatalog:
 
     def schema_of(
         self, database: str, table: str, *, shape: RowShape, commit_ts: int
-    ) -> TableSchema | None:
-        """Return the schema for a row of `shape` at `commit_ts`; None if nothing shows it."""
-        schema = self._current().in_force(database, table, commit_ts)
-        if schema is not None and self._fits(schema, shape):
-            return schema
-        seen = SeenShape(database=database, table=table, shape=shape, min_ts=commit_ts)
-        if seen not in self._shapes:
-            self._shapes[seen] = None
-            self._meet(seen)
-            schema = self._current().in_force(database, table, commit_ts)
-        # Rows of one commit ts may contradict each other, so that not all fit.
-        return schema
-
-    def _meet(self, seen: SeenShape) -> None:
-        if self._catalog is None:
-            return
-        latest_rows = self._latest_rows.get(folded(seen.name), -1)
-        if seen.min_ts > self._latest_ddl and seen.min_ts >= latest_rows:
-            self._catalog.meet([seen])
-            self._remember(seen)
-        else:
-            self._catalog = None
-
-    def _remember(self, seen: SeenShape) -> None:
-        name = folded(seen.name)
-        self._latest_rows[name] = max(seen.min_ts, self._latest_rows.get(name, -1))
-        self._latest_row = max(seen.min_ts, self._latest_row)
-
-    def _current(self) -> Catalog:
+    ) -> TableSchema:
+        """Return the schema for a row of `shape` at `commit_ts`."""
         if self._catalog is None:
             self._catalog = Catalog(self._timezone)
-            self._catalog.walk(self._history, self._shapes)
-            self._fitting.clear()
-            self._latest_ddl = max((ddl.event.commit_ts for ddl in self._history.ddls), default=-1)
-            for seen in self._shapes:
-                self._remember(seen)
-        return self._catalog
-
-    def _fits(self, schema: TableSchema, shape: RowShape) -> bool:
-        known = (id(schema), shape)
-        found = self._fitting.get(known)
+            self._catalog.walk(self._history, self._first_rows)
+            self._read.clear()
+            self._latest_ddl = max(ddl.event.commit_ts for ddl in self._history.ddls)
+        schema = self._catalog.in_force(database, table, commit_ts)
+        if schema is None and commit_ts > self._latest_ddl:
+            seen = SeenShape(database=database, table=table, shape=shape, min_ts=commit_ts)
+            self._first_rows.append(seen)
+            self._catalog.meet([seen])
+            self._latest_row = max(commit_ts, self._latest_row)
+            schema = self._catalog.in_force(database, table, commit_ts)
+        found = self._read.get((id(schema), shape))
         if found is None:
-            if len(self._fitting) >= _MOST_FITTING:
-                self._fitting.clear()
-            found = self._fitting[known] = (schema, fits(schema, shape))
+            if len(self._read) >= _MOST_READ:
+                self._read.clear()
+            found = self._read[id(schema), shape] = (schema, _read_with(schema, shape))
         return found[1]
+
+
+def _read_with(schema: TableSchema | None, shape: RowShape) -> TableSchema:
+    if schema is None:
+        return schema_of_shape(shape, database="", table="", table_id=0, version=0)
+    return schema if fits(schema, shape) else merged(schema, shape, version=schema.version)

@@ -1,64 +1,46 @@
-"""The DEFAULT clause of a column, as TiDB keeps it and the Simple protocol sends it.
+"""The DEFAULT clause of a column, in the form in which the Simple protocol sends defaults.
 
 In: a `DefaultValue` and the column it belongs to. Out: text, an integer (BIT), bytes (of a binary
-column, that are not UTF-8), or None for no default and for NULL: what `values.defaults` reads. The
-same clause always gives the same value, and no clause raises: a literal that is not a value of the
-column stays as it was written.
+column, that are not UTF-8), or None for no default and for NULL: what `values.defaults` reads. It
+casts texts to the column. The same clause always gives the same value, and no clause raises: a
+literal that is not a value of the column stays as it was written.
 
-    integers        rounded to a whole number                    1.25 -> '1'
-    float, double   as Go prints it                              1.50 -> '1.5'
-    decimal         the literal's own text, not padded           1.5 -> '1.5', .5 -> '0.5'
-    year            the literal's own text                       24 -> '24'
-    bit             the number of b'', x'' or an integer; of a text the number of its bytes
-    date, datetime  TiDB's text with the declared fraction       '2024-1-1' -> '2024-01-01'
-    timestamp       the same, from the session's zone to UTC
-    time            the same                                     100 -> '00:01:00'
-    enum, set       the labels as declared; a number counts them
-    text, binary    the text; binary(n) is padded with zero bytes; x'', 0x and b'' as their bytes
-    CURRENT_TIMESTAMP and its synonyms   'CURRENT_TIMESTAMP', without digits
-    CURRENT_DATE and its synonyms        'CURRENT_DATE'
-    another expression                   its text without the outer parentheses, never evaluated
+    text                the text itself
+    numbers             integers and decimals exactly, floats in full         007.10 -> '7.10'
+    bit                 the number of b'', x'' or an integer; of a text the number of its bytes
+    x'', 0x and b''     as their bytes; for columns of numbers as a number
+    timestamp           from the session's zone to UTC
+    a number of date, datetime, enum, set   the date, the labels        20240131 -> '2024-01-31'
+    CURRENT_TIMESTAMP, CURRENT_DATE     these words, without digits, for all synonyms
+    another expression  its text without the outer parentheses, never evaluated
 
-Source: `getDefaultValue`, `convertTimestampDefaultValToUTC` and `setDefaultValueWithBinaryPadding`
-of pingcap/tidb pkg/ddl/add_column.go.
+Source: `getDefaultValue` and `convertTimestampDefaultValToUTC` of pingcap/tidb
+pkg/ddl/add_column.go. TiDB also writes texts in the spelling of the column.
 
 Not known from the text: the zone of the session that ran the statement (the changefeed's takes its
 place), and how TiDB spells an expression again. Bytes of a text's default that are not UTF-8 are
 replaced; no such statement succeeds in a strict SQL mode.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC
-from decimal import ROUND_HALF_UP, Context, Decimal, DecimalException
 from typing import Final, TypeAlias
 
 from ticdc_assets.base.errors import CastError
-from ticdc_assets.model.mysql_types import (
-    Kind,
-    declared_length,
-    fractional_digits,
-    is_char,
-    kind_of,
-)
+from ticdc_assets.model.mysql_types import Kind, fractional_digits, kind_of
 from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.model.values import moments, shapes
 from ticdc_assets.model.values.canonical import datetime_text, parse_datetime
 from ticdc_assets.model.values.casts import cast_of
 from ticdc_assets.model.values.defaults import NOW, TODAY
-from ticdc_assets.model.values.floats import double_text, float_text, to_float32
-from ticdc_assets.model.values.widening import float_scale
+from ticdc_assets.model.values.floats import double_text
 from ticdc_assets.model.values.zones import find_zone, to_utc
 from ticdc_assets.registry.ddl_statement import DefaultValue, LiteralForm
-
-CURRENT_TIMESTAMP: Final = "CURRENT_TIMESTAMP"
-CURRENT_DATE: Final = "CURRENT_DATE"
 
 _MAX_DIGITS: Final = 400
 """Longer numbers are not the default of any column; nothing is computed with them."""
 
-_WIDE: Final = Context(prec=2 * _MAX_DIGITS, rounding=ROUND_HALF_UP)
-
+CURRENT_TIMESTAMP: Final = "CURRENT_TIMESTAMP"
 
 Sent: TypeAlias = str | int | bytes | None
 
@@ -71,65 +53,38 @@ def sent_default(default: DefaultValue, column: ColumnSchema, timezone: str) -> 
         column: the column, without its default.
         timezone: zone of the session that ran the statement; UTC replaces an unknown zone.
     """
-    if default.value is None:
+    text = default.value
+    if text is None:
         return None
-    if default.form is None:
-        return _expression(default.value, column)
-    return _LITERALS[default.form](default.value, column, timezone)
+    match default.form:
+        case None:
+            return _expression(text, column)
+        case LiteralForm.STRING if kind_of(column) is Kind.BIT:
+            return _number_of_bytes(text.encode("utf-8", "surrogatepass"))
+        case LiteralForm.STRING:
+            return _of_literal(text, _TEXT, column, timezone)
+        case LiteralForm.NUMBER:
+            return _of_number(text, column, timezone)
+        case LiteralForm.HEX | LiteralForm.BITS as form:
+            raw = _raw(text, form)
+            return text if raw is None else _of_bytes(raw, column, timezone)
 
 
 def _expression(text: str, column: ColumnSchema) -> str:
     kind = kind_of(column)
     if kind in (Kind.DATETIME, Kind.TIMESTAMP) and NOW.fullmatch(text):
         return CURRENT_TIMESTAMP
-    if kind is Kind.DATE and TODAY.fullmatch(text):
-        return CURRENT_DATE
-    return text
+    return "CURRENT_DATE" if kind is Kind.DATE and TODAY.fullmatch(text) else text
 
 
-# --------------------------------------------------------------------------------------- literals
+def _raw(digits: str, form: LiteralForm) -> bytes | None:
+    """Return the bytes that a literal spells; None for one that is no column's default."""
+    if form is LiteralForm.HEX:
+        return bytes.fromhex(digits)
+    if len(digits) > 8 * _MAX_DIGITS:
+        return None
+    return int(digits or "0", 2).to_bytes(max((len(digits) + 7) // 8, 1))
 
-
-def _of_string(text: str, column: ColumnSchema, timezone: str) -> Sent:
-    kind = kind_of(column)
-    if kind is Kind.BIT:
-        return _number_of_bytes(text.encode("utf-8", "surrogatepass"))
-    if kind is Kind.BINARY:
-        return _padded(text, column)
-    return _convert(text, _TEXT, column, timezone)
-
-
-def _of_number(digits: str, column: ColumnSchema, timezone: str) -> Sent:
-    text = _number_text(digits)
-    if kind_of(column) is Kind.BIT:
-        whole = _whole(text)
-        return None if whole is None else int(whole)
-    if kind_of(column) is Kind.BINARY:
-        return _padded(text, column)
-    return _convert(text, _BIGINT if shapes.INTEGER.fullmatch(text) else _TEXT, column, timezone)
-
-
-def _of_hex(digits: str, column: ColumnSchema, timezone: str) -> Sent:
-    try:
-        raw = bytes.fromhex(digits)
-    except ValueError:
-        return digits
-    return _of_bytes(raw, column, timezone)
-
-
-def _of_bits(digits: str, column: ColumnSchema, timezone: str) -> Sent:
-    if len(digits) > 8 * _MAX_DIGITS or digits.strip("01"):
-        return digits
-    number = int(digits or "0", 2)
-    return _of_bytes(number.to_bytes(max((len(digits) + 7) // 8, 1)), column, timezone)
-
-
-_LITERALS: Final[dict[LiteralForm, Callable[[str, ColumnSchema, str], Sent]]] = {
-    LiteralForm.STRING: _of_string,
-    LiteralForm.NUMBER: _of_number,
-    LiteralForm.HEX: _of_hex,
-    LiteralForm.BITS: _of_bits,
-}
 
 _CODECS: Final = {"gbk": "gbk", "gb18030": "gb18030"}
 
@@ -139,16 +94,14 @@ def _of_bytes(raw: bytes, column: ColumnSchema, timezone: str) -> Sent:
     if kind is Kind.BIT:
         return _number_of_bytes(raw)
     if kind is Kind.BINARY:
-        padded = raw.ljust(_least_size(column), b"\0")
         try:
-            text = padded.decode()
+            text = raw.decode()
         except UnicodeDecodeError:
-            return padded
+            return raw
         # In text, the character for lost bytes would count as such.
-        return padded if "\ufffd" in text else text
+        return raw if "\ufffd" in text else text
     if kind in (Kind.TEXT, Kind.ENUM, Kind.SET, Kind.JSON, Kind.VECTOR, Kind.UNKNOWN):
-        text = raw.decode(_CODECS.get(column.charset, "utf-8"), "replace")
-        return _convert(text, _TEXT, column, timezone)
+        return raw.decode(_CODECS.get(column.charset, "utf-8"), "replace")
     number = _number_of_bytes(raw)
     return "" if number is None else _of_number(str(number), column, timezone)
 
@@ -158,14 +111,19 @@ def _number_of_bytes(raw: bytes) -> int | None:
     return int.from_bytes(raw) if len(raw.lstrip(b"\0")) <= 8 else None
 
 
-def _padded(text: str, column: ColumnSchema) -> str:
-    missing = _least_size(column) - len(text.encode("utf-8", "surrogatepass"))
-    return text + "\0" * max(missing, 0)
+_TEXT: Final = ColumnSchema(name="", mysql_type="longtext", charset="utf8mb4")
+_BIGINT: Final = ColumnSchema(name="", mysql_type="bigint")
+_BY_NUMBER: Final = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP, Kind.ENUM, Kind.SET})
+"""Kinds for which a number means another value than its digits as a text."""
 
 
-def _least_size(column: ColumnSchema) -> int:
-    """Return the fewest bytes of values of a binary column; BINARY has at most 255."""
-    return min(declared_length(column), 255) if is_char(column) else 0
+def _of_number(digits: str, column: ColumnSchema, timezone: str) -> Sent:
+    text = _number_text(digits)
+    is_whole = shapes.INTEGER.fullmatch(text) is not None
+    if kind_of(column) is Kind.BIT:
+        return int(text) if is_whole else None
+    by_number = is_whole and kind_of(column) in _BY_NUMBER
+    return _of_literal(text, _BIGINT if by_number else _TEXT, column, timezone)
 
 
 def _number_text(digits: str) -> str:
@@ -185,58 +143,13 @@ def _number_text(digits: str) -> str:
     return f"{sign}{whole}.{fraction}"
 
 
-# ----------------------------------------------------------------------- values by kind of column
-
-
-_TEXT: Final = ColumnSchema(name="", mysql_type="longtext", charset="utf8mb4")
-_BIGINT: Final = ColumnSchema(name="", mysql_type="bigint")
-
-
-def _convert(text: str, source: ColumnSchema, column: ColumnSchema, timezone: str) -> str:
-    """Return the text in the spelling of the column's kind; most kinds keep it."""
-    value: str | None = None
-    match kind_of(column):
-        case Kind.INTEGER:
-            value = _whole(text)
-        case Kind.FLOAT | Kind.DOUBLE:
-            value = _float(text, column)
-        case Kind.DATE | Kind.DATETIME | Kind.TIME | Kind.ENUM | Kind.SET:
-            value = _cast(text, source, column)
-        case Kind.TIMESTAMP:
-            value = _timestamp(text, source, column, timezone)
-        case _:
-            pass
+def _of_literal(text: str, source: ColumnSchema, column: ColumnSchema, timezone: str) -> str:
+    value: str | None = text
+    if kind_of(column) is Kind.TIMESTAMP:
+        value = _timestamp(text, source, column, timezone)
+    elif source is _BIGINT:
+        value = _cast(text, source, column)
     return text if value is None else value
-
-
-def _whole(text: str) -> str | None:
-    number = _decimal(text.strip())
-    if number is None or number.adjusted() > _MAX_DIGITS:
-        return None
-    return str(int(number.quantize(Decimal(1), context=_WIDE)))
-
-
-def _decimal(text: str) -> Decimal | None:
-    if len(text) > _MAX_DIGITS or shapes.NUMBER.fullmatch(text) is None:
-        return None
-    try:
-        return Decimal(text)
-    except DecimalException:
-        return None
-
-
-def _float(text: str, column: ColumnSchema) -> str | None:
-    if _decimal(text.strip()) is None:
-        return None
-    number = float(text)
-    scale = float_scale(column)
-    if scale is not None and 0 <= scale <= 30 and abs(number) < 2**53:
-        number = round(number * 10.0**scale) / 10.0**scale
-    narrow = kind_of(column) is Kind.FLOAT
-    number = to_float32(number) if narrow else number
-    if number - number != 0:
-        return None
-    return float_text(number) if narrow else double_text(number)
 
 
 def _cast(text: str, source: ColumnSchema, column: ColumnSchema) -> str | None:

@@ -4,11 +4,12 @@ In: a `DdlStatement`, for a change also the schema before it. Out: an `Inferred`
 after it, as the Simple protocol would send it, and notes on what could not be applied. It is pure,
 so replays and rebuilds agree, and total: no statement and no schema raises.
 
-All changes of one statement see the table as it was: a name is first looked up among the columns
-and indexes before the statement, then among those it created. A DDL event proves that its statement
-succeeded upstream. So a change that does not fit the schema (an unknown column) shows that the
-schema was incomplete; it is skipped and noted, and its new column or index replaces one that should
-not have been there.
+The changes of one statement are applied one after the other, dropped indexes first: TiDB refuses a
+statement that changes one column or one index twice (`checkOperateSameColAndIdx` in
+pkg/ddl/multi_schema_change.go of pingcap/tidb). A DDL event proves that its statement succeeded
+upstream. So a change that does not fit the schema (an unknown column) shows that the schema was
+incomplete; it is skipped and noted, and its new column or index replaces one that should not have
+been there.
 
 Where this differs from the schemas that TiCDC sends:
 
@@ -25,7 +26,7 @@ The caller handles names of tables: RENAME changes nothing here. Schemas have no
 comments, placement and the like.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -94,7 +95,7 @@ def created_schema(
     work = _Table(table_defaults(statement, defaults), timezone)
     for definition in statement.columns[:_MOST_CHANGES]:
         if work.named(definition.name) is None:
-            work.add(_Column(work.built(definition)), None)
+            work.add(work.built(definition), None)
         else:
             work.note(f"column {shorten(definition.name)} is defined twice")
     taken = {index.name.lower() for index in statement.indexes if index.name is not None}
@@ -134,8 +135,10 @@ def altered_schema(
     """
     work = _Table(defaults, timezone)
     work.take_over(schema)
-    work.leaving = _leaving(statement.changes)
-    for change in statement.changes[:_MOST_CHANGES]:
+    # A column that is dropped takes an index over it alone with it.
+    for change in sorted(
+        statement.changes[:_MOST_CHANGES], key=lambda item: item.kind not in _FIRST
+    ):
         apply = _CHANGES.get(change.kind)
         if apply is not None:
             apply(work, change)
@@ -147,12 +150,14 @@ def altered_schema(
 # ------------------------------------------------------------------------------- the working table
 
 
+_FIRST: Final = frozenset({ChangeKind.DROP_INDEX, ChangeKind.DROP_PRIMARY_KEY})
+
+
 @dataclass(slots=True, eq=False)
 class _Column:
-    """A column while changes are applied; `original` is its folded name before the statement."""
+    """A column while changes are applied."""
 
     schema: ColumnSchema
-    original: str | None = None
 
     @property
     def folded(self) -> str:
@@ -167,38 +172,6 @@ class _Index:
     unique: bool
     primary: bool
     columns: list[_Column]
-    original: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Leaving:
-    """Folded names that the statement removes."""
-
-    columns: frozenset[str] = frozenset()
-    indexes: frozenset[str] = frozenset()
-
-
-_ENDING_COLUMN_NAMES: Final = frozenset(
-    {ChangeKind.DROP_COLUMN, ChangeKind.RENAME_COLUMN, ChangeKind.CHANGE_COLUMN}
-)
-_ENDING_INDEX_NAMES: Final = frozenset({ChangeKind.DROP_INDEX, ChangeKind.RENAME_INDEX})
-
-
-def _leaving(changes: Iterable[AlterChange]) -> _Leaving:
-    columns: set[str] = set()
-    indexes: set[str] = set()
-    for change in changes:
-        if change.name is None:
-            continue
-        old, new = change.name.lower(), (change.new_name or change.name).lower()
-        dropped = change.kind in (ChangeKind.DROP_COLUMN, ChangeKind.DROP_INDEX)
-        if not dropped and old == new:
-            continue
-        if change.kind in _ENDING_COLUMN_NAMES:
-            columns.add(old)
-        elif change.kind in _ENDING_INDEX_NAMES:
-            indexes.add(old)
-    return _Leaving(frozenset(columns), frozenset(indexes))
 
 
 _MOST_COLUMNS: Final = 4096
@@ -211,36 +184,23 @@ _MOST_NOTES: Final = 100
 
 @dataclass(slots=True)
 class _Table:
-    """The columns and indexes while a statement is applied.
-
-    Columns are found through `originals` (folded names before the statement) and `current`
-    (folded names now, of which several columns may have one until all changes are done).
-    """
+    """The columns and indexes while a statement is applied; `by_name` has the columns too."""
 
     defaults: Defaults
     timezone: str
     columns: list[_Column] = field(default_factory=list[_Column])
     indexes: list[_Index] = field(default_factory=list[_Index])
     notes: list[str] = field(default_factory=list[str])
-    leaving: _Leaving = field(default_factory=_Leaving)
     converted: Defaults | None = None
-    originals: dict[str, _Column] = field(default_factory=dict[str, _Column])
-    current: dict[str, list[_Column]] = field(default_factory=dict[str, list[_Column]])
+    by_name: dict[str, _Column] = field(default_factory=dict[str, _Column])
 
     def take_over(self, schema: TableSchema) -> None:
         """Start from `schema`."""
-        exact: dict[str, _Column] = {}
         for sent in schema.columns:
-            column = _Column(sent, sent.name.lower())
-            self.columns.append(column)
-            self.originals.setdefault(column.folded, column)
-            self.current.setdefault(column.folded, []).append(column)
-            exact[sent.name] = column
+            self.add(sent, None)
         for index in schema.own_indexes:
-            columns = [exact[name] for name in index.columns if name in exact]
-            self.indexes.append(
-                _Index(index.name, index.unique, index.primary, columns, index.name.lower())
-            )
+            columns = [column for name in index.columns if (column := self.named(name))]
+            self.indexes.append(_Index(index.name, index.unique, index.primary, columns))
 
     def note(self, text: str) -> None:
         if len(self.notes) < _MOST_NOTES:
@@ -252,20 +212,7 @@ class _Table:
     # Columns ----------------------------------------------------------------------------------
 
     def named(self, name: str) -> _Column | None:
-        """Return the column that `name` means in this statement."""
-        folded = name.lower()
-        original = self.originals.get(folded)
-        if original is not None:
-            return original
-        return next(iter(self.current.get(folded, ())), None)
-
-    def occupant(self, name: str) -> _Column | None:
-        """Return the column that will still have `name` after the statement."""
-        folded = name.lower()
-        for column in self.current.get(folded, ()):
-            if column.original != folded or folded not in self.leaving.columns:
-                return column
-        return None
+        return self.by_name.get(name.lower())
 
     def known(self, change: AlterChange) -> _Column | None:
         """Return the column of `change`, or note that there is none."""
@@ -274,21 +221,25 @@ class _Table:
             self.note(f"{_words(change)}: no column {shorten(change.name)}")
         return column
 
-    def add(self, column: _Column, position: ColumnPosition | None) -> bool:
-        """Add a new column at `position`, or last; return whether there was room for it."""
+    def add(self, schema: ColumnSchema, position: ColumnPosition | None) -> None:
+        """Add a new column at `position`, or last, if there is room for it."""
         if len(self.columns) >= _MOST_COLUMNS:
             self.note(f"a table has at most {_MOST_COLUMNS} columns")
-            return False
+            return
+        column = _Column(schema)
         self.columns.append(column)
-        self.current.setdefault(column.folded, []).append(column)
+        self.by_name[column.folded] = column
         self.place(column, position)
-        return True
 
-    def rebuild(self, column: _Column, schema: ColumnSchema) -> None:
-        """Replace `column` by `schema`, maybe under another name."""
-        self.current[column.folded].remove(column)
+    def redefine(self, column: _Column, schema: ColumnSchema, change: AlterChange) -> bool:
+        """Replace the schema of `column`, and return True; note that its new name is taken."""
+        if self.named(schema.name) not in (None, column):
+            self.note(f"{_words(change)}: {shorten(schema.name)} was there already")
+            return False
+        del self.by_name[column.folded]
         column.schema = schema
-        self.current.setdefault(column.folded, []).append(column)
+        self.by_name[column.folded] = column
+        return True
 
     def place(self, column: _Column, position: ColumnPosition | None) -> None:
         """Move `column` to `position`, if there is one."""
@@ -306,37 +257,17 @@ class _Table:
     def remove(self, column: _Column) -> None:
         """Take `column` out of the table and its indexes; an index without columns goes too."""
         self.columns.remove(column)
-        self.current[column.folded].remove(column)
-        if column.original is not None and self.originals.get(column.original) is column:
-            del self.originals[column.original]
-        kept: list[_Index] = []
-        for index in self.indexes:
+        del self.by_name[column.folded]
+        for index in self.indexes[:]:
             if column in index.columns:
-                index.columns = [other for other in index.columns if other is not column]
+                index.columns.remove(column)
                 if not index.columns:
-                    continue
-            kept.append(index)
-        self.indexes = kept
-
-    def add_own_indexes(self, definition: ColumnDefinition) -> None:
-        """Add the indexes of PRIMARY KEY and UNIQUE inside a column's definition."""
-        column = self.occupant(definition.name)
-        if column is None:
-            return
-        if definition.primary_key:
-            self.add_primary([column], clustered=False)
-        if definition.unique and len(self.indexes) < _MOST_INDEXES:
-            name = self.free_index_name(definition.name, set())
-            self.indexes.append(_Index(name, True, False, [column]))
+                    self.indexes.remove(index)
 
     # Indexes ----------------------------------------------------------------------------------
 
     def index_named(self, name: str) -> _Index | None:
-        """Return the index that `name` means in this statement."""
         folded = name.lower()
-        for index in self.indexes:
-            if index.original == folded:
-                return index
         return next((index for index in self.indexes if index.name.lower() == folded), None)
 
     def free_index_name(self, wanted: str, taken: set[str]) -> str:
@@ -379,9 +310,7 @@ class _Table:
             name = self.free_index_name(wanted, taken or set())
         else:
             old = self.index_named(name)
-            if old is not None and not (
-                old.original == name.lower() and name.lower() in self.leaving.indexes
-            ):
+            if old is not None:
                 self.note(f"index {shorten(name)} was there already")
                 self.indexes.remove(old)
         unique = index.kind is IndexKind.UNIQUE and whole and index.condition is None
@@ -396,12 +325,6 @@ class _Table:
         if self.converted is not None:
             for column in self.columns:
                 column.schema = _in_charset(column.schema, self.converted)
-        names: set[str] = set()
-        for column in list(self.columns):
-            if column.folded in names:
-                self.note(f"a second column {shorten(column.schema.name)} was left out")
-                self.remove(column)
-            names.add(column.folded)
         key = {column.folded for index in self.indexes if index.primary for column in index.columns}
         columns = tuple(
             replace(column.schema, nullable=False)
@@ -436,17 +359,13 @@ def _add_column(table: _Table, change: AlterChange) -> None:
     definition = change.column
     if definition is None:
         return
-    present = table.occupant(definition.name)
-    if present is not None and change.conditional:
-        return
-    made = table.built(definition)
-    if present is not None:
+    present = table.named(definition.name)
+    if present is None:
+        table.add(table.built(definition), change.position)
+    elif not change.conditional:
         table.note(f"add column: {shorten(definition.name)} was there already")
-        table.rebuild(present, made)
+        table.redefine(present, table.built(definition), change)
         table.place(present, change.position)
-    elif not table.add(_Column(made), change.position):
-        return
-    table.add_own_indexes(definition)
 
 
 def _drop_column(table: _Table, change: AlterChange) -> None:
@@ -456,31 +375,18 @@ def _drop_column(table: _Table, change: AlterChange) -> None:
 
 
 def _modify_column(table: _Table, change: AlterChange) -> None:
-    definition = change.column
     column = table.known(change)
-    if definition is None or column is None:
-        return
-    if not _may_be_called(table, column, definition.name):
-        table.note(f"{_words(change)}: {shorten(definition.name)} was there already")
+    if change.column is None or column is None:
         return
     # MODIFY, too, takes the name as it is written: its case may have changed.
-    table.rebuild(column, table.built(definition))
-    table.place(column, change.position)
-    table.add_own_indexes(definition)
+    if table.redefine(column, table.built(change.column), change):
+        table.place(column, change.position)
 
 
 def _rename_column(table: _Table, change: AlterChange) -> None:
     column = table.known(change)
-    if column is None or change.new_name is None:
-        return
-    if _may_be_called(table, column, change.new_name):
-        table.rebuild(column, replace(column.schema, name=change.new_name))
-    else:
-        table.note(f"rename column: {shorten(change.new_name)} was there already")
-
-
-def _may_be_called(table: _Table, column: _Column, name: str) -> bool:
-    return table.occupant(name) in (None, column)
+    if column is not None and change.new_name is not None:
+        table.redefine(column, replace(column.schema, name=change.new_name), change)
 
 
 def _set_default(table: _Table, change: AlterChange) -> None:

@@ -153,7 +153,6 @@ def merged(schema: TableSchema, shape: RowShape, *, version: int) -> TableSchema
     keyed = _Keyed(columns, indexes)
     keyed.take_primary_key(_primary_key(shape))
     keyed.take_handle_key(shape)
-    keyed.take_unique_keys(shape)
     return replace(
         schema,
         version=version,
@@ -435,7 +434,9 @@ class _Keyed:
             and not is_primary
             and all(not index.unique or set(index.columns) != handle for index in self.indexes)
         ):
-            self._add_unique(names)
+            # Under the name that TiDB would give it.
+            name = free_index_name(names[0], {index.name.lower() for index in self.indexes})
+            self.indexes.append(_index(name, names, primary=False))
         if is_primary:
             return
         # TiCDC takes the unique key with the fewest columns, and of equally short ones the first,
@@ -460,35 +461,12 @@ class _Keyed:
         table = replace(_NO_TABLE, columns=tuple(self.columns), indexes=tuple(self.indexes))
         return set(table.handle_key) == names
 
-    def take_unique_keys(self, shape: RowShape) -> None:
-        """Add the unique keys of one column that the flags show, besides the handle key."""
-        handle = _handle_key(shape)
-        if handle is None:
-            return
-        known = {index.columns for index in self.indexes if index.unique}
-        settled = len(handle) == 1 or bool(_primary_columns(self.indexes))
-        nullable = {column.name for column in self.columns if column.nullable}
-        for sent in shape.columns:
-            flags = sent.flags or ColumnFlag(0)
-            # TiCDC marks every column of an index over several columns as part of a multiple key.
-            single = flags & ColumnFlag.UNIQUE_KEY and not flags & ColumnFlag.MULTIPLE_KEY
-            # A NOT NULL one would have been the handle key.
-            possible = settled or sent.name in nullable
-            if single and possible and (sent.name,) not in known:
-                known.add((sent.name,))
-                self._add_unique((sent.name,))
-
     def _require(self, names: Collection[str]) -> None:
         """Make the columns `names` NOT NULL."""
         self.columns = [
             replace(column, nullable=False) if column.name in names and column.nullable else column
             for column in self.columns
         ]
-
-    def _add_unique(self, names: tuple[str, ...]) -> None:
-        """Add a unique key under the name that TiDB would give it."""
-        name = free_index_name(names[0], {index.name.lower() for index in self.indexes})
-        self.indexes.append(_index(name, names, primary=False))
 
 
 def _index(name: str, columns: tuple[str, ...], *, primary: bool) -> IndexSchema:

@@ -68,7 +68,6 @@ class Altered:
         ("modify column c int first", "abc", "cab"),
         ("change column c d int after a", "abd", "adb"),
         ("change column A d int", "dbc", "dbc"),
-        ("rename column b to c, rename column c to b", "acb", "acb"),
         ("drop column b", "ac", "ac"),
         ("add column d int after B, drop column c", "abd", "abd"),
         ("add column if not exists c int first", "abc", "abc"),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ticdc_assets.registry.ddl import MAX_SQL_LENGTH, TOO_LONG, parse_ddl, parse_ddl_script
+from ticdc_assets.registry.ddl import parse_ddl, parse_ddl_script
 from ticdc_assets.registry.ddl_statement import (
     AlterChange,
     BoundKind,
@@ -70,16 +70,13 @@ STATEMENTS: list[tuple[str, DdlAction, str | None, list[str]]] = [
         "d",
         [],
     ),
-    ("create database d set tiflash replica 1", DdlAction.CREATE_DATABASE, "d", []),
     ("drop database if exists d", DdlAction.DROP_DATABASE, "d", []),
     ("DROP SCHEMA `a.b`;", DdlAction.DROP_DATABASE, "a.b", []),
     ("alter database d charset utf8mb4", DdlAction.ALTER_DATABASE, "d", []),
     ("alter database charset utf8mb4", DdlAction.ALTER_DATABASE, None, []),
-    ("alter database charset charset utf8mb4", DdlAction.ALTER_DATABASE, "charset", []),
     ("alter schema default collate = utf8mb4_bin", DdlAction.ALTER_DATABASE, None, []),
     ("alter database comment collate utf8mb4_bin", DdlAction.ALTER_DATABASE, "comment", []),
     ("alter database ttl character set gbk", DdlAction.ALTER_DATABASE, "ttl", []),
-    ("alter database d read only = 1", DdlAction.ALTER_DATABASE, "d", []),
     (
         "CREATE DATABASE `d` ACTIVE_ACTIVE = 'ON' SOFTDELETE = RETENTION 7 DAY",
         DdlAction.CREATE_DATABASE,
@@ -89,7 +86,6 @@ STATEMENTS: list[tuple[str, DdlAction, str | None, list[str]]] = [
     ("ALTER DATABASE `d` SOFTDELETE = 'OFF'", DdlAction.ALTER_DATABASE, "d", []),
     ("alter database softdelete 'OFF'", DdlAction.ALTER_DATABASE, None, []),
     ("alter database active_active='ON' softdelete='OFF'", DdlAction.ALTER_DATABASE, None, []),
-    ("alter database softdelete charset utf8mb4", DdlAction.ALTER_DATABASE, "softdelete", []),
     ("drop table t", DdlAction.DROP_TABLE, None, ["t"]),
     ("DROP TABLE IF EXISTS a, `b`.`c`, d RESTRICT", DdlAction.DROP_TABLE, None, ["a", "b.c", "d"]),
     ("drop temporary tables x.y cascade", DdlAction.DROP_TABLE, "x", ["x.y"]),
@@ -100,19 +96,7 @@ STATEMENTS: list[tuple[str, DdlAction, str | None, list[str]]] = [
     ("recover table t 3", DdlAction.RECOVER_TABLE, None, ["t"]),
     ("recover table by job 53", DdlAction.RECOVER_TABLE, None, []),
     ("flashback table d.t", DdlAction.FLASHBACK_TABLE, "d", ["d.t"]),
-    ("flashback database d", DdlAction.FLASHBACK_DATABASE, "d", []),
-    ("flashback cluster to timestamp '2024-01-01'", DdlAction.FLASHBACK_CLUSTER, None, []),
-    ("flashback cluster to tso 470614220985860096", DdlAction.FLASHBACK_CLUSTER, None, []),
     ("drop view if exists v, w", DdlAction.DROP_VIEW, None, ["v", "w"]),
-    (
-        "create sequence if not exists s start with 1 increment - 9223372036854775808 no maxvalue"
-        " cache 10 nocycle comment='x'",
-        DdlAction.CREATE_SEQUENCE,
-        None,
-        ["s"],
-    ),
-    ("alter sequence d.s restart with 4", DdlAction.ALTER_SEQUENCE, "d", ["d.s"]),
-    ("drop sequence s, d.r", DdlAction.DROP_SEQUENCE, None, ["s", "d.r"]),
     ("alter table t", DdlAction.ALTER_TABLE, None, ["t"]),
     ("alter ignore table if exists d.t force", DdlAction.ALTER_TABLE, "d", ["d.t"]),
     ("/* a */ -- b\n# c\n/*!40101 drop */ /*T! table */ t;;", DdlAction.DROP_TABLE, None, ["t"]),
@@ -197,12 +181,11 @@ def test_create_table_like_keeps_the_other_table() -> None:
         "create definer=current_user() sql security invoker view",
         "create definer='root'@'%' view",
         "create definer=root@localhost view",
-        "alter view",
     ],
 )
 def test_a_view_names_itself(head: str) -> None:
     statement = understood(f"{head} d.v (a, b) as select 'x)', count(*) from t where ((1))")
-    assert statement.action in (DdlAction.CREATE_VIEW, DdlAction.ALTER_VIEW)
+    assert statement.action is DdlAction.CREATE_VIEW
     assert (statement.database, statement.table) == ("d", "v")
 
 
@@ -244,8 +227,6 @@ CHANGES: list[tuple[str, str]] = [
         "add hybrid int, ADD HYBRID INDEX h (b, c) PARAMETER 'hybrid_index_param'",
         "add_column hybrid; add_index h",
     ),
-    ("add column stats_extended int", "add_column stats_extended"),
-    ("add stats_extended s1 correlation(a, b)", "other"),
     (
         "drop column a, drop b, drop column if exists `c` cascade",
         "drop_column a; drop_column b; drop_column c",
@@ -265,7 +246,6 @@ CHANGES: list[tuple[str, str]] = [
     ("alter a set default 5, alter column b drop default", "set_default a; drop_default b"),
     ("alter column a set default (now())", "set_default a"),
     ("alter index i invisible", "other"),
-    ("alter check c not enforced", "other"),
     ("add primary key (a, b desc)", "add_primary_key"),
     (
         "add constraint pk primary key using btree (a) /*T![clustered_index] CLUSTERED */",
@@ -334,28 +314,17 @@ CHANGES: list[tuple[str, str]] = [
         "add index i (a) pre_split_regions = (between (1) and (9) regions 4) invisible",
         "add_index i",
     ),
-    ("cache, nocache", "other; other"),
     ("placement policy = set default", "other"),
     ("convert to character set utf8mb4 collate utf8mb4_bin", "convert_charset utf8mb4 utf8mb4_bin"),
     ("convert to charset default", "convert_charset"),
-    ("order by a, b desc, add column c int", "other; add_column c"),
     ("algorithm=instant, lock = none, add column a int", "other; other; add_column a"),
-    ("set tiflash replica 2 location labels 'a', 'b', add column a int", "other; add_column a"),
-    ("import partition p0, p1 tablespace, discard tablespace", "other; other"),
     ("storage disk, modify a national varcharacter(12)", "other; modify_column a"),
     ("followers = 3", "other"),
-    ("cache", "other"),
     ("attributes='merge_option=allow'", "other"),
-    ("disable keys, discard tablespace, secondary_load", "other; other; other"),
+    ("disable keys, force, with validation", "other; other; other"),
     ("rename to u, drop column a", "rename_table; drop_column a"),
     ("remove partitioning", "partition"),
     ("engine = innodb partition by hash (a) partitions 4", "other; partition"),
-    ("partition p0 placement policy = `x`", "other"),
-    ("rebuild partition all", "other"),
-    ("check partition p, q", "other"),
-    ("analyze partition p index i, add column a int", "other; add_column a"),
-    ("optimize partition no_write_to_binlog p", "other"),
-    ("repair partition p", "other"),
 ]
 
 
@@ -576,7 +545,6 @@ TYPES: list[tuple[str, dict[str, Any]]] = [
         "varchar(9) collate gbk_chinese_ci",
         {"mysql_type": "varchar", "length": 9, "charset": "gbk", "collation": "gbk_chinese_ci"},
     ),
-    ("point srid 4326", {"mysql_type": "point"}),
     (
         r"""enum('a', 'it''s', 'x)', 'primary key', "dq", '\'', '', 'cut ', N'n', x'c3a9', '\\')""",
         {
@@ -645,10 +613,6 @@ TYPES: list[tuple[str, dict[str, Any]]] = [
             "generated": GeneratedKind.STORED,
             "expression": "a",
         },
-    ),
-    (
-        "bigint as (a) persistent",
-        {"mysql_type": "bigint", "generated": GeneratedKind.STORED, "expression": "a"},
     ),
 ]
 
@@ -864,6 +828,37 @@ def test_a_missing_feature_comment_is_a_comment_and_an_executable_one_is_not() -
     assert brief(dropped) == "drop_column b"
 
 
+@pytest.mark.parametrize(
+    ("text", "labels", "default"),
+    [
+        # TiDB's parser writes texts for TiCDC, and escapes no backslash.
+        (r"`c` ENUM('a\b','n') DEFAULT _UTF8MB4'C:\new' COMMENT 'x'", ("a\\b", "n"), r"C:\new"),
+        (r"`c` SET('a\','\n') COLLATE utf8mb4_bin DEFAULT NULL", ("a\\", r"\n"), None),
+        (r"`c` SET('\n') COLLATE utf8mb4_bin DEFAULT NULL", (r"\n",), None),
+        (r"`c` ENUM('\') DEFAULT b'01' /*T![x,y_z] NOT NULL */", ("\\",), "01"),
+        # Clients do.
+        (r"`c` enum('a\\b','n\n') DEFAULT 'C:\\new'", ("a\\b", "n\n"), r"C:\new"),
+        (r"c ENUM('a\\b') DEFAULT 'C:\\new'", ("a\\b",), r"C:\new"),
+    ],
+)
+def test_a_backslash_escapes_in_texts_of_clients_alone(
+    text: str, labels: tuple[str, ...], default: str | None
+) -> None:
+    created = understood(f"CREATE TABLE `t` ({text},`d` DOUBLE DEFAULT 1e-07) ENGINE = InnoDB")
+    (added,) = understood(f"ALTER TABLE `t` ADD COLUMN {text} AFTER `d`").changes
+    for definition in (created.columns[0], added.column):
+        assert definition is not None
+        assert (definition.elements, definition.default.value) == (labels, default)
+
+
+def test_show_create_table_escapes_three_characters() -> None:
+    statement = understood(
+        "CREATE TABLE `t` (\n  `c` enum('a\\b','n\\n','\\') COMMENT 'x\\',\n"
+        "  `d` set('\\') DEFAULT NULL\n)"
+    )
+    assert [column.elements for column in statement.columns] == [("a\\b", "n\n", "\\"), ("\\",)]
+
+
 def test_strings_are_read_without_backslash_escapes_if_only_that_closes_them() -> None:
     definition = column(r"c enum('a''b') default '\'")
     assert (definition.default.value, definition.elements) == ("\\", ("a'b",))
@@ -916,16 +911,10 @@ UNPARSED: list[tuple[str, DdlAction, str]] = [
     ("alter table t drop a /*! ", DdlAction.ALTER_TABLE, "/*! "),
     ("alter table t drop a /* ", DdlAction.ALTER_TABLE, "/* "),
     ("drop table a; drop table b", DdlAction.DROP_TABLE, "drop table b"),
-    ("alter table t rebuild partition p, add column a int", DdlAction.ALTER_TABLE, "column a int"),
     (
         "alter table t first partition less than (5)",
         DdlAction.ALTER_TABLE,
         "first partition less than (5)",
-    ),
-    (
-        "flashback table t to timestamp '2024-01-01'",
-        DdlAction.FLASHBACK_TABLE,
-        "to timestamp '2024-01-01'",
     ),
 ]
 
@@ -970,14 +959,9 @@ def test_statements_survive_pickling_and_compare_by_value() -> None:
     assert hash(statement) == hash(parse_ddl(sql))
 
 
-def test_a_text_beyond_the_limit_is_flagged() -> None:
-    sql = "alter table t drop column a, comment 'x'"
-    padded = sql + " " * (MAX_SQL_LENGTH - len(sql))
-    assert understood(padded).changes
-    statement = parse_ddl(padded + ", drop column b")
-    assert statement.unparsed == TOO_LONG
-    assert brief(statement.changes[0]) == "drop_column a"
-    assert parse_ddl_script(padded + ";drop table t")[-1].unparsed == TOO_LONG
+def test_a_long_text_is_read_to_its_end() -> None:
+    statement = understood("alter table t drop column a," + " " * (1 << 20) + "drop column b")
+    assert [brief(change) for change in statement.changes] == ["drop_column a", "drop_column b"]
 
 
 # ---------------------------------------------------------------------------------- hostile text
@@ -1193,6 +1177,7 @@ def test_ticdc_quotes_the_name_of_an_exchanged_partition_once_more(name: str) ->
     [
         ("FROB `a b` 'x''y' z", "FROB `a b` '…' z"),
         (r"'it\'s' b", "'…' b"),
+        (r"`a` COMMENT 'x\', `b` SET('secret', 'y')", "`a` COMMENT '…', `b` SET('…', '…')"),
         ("COMMENT 'open", "COMMENT '…'"),
         ("COMMENT 'open\\", "COMMENT '…'"),
         ('"a""b", "c', "'…', '…'"),

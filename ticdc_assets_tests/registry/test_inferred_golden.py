@@ -6,6 +6,7 @@ the schemas that the texts made.
 """
 
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cache
 
 import pytest
@@ -14,7 +15,7 @@ from ticdc_assets.demo.simulator.shapes import canal_shape_of, shape_of
 from ticdc_assets.model.events import DdlEvent, RowChange
 from ticdc_assets.model.mysql_types import Kind, kind_of
 from ticdc_assets.model.schemas import ColumnSchema, TableSchema
-from ticdc_assets.model.values import canonical_of
+from ticdc_assets.model.values import canonical_of, default_text
 from ticdc_assets.registry.catalog import Catalog
 from ticdc_assets.registry.column_facts import with_virtual_columns
 from ticdc_assets.registry.ddl_statement import DdlAction, DdlStatement
@@ -121,7 +122,14 @@ def comparable(schema: TableSchema) -> TableSchema:
     """Return `schema` without `DIFFERENCES`."""
 
     def plain(column: ColumnSchema) -> ColumnSchema:
-        return replace(column, decimal=0) if column.mysql_type in ("float", "double") else column
+        is_float = column.mysql_type in ("float", "double")
+        column = replace(column, decimal=0) if is_float else column
+        if column.default is None:
+            return column
+        # A default from a text is not in the spelling of its column.
+        bare = replace(column, length=0) if is_float else column
+        value = default_text(bare, TIMEZONE, at=datetime(2024, 1, 1, tzinfo=UTC))
+        return replace(column, default=value)
 
     return replace(
         schema,

@@ -77,8 +77,8 @@ def quoted(name: str) -> str:
 
 
 def text_literal(text: str) -> str:
-    """Return `text` as an SQL string."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
+    """Return `text` as an SQL string, as TiDB's parser writes it: a backslash escapes nothing."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def charset_literal(text: str) -> str:
@@ -91,9 +91,17 @@ def _recased(sql: str, change: Callable[[str], str]) -> str:
     return _SQL_PART.sub(lambda part: part[0] if part["kept"] else change(part[0]), sql)
 
 
-def as_typed(sql: str) -> str:
-    """Return a statement that is written here as a person types it."""
+def as_shown(sql: str) -> str:
+    """Return a statement that is written here as SHOW CREATE TABLE prints it."""
     return _recased(sql, lambda words: words.lower().removesuffix(_CHARSET.lower()))
+
+
+def as_typed(sql: str) -> str:
+    """Return a statement that is written here as a person types it, who escapes backslashes."""
+    return _SQL_PART.sub(
+        lambda part: part[0].replace("\\", "\\\\") if part[0][0] == "'" else part[0],
+        as_shown(sql),
+    )
 
 
 def type_sql(schema: ColumnSchema) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
-from ticdc_assets.demo.simulator.columns import as_typed, column_sql, names_sql, quoted
+from ticdc_assets.demo.simulator.columns import as_shown, column_sql, names_sql, quoted
 from ticdc_assets.demo.simulator.stored_table import StoredTable
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.model.mysql_types import Kind, kind_of
@@ -76,7 +76,7 @@ def _file_name(name: str) -> str:
 
 
 def _create_sql(table: StoredTable, timezone: str) -> str:
-    parts = [as_typed(column_sql(column, timezone)) for column in table.columns]
+    parts = [as_shown(column_sql(column, timezone)) for column in table.columns]
     if table.primary_key:
         kind = "CLUSTERED" if table.clustered else "NONCLUSTERED"
         key = names_sql(table.primary_key)
@@ -87,7 +87,7 @@ def _create_sql(table: StoredTable, timezone: str) -> str:
     sql = f"CREATE TABLE {quoted(table.schema.table)} (\n  " + ",\n  ".join(parts) + "\n)"
     sql += " ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin"
     if table.partitioning is not None:
-        sql += f"\n{as_typed(table.partitioning.sql())}"
+        sql += f"\n{as_shown(table.partitioning.sql())}"
     return sql + ";\n"
 
 

@@ -487,9 +487,13 @@ def _column(upstream: Upstream, defined: ColumnDefinition) -> ColumnSchema:
     if is_expression and schema.default != CURRENT_TIMESTAMP:
         raise _UnsupportedError(f"DEFAULT {defined.default.value} is not supported here")
     try:
-        default_value(schema, upstream.timezone, at=datetime.now(UTC))
+        default = default_value(schema, upstream.timezone, at=datetime.now(UTC))
     except ValueError:
         raise ValueError(f"{schema.name!r} {type_sql(schema)} has a wrong DEFAULT") from None
+    is_text = isinstance(schema.default, str) and not is_expression
+    if is_text and schema.mysql_type not in ("decimal", "timestamp"):
+        # TiDB writes other defaults in the spelling of their columns.
+        return replace(schema, default=default)
     return schema
 
 

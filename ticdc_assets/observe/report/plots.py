@@ -338,8 +338,6 @@ _GROUPS: Mapping[str, _Group] = {
     DdlAction.CREATE_TABLE_LIKE: _CREATE,
     DdlAction.RECOVER_TABLE: _CREATE,
     DdlAction.FLASHBACK_TABLE: _CREATE,
-    DdlAction.FLASHBACK_DATABASE: _CREATE,
-    DdlAction.FLASHBACK_CLUSTER: _CREATE,
     DdlAction.ALTER_TABLE: _ALTER,
     DdlAction.ALTER_DATABASE: _ALTER,
     DdlAction.CREATE_INDEX: _ALTER,
