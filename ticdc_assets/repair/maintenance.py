@@ -53,8 +53,7 @@ from ticdc_assets.log.cuts import Cut, MirrorCut, newest_cut, read_cuts
 from ticdc_assets.log.damage import require_ends, require_whole
 from ticdc_assets.log.decoding import finish_decoding
 from ticdc_assets.log.publishing import publish
-from ticdc_assets.mirrors.table_writers import table_writer
-from ticdc_assets.mirrors.table_writing import TableWriter
+from ticdc_assets.mirrors.table_writing import TableWriter, table_writer
 from ticdc_assets.repair.log_cleaning import (
     clean_logs,
     large_tables,

@@ -278,6 +278,20 @@ def count_files(path: Path) -> int:
 
 
 @pytest.mark.spark
+def test_files_of_the_quarantine_become_one(spark: SparkSession, tmp_path: Path) -> None:
+    changefeed = StandInChangefeed(plain_upstream(NAMES[0]), "d", partitions=1)
+    feed = Feed.of(spark, tmp_path)
+    for _ in range(3):
+        feed.write([*changefeed.tick(), changefeed.inject(0, key=None, value=b"{")])
+        feed.sync()
+    faults = read_quarantine(feed.paths)
+    assert len(faults) == 3
+    maintain(feed.lake)
+    assert count_files(feed.paths.quarantine) == 1
+    assert read_quarantine(feed.paths) == faults
+
+
+@pytest.mark.spark
 def test_a_killed_optimize_is_finished_by_the_next(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
