@@ -185,7 +185,8 @@ def maintain(
             _optimize_days(lake.spark, table, now)
         cut = optimize_mirrors(lake, failures)
         for path in lake.paths.tables:
-            if path not in large_tables(lake.paths):
+            # The quarantine gets a file from each batch with a fault, and each sync reads it.
+            if path == lake.paths.quarantine or path not in large_tables(lake.paths):
                 tell(f"compacting {path.name}")
                 _maintain_control(path)
         vacuum(lake.paths, failures, margin=margin)

@@ -24,11 +24,12 @@ from ticdc_assets.log.change_files import CHANGE_LOG_SCHEMA
 from ticdc_assets.log.cuts import Cut, MirrorCut, append_cut, read_cuts
 from ticdc_assets.log.damage import require_ends
 from ticdc_assets.log.landing_files import RAW_SCHEMA
+from ticdc_assets.log.quarantine import read_quarantine
 from ticdc_assets.log.seed_landing import SNAPSHOT_SCHEMA
 from ticdc_assets.log.seeds import APPLICATION as SEEDED
 from ticdc_assets.mirrors import table_writing
-from ticdc_assets.mirrors.mirror_properties import mirror_properties
 from ticdc_assets.mirrors.standing import Outcome
+from ticdc_assets.mirrors.table_writing import mirror_properties
 from ticdc_assets.reading.mirrors import iterate_rows, published_table
 from ticdc_assets.repair import log_cleaning, maintenance
 from ticdc_assets.repair.log_cleaning import clean_logs
