@@ -28,7 +28,7 @@ _SAID = ("commit_ts", "database", "table", "table_id", "op", "schema_version", "
 _HASHED = ", ".join(f'"{name}"' for name in _SAID)
 
 _BY_TABLE = f"""
-    WITH told AS MATERIALIZED (
+    WITH hashed AS MATERIALIZED (
         SELECT
             "database", "table", commit_ts, batch > $batch AS is_new,
             hash({_HASHED}) AS one, hash('other', {_HASHED}) AS other,
@@ -41,8 +41,8 @@ _BY_TABLE = f"""
         min(commit_ts) FILTER (NOT is_replay),
         max(commit_ts) FILTER (NOT is_replay),
     FROM (
-        SELECT *, (one, other) IN (SELECT (one, other) FROM told WHERE NOT is_new) AS is_replay
-        FROM told WHERE is_new
+        SELECT *, (one, other) IN (SELECT (one, other) FROM hashed WHERE NOT is_new) AS is_replay
+        FROM hashed WHERE is_new
     )
     GROUP BY ALL ORDER BY ALL
 """
