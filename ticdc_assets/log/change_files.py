@@ -1,8 +1,8 @@
 """Decode landed records, from files to files.
 
-In: row groups of files with landed records (`landed_parts`), and the function from records to
-decoded rows. Out: files in the folders of `change_log` and `quarantine` that no commit names yet,
-and the totals of the rows. A row group is a part of the work (`executing`).
+In: landed records in files (`rows_of`), and the function from records to decoded rows. Out: files
+in the folders of `change_log` and `quarantine` that no commit names yet, and the totals of the
+rows. A row group is a part of the work (`executing`).
 
 A task holds the decoded rows of one row group (`_GROUP_BYTES`) and one piece of records being
 decoded (`decode_pieces`).
@@ -10,13 +10,13 @@ decoded (`decode_pieces`).
 Why running it again is safe: see `files`.
 """
 
-from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import cached_property
-from typing import Any, Protocol, TypeAlias
+from functools import reduce
+from operator import or_
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,16 +24,11 @@ import pyarrow.dataset as ds
 
 from ticdc_assets.delta.appending import BOUNDED, DISTINCT
 from ticdc_assets.delta.control import open_table
-from ticdc_assets.delta.files import (
-    FileWriter,
-    WrittenFile,
-    read_bounded,
-    read_bounded_as,
-    read_footer,
-)
+from ticdc_assets.delta.files import FileWriter, WrittenFile, read_footer
 from ticdc_assets.log.quarantine import FAULT_SCHEMA, decode_faults
 from ticdc_assets.log.totals import TOTALS_COLUMNS, Totals, joined_totals, totals_of
 from ticdc_assets.rows.mirror_rows import IMAGES
+from ticdc_assets.rows.rows_of_work import RowPart, Rows
 from ticdc_assets.spark.executing import executor
 from ticdc_assets.spark.session import Session
 from ticdc_assets.storage.lake_paths import LakePaths
@@ -68,7 +63,8 @@ RECORD_COLUMNS = (
 )
 """The columns of a landed record that decoding reads."""
 
-_FILE_COLUMNS = [name for name in CHANGE_LOG_SCHEMA.names if name != "landed_day"]
+FILE_COLUMNS = [name for name in CHANGE_LOG_SCHEMA.names if name != "landed_day"]
+"""The columns in files of the change log; the day is in no file."""
 
 _PAYLOAD = frozenset({"key", "value", "row", *IMAGES})
 _READ_ROWS = 5_000
@@ -84,92 +80,7 @@ each worker at a time.
 """
 
 
-# Parts ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """Row groups that may hold the rows of a batch.
-
-    Attributes:
-        pieces: path of a file, and number of a row group in it.
-        rows: rows in them.
-        size: their bytes before compression.
-        largest: the greatest mean bytes of a row among the row groups.
-    """
-
-    pieces: Sequence[tuple[AnyPath, int]]
-    rows: int
-    size: int
-    largest: int
-
-    def tasks(self, workers: int) -> int:
-        """Return how many tasks share the parts; each writes a file."""
-        return 1 if self.largest >= _LARGE_RECORD else max(workers, self.size // _TASK_BYTES)
-
-
-class Selection(Protocol):
-    """A choice of a table's rows."""
-
-    def may_be_in(self, bounds: Mapping[str, Any]) -> bool:
-        """Return whether a file may have chosen rows.
-
-        Args:
-            bounds: the file's bounds in the log: `min.column` and `max.column`, where known.
-        """
-        ...
-
-    def of(self, rows: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """Return the chosen rows among some."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Batches:
-    """A choice of batches, from the first to the last number."""
-
-    first: int
-    last: int
-
-    @classmethod
-    def one(cls, batch: int) -> "Batches":
-        """Return the rows of one batch."""
-        return cls(batch, batch)
-
-    def may_be_in(self, bounds: Mapping[str, Any]) -> bool:
-        """Return whether a file may have chosen rows."""
-        least, greatest = bounds.get("min.batch"), bounds.get("max.batch")
-        return least is None or greatest is None or self.may_be(least, greatest)
-
-    def may_be(self, least: int, greatest: int) -> bool:
-        """Return whether a chosen batch may be between two numbers, both included."""
-        return least <= self.last and greatest >= self.first
-
-    def of(self, rows: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """Return the chosen rows among some: all or none, unless files were joined."""
-        bounds = pc.min_max(rows.column("batch")).as_py()
-        if bounds["min"] is None or not self.may_be(bounds["min"], bounds["max"]):
-            return []
-        if bounds["min"] >= self.first and bounds["max"] <= self.last:
-            return [rows]
-        number = ds.field("batch")
-        chosen = (number >= self.first) & (number <= self.last)
-        return pa.Table.from_batches([rows]).filter(chosen).to_batches()
-
-
-@dataclass(frozen=True, slots=True)
-class OfDay:
-    """A choice of the rows of a partition, by landing day (UTC)."""
-
-    day: date
-
-    def may_be_in(self, bounds: Mapping[str, Any]) -> bool:
-        """Return whether a file may have chosen rows: a file has rows of one day."""
-        return bounds["partition.landed_day"] == self.day
-
-    def of(self, rows: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """Return the chosen rows of a file that may have some."""
-        return [rows]
+# Rows in files ----------------------------------------------------------------------------------
 
 
 def coordinates_of(rows: pa.RecordBatch) -> Iterator[Coordinates]:
@@ -177,76 +88,97 @@ def coordinates_of(rows: pa.RecordBatch) -> Iterator[Coordinates]:
     return zip(*(rows.column(name).to_pylist() for name in COORDINATES), strict=True)
 
 
-@dataclass(frozen=True)
-class Records:
-    """The landed records at some coordinates.
-
-    Attributes:
-        places: topic, partition and offset of each; at least one.
-    """
-
-    places: frozenset[Coordinates]
-
-    @cached_property
-    def _offsets(self) -> Mapping[tuple[str, int], Sequence[int]]:
-        found: dict[tuple[str, int], list[int]] = {}
-        for topic, partition, offset in sorted(self.places):
-            found.setdefault((topic, partition), []).append(offset)
-        return found
-
-    @cached_property
-    def _all_offsets(self) -> pa.Array:
-        return pa.array({place[-1] for place in self.places}, pa.int64())
-
-    def may_be_in(self, bounds: Mapping[str, Any]) -> bool:
-        """Return whether a file may have chosen rows."""
-        names = [f"{end}.{name}" for name in COORDINATES for end in ("min", "max")]
-        found: list[Any] = [bounds.get(name) for name in names]
-        if None in found:
-            return True
-        first_topic, last_topic, first_partition, last_partition, first, last = found
-        return any(
-            first_topic <= topic <= last_topic
-            and first_partition <= partition <= last_partition
-            and bisect_left(offsets, first) < bisect_right(offsets, last)
-            for (topic, partition), offsets in self._offsets.items()
-        )
-
-    def of(self, rows: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """Return the chosen rows among some."""
-        near = rows.filter(pc.is_in(rows.column("offset"), value_set=self._all_offsets))
-        is_chosen = [place in self.places for place in coordinates_of(near)]
-        found = near.filter(pa.array(is_chosen, pa.bool_()))
-        return [found] if found.num_rows else []
-
-
-def parts_of(table: AnyPath, chosen: Selection) -> Parts:
-    """Return the row groups of a table that may hold chosen rows.
+def rows_of(
+    table: AnyPath,
+    columns: Sequence[str],
+    *,
+    batches: tuple[int, int] | None = None,
+    records: Collection[Coordinates] = (),
+    day: date | None = None,
+) -> Rows:
+    """Return rows of a table for a step, each row group of a file as a part.
 
     Args:
-        table: `raw_messages` or `change_log`.
-        chosen: the rows.
+        table: `raw_messages`, `snapshot_rows` or `change_log`.
+        columns: columns in its files, among them the batch or the coordinates if these are chosen.
+        batches: the first and the last batch of the rows; all if None.
+        records: the coordinates of the rows' records; all if there are none.
+        day: the landing day of the rows (UTC); any if None.
     """
     opened = open_table(table)
-    if opened is None:
-        return parts_in([])
-    actions = pa.table(opened.get_add_actions(flatten=True)).to_pylist()
-    return parts_in([table / item["path"] for item in actions if chosen.may_be_in(item)])
+    files = None if opened is None else pa.table(opened.get_add_actions(flatten=True))
+    if opened is None or files is None or not files.num_rows:
+        return Rows(schema=pa.schema([]), count=0)
+    condition = None
+    if day is not None:
+        files = files.filter(ds.field("partition.landed_day") == pa.scalar(day))
+    if batches is not None:
+        files, condition = _within(files, "batch", *batches)
+    if records:
+        offsets = [offset for _, _, offset in records]
+        files, _ = _within(files, "offset", min(offsets), max(offsets))
+        condition = _of_records(records)
+    paths = [table / name for name in files["path"].to_pylist()]
+    footers = [(path, read_footer(path)) for path in paths]
+    groups = [
+        (path, number, footer.row_group(number))
+        for path, footer in footers
+        for number in range(footer.num_row_groups)
+    ]
+    schema = pa.schema(opened.schema().to_arrow())
+    largest = (group.total_byte_size // max(1, group.num_rows) for *_, group in groups)
+    return Rows(
+        schema=pa.schema([schema.field(name) for name in columns]),
+        groups=tuple((path, (number,)) for path, number, _ in groups),
+        stored=tuple(columns),
+        large=tuple(_PAYLOAD.intersection(columns)),
+        condition=condition,
+        count=sum(group.num_rows for *_, group in groups),
+        size=sum(group.total_byte_size for *_, group in groups),
+        largest=max(largest, default=0),
+    )
 
 
-def parts_in(files: Sequence[AnyPath]) -> Parts:
-    """Return the row groups of files."""
-    pieces: list[tuple[AnyPath, int]] = []
-    rows = size = largest = 0
-    for path in files:
-        footer = read_footer(path)
-        for number in range(footer.num_row_groups):
-            group = footer.row_group(number)
-            pieces.append((path, number))
-            rows += group.num_rows
-            size += group.total_byte_size
-            largest = max(largest, group.total_byte_size // max(1, group.num_rows))
-    return Parts(pieces=pieces, rows=rows, size=size, largest=largest)
+def _within(
+    files: pa.Table, name: str, first: int, last: int
+) -> tuple[pa.Table, ds.Expression | None]:
+    """Return the files that may have rows with numbers from the first to the last.
+
+    Args:
+        files: the `add` actions of files, with the bounds of columns.
+        name: the column of the numbers.
+        first: the first number.
+        last: the last number.
+
+    Returns:
+        These files, and the condition on their rows; None if all of their rows meet it.
+    """
+    field = ds.field(name)
+    condition = (field >= first) & (field <= last)
+    if f"min.{name}" not in files.schema.names:
+        return files, condition
+    low, high = ds.field(f"min.{name}"), ds.field(f"max.{name}")
+    found = files.filter((low.is_null() | (low <= last)) & (high.is_null() | (high >= first)))
+    inside = found.filter((low >= first) & (high <= last)).num_rows
+    return found, None if inside == found.num_rows else condition
+
+
+def _of_records(records: Iterable[Coordinates]) -> ds.Expression:
+    """Return the condition for rows of records."""
+    offsets: dict[tuple[str, int], list[int]] = {}
+    for topic, partition, offset in records:
+        offsets.setdefault((topic, partition), []).append(offset)
+    topic, partition, offset = map(ds.field, COORDINATES)
+    found = (
+        (topic == own[0]) & (partition == own[1]) & offset.isin(numbers)
+        for own, numbers in offsets.items()
+    )
+    return reduce(or_, found)
+
+
+def tasks_for(rows: Rows, workers: int) -> int:
+    """Return how many tasks share some rows; each writes a file."""
+    return 1 if rows.largest >= _LARGE_RECORD else max(workers, rows.size // _TASK_BYTES)
 
 
 # Decoding ---------------------------------------------------------------------------------------
@@ -281,35 +213,31 @@ Choose: TypeAlias = Callable[[pa.RecordBatch], tuple[pa.RecordBatch, int]]
 
 def decode_into_files(
     spark: Session,
-    table: AnyPath,
-    records: Selection,
+    records: Rows,
     decode: Decode,
     *,
     batch: int,
     into: LakePaths,
     choose: Choose | None = None,
-    columns: Sequence[str] = RECORD_COLUMNS,
 ) -> DecodedFiles:
     """Decode landed records into files.
 
     Args:
         spark: the session, which is not used if they are few.
-        table: the table with the records: `raw_messages` or `snapshot_rows`.
-        records: the choice of its rows.
+        records: rows of `raw_messages` or `snapshot_rows` (`rows_of`).
         decode: the function from records to rows.
         batch: number of the rows' batch in the change log.
         into: the changefeed's tables that the files are for (`change_log` and `quarantine`).
         choose: which rows are written; all if None.
-        columns: the columns of the table that decoding reads.
     """
 
-    def decoded(some: Iterable[tuple[AnyPath, int]]) -> Iterator[DecodedFiles]:
+    def decoded(some: Iterable[RowPart]) -> Iterator[DecodedFiles]:
         counts = Counter[str]()
         read_alone()
 
         def read() -> Iterator[pa.RecordBatch]:
-            for piece in some:
-                for found in rows_in(piece, records, columns):
+            for part in some:
+                for found in part.read(_READ_ROWS):
                     counts["records"] += found.num_rows
                     yield found
 
@@ -325,9 +253,9 @@ def decode_into_files(
             written, records=counts["records"], alone=read_alone(), left_out=counts["left_out"]
         )
 
-    parts = parts_of(table, records)
-    runs_on = executor(spark, into.change_log, "decoding", rows=parts.rows, size=parts.size)
-    return joined_files(runs_on.run(decoded, parts.pieces, tasks=parts.tasks(runs_on.workers)))
+    runs_on = executor(spark, into.change_log, "decoding", rows=records.count, size=records.size)
+    tasks = tasks_for(records, runs_on.workers)
+    return joined_files(runs_on.run(decoded, records.parts(), tasks=tasks))
 
 
 def joined_files(parts: Sequence[DecodedFiles]) -> DecodedFiles:
@@ -340,28 +268,6 @@ def joined_files(parts: Sequence[DecodedFiles]) -> DecodedFiles:
         records=sum(part.records for part in parts),
         alone=sum(part.alone for part in parts),
         left_out=sum(part.left_out for part in parts),
-    )
-
-
-def rows_in(
-    piece: tuple[AnyPath, int], chosen: Selection, columns: Sequence[str]
-) -> Iterator[pa.RecordBatch]:
-    """Yield the chosen rows of a piece (`Parts`), in batches of bounded size."""
-    path, row_group = piece
-    large = _PAYLOAD.intersection(columns)
-    for rows in read_bounded(path, row_group, columns=columns, large=large, most=_READ_ROWS):
-        yield from chosen.of(rows)
-
-
-def changes_in(piece: tuple[AnyPath, int]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a piece of the change log, with all of its columns but the landing day.
-
-    A file that Spark wrote has other types.
-    """
-    path, row_group = piece
-    schema = pa.schema([CHANGE_LOG_SCHEMA.field(name) for name in _FILE_COLUMNS])
-    return read_bounded_as(
-        path, row_group, schema, _FILE_COLUMNS, None, large=_PAYLOAD, most=_READ_ROWS
     )
 
 
@@ -384,7 +290,7 @@ def write_rows(rows: Iterable[pa.RecordBatch], *, batch: int, into: LakePaths) -
         days = changes["landed_day"].unique().to_pylist()
         for day in days:
             own = changes if len(days) == 1 else changes.filter(ds.field("landed_day") == day)
-            own = own.select(_FILE_COLUMNS)
+            own = own.select(FILE_COLUMNS)
             if day not in writers:
                 partition = {"landed_day": day.isoformat()}
                 writers[day] = FileWriter(
@@ -429,26 +335,29 @@ def _groups(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 # Totals -----------------------------------------------------------------------------------------
 
 COUNTED = [name for name in TOTALS_COLUMNS if name != "landed_day"]
-"""The columns in files that totals need; the day is in no file."""
+"""The columns in files that totals need."""
 
 
-def totals_in_files(spark: Session, log: AnyPath, chosen: Selection) -> list[Totals]:
+def totals_in_files(
+    spark: Session, log: AnyPath, *, batch: int | None = None, day: date | None = None
+) -> list[Totals]:
     """Return the totals of rows of a change log.
 
     Args:
         spark: the session, which is not used if they are few.
         log: the change log.
-        chosen: the rows.
+        batch: the batch of the rows; all if None.
+        day: their landing day (UTC); any if None.
     """
 
-    def counted(some: Iterable[tuple[AnyPath, int]]) -> Iterator[list[Totals]]:
-        for piece in some:
-            for rows in rows_in(piece, chosen, COUNTED):
+    def counted(some: Iterable[RowPart]) -> Iterator[list[Totals]]:
+        for part in some:
+            for rows in part.read(_READ_ROWS):
                 yield totals_of(with_day(rows))
 
-    parts = parts_of(log, chosen)
-    runs_on = executor(spark, log, "counting changes", rows=parts.rows, size=0)
-    found = runs_on.run(counted, parts.pieces, tasks=runs_on.workers)
+    rows = rows_of(log, COUNTED, batches=None if batch is None else (batch, batch), day=day)
+    runs_on = executor(spark, log, "counting changes", rows=rows.count, size=0)
+    found = runs_on.run(counted, rows.parts(), tasks=runs_on.workers)
     return joined_totals(group for groups in found for group in groups)
 
 

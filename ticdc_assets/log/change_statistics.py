@@ -24,7 +24,7 @@ from ticdc_assets.changelog.plan import RowGroup, SeededTable
 from ticdc_assets.changelog.progress import PartitionProgress, advance_all
 from ticdc_assets.delta.control import commit_metadata, kept, read_table, write_table
 from ticdc_assets.delta.lake import Lake
-from ticdc_assets.log.change_files import CHANGE_LOG_SCHEMA, Batches, OfDay, totals_in_files
+from ticdc_assets.log.change_files import CHANGE_LOG_SCHEMA, totals_in_files
 from ticdc_assets.log.totals import GROUP_KEY, NO_TOPIC, Totals, greatest, least
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.wire.rows import SNAPSHOT, counted_as, shape_from_text
@@ -276,7 +276,7 @@ def add_to_statistics(lake: Lake, batch: int, new: list[Totals] | None = None) -
         new: its totals, if known, each group once.
     """
     if new is None:
-        new = totals_in_files(lake.spark, lake.paths.change_log, Batches.one(batch))
+        new = totals_in_files(lake.spark, lake.paths.change_log, batch=batch)
     kinds, days = Counter[str](), Counter[date]()
     for row in new:
         kinds[counted_as(row["kind"], row["shape"])] += row["rows"]
@@ -331,7 +331,7 @@ def replace_day(lake: Lake) -> None:
         older = corrections.get(key)
         corrections[key] = item if older is None else item.after(older, compared)
     there = read_groups(paths)
-    new = totals_in_files(lake.spark, paths.change_log, OfDay(day))
+    new = totals_in_files(lake.spark, paths.change_log, day=day)
     progress = _progress(there.filter(ds.field("landed_day") < day))
     groups = _table_of(_with_steps_back(new, progress))
     others = there.filter(ds.field("landed_day") != day)

@@ -16,7 +16,6 @@ commit.
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from operator import itemgetter
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -24,12 +23,13 @@ import pyarrow as pa
 from ticdc_assets.delta.control import commit_metadata, read_rows, write_table
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.agreement import Agreement, Checksums
-from ticdc_assets.log.change_files import Batches, parts_of, rows_in
+from ticdc_assets.log.change_files import rows_of
 from ticdc_assets.log.change_statistics import ChangeStatistics
 from ticdc_assets.log.schema_tables import read_history
 from ticdc_assets.model.events import Op, RowChange
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.model.values.checksums import checksum_agrees
+from ticdc_assets.rows.rows_of_work import RowPart
 from ticdc_assets.spark.executing import executor
 from ticdc_assets.spark.session import Session
 from ticdc_assets.storage.lake_paths import LakePaths
@@ -108,10 +108,7 @@ def compare_new(lake: Lake, *, statistics: ChangeStatistics) -> None:
 
 def read_checksums(paths: LakePaths) -> Checksums:
     """Return the checksums compared so far; needs no Spark."""
-    sums = commit_metadata(paths.checksums).get(_SUMS)
-    if sums is None:
-        # The table does not exist, or an earlier version of this package wrote it.
-        sums = _summed(sorted(read_rows(paths.checksums), key=itemgetter("batch")))
+    sums = commit_metadata(paths.checksums).get(_SUMS, _summed())
     return Checksums(
         counts={agreement: sums[agreement] for agreement in Agreement},
         examples=tuple(sums["examples"]),
@@ -127,36 +124,36 @@ def _summed(*rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _spans(batches: Iterable[int]) -> Iterator[Batches]:
-    """Yield spans of consecutive batches."""
+def _spans(batches: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last of consecutive batches."""
     first = last = None
     for number in sorted(batches):
         if first is None or last is None:
             first = number
         elif number != last + 1:
-            yield Batches(first, last)
+            yield first, last
             first = number
         last = number
     if first is not None and last is not None:
-        yield Batches(first, last)
+        yield first, last
 
 
 def _compared(
-    spark: Session, log: AnyPath, batches: Batches, schemas: Schemas, timezone: str
+    spark: Session, log: AnyPath, span: tuple[int, int], schemas: Schemas, timezone: str
 ) -> dict[int, dict[str, Any]]:
-    """Compare the checksums of batches; return the rows of `checksums`, by batch."""
+    """Compare the checksums of a span of batches; return the rows of `checksums`, by batch."""
 
-    def compare(some: Iterable[tuple[AnyPath, int]]) -> Iterator[dict[int, dict[str, Any]]]:
-        for piece in some:
+    def compare(some: Iterable[RowPart]) -> Iterator[dict[int, dict[str, Any]]]:
+        for part in some:
             yield _joined(
                 {row["batch"]: _counted(row, _agreement(row, schemas, timezone))}
-                for rows in rows_in(piece, batches, _ROW_COLUMNS)
+                for rows in part.read()
                 for row in rows.filter(rows.column("checksum").is_valid()).to_pylist()
             )
 
-    parts = parts_of(log, batches)
-    runs_on = executor(spark, log, "comparing checksums", rows=parts.rows, size=parts.size)
-    return _joined(runs_on.run(compare, parts.pieces, tasks=runs_on.workers))
+    rows = rows_of(log, _ROW_COLUMNS, batches=span)
+    runs_on = executor(spark, log, "comparing checksums", rows=rows.count, size=rows.size)
+    return _joined(runs_on.run(compare, rows.parts(), tasks=runs_on.workers))
 
 
 def _counted(row: Mapping[str, Any], agreement: Agreement) -> dict[str, Any]:

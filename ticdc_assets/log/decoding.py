@@ -40,12 +40,13 @@ from ticdc_assets.log.ahead import TS_AHEAD, refuse_ahead
 from ticdc_assets.log.change_files import (
     CHANGE_LOG_SCHEMA,
     DECODED_SCHEMA,
-    Batches,
+    RECORD_COLUMNS,
     Coordinates,
     Decode,
     DecodedFiles,
     coordinates_of,
     decode_into_files,
+    rows_of,
 )
 from ticdc_assets.log.change_statistics import add_to_statistics, replace_day
 from ticdc_assets.log.damage import require_in_step
@@ -136,8 +137,7 @@ def _decoded_batch(lake: Lake, *, landed: int, batch: int) -> DecodedFiles:
     """Return landed batch `landed` as batch `batch`, in files that no commit names yet."""
     return decode_into_files(
         lake.spark,
-        lake.paths.raw_messages,
-        Batches.one(landed),
+        rows_of(lake.paths.raw_messages, RECORD_COLUMNS, batches=(landed, landed)),
         record_decoder(lake.changefeed, batch),
         batch=batch,
         into=lake.paths,

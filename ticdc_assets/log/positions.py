@@ -53,8 +53,8 @@ class Position:
         batch: number of the newest landed batch.
         next_offsets: the next offset to land of each partition, after accepted gaps.
         topic_ids: the ids of the topics that were landed from.
-        named: the names and patterns of topics when the newest batch was landed; empty in earlier
-            lakes, and for captures.
+        named: the names and patterns of topics when the newest batch was landed; empty for
+            captures.
         bases: what landing adds to the source's offsets of a partition whose topic was created
             again; see `accepted_gaps`.
         accepted_ids: for each partition with an accepted gap, its topic's id then.
@@ -127,8 +127,4 @@ def newest_landing(paths: LakePaths) -> dict[str, Any] | None:
 
 def partitions_of(row: Mapping[str, Any]) -> tuple[PartitionOffsets, ...]:
     """Return the partitions in a row of `landings`."""
-    return tuple(
-        # Older lakes do not record whether a partition was settled.
-        PartitionOffsets(**item | {"settled": bool(item.get("settled"))})
-        for item in row["partitions"]
-    )
+    return tuple(PartitionOffsets(**item) for item in row["partitions"])

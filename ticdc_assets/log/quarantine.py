@@ -278,12 +278,8 @@ def close_rows(paths: LakePaths, stage: str, places: Iterable[Place], closing: C
     _update(paths, stage, places, closed, "redriven_at is null")
 
 
-def reopen_applied(paths: LakePaths, *, commit_ts: int, since: datetime) -> int:
-    """Open again the faults of applying at or below a commit ts that were closed since a moment.
-
-    Returns:
-        How many were opened.
-    """
+def reopen_applied(paths: LakePaths, *, commit_ts: int, since: datetime) -> None:
+    """Open again the faults of applying at or below a commit ts that were closed since a moment."""
     closed = [
         row
         for row in read_quarantine(paths, open_only=False)
@@ -295,7 +291,6 @@ def reopen_applied(paths: LakePaths, *, commit_ts: int, since: datetime) -> int:
     opened = {"redriven_at": None, CLOSED_BY: None}
     condition = f"commit_ts <= {commit_ts} and redriven_at > '{since.astimezone(UTC).isoformat()}'"
     _update(paths, "apply", map(place_of, closed), opened, condition)
-    return len(closed)
 
 
 def _update(

@@ -31,11 +31,11 @@ from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.change_files import (
     CHANGE_LOG_SCHEMA,
     DECODED_SCHEMA,
-    Batches,
     Decode,
     DecodedFiles,
     decode_into_files,
     joined_files,
+    rows_of,
     write_rows,
 )
 from ticdc_assets.log.change_statistics import Added, add_to_statistics
@@ -129,12 +129,10 @@ def decoded_files(
     tell(f"decoding the rows of {counted(len(seeds), 'exported table')}")
     rows = decode_into_files(
         lake.spark,
-        lake.paths.snapshot_rows,
-        Batches.one(number),
+        rows_of(lake.paths.snapshot_rows, SNAPSHOT_COLUMNS, batches=(number, number)),
         row_decoder(seeds, batch),
         batch=batch,
         into=into,
-        columns=SNAPSHOT_COLUMNS,
     )
     ddls = write_rows([ddl_rows(seeds, batch)], batch=batch, into=into)
     return joined_files([rows, ddls])

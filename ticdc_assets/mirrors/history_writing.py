@@ -39,8 +39,7 @@ from ticdc_assets.mirrors.history import (
     goes_on_from,
     run_history,
 )
-from ticdc_assets.mirrors.table_writers import table_writer
-from ticdc_assets.mirrors.table_writing import TableWriter
+from ticdc_assets.mirrors.table_writing import TableWriter, table_writer
 from ticdc_assets.mirrors.truncation_points import Base
 from ticdc_assets.rows.finding import keys_of
 from ticdc_assets.rows.history_layout import HistoryLayout

@@ -4,70 +4,49 @@ In: the change log, the last cut, and the truncation of the change log. Out: the
 and of late rows, by spans of the tables; the number of rows below the truncation; and the caveats
 of mirrors that lack such changes. Nothing is written.
 
-A digest of a record's content (`_SAID`) identifies replays. Only digests move to a bucket, so the
-size of the images does not matter there.
+Hashes of a record's content (`_SAID`) identify replays. Only they are held, so the size of the
+images does not matter.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from hashlib import blake2b
+from collections.abc import Iterable
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from ticdc_assets.changelog.plan import Plan, TableName
-from ticdc_assets.delta.lake import Lake
+from ticdc_assets.changelog.plan import Plan
+from ticdc_assets.delta.queries import asking
 from ticdc_assets.log.cuts import Cut
 from ticdc_assets.mirrors.change_folding import ChangeFolding
 from ticdc_assets.mirrors.truncation_points import marks_below, tso_below
-from ticdc_assets.mirrors.validity import Knowledge, LateRows, late_in
+from ticdc_assets.mirrors.validity import Knowledge, LateRows
 from ticdc_assets.model.tso import MAX_TSO, from_physical_ms, physical_ms
-from ticdc_assets.rows.rows_of_work import RowPart, Rows, buckets_for, in_buckets
-from ticdc_assets.spark.executing import executor
 from ticdc_assets.wire.rows import ROW
 
 _SAID = ("commit_ts", "database", "table", "table_id", "op", "schema_version", "before", "after")
 """The columns that a record and its replay have in common."""
 
-_TOLD_SCHEMA = pa.schema(
-    [
-        ("key", pa.string()),
-        ("database", pa.string()),
-        ("table", pa.string()),
-        ("commit_ts", pa.int64()),
-        ("is_new", pa.bool_()),
-    ]
-)
+_HASHED = ", ".join(f'"{name}"' for name in _SAID)
 
-
-def _compared_columns(rows: pa.RecordBatch, batch: int) -> pa.RecordBatch:
-    """Return the columns of row changes to compare; rows after a batch are new."""
-    said = zip(*(rows.column(name).to_pylist() for name in _SAID), strict=True)
-    keys = [blake2b(repr(row).encode(), digest_size=16).hexdigest() for row in said]
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array(keys, pa.string()),
-            *(rows.column(name) for name in ("database", "table", "commit_ts")),
-            pc.greater(rows.column("batch"), batch),
-        ],
-        schema=_TOLD_SCHEMA,
+_BY_TABLE = f"""
+    WITH hashed AS MATERIALIZED (
+        SELECT
+            "database", "table", commit_ts, batch > $batch AS is_new,
+            hash({_HASHED}) AS one, hash('other', {_HASHED}) AS other,
+        FROM changes
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Compared:
-    """The result for the new rows of a bucket.
-
-    Attributes:
-        replays: rows that the change log already had.
-        counted: late rows.
-        late: the spans of all rows that are not replays, by table.
-    """
-
-    replays: int
-    counted: int
-    late: list[LateRows]
+    SELECT
+        "database", "table",
+        count(*) FILTER (is_replay),
+        count(*) FILTER (NOT is_replay AND commit_ts < $open_ts),
+        min(commit_ts) FILTER (NOT is_replay),
+        max(commit_ts) FILTER (NOT is_replay),
+    FROM (
+        SELECT *, (one, other) IN (SELECT (one, other) FROM hashed WHERE NOT is_new) AS is_replay
+        FROM hashed WHERE is_new
+    )
+    GROUP BY ALL ORDER BY ALL
+"""
+"""For each table the numbers of replays and of late rows, and the span of what is not a replay."""
 
 
 def late_rows(
@@ -102,46 +81,16 @@ def late_rows(
         [*_SAID, "kind", "batch"],
         (ds.field("kind") == ROW) & (stamps <= tso) & ((ds.field("batch") > batch) | is_old),
     )
-    found = _compared(changes.lake, rows, batch, open_ts)
-    spans: dict[TableName, LateRows] = {}
-    for part in found:
-        for item in part.late:
-            known = spans.get(item.name, item)
-            spans[item.name] = LateRows(
-                name=item.name,
-                min_ts=min(known.min_ts, item.min_ts),
-                max_ts=max(known.max_ts, item.max_ts),
-            )
-    replays, late = sum(part.replays for part in found), sum(part.counted for part in found)
-    return replays, late, list(spans.values())
-
-
-def _compared(lake: Lake, rows: Rows, batch: int, open_ts: int) -> list[_Compared]:
-    """Compare the rows that came after a batch with the others, in this process or in Spark."""
-    runs_on = executor(
-        lake.spark, lake.paths.base, "looking for late changes", rows=rows.count, size=rows.size
-    )
-    buckets = buckets_for(rows.count, 0, runs_on.workers)
-
-    def digests(parts: Iterable[RowPart]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        for part in parts:
-            for own in part.read():
-                yield from in_buckets(_compared_columns(own, batch), buckets)
-
-    def compared(_: int, batches: Iterator[pa.RecordBatch]) -> Iterator[_Compared]:
-        every = pa.Table.from_batches(batches, _TOLD_SCHEMA)
-        new, old = every.filter(ds.field("is_new")), every.filter(~ds.field("is_new"))
-        is_replay = pc.is_in(new["key"], value_set=old["key"].combine_chunks())
-        late = new.filter(pc.invert(is_replay))
-        yield _Compared(
-            replays=new.num_rows - late.num_rows,
-            counted=late.filter(ds.field("commit_ts") < open_ts).num_rows,
-            late=late_in(late),
-        )
-
-    return runs_on.reduce(
-        digests, rows.parts(), compared, tasks=max(buckets, runs_on.workers), buckets=buckets
-    )
+    folder = None if rows.table is not None else changes.scratch.folder()
+    with asking(folder) as engine:
+        engine.register("changes", pa.RecordBatchReader.from_batches(rows.schema, rows.read()))
+        found = engine.execute(_BY_TABLE, {"batch": batch, "open_ts": open_ts}).fetchall()
+    spans = [
+        LateRows(name=(database, table), min_ts=min_ts, max_ts=max_ts)
+        for database, table, _, _, min_ts, max_ts in found
+        if min_ts is not None
+    ]
+    return sum(row[2] for row in found), sum(row[3] for row in found), spans
 
 
 def caveats_below(

@@ -32,8 +32,7 @@ from ticdc_assets.mirrors.change_folding import (
 from ticdc_assets.mirrors.history_writing import HistoryWriter, MadeHistory
 from ticdc_assets.mirrors.in_place import Alterations, alterations
 from ticdc_assets.mirrors.misfits import Doubts, Misfits
-from ticdc_assets.mirrors.table_writers import table_writer
-from ticdc_assets.mirrors.table_writing import FoundKeys, TableWriter
+from ticdc_assets.mirrors.table_writing import FoundKeys, TableWriter, table_writer
 from ticdc_assets.mirrors.truncation_points import Base
 from ticdc_assets.mirrors.validity import Knowledge
 from ticdc_assets.mirrors.versions import mirror_rescued

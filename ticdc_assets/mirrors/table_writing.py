@@ -19,6 +19,7 @@ import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from itertools import chain
 from typing import Any, TypeVar
 from urllib.parse import unquote
@@ -26,12 +27,11 @@ from urllib.parse import unquote
 import numpy as np
 import pyarrow as pa
 
+from ticdc_assets.base.names import joined_name
 from ticdc_assets.config import Retention
-from ticdc_assets.delta.commits import (
-    CommitError,
-    same_rows_at,
-)
+from ticdc_assets.delta.commits import CommitError, same_rows_at
 from ticdc_assets.delta.committing import commit_state, require_there
+from ticdc_assets.delta.control import LOG_RETENTION
 from ticdc_assets.delta.damage import reading
 from ticdc_assets.delta.delta_files import file_at, log_state, vector_of
 from ticdc_assets.delta.delta_protocol import (
@@ -62,6 +62,7 @@ from ticdc_assets.delta.files import (
     layout_of,
     read_footer,
 )
+from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.renewing import renew_if_lost
 from ticdc_assets.mirrors import file_fates
 from ticdc_assets.mirrors.file_fates import (
@@ -71,8 +72,9 @@ from ticdc_assets.mirrors.file_fates import (
     compacted_together,
     fate_of,
 )
-from ticdc_assets.mirrors.mirror_properties import mirror_properties
 from ticdc_assets.rows.finding import FoundRows, Keys, SearchedFile, find, rows_at
+from ticdc_assets.rows.history_layout import HistoryLayout
+from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.rows.rows_of_work import RowPart, Rows
 from ticdc_assets.spark.executing import executor
 from ticdc_assets.spark.session import Session
@@ -123,6 +125,55 @@ class FoundKeys:
             chosen = found.where(wanted)
             if len(chosen.positions):
                 yield writer.rows_at(file, chosen), chosen.keys
+
+
+def table_writer(
+    lake: Lake,
+    layout: MirrorLayout | HistoryLayout,
+    name: tuple[str, str],
+    mirror_id: str,
+    *,
+    published: int | None = None,
+) -> "TableWriter":
+    """Return the writer of a mirror, or of its history.
+
+    Args:
+        lake: the changefeed's lake.
+        layout: the new columns: those of the mirror, or those of the history.
+        name: (database, table) upstream.
+        mirror_id: id of the mirror.
+        published: the newest version that a cut names; None if none does.
+    """
+    table, label = lake.paths.mirror(mirror_id), joined_name(*name)
+    if isinstance(layout, HistoryLayout):
+        table, label = lake.paths.history(mirror_id), f"the history of {label}"
+    return TableWriter(
+        lake.spark,
+        table,
+        layout.arrow,
+        key=layout.schema.handle_key,
+        rescued=layout.rescued,
+        label=label,
+        retention=lake.changefeed.retention,
+        portable=lake.changefeed.readers.portable.includes(*name),
+        published=published,
+    )
+
+
+def mirror_properties(retention: Retention) -> dict[str, str]:
+    """Return the properties that keep what kept cuts need from Delta and a manual VACUUM."""
+    longest = retention.longest
+    if longest is None:
+        return {
+            "delta.logRetentionDuration": LOG_RETENTION,
+            "delta.deletedFileRetentionDuration": LOG_RETENTION,
+        }
+    # Twice as long: a base may have to stay longer than configured, until there is another one.
+    hours = max(2 * longest, longest + timedelta(days=7)) // timedelta(hours=1)
+    return {
+        "delta.logRetentionDuration": LOG_RETENTION,
+        "delta.deletedFileRetentionDuration": f"interval {min(hours, 3650 * 24)} hours",
+    }
 
 
 class TableWriter:

@@ -139,17 +139,15 @@ class Knowledge:
             return "its row changes were decoded again since, and differed"
         return None
 
-    def is_corrected(self, cut: Cut, mirror: MirrorPlan | None = None) -> bool:
-        """Return whether row changes at or below a cut were corrected since it was made.
+    def is_corrected(self, cut: Cut, mirror: MirrorPlan) -> bool:
+        """Return whether row changes of a mirror at or below a cut were corrected since.
 
-        Args:
-            cut: the cut.
-            mirror: whose row changes, including those handed over to it; all if None.
+        Those that were handed over to it count too.
         """
         undoing = self._undoing(cut)
-        if mirror is None or not undoing:
-            return bool(undoing)
-        return any(_concerns(plan, item) for plan in mirror.sources() for item in undoing)
+        return bool(undoing) and any(
+            _concerns(plan, item) for plan in mirror.sources() for item in undoing
+        )
 
     def _undoing(self, cut: Cut) -> list[Correction]:
         """Return the corrections since a cut; each mirror needs it."""

@@ -1,6 +1,6 @@
 """Digests of rows of the change log: do two sets of files have the same content?
 
-In: row groups of files of the change log. Out: by kind, database and table the number of rows, two
+In: rows in files of the change log. Out: by kind, database and table the number of rows, two
 sums of their hashes, and the span of their batches; and the kinds and tables whose rows differ
 between two such sets. Sums do not depend on the order of rows or files; the batch is not in them.
 Rows of exports are left out: they come from no record.
@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_assets.delta.queries import asking
-from ticdc_assets.log.change_files import CHANGE_LOG_SCHEMA, Parts, changes_in
+from ticdc_assets.log.change_files import CHANGE_LOG_SCHEMA, tasks_for
 from ticdc_assets.model.events import SNAPSHOT_DDL
+from ticdc_assets.rows.rows_of_work import RowPart, Rows
 from ticdc_assets.spark.executing import executor
 from ticdc_assets.spark.session import Session
 from ticdc_assets.storage.paths import AnyPath
@@ -40,24 +41,24 @@ _DIGEST = pa.schema(
 """How many rows, two sums of their hashes, the lowest commit ts, and the first and last batch."""
 
 
-def digests_of(spark: Session, log: AnyPath, parts: Parts) -> Digests:
+def digests_of(spark: Session, log: AnyPath, rows: Rows) -> Digests:
     """Return digests of rows of a change log, without those of exports.
 
     Args:
         spark: the session, which is not used if they are few.
         log: the change log.
-        parts: the row groups.
+        rows: the rows, with all columns in files.
     """
 
-    def digested(some: Iterable[tuple[AnyPath, int]]) -> Iterator[dict[str, Any]]:
+    def digested(some: Iterable[RowPart]) -> Iterator[dict[str, Any]]:
         with asking() as engine:
-            for piece in some:
-                for rows in changes_in(piece):
-                    engine.register("changes", _of_records(rows))
+            for part in some:
+                for batch in part.read():
+                    engine.register("changes", _of_records(batch))
                     yield from engine.sql(_DIGESTS).to_arrow_table().to_pylist()
 
-    runs_on = executor(spark, log, "comparing a day", rows=parts.rows, size=parts.size)
-    return runs_on.run(digested, parts.pieces, tasks=parts.tasks(runs_on.workers))
+    runs_on = executor(spark, log, "comparing a day", rows=rows.count, size=rows.size)
+    return runs_on.run(digested, rows.parts(), tasks=tasks_for(rows, runs_on.workers))
 
 
 def differing(before: Digests, after: Digests) -> list[dict[str, Any]]:

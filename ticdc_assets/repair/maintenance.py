@@ -53,8 +53,7 @@ from ticdc_assets.log.cuts import Cut, MirrorCut, newest_cut, read_cuts
 from ticdc_assets.log.damage import require_ends, require_whole
 from ticdc_assets.log.decoding import finish_decoding
 from ticdc_assets.log.publishing import publish
-from ticdc_assets.mirrors.table_writers import table_writer
-from ticdc_assets.mirrors.table_writing import TableWriter
+from ticdc_assets.mirrors.table_writing import TableWriter, table_writer
 from ticdc_assets.repair.log_cleaning import (
     clean_logs,
     large_tables,
@@ -186,7 +185,8 @@ def maintain(
             _optimize_days(lake.spark, table, now)
         cut = optimize_mirrors(lake, failures)
         for path in lake.paths.tables:
-            if path not in large_tables(lake.paths):
+            # The quarantine gets a file from each batch with a fault, and each sync reads it.
+            if path == lake.paths.quarantine or path not in large_tables(lake.paths):
                 tell(f"compacting {path.name}")
                 _maintain_control(path)
         vacuum(lake.paths, failures, margin=margin)

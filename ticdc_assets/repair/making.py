@@ -46,9 +46,10 @@ from ticdc_assets.delta.generations import remove_generations
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.change_files import (
     CHANGE_LOG_SCHEMA,
-    Batches,
+    RECORD_COLUMNS,
     DecodedFiles,
     decode_into_files,
+    rows_of,
 )
 from ticdc_assets.log.change_statistics import (
     add_statistics_below,
@@ -283,8 +284,7 @@ class Making:
         clocks: Clocks = self._known.if_whole(lambda: accepted_clocks(self._lake.paths), {})
         found = decode_into_files(
             self._lake.spark,
-            self._lake.paths.raw_messages,
-            Batches(1, landed),
+            rows_of(self._lake.paths.raw_messages, RECORD_COLUMNS, batches=(1, landed)),
             record_decoder(self._lake.changefeed, None, clocks=clocks),
             batch=landed,
             into=side,

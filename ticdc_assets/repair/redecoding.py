@@ -9,7 +9,7 @@ differed are made again, and a cut at the same TSO is published.
 
 A row belongs to the batch in which its record was first decoded, as if it had been correct from the
 start. A row whose record was in quarantine is new, and belongs to the commit's batch, like a
-redriven row. Rows of exports that landed on the day stay.
+redriven row, which keeps its batch. Rows of exports that landed on the day stay.
 
 A record that was decoded before and is refused now, for example because its claim-check file is
 gone, would lose its rows: the day stays as it is, and the error names the records, unless losses
@@ -46,15 +46,13 @@ from ticdc_assets.delta.queries import asking
 from ticdc_assets.log.ahead import TS_AHEAD, is_ahead, limit_ms
 from ticdc_assets.log.change_files import (
     CHANGE_LOG_SCHEMA,
+    FILE_COLUMNS,
+    RECORD_COLUMNS,
     DecodedFiles,
-    OfDay,
-    Parts,
-    changes_in,
     coordinates_of,
     decode_into_files,
-    parts_in,
-    parts_of,
-    rows_in,
+    rows_of,
+    tasks_for,
     with_day,
     write_rows,
 )
@@ -82,9 +80,9 @@ from ticdc_assets.mirrors.truncation_points import read_raw_truncation_point, re
 from ticdc_assets.model.tso import LOGICAL_BITS
 from ticdc_assets.repair.change_digests import Digests, differing, digests_of, is_exported
 from ticdc_assets.repair.known_records import errors_in, refused_records
+from ticdc_assets.rows.rows_of_work import RowPart, Rows
 from ticdc_assets.spark.executing import executor
 from ticdc_assets.storage.lake_paths import LakePaths
-from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire.rows import COORDINATES, ERROR, ROW
 
 
@@ -252,13 +250,15 @@ class _Day:
     def __init__(self, lake: Lake, day: date) -> None:
         self._lake = lake
         self._day = day
+        every = read_quarantine(lake.paths, open_only=False)
+        faults = [row for row in every if row["stage"] == "decode"]
         # One that was given up is in quarantine too: if it is refused again, that is nothing new.
         self._faults = {
             place_of(row)
-            for row in read_quarantine(lake.paths, open_only=False)
-            if row["stage"] == "decode"
-            and (row["redriven_at"] is None or row[CLOSED_BY] == Closing.GIVEN_UP)
+            for row in faults
+            if row["redriven_at"] is None or row[CLOSED_BY] == Closing.GIVEN_UP
         }
+        self._once_refused = {place_of(row)[:-1] for row in faults}
 
     def redecode(self, *, accept_losses: bool = False) -> RedecodedDay:
         """Decode the day, compare it with the existing rows, and replace those."""
@@ -266,17 +266,19 @@ class _Day:
         paths = self._lake.paths
         if latest_version(paths.raw_messages) is None:
             return RedecodedDay(day=self._day, records=0)
-        there = parts_of(paths.change_log, OfDay(self._day))
+        there = rows_of(paths.change_log, FILE_COLUMNS, day=self._day)
         before = digests_of(self._lake.spark, paths.change_log, there)
         batch, landed = decoded_position(paths)
-        found = self._decoded(batch, there)
+        found = self._decoded(batch)
         try:
             self._require_records(found, before)
             losses = self._losses(found)
             if not accept_losses:
                 self._require_none(losses)
             files = [paths.change_log / file.path for file in found.changes]
-            after = digests_of(self._lake.spark, paths.change_log, parts_in(files))
+            after = digests_of(
+                self._lake.spark, paths.change_log, Rows.of_files(files, _FILE_SCHEMA)
+            )
             kept_ts = read_truncation_point(paths).tso
             corrections = [
                 Correction(**item, batch=batch + 1, kept_ts=kept_ts)
@@ -322,18 +324,19 @@ class _Day:
                 f"{'; '.join(losses)}. Nothing was changed; --accept-losses does it nevertheless"
             )
 
-    def _decoded(self, batch: int, there: Parts) -> DecodedFiles:
+    def _decoded(self, batch: int) -> DecodedFiles:
         """Decode the day's records into files that no commit names yet."""
         clocks = accepted_clocks(self._lake.paths)
         return decode_into_files(
             self._lake.spark,
-            self._lake.paths.raw_messages,
-            OfDay(self._day),
+            rows_of(self._lake.paths.raw_messages, RECORD_COLUMNS, day=self._day),
             record_decoder(self._lake.changefeed, None, clocks=clocks),
             batch=batch,
             into=self._lake.paths,
             choose=_Numbering(
-                batches=self._batches(there), known=frozenset(self._faults), batch=batch + 1
+                batches=self._batches(),
+                known=frozenset(self._faults),
+                later=self._later_batches(batch + 1),
             ),
         )
 
@@ -346,7 +349,7 @@ class _Day:
             for file in files:
                 (table / file.path).unlink(missing_ok=True)
 
-    def _batches(self, there: Parts) -> dict[int, int]:
+    def _batches(self) -> dict[int, int]:
         """Return the change log's batch for each landed batch of the day.
 
         Redriven rows have a later batch, so the lowest batch of its rows is the one. A landed batch
@@ -355,20 +358,18 @@ class _Day:
         """
         place = ["topic", "partition", "offset", "batch"]
         starts = [_NO_STARTS]
-        for piece in parts_of(self._lake.paths.raw_messages, OfDay(self._day)).pieces:
-            for rows in rows_in(piece, OfDay(self._day), place):
-                own = pa.Table.from_batches([rows]).group_by(["topic", "partition", "batch"])
-                found = own.aggregate([("offset", "min")]).select(_NO_STARTS.schema.names)
-                starts.append(found.cast(_NO_STARTS.schema))
+        for rows in rows_of(self._lake.paths.raw_messages, place, day=self._day).read():
+            own = pa.Table.from_batches([rows]).group_by(["topic", "partition", "batch"])
+            found = own.aggregate([("offset", "min")]).select(_NO_STARTS.schema.names)
+            starts.append(found.cast(_NO_STARTS.schema))
         landed = pa.concat_tables(starts)
         first: dict[int, int] = {}
         with asking() as engine:
             engine.register("landed", landed)
-            for piece in there.pieces:
-                for rows in rows_in(piece, OfDay(self._day), place):
-                    engine.register("changes", pa.Table.from_batches([rows]))
-                    for number, batch in engine.execute(_FIRST_BATCHES).fetchall():
-                        first[number] = min(batch, first.get(number, batch))
+            for rows in rows_of(self._lake.paths.change_log, place, day=self._day).read():
+                engine.register("changes", pa.Table.from_batches([rows]))
+                for number, batch in engine.execute(_FIRST_BATCHES).fetchall():
+                    first[number] = min(batch, first.get(number, batch))
         distance = 0
         batches: dict[int, int] = {}
         for number in sorted(set(landed["batch"].to_pylist())):
@@ -377,6 +378,30 @@ class _Day:
                 distance = decoded - number
             batches[number] = number + distance
         return batches
+
+    def _later_batches(self, batch: int) -> dict[Place, int]:
+        """Return the batches of records whose rows came later than the records landed.
+
+        A cut from before a redrive lacks the redriven rows. So these keep their batch: with that of
+        their record, the cut would seem to have them.
+
+        Args:
+            batch: the batch of rows whose record is in quarantine.
+        """
+        found = dict.fromkeys((place[:-1] for place in self._faults), batch)
+        if not self._once_refused:
+            return found
+        offsets = sorted({record[2] for record in self._once_refused})
+        log = read_table(
+            self._lake.paths.change_log,
+            (ds.field("landed_day") == self._day) & ds.field("offset").isin(offsets),
+            columns=[*COORDINATES, "batch"],
+        )
+        for *place, own in zip(*log.to_pydict().values(), strict=True) if log is not None else ():
+            record = tuple(place)
+            if record in self._once_refused:
+                found[record] = max(own, found.get(record, 0))
+        return found
 
     # Losses -------------------------------------------------------------------------------------
 
@@ -399,7 +424,7 @@ class _Day:
     def _replace(
         self,
         found: DecodedFiles,
-        there: Parts,
+        there: Rows,
         corrections: Iterable[Correction],
         *,
         batch: int,
@@ -424,28 +449,28 @@ class _Day:
         )
         replace_day(self._lake)
 
-    def _exported(self, there: Parts) -> list[Any]:
+    def _exported(self, there: Rows) -> list[Any]:
         """Write the day's rows of exports again."""
         if not any(row["topic"] == NO_TOPIC for row in read_statistics(self._lake.paths).rows):
             return []
         into = self._lake.paths
 
-        def written(some: Iterable[tuple[AnyPath, int]]) -> Iterator[DecodedFiles]:
+        def written(some: Iterable[RowPart]) -> Iterator[DecodedFiles]:
             rows = (
                 own
-                for piece in some
-                for batch in changes_in(piece)
+                for part in some
+                for batch in part.read()
                 for own in with_day(batch.filter(is_exported(batch))).to_batches()
             )
             yield write_rows(rows, batch=0, into=into)
 
         runs_on = executor(
-            self._lake.spark, into.change_log, "keeping exports", rows=there.rows, size=there.size
+            self._lake.spark, into.change_log, "keeping exports", rows=there.count, size=there.size
         )
-        tasks = there.tasks(runs_on.workers)
+        tasks = tasks_for(there, runs_on.workers)
         return [
             file
-            for part in runs_on.run(written, there.pieces, tasks=tasks)
+            for part in runs_on.run(written, there.parts(), tasks=tasks)
             for file in part.changes
         ]
 
@@ -461,6 +486,8 @@ class _Day:
         close_rows(self._lake.paths, "decode", released, Closing.REDRIVE)
         return len(released)
 
+
+_FILE_SCHEMA = pa.schema([CHANGE_LOG_SCHEMA.field(name) for name in FILE_COLUMNS])
 
 _NO_STARTS = pa.schema(
     [
@@ -490,25 +517,24 @@ class _Numbering:
     Attributes:
         batches: batch of the change log by landed batch.
         known: places in quarantine; events that are refused there again are not new.
-        batch: the batch of rows whose record was in quarantine.
+        later: batch of the change log by record, if it is another one.
     """
 
     batches: Mapping[int, int]
     known: frozenset[Place]
-    batch: int
+    later: Mapping[Place, int]
 
     def __call__(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
         """Return the rows to write, and 0: none of the others count."""
         landed = rows.column("batch").to_pylist()
         numbers = [self.batches[batch] for batch in landed]
         taken = None
-        if self.known:
-            waiting = {place[:-1] for place in self.known}
-            records = coordinates_of(rows)
+        if self.later:
             numbers = [
-                self.batch if record in waiting else number
-                for record, number in zip(records, numbers, strict=True)
+                self.later.get(record, number)
+                for record, number in zip(coordinates_of(rows), numbers, strict=True)
             ]
+        if self.known:
             is_error = pc.equal(rows.column("kind"), ERROR).to_pylist()
             taken = [
                 not bad or place not in self.known

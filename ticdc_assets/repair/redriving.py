@@ -24,9 +24,10 @@ from ticdc_assets.base.progress import tell
 from ticdc_assets.delta.control import latest_version, read_table
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.change_files import (
+    RECORD_COLUMNS,
     DecodedFiles,
-    Records,
     decode_into_files,
+    rows_of,
     write_rows,
 )
 from ticdc_assets.log.change_statistics import add_to_statistics
@@ -144,8 +145,7 @@ def _decode(lake: Lake, wanted: _Missing, batch: int) -> DecodedFiles | None:
     tell(f"decoding {counted(len(wanted.records), 'quarantined record')}")
     return decode_into_files(
         lake.spark,
-        lake.paths.raw_messages,
-        Records(wanted.records),
+        rows_of(lake.paths.raw_messages, RECORD_COLUMNS, records=wanted.records),
         # Events that were too far ahead of the clock then may not be now.
         record_decoder(lake.changefeed, batch, now=datetime.now(UTC)),
         batch=batch,

@@ -15,7 +15,7 @@ import pyarrow as pa
 from ticdc_assets.changelog.history_changes import KeptText, VersionEvent, texts_at
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.rows.history_layout import version_schema
-from ticdc_assets.rows.mirror_rows import PARTIAL, ArrowMap
+from ticdc_assets.rows.mirror_rows import ArrowMap, with_mark
 from ticdc_assets.rows.row_operations import RESCUED_TYPE
 
 
@@ -240,7 +240,7 @@ def _built(versions: list[_Version], schema: TableSchema, target: pa.Schema) -> 
     if any(version.partial_ts is not None for version in ordered):
         rescued = pa.array(
             [
-                entries if version.partial_ts is None else _marked(entries, version.partial_ts)
+                entries if version.partial_ts is None else with_mark(entries, version.partial_ts)
                 for entries, version in zip(rescued.to_pylist(), ordered, strict=True)
             ],
             RESCUED_TYPE,
@@ -266,7 +266,3 @@ def _built(versions: list[_Version], schema: TableSchema, target: pa.Schema) -> 
             arrays[name] = pa.array(values, target.field(name).type)
     table = pa.table([arrays[name] for name in target.names], schema=target)
     return table.to_batches()[0]
-
-
-def _marked(entries: list[tuple[str, str]] | None, ts: str) -> list[tuple[str, str]]:
-    return [(PARTIAL, ts), *(item for item in entries or () if item[0] != PARTIAL)]

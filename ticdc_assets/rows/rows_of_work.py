@@ -61,6 +61,7 @@ class Rows:
         condition: which of the rows in the files count, by the names of `schema`; all if None.
         count: about how many rows there are.
         size: about how many bytes they have before compression; 0 if unknown.
+        largest: the greatest mean bytes of a row among the row groups; 0 if unknown.
         files: the files, if a step wrote them and a commit may name them.
     """
 
@@ -73,6 +74,7 @@ class Rows:
     condition: ds.Expression | None = None
     count: int
     size: int = 0
+    largest: int = 0
     files: tuple[WrittenFile, ...] = ()
 
     @classmethod

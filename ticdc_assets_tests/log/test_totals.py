@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from ticdc_assets.log.change_files import Batches, totals_in_files
+from ticdc_assets.log.change_files import totals_in_files
 from ticdc_assets.log.change_statistics import read_groups, read_statistics
 from ticdc_assets.log.decoding import decode_new
 from ticdc_assets.log.landing import land
@@ -38,16 +38,15 @@ def test_totals_are_the_same_whatever_they_are_made_of(
     groups = read_groups(shop.paths).to_pylist()
     (batch,) = {row["last_batch"] for row in groups}
 
-    here = totals_in_files(spark, shop.paths.change_log, Batches.one(batch))
+    here = totals_in_files(spark, shop.paths.change_log, batch=batch)
 
     assert sum(row["rows"] for row in here if row["kind"] == "row") == 5
     assert max(len(row["watermarks"]) for row in here) > 1
     told = by_group(here, "watermarks")
     assert told == by_group(groups, "steps_back")
     monkeypatch.setattr(executing, "INLINE_ROWS", -1)
-    assert by_group(totals_in_files(spark, shop.paths.change_log, Batches.one(batch))) == by_group(
-        here
-    )
+    in_spark = totals_in_files(spark, shop.paths.change_log, batch=batch)
+    assert by_group(in_spark) == by_group(here)
 
 
 def test_days_have_totals_of_their_own_and_count_together(

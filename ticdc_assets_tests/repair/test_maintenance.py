@@ -24,11 +24,12 @@ from ticdc_assets.log.change_files import CHANGE_LOG_SCHEMA
 from ticdc_assets.log.cuts import Cut, MirrorCut, append_cut, read_cuts
 from ticdc_assets.log.damage import require_ends
 from ticdc_assets.log.landing_files import RAW_SCHEMA
+from ticdc_assets.log.quarantine import read_quarantine
 from ticdc_assets.log.seed_landing import SNAPSHOT_SCHEMA
 from ticdc_assets.log.seeds import APPLICATION as SEEDED
 from ticdc_assets.mirrors import table_writing
-from ticdc_assets.mirrors.mirror_properties import mirror_properties
 from ticdc_assets.mirrors.standing import Outcome
+from ticdc_assets.mirrors.table_writing import mirror_properties
 from ticdc_assets.reading.mirrors import iterate_rows, published_table
 from ticdc_assets.repair import log_cleaning, maintenance
 from ticdc_assets.repair.log_cleaning import clean_logs
@@ -275,6 +276,20 @@ def count_files(path: Path) -> int:
     table = open_table(path)
     assert table is not None
     return len(table.file_uris())
+
+
+@pytest.mark.spark
+def test_files_of_the_quarantine_become_one(spark: SparkSession, tmp_path: Path) -> None:
+    changefeed = StandInChangefeed(plain_upstream(NAMES[0]), "d", partitions=1)
+    feed = Feed.of(spark, tmp_path)
+    for _ in range(3):
+        feed.write([*changefeed.tick(), changefeed.inject(0, key=None, value=b"{")])
+        feed.sync()
+    faults = read_quarantine(feed.paths)
+    assert len(faults) == 3
+    maintain(feed.lake)
+    assert count_files(feed.paths.quarantine) == 1
+    assert read_quarantine(feed.paths) == faults
 
 
 @pytest.mark.spark

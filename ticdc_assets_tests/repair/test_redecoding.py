@@ -1,5 +1,6 @@
 """Decoding landing days again: what differs is put right, what does not is left alone."""
 
+import json
 import shutil
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
@@ -32,9 +33,11 @@ from ticdc_assets.log.quarantine import (
 from ticdc_assets.mirrors import applying as mirrors
 from ticdc_assets.mirrors.standing import Outcome
 from ticdc_assets.mirrors.truncation_points import read_truncation_point
+from ticdc_assets.reading.as_of import AsOf
 from ticdc_assets.repair import redecoding
 from ticdc_assets.repair.maintenance import maintain
 from ticdc_assets.repair.redecoding import RedecodedDay, redecode
+from ticdc_assets.repair.redriving import redrive
 from ticdc_assets.repair.retention import retain
 from ticdc_assets.rows import rows_of_work
 from ticdc_assets.spark import executing
@@ -308,6 +311,42 @@ def test_quarantine_is_renewed(story: Story, feed: Feed) -> None:
     (day,) = again(feed, [YESTERDAY])
     assert (day.rows - day.before, day.released) == (1, 1)
     assert count_open(feed.paths).decode == open_faults - 1
+
+
+def test_a_cut_from_before_a_redrive_lacks_its_rows_whatever_is_decoded_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    upstream = plain_upstream(KEYED, LEFT_ALONE, rows=4)
+    changefeed = StandInChangefeed(upstream, "d", partitions=1)
+    feed = Feed.of(spark, tmp_path)
+    records = list(changefeed.tick())
+    feed.write([*records, changefeed.inject(0, key=None, value=b"{")])
+    sync_at(feed, Today)
+    older = feed.cut
+    (fault,) = read_quarantine(feed.paths)
+    values = [json.loads(item.value) for item in records if item.value is not None]
+    insert = next(
+        item for item in values if (item["type"], item.get("table")) == ("INSERT", KEYED[1])
+    )
+    insert["data"]["id"] = "99"
+    DeltaTable.forPath(spark, str(feed.paths.raw_messages)).update(
+        f"offset = {fault['offset']}",
+        {"value": functions(spark).lit(json.dumps(insert).encode())},
+    )
+    assert redrive(feed.lake).decoded == 1
+    churn(upstream, steps=4, seed=1)
+    feed.write(changefeed.tick())
+    sync_at(feed, Today)
+    assert older.tso < feed.cut.tso
+
+    # What differs is of another table.
+    DeltaTable.forPath(spark, str(feed.paths.change_log)).delete(
+        f"`table` = '{LEFT_ALONE[1]}' and kind = 'row'"
+    )
+    (day,) = again(feed, [TODAY])
+    assert day.tables == (LEFT_ALONE,)
+    assert AsOf(feed.lake, older.tso).table(*KEYED).rows == 5
+    assert all(item.equal for item in again(feed, [TODAY]))
 
 
 def test_what_is_refused_on_two_days_is_in_quarantine_of_both(feed: Feed) -> None:

@@ -239,7 +239,7 @@ def test_a_version_that_ended_before_a_lenient_cast_has_the_text_before_it() -> 
 def test_the_last_partial_change_counts() -> None:
     marked = operation(0, "1", 5, "insert", rescued=[("v", "1"), (PARTIAL, "4")])
     (row,) = folded(KEYED, [[marked, operation(1, "1", 6, "partial")]])
-    assert row["rescued"] == [(PARTIAL, "6"), ("v", "1")]
+    assert row["rescued"] == [("v", "1"), (PARTIAL, "6")]
 
 
 def test_versions_that_ended_already_and_faults_pass() -> None:

@@ -26,7 +26,7 @@ from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log import change_statistics
-from ticdc_assets.log.change_files import RECORD_COLUMNS, Batches, parts_of, rows_in
+from ticdc_assets.log.change_files import RECORD_COLUMNS, rows_of
 from ticdc_assets.log.decoding import decode_new, record_decoder
 from ticdc_assets.log.landing import land
 from ticdc_assets.log.landing_files import RAW_SCHEMA, LandingBatch, columns_of, write_columns
@@ -399,12 +399,7 @@ def append(raw: Path, number: int, values: list[bytes]) -> bool:
 
 
 def read(raw: Path, batch: int) -> list[bytes]:
-    parts = parts_of(raw, Batches.one(batch))
-    records = [
-        record
-        for piece in parts.pieces
-        for record in rows_in(piece, Batches.one(batch), RECORD_COLUMNS)
-    ]
+    records = rows_of(raw, RECORD_COLUMNS, batches=(batch, batch)).read()
     return [value for record in records for value in record.column("value").to_pylist()]
 
 
@@ -430,8 +425,8 @@ def test_the_parts_of_a_batch_are_those_of_its_files(tmp_path: Path) -> None:
     append(raw, 1, [b"x" * 100] * 50)
     append(raw, 2, [bytes([number]) * 100 for number in range(50)])
     for number in (1, 2):
-        parts = parts_of(raw, Batches.one(number))
-        assert (parts.rows, len(parts.pieces)) == (50, 1)
+        rows = rows_of(raw, RECORD_COLUMNS, batches=(number, number))
+        assert (rows.count, len(rows.parts())) == (50, 1)
         assert len(read(raw, number)) == 50
     assert read(raw, 3) == []
     assert read(tmp_path / "none", 1) == []
