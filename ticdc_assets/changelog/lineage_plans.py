@@ -8,7 +8,7 @@ of a table for which that was not possible. It is a pure function.
 import hashlib
 import json
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from ticdc_assets.base.isolation import Failure
@@ -37,11 +37,9 @@ class LineagePlans:
     """Builds the plans of the lineages of one cut, each once."""
 
     def __init__(self, groups: Sequence[RowGroup], cut_ts: int, orders: ColumnFacts) -> None:
-        self._partial = [group for group in groups if group.partial]
-        self._shaped: dict[TableName, list[RowGroup]] = {}
+        self._groups: dict[TableName, list[RowGroup]] = {}
         for group in groups:
-            if group.shape is not None:
-                self._shaped.setdefault(group.name, []).append(group)
+            self._groups.setdefault(group.name, []).append(group)
         self._orders = orders
         self._cut_ts = cut_ts
         self._finished: dict[Lineage, MirrorPlan] = {}
@@ -151,17 +149,21 @@ class LineagePlans:
             reads_shapes=self._reads_shapes(lineage, versions),
         )
 
+    def _groups_of(self, lineage: Lineage) -> Iterator[RowGroup]:
+        """Yield the groups under the names of a table, at any time."""
+        for name in {(item.database, item.table) for item in lineage.bindings}:
+            yield from self._groups.get(name, ())
+
     def _reads_shapes(self, lineage: Lineage, versions: Sequence[TableSchema]) -> bool:
         """Return whether rows of the table may be misread without their shapes."""
         return any(
             group.shape is not None
-            and lineage.bound_between(name, group.min_ts, min(group.max_ts, self._cut_ts))
+            and lineage.bound_between(group.name, group.min_ts, min(group.max_ts, self._cut_ts))
             and (
                 group.shape.damaged
                 or any(respellings(group.shape, version) for version in versions)
             )
-            for name in {(item.database, item.table) for item in lineage.bindings}
-            for group in self._shaped.get(name, ())
+            for group in self._groups_of(lineage)
         )
 
     def _handover(self, received: ReceivedRows | None) -> Handover | None:
@@ -191,24 +193,26 @@ class LineagePlans:
         sent: set[str] = (
             set() if lineage.exported is None else {column.name for column in versions[0].columns}
         )
-        for name in {(item.database, item.table) for item in lineage.bindings}:
-            for group in self._shaped.get(name, ()):
-                # Rows surely exist at both ends of a group; in between the name may have been that
-                # of another table.
-                ends = [
-                    ts
-                    for ts in (group.min_ts, group.max_ts)
-                    if lineage.floor_ts < ts <= self._cut_ts and lineage.bound_between(name, ts, ts)
-                ]
-                if group.shape is None or group.shape.partial or group.partial or not ends:
-                    continue
-                names = {column.name for column in group.shape.columns}
-                sent |= names
-                # A row at the commit ts of a DDL was committed before it.
-                schema = versions[max(bisect_left(numbers, ends[0]) - 1, 0)]
-                for column in schema.columns:
-                    if not column.virtual and column.name not in names:
-                        since[column.name] = min(since.get(column.name, ends[0]), ends[0])
+        for group in self._groups_of(lineage):
+            if group.shape is None or group.shape.partial or group.partial:
+                continue
+            # Rows surely exist at both ends of a group; in between the name may have been that of
+            # another table.
+            ends = [
+                ts
+                for ts in (group.min_ts, group.max_ts)
+                if lineage.floor_ts < ts <= self._cut_ts
+                and lineage.bound_between(group.name, ts, ts)
+            ]
+            if not ends:
+                continue
+            names = {column.name for column in group.shape.columns}
+            sent |= names
+            # A row at the commit ts of a DDL was committed before it.
+            schema = versions[max(bisect_left(numbers, ends[0]) - 1, 0)]
+            for column in schema.columns:
+                if not column.virtual and column.name not in names:
+                    since[column.name] = min(since.get(column.name, ends[0]), ends[0])
         left = {column.name for column in versions[-1].columns}
         return [
             Caveat(
@@ -223,8 +227,9 @@ class LineagePlans:
         """Add a caveat to a table if some of its row changes were sent as handle key alone."""
         cut = [
             group
-            for group in self._partial
-            if group.max_ts > lineage.floor_ts
+            for group in self._groups_of(lineage)
+            if group.partial
+            and group.max_ts > lineage.floor_ts
             and lineage.bound_between(group.name, group.min_ts, min(group.max_ts, self._cut_ts))
         ]
         if not cut:

@@ -251,10 +251,6 @@ class _Builder:
     def _create(self, ddl: RegisteredDdl, schema: TableSchema) -> None:
         name = name_of(schema)
         present = self._named(name)
-        if present is not None and schema.table_id in present.ids:
-            self._note(present, ddl)
-            spread_by_create(present, ddl.beyond_schemas, self._named)
-            return
         if present is not None:
             self._unbind(present, ddl.event.commit_ts)
         lineage = self._begin(name, schema, after_ts=ddl.event.commit_ts)
@@ -532,15 +528,16 @@ class _Builder:
         return lineage
 
     def _find(self, schema: TableSchema) -> Lineage | None:
-        """Find the table by its id, else by its name.
+        """Find the table by its name, else by its id: after a missed rename the id is still right.
 
-        The id wins: within a multi-table rename the names overlap, and after a missed rename the id
-        is still right.
+        A recreated or restored cluster gives the ids again, to other tables.
         """
-        for lineage in self._names.values():
-            if lineage.has_id and lineage.table_id == schema.table_id:
-                return lineage
-        return self._named(name_of(schema))
+        with_id = (
+            lineage
+            for lineage in self._names.values()
+            if lineage.has_id and lineage.table_id == schema.table_id
+        )
+        return self._named(name_of(schema)) or next(with_id, None)
 
     def _named(self, name: TableName) -> Lineage | None:
         """Find a table by its name, in any case."""

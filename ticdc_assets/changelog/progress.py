@@ -30,31 +30,17 @@ class PartitionProgress:
     Attributes:
         watermark_ts: highest watermark seen; 0 if none yet.
         steps_back: watermarks lower than one seen before them.
-        watermarks: watermarks seen in all.
     """
 
     watermark_ts: int = 0
     steps_back: int = 0
-    watermarks: int = 0
 
     def advance(self, watermark_ts: int) -> "PartitionProgress":
         """Return the progress after one more watermark."""
         return PartitionProgress(
             watermark_ts=max(self.watermark_ts, watermark_ts),
             steps_back=self.steps_back + (watermark_ts < self.watermark_ts),
-            watermarks=self.watermarks + 1,
         )
-
-
-def advance_all(
-    progress: Mapping[TopicPartition, PartitionProgress],
-    watermarks: Iterable[tuple[TopicPartition, int]],
-) -> dict[TopicPartition, PartitionProgress]:
-    """Return `progress` after `watermarks`, which are in offset order within each partition."""
-    result = dict(progress)
-    for place, watermark_ts in watermarks:
-        result[place] = result.get(place, PartitionProgress()).advance(watermark_ts)
-    return result
 
 
 class TopicState(StrEnum):

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from ticdc_assets.changelog.plan import RowGroup, SeededTable
-from ticdc_assets.changelog.progress import PartitionProgress, advance_all
+from ticdc_assets.changelog.progress import PartitionProgress
 from ticdc_assets.delta.control import commit_metadata, kept, read_table, write_table
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.change_files import CHANGE_LOG_SCHEMA, totals_in_files
@@ -210,7 +210,7 @@ class ChangeStatistics:
         """Return the watermark of each partition."""
         return {
             (row["topic"], row["partition"]): PartitionProgress(
-                watermark_ts=row["max_ts"], steps_back=row["steps_back"], watermarks=row["rows"]
+                watermark_ts=row["max_ts"], steps_back=row["steps_back"]
             )
             for row in self.rows
             if row["kind"] == "watermark"
@@ -306,9 +306,9 @@ def _with_steps_back(
     for row in sorted(new, key=lambda row: row["landed_day"]):
         watermarks = row.pop("watermarks")
         place = (row["topic"], row["partition"])
-        before = progress.get(place, PartitionProgress())
-        stamps = ((place, item["commit_ts"]) for item in watermarks)
-        after = advance_all({place: before}, stamps)[place]
+        before = after = progress.get(place, PartitionProgress())
+        for item in watermarks:
+            after = after.advance(item["commit_ts"])
         if watermarks:
             progress[place] = after
         yield row | {"steps_back": after.steps_back - before.steps_back}

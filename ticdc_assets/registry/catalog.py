@@ -294,9 +294,9 @@ class Catalog:
         return replace(part, event=replace(event, schema=sent, pre_schema=before))
 
     def _known(self, schema: TableSchema) -> TableSchema | None:
-        """Return the table of a schema: by its id, else by its name."""
-        found = self._tables.identified(schema.table_id)
-        return found or self._tables.find((schema.database, schema.table))
+        """Return the table of a schema: by its name, else by its id."""
+        found = self._tables.find((schema.database, schema.table))
+        return found or self._tables.identified(schema.table_id)
 
     def _sent_before(self, schema: TableSchema) -> TableSchema | None:
         """Return the newest schema that was sent of a table before this version."""

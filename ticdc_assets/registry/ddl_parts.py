@@ -13,6 +13,7 @@ table.
 It is a pure function, so replays and copies give the same parts.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -63,9 +64,8 @@ def parts_of(ddls: Sequence[RegisteredDdl]) -> list[RegisteredDdl]:
     Renames come first: events of one commit ts in several topics have no order. Several statements
     of one text, and statements of one millisecond that cite no commit ts, stay as they are.
     """
-    parts = [part for ddl in ddls for part in _parts(ddl)]
-    if len(parts) > 1:
-        parts = list(_once(parts))
+    of_ddls = [_parts(ddl) for ddl in ddls]
+    parts = of_ddls[0] if len(of_ddls) == 1 else _once(of_ddls)
     if any(ddl.event.es_only or len(ddl.statements_beyond_schemas) > 1 for ddl in ddls):
         return parts
     return sorted(parts, key=lambda part: part.kind is not DdlKind.RENAME)
@@ -176,43 +176,50 @@ def _about(ddl: RegisteredDdl, statement: DdlStatement, kind: DdlKind) -> Regist
     return replace(ddl, event=own_event, kind=kind, of_table=statement)
 
 
-def _once(parts: Iterable[RegisteredDdl]) -> Iterator[RegisteredDdl]:
-    """Yield each part once: of several copies the one with the schemas.
+def _once(of_ddls: Iterable[Sequence[RegisteredDdl]]) -> list[RegisteredDdl]:
+    """Return each of the parts of DDL once: of several copies the one with the schemas.
 
     Some senders give every table of a statement an event of its own with the whole text. After an
     upgrade the new TiCDC may send a DDL again that the old one sent, in other words, and for an
-    EXCHANGE PARTITION under the name of the other table.
+    EXCHANGE PARTITION under the name of the other table. TiDB finishes one statement about a table
+    at a commit ts, so copies are known by what they concern: no text has to equal another.
     """
     first_copies: dict[object, RegisteredDdl] = {}
-    for part in parts:
-        key = (part.kind, _meaning(part))
-        other = first_copies.setdefault(key, part)
-        if other is part:
-            continue
-        better = part if _schemas(part) > _schemas(other) else other
-        first_copies[key] = replace(better, copies=other.copies | part.copies)
-    yield from first_copies.values()
+    for parts in of_ddls:
+        in_text = Counter[object]()
+        for part in parts:
+            meaning = (part.kind, _meaning(part))
+            in_text[meaning] += 1
+            key = (meaning, in_text[meaning])
+            other = first_copies.setdefault(key, part)
+            if other is not part:
+                better = part if _said(part) > _said(other) else other
+                first_copies[key] = replace(better, copies=other.copies | part.copies)
+    return list(first_copies.values())
 
 
 def _meaning(part: RegisteredDdl) -> object:
-    """Return what is equal for copies of a part: its statement, with the names that it means."""
+    """Return what is equal for copies of a part, besides its kind."""
     event, statement = part.event, part.statement
     own_name = folded_name(event.database, event.table)
     # Of two exports at one TSO the later counts.
-    if statement.unparsed is not None or is_snapshot(event):
+    if is_snapshot(event):
         return own_name, event.sql
-    if statement.table is None:
-        return own_name, statement
 
     def meant(name: TableName) -> tuple[str, str]:
         return folded_name(*name_in_text(name, event.database))
 
-    return (
-        meant(TableName(database=statement.database, table=statement.table)),
-        tuple((meant(pair.old), meant(pair.new)) for pair in statement.renames),
-        replace(statement, database=None, table=None, tables=(), renames=()),
-    )
+    named = own_name
+    if statement.table is not None and statement.unparsed is None:
+        named = meant(TableName(database=statement.database, table=statement.table))
+    renames = tuple((meant(pair.old), meant(pair.new)) for pair in statement.renames)
+    if not event.es_only:
+        return named, renames
+    # A millisecond may have several statements about a table.
+    return named, renames, replace(statement, database=None, table=None, tables=(), renames=())
 
 
-def _schemas(part: RegisteredDdl) -> int:
-    return sum(item is not None for item in (part.event.schema, part.event.pre_schema))
+def _said(part: RegisteredDdl) -> tuple[int, bool]:
+    """Return how much a part says: its schemas, and whether all of its text was understood."""
+    sent = sum(item is not None for item in (part.event.schema, part.event.pre_schema))
+    return sent, part.statement.unparsed is None

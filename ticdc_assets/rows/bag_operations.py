@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -17,15 +18,18 @@ import pyarrow.compute as pc
 
 from ticdc_assets.rows.folding import with_origins
 from ticdc_assets.rows.mirror_rows import ArrowMap
-from ticdc_assets.wire.rows import PLACE
+from ticdc_assets.wire.rows import PLACE, image_from_json
 
 Numbers = npt.NDArray[np.int64]
 
 _IDENTITY = ("commit_ts", "op", "before", "after")
 """The columns that a change of one table has in common with its replay.
 
-That may be in another partition, and under the name in another case (`Lineage.take_spellings`).
+That may be in another partition, and under the name in another case (`Lineage.take_spellings`). Its
+images may have the columns in another order: Avro has none, and the new TiCDC another than the old.
 """
+
+_sorted_bytes = msgspec.json.Encoder(order="sorted").encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +136,10 @@ def _origins(
     """Return for the place of each change its identity, and its offset if a watermark covers it."""
     origins: dict[tuple[object, ...], tuple[bytes, int]] = {}
     for row in batch.select([*PLACE, *(set(_IDENTITY) - set(PLACE))]).to_pylist():
-        identity = blake2b(repr([row[name] for name in _IDENTITY]).encode(), digest_size=16)
+        before, after = (image_from_json(row[name] or "{}") for name in ("before", "after"))
+        # An unchanged column may have been left out of one of two copies.
+        said = _sorted_bytes([row["commit_ts"], row["op"], after, after | before])
+        identity = blake2b(said, digest_size=16)
         is_covered = watermarks.cover(
             row["topic"], row["partition"], row["offset"], row["commit_ts"]
         )

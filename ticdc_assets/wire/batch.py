@@ -33,14 +33,13 @@ import pyarrow.compute as pc
 
 from ticdc_assets.base.errors import WireError
 from ticdc_assets.base.loops import loops_pay
-from ticdc_assets.wire import DECODERS, WireFormat, decode
+from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.compression import Compression, decompressed
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.rows import (
     CHANGE_SCHEMA,
     PART_BYTES,
     SourcedRows,
-    exact_and_others,
     read_by,
     takeable,
 )
@@ -105,8 +104,8 @@ def _pieces(
 ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch, int]]:
     """Yield the records of `batch`, as many at a time as fit `piece_bytes`, but at least one.
 
-    Each piece twice, with its bytes: as it is, and decompressed. There a value is null that cannot
-    be decompressed, or that is too long for a batch reader: the reference decompresses it again.
+    Each piece twice, with its bytes: as it is, and decompressed for the batch reader. There a value
+    is null that cannot be decompressed, or that is too long for it.
     """
     if compression is Compression.NONE:
         sizes = _sizes(batch)
@@ -123,8 +122,12 @@ def _pieces(
         contents.append(None if content is None or len(content) > PART_BYTES else content)
         del content
         if size >= piece_bytes or stop == batch.num_rows:
-            piece = (*_with_values(batch.slice(start, stop - start), contents), size)
+            records = batch.slice(start, stop - start)
+            number = records.schema.get_field_index("value")
+            read = pa.array(contents, pa.binary())
+            piece = records, records.set_column(number, "value", read), size
             contents.clear()
+            del records, read
             start, size = stop, 0
             yield piece
             del piece
@@ -140,14 +143,6 @@ def _content(wire_format: WireFormat, compression: Compression, record: Record) 
         return decompressed(wire_format, record, compression).value
     except WireError:
         return None
-
-
-def _with_values(
-    batch: pa.RecordBatch, values: list[bytes | None]
-) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Return records, and the same with other values."""
-    number = batch.schema.get_field_index("value")
-    return batch, batch.set_column(number, "value", pa.array(values, pa.binary()))
 
 
 def _sizes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
@@ -207,16 +202,16 @@ def _decoded(
         size: the bytes of its keys and values.
     """
     exact = None
+    is_left = np.ones(records.num_rows, np.bool_)
     rows = max(records.num_rows, size // _ROW_BYTES)
     if rows > FEW_ROWS and loops_pay(rows):
         exact = BATCH_READERS[wire_format](contents)
-        _ALONE.count += records.num_rows - (0 if exact is None else exact.records)
-    if contents is not records:
-        compressed = pc.and_(contents.column("value").is_null(), records.column("value").is_valid())
-        reference = partial(decode, wire_format, compression=compression)
-        left = read_by(reference, records, np.flatnonzero(np.asarray(compressed)))
-        exact = left if exact is None else exact.joined(left)
-    return exact_and_others(contents, exact, DECODERS[wire_format]).rows
+        if exact is not None:
+            is_left[exact.sources] = False
+        _ALONE.count += int(np.count_nonzero(is_left))
+    left = np.flatnonzero(is_left)
+    others = read_by(partial(decode, wire_format, compression=compression), records, left)
+    return (others if exact is None else exact.joined(others)).rows
 
 
 def _at_once(module: str, batch: pa.RecordBatch) -> SourcedRows | None:

@@ -81,8 +81,8 @@ def _rows(texts: Texts, _records: pa.RecordBatch) -> PartRows:
     lists = ImageLists(tape, [None, *tables.all])
     firsts = np.where(good, tables.which + 1, 0).astype(np.int32)
     deleted = types == _DELETE
-    after = lists.listed(np.where(good & ~deleted, data, NONE), firsts)
-    before = lists.listed(np.where(good, np.where(deleted, data, old), NONE), firsts)
+    after = lists.members(np.where(good & ~deleted, data, NONE), firsts)
+    before = lists.members(np.where(good, np.where(deleted, data, old), NONE), firsts)
     good &= after.good & before.good
     location = tape.filled_strings(extension.values["claimCheckLocation"])
     cut = tape.is_true(extension.values["onlyHandleKey"]) | np.asarray(location.is_valid())
@@ -91,9 +91,7 @@ def _rows(texts: Texts, _records: pa.RecordBatch) -> PartRows:
     good &= marks | (shapes.which >= 0)
     ways = tables.ways(lists)
     most = _GROWTH * len(texts.octets)
-    after_texts, before_texts = (
-        lists.written(images, ways, most).texts for images in (after, before)
-    )
+    after_texts, before_texts = (lists.written(images, ways, most)[0] for images in (after, before))
     good &= after.good & before.good
 
     chosen = np.flatnonzero(good)

@@ -61,7 +61,7 @@ def _rows(texts: Texts, _records: pa.RecordBatch) -> PartRows:
         ends = rows[f"{name}_end"].copy()
         return binary.lists.listed(
             rows[name],
-            take=partial(craft_loops.columns_listed, binary.target, ends, rows, _FORMS),
+            partial(craft_loops.columns_listed, binary.target, ends, rows, _FORMS),
         )
 
     after, before = listed("after"), listed("before")

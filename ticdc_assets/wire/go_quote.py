@@ -38,11 +38,6 @@ _BYTES: Final = {
     b"\\": b"\\",
     b'"': b'"',
 }
-# The two most frequent escapes, precomputed.
-_USUAL: Final = {
-    **{b"\\" + name: value for name, value in _BYTES.items()},
-    **{b"\\x%02x" % byte: bytes((byte,)) for byte in range(256)},
-}
 _LETTERS: Final = {value.decode(): f"\\{name.decode()}" for name, value in _BYTES.items()}
 _MAX_CODE_POINT: Final = 0x10FFFF
 _ESCAPED_BYTES: Final = range(0xDC80, 0xDD00)
@@ -84,9 +79,6 @@ def unquote(text: str) -> bytes:
 
 
 def _unescape(match: re.Match[bytes]) -> bytes:
-    usual = _USUAL.get(match[0])
-    if usual is not None:
-        return usual
     byte, octal, short, long, stray = match.groups()
     if byte is not None:
         return bytes((int(byte, 16),))
@@ -94,6 +86,8 @@ def _unescape(match: re.Match[bytes]) -> bytes:
         return bytes((int(octal, 8),))
     if stray is not None:
         raise ValueError(f"{stray.decode()!r} is no escape of Go")
+    if short is None and long is None:
+        return _BYTES[match[0][1:]]
     code_point = int(short or long, 16)
     if code_point > _MAX_CODE_POINT or 0xD800 <= code_point <= 0xDFFF:
         raise ValueError(f"{match[0].decode()} is no code point")

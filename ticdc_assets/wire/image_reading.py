@@ -18,6 +18,7 @@ from ticdc_assets.model.values.column_loops import ABSENT, NULL, Column
 from ticdc_assets.model.values.columns import Flags, Places
 from ticdc_assets.model.values.vector_loops import PADDING
 from ticdc_assets.wire import image_loops as loops
+from ticdc_assets.wire.column_rows import part_of
 
 MOST_BYTES: Final = 1 << 30
 """Bytes of images that are read at once, so that places in them fit int32."""
@@ -139,17 +140,6 @@ def _bytes_of(
     column: "pa.Array[Any]",
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
     """Return the bytes of a column of strings, and where the present strings begin and end."""
-    _, offsets_buffer, content = column.buffers()
-    count = len(column)
-    if not count or content is None:
-        # Without bytes there may still be empty texts.
-        none = np.zeros(count - column.null_count, np.int32)
-        return np.empty(0, np.uint8), none, none
-    offsets = np.frombuffer(offsets_buffer, np.int32)[column.offset : column.offset + count + 1]
-    data = np.frombuffer(content, np.uint8)[offsets[0] : offsets[-1]]
-    offsets = offsets - offsets[0]
-    starts, stops = offsets[:-1], offsets[1:]
-    if column.null_count:
-        there = np.asarray(column.is_valid())
-        starts, stops = starts[there], stops[there]
-    return data, starts, stops
+    octets, starts, ends = part_of(column, lambda octets: octets)
+    there = column.is_valid().to_numpy(zero_copy_only=False)
+    return octets, starts[there].astype(np.int32), ends[there].astype(np.int32)

@@ -12,7 +12,7 @@ import json
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -259,21 +259,8 @@ def _names(names: tuple[str, ...]) -> tape_loops.Names:
     return tape_loops.Names(octets, starts, sizes, slots)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class WrittenImages:
-    """Images as texts.
-
-    Attributes:
-        texts: the texts, null for none.
-        unsure: numbers that may not be in the form that they must have.
-    """
-
-    texts: "pa.Array[Any]"
-    unsure: Nodes
-
-
 Take: TypeAlias = Callable[[json_image_loops.Columns, Images], None]
-"""Finds the columns of images, as `json_image_loops.members_listed` does."""
+"""Finds the columns of images, see `json_image_loops.members_listed`."""
 
 
 class ColumnList(NamedTuple):
@@ -317,18 +304,12 @@ class ImageLists:
             np.full(1, self.roots, np.int64),
         )
 
-    def listed(
-        self,
-        objects: npt.NDArray[np.integer[Any]],
-        firsts: Places | None = None,
-        take: Take | None = None,
-    ) -> Images:
+    def listed(self, objects: npt.NDArray[np.integer[Any]], take: Take) -> Images:
         """Return images with their lists of columns.
 
         Args:
             objects: their nodes, `NONE` for none.
-            firsts: the number of the table of each; that of the first if None.
-            take: finds the columns; each member of an object is one if None.
+            take: finds the columns.
         """
         count = len(objects)
         self._listed += 1
@@ -342,17 +323,18 @@ class ImageLists:
             np.empty(count, np.uint8),
             np.empty(count, np.bool_),
         )
-        if take is None:
-            json_image_loops.members_listed(
-                self.tape.texts.octets,
-                self.tape.nodes,
-                np.zeros(count, np.int32) if firsts is None else firsts,
-                self._columns,
-                images,
-            )
-        else:
-            take(self._columns, images)
+        take(self._columns, images)
         return images
+
+    def members(self, objects: npt.NDArray[np.integer[Any]], firsts: Places) -> Images:
+        """Return images each of whose members is a column.
+
+        Args:
+            objects: their nodes, `NONE` for none.
+            firsts: the number of the table of each.
+        """
+        octets, nodes = self.tape.texts.octets, self.tape.nodes
+        return self.listed(objects, partial(json_image_loops.members_listed, octets, nodes, firsts))
 
     @property
     def roots(self) -> int:
@@ -406,13 +388,19 @@ class ImageLists:
                 is_plain[column] = False
         return found
 
-    def written(self, listed: Images, ways: Octets, most: int | None = None) -> WrittenImages:
+    def written(
+        self, listed: Images, ways: Octets, most: int | None = None
+    ) -> "tuple[pa.Array[Any], Nodes]":
         """Write images as texts; those with an unexpected value are no longer good.
 
         Args:
             listed: the images.
             ways: of each column the way of its values.
             most: how many bytes the images may have together; as many as the texts if None.
+
+        Returns:
+            The texts, null for none; and the numbers that may not be in the form that they must
+            have.
         """
         size = len(self.tape.texts.octets)
         written = room_for(size if most is None else most)
@@ -430,7 +418,7 @@ class ImageLists:
             ends,
             unsure,
         )
-        return WrittenImages(texts_in(written, ends, there), unsure[:count].copy())
+        return texts_in(written, ends, there), unsure[:count].copy()
 
 
 def numbered(values: npt.NDArray[np.integer[Any]]) -> tuple[list[int], Ints]:

@@ -89,10 +89,9 @@ def _rows(values: Texts, records: pa.RecordBatch) -> PartRows:
     good &= marks | (new != deleted) & (new | ~old)
     lists = ImageLists(tape)
     take = partial(open_loops.columns_listed, tape.texts, tape.nodes)
-    after = lists.listed(np.where(good & new, members[0], NONE), take=take)
+    after = lists.listed(np.where(good & new, members[0], NONE), take)
     before = lists.listed(
-        np.where(good & deleted, members[2], np.where(good & old, members[1], NONE)),
-        take=take,
+        np.where(good & deleted, members[2], np.where(good & old, members[1], NONE)), take
     )
     good &= after.good & before.good
     location = key_tape.filled_strings(key.values["ccl"])
@@ -102,10 +101,10 @@ def _rows(values: Texts, records: pa.RecordBatch) -> PartRows:
     ways = _ways(lists)
     texts: list[pa.Array[Any]] = []
     for listed in (after, before):
-        written = lists.written(listed, ways, _GROWTH * len(values.octets))
-        texts.append(written.texts)
+        written, unsure = lists.written(listed, ways, _GROWTH * len(values.octets))
+        texts.append(written)
         good &= listed.good
-        good[_not_shortest(tape, written.unsure)] = False
+        good[_not_shortest(tape, unsure)] = False
 
     # A record is exact as a whole.
     numbers = parts["record"].astype(np.int64)

@@ -211,11 +211,6 @@ class SourcedRows:
                 arrays.append(pa.nulls(len(sources), column.type))
         return cls(sources=sources, rows=pa.RecordBatch.from_arrays(arrays, schema=CHANGE_SCHEMA))
 
-    @property
-    def records(self) -> int:
-        """How many records the rows come from."""
-        return int(np.count_nonzero(np.diff(self.sources, prepend=-1)))
-
     def joined(self, other: "SourcedRows") -> "SourcedRows":
         """Return these rows and others in the order of their records; no record is in both."""
         if not len(other.sources):
@@ -246,25 +241,6 @@ class SourcedRows:
         return SourcedRows(sources=sources[order], rows=rows)
 
 
-def exact_and_others(
-    batch: pa.RecordBatch,
-    exact: SourcedRows | None,
-    decode: Callable[[Record], list[Event]],
-) -> SourcedRows:
-    """Return the rows of all records of `batch`: the exact ones, and those of the reference.
-
-    Args:
-        batch: the records.
-        exact: the rows of exact records; None if no record is exact.
-        decode: the reference decoder.
-    """
-    rest = np.ones(batch.num_rows, np.bool_)
-    if exact is not None:
-        rest[exact.sources] = False
-    others = read_by(decode, batch, np.flatnonzero(rest))
-    return others if exact is None else exact.joined(others)
-
-
 def read_by(
     decode: Callable[[Record], list[Event]], batch: pa.RecordBatch, numbers: npt.NDArray[np.int64]
 ) -> SourcedRows:
@@ -275,15 +251,19 @@ def read_by(
         batch: the records.
         numbers: the numbers of those that are decoded, in order.
     """
-    records = batch
-    if len(numbers) < batch.num_rows:
-        columns = {
-            name: takeable(batch.column(name)).take(pa.array(numbers))
-            for name in (*COORDINATES, "key", "value")
-        }
-        records = pa.RecordBatch.from_pydict(columns)
-    found = reference_rows(decode, records).sourced(records)
-    return SourcedRows(sources=numbers[found.sources], rows=found.rows)
+    rows = Rows()
+    # Schemas are sent to each partition, again and again; equal bytes are read once.
+    read: dict[Record, list[Row]] = {}
+    taken = pa.array(numbers)
+    keys, values = (
+        takeable(batch.column(name)).take(taken).to_pylist() for name in ("key", "value")
+    )
+    for number, key, value in zip(numbers.tolist(), keys, values, strict=True):
+        record = Record(key=key, value=value)
+        if record not in read:
+            read[record] = decoded_rows(decode, record)
+        rows.add(number, read[record])
+    return rows.sourced(batch)
 
 
 def takeable(column: "pa.Array[Any]") -> "pa.Array[Any]":
@@ -298,20 +278,6 @@ def decoded_rows(decode: Callable[[Record], list[Event]], record: Record) -> lis
     except WireError as error:
         return [error_row(error)]
     return [event_row(event, index) for index, event in enumerate(events)]
-
-
-def reference_rows(decode: Callable[[Record], list[Event]], batch: pa.RecordBatch) -> Rows:
-    """Return the rows that the reference decoder `decode` gives for the records of `batch`."""
-    rows = Rows()
-    # Schemas are sent to each partition, again and again; equal bytes are read once.
-    read: dict[Record, list[Row]] = {}
-    keys, values = (batch.column(name).to_pylist() for name in ("key", "value"))
-    for number, (key, value) in enumerate(zip(keys, values, strict=True)):
-        record = Record(key=key, value=value)
-        if record not in read:
-            read[record] = decoded_rows(decode, record)
-        rows.add(number, read[record])
-    return rows
 
 
 def error_row(error: InputError, index: int = 0) -> Row:

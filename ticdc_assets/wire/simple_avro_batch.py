@@ -85,7 +85,7 @@ def _rows(texts: Texts, _records: pa.RecordBatch) -> PartRows:
         """Return the images at `at`, which moves past them."""
         return binary.lists.listed(
             np.where(is_there & (at >= 0), at, NONE),
-            take=partial(avro_loops.entries_listed, binary.target, texts.ends, at),
+            partial(avro_loops.entries_listed, binary.target, texts.ends, at),
         )
 
     has_data = values["has data"] == 1

@@ -53,10 +53,11 @@ def _rows(texts: Texts, _records: pa.RecordBatch) -> PartRows:
     lists = ImageLists(tape)
     images: dict[str, Images] = {}
     for name in ("old", "data"):
-        images[name] = listed = lists.listed(np.where(good, checked.values[name], NONE))
+        objects = np.where(good, checked.values[name], NONE)
+        images[name] = listed = lists.members(objects, np.zeros(len(good), np.int32))
         good &= listed.good & distinct_lists(lists, listed)
     ways = np.full(len(lists.columns), ZONED_WAY, np.uint8)
-    written = {name: lists.written(listed, ways).texts for name, listed in images.items()}
+    written = {name: lists.written(listed, ways)[0] for name, listed in images.items()}
     for listed in images.values():
         good &= listed.good
 

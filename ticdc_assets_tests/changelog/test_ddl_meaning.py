@@ -150,6 +150,32 @@ def test_an_id_under_another_name_is_marked() -> None:
     assert life.caveats() == {"d.c": ["the table was renamed, and no message says when"]}
 
 
+@pytest.mark.parametrize("table_id", [A.table_id, B.table_id])
+def test_a_recreated_cluster_gives_ids_again(table_id: int) -> None:
+    life = created(schemas=True)
+    life.ddl("CREATE TABLE `d`.`b` LIKE `d`.`a`", table("d.b", table_id, 1_050), word="CREATE")
+    after = table("d.b", table_id, 1_060, "id v w")
+    life.ddl("ALTER TABLE `d`.`b` ADD COLUMN `w` VARCHAR(40)", after, word="ALTER")
+    life.row(after, id="3", v="new", w="x")
+    assert life.rows() == {
+        "d.a": of(("1", "was a")),
+        "d.b": [{"id": "3", "v": "new", "w": "x"}],
+    }
+    assert life.caveats() == {}
+
+
+def test_a_restored_cluster_gives_ids_of_one_table_to_another() -> None:
+    """Its tables come without a CREATE."""
+    life = created(schemas=True)
+    after = table("d.b", A.table_id, 1_060, "id v w")
+    life.bootstrap(table("d.b", A.table_id, 1_050))
+    life.row(table("d.b", A.table_id, 1_050), id="3", v="more")
+    life.ddl("ALTER TABLE `d`.`b` ADD COLUMN `w` VARCHAR(40)", after, word="ALTER")
+    assert life.rows()["d.a"] == of(("1", "was a"))
+    assert [row["id"] for row in life.rows()["d.b"]] == ["2", "3"]
+    assert life.caveats() == {}
+
+
 @WITH_AND_WITHOUT_SCHEMAS
 def test_rename_and_change_in_one_statement(*, schemas: bool) -> None:
     life = created(schemas=schemas)
@@ -516,6 +542,23 @@ def test_a_column_whose_ddl_the_new_ticdc_sends_again_after_the_old_one(*, schem
     new = "ALTER TABLE `d`.`a` ADD COLUMN `w` VARCHAR(40) DEFAULT _UTF8MB4'x'"
     life.ddl(new, after, word="ALTER", same_ts=True)
     assert life.rows()["d.a"] == [{"id": "1", "v": "was a", "w": None if schemas else "x"}]
+    assert life.caveats() == {}
+
+
+@WITH_AND_WITHOUT_SCHEMAS
+def test_a_partition_whose_ddl_the_new_ticdc_sends_again_after_the_old_one(
+    *, schemas: bool
+) -> None:
+    """Bounds are expressions, which the new one spells in another way."""
+    life, found = exchanging(schemas=schemas)
+    parts = found["parts"]
+    old = "alter table p add partition (partition p2 values less than (15 * 2))"
+    life.ddl(old, parts, before=parts, word="ALTER")
+    new = "ALTER TABLE `d`.`p` ADD PARTITION (PARTITION `p2` VALUES LESS THAN (15*2))"
+    life.ddl(new, parts, word="ALTER", same_ts=True)
+    life.row(parts, id="25", v="p2")
+    life.ddl("ALTER TABLE `p` DROP PARTITION `p0`,`p2`", parts, word="ALTER")
+    assert life.rows()["d.p"] == of(("13", "p1"))
     assert life.caveats() == {}
 
 

@@ -7,7 +7,6 @@ from ticdc_assets.changelog.progress import (
     PartitionProgress,
     TopicFacts,
     TopicState,
-    advance_all,
     global_watermark,
 )
 from ticdc_assets.changelog.topics import TopicRows, topic_tables
@@ -146,7 +145,7 @@ def facts(topic: str, **known: object) -> TopicFacts:
 
 
 def progress(**watermarks: int) -> dict[tuple[str, int], PartitionProgress]:
-    return advance_all({}, [((topic, 0), ts) for topic, ts in watermarks.items()])
+    return {(topic, 0): PartitionProgress(watermark_ts=ts) for topic, ts in watermarks.items()}
 
 
 def test_a_retired_topic_counts_until_it_is_settled() -> None:
@@ -203,8 +202,9 @@ class Landed:
         for index, event in enumerate(events):
             match event:
                 case Watermark():
-                    at = [((topic, partition), event.watermark_ts)]
-                    self._progress = advance_all(self._progress, at)
+                    before = self._progress.get((topic, partition), PartitionProgress())
+                    after = before.advance(event.watermark_ts)
+                    self._progress[topic, partition] = after
                 case DdlEvent():
                     place = Coordinates(
                         topic=topic, partition=partition, offset=record.offset, index=index

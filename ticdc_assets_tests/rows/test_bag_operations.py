@@ -12,7 +12,7 @@ PLACE = {"topic": "t", "partition": 0, "index": 0}
 
 
 def change(offset: int, **other: Any) -> dict[str, Any]:
-    row = {"commit_ts": 20, "op": "insert", "before": None, "after": "{}"}
+    row = {"commit_ts": 20, "op": "insert", "before": None, "after": '{"a":"1","b":null}'}
     return {**PLACE, "offset": offset, "database": "Shop", "table": "a", **row, **other}
 
 
@@ -21,7 +21,8 @@ def change(offset: int, **other: Any) -> dict[str, Any]:
     [
         ({}, [1]),
         ({"database": "shop"}, [1]),  # what TiCDC writes may change its case at a restart
-        ({"after": '{"v":"1"}'}, [1, 3]),
+        ({"after": '{"b":null,"a":"1"}'}, [1]),  # Avro's maps have no order
+        ({"after": '{"a":"1","b":"1"}'}, [1, 3]),
         ({"commit_ts": 19}, [1, 3]),
     ],
 )
