@@ -3,8 +3,9 @@
 They always load. If tables of a changefeed or its entry in the configuration cannot be read, a
 check fails (`lake_readable`, `configuration_valid`), and other changefeeds are not affected.
 
-The in-process executor is the default for everything: one run is one Spark session, and runs
-started by the UI or a backfill use an implicit job that takes no other default.
+Each job of a changefeed runs in one process: one run is one Spark session. `all_definitions` makes
+that the default of the location, because runs started by the UI or a backfill use an implicit job.
+A component leaves the default to the user's project, which may have only one.
 """
 
 from collections.abc import Sequence
@@ -27,19 +28,16 @@ from ticdc_assets.orchestration.jobs import (
 )
 from ticdc_assets.orchestration.mirror_assets import MirrorAssets
 from ticdc_assets.orchestration.report import report_asset, report_schedules
-from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.sensors import changefeed_sensor
 from ticdc_assets.orchestration.steps import ChangefeedSteps, steps_of
 from ticdc_assets.orchestration.tables_sensor import tables_sensor
 from ticdc_assets.orchestration.wrong_entries import wrong_entries
 
-# One for all: definitions that are merged may not have two resources of one name.
-_SPARK = LakeSpark()
-
 
 def all_definitions(settings: Settings) -> dg.Definitions:
     """Return the definitions of every changefeed of `settings`, and of entries that are wrong."""
     return dg.Definitions.merge(
+        dg.Definitions(executor=dg.in_process_executor),
         definitions_of([steps_of(settings, changefeed) for changefeed in settings.changefeeds]),
         wrong_entries(settings),
     )
@@ -56,8 +54,7 @@ def definitions_of(
             these.
     """
     return dg.Definitions.merge(
-        dg.Definitions(resources={"spark": _SPARK}, executor=dg.in_process_executor),
-        *(_definitions(steps, has_mirrors=has_mirrors) for steps in changefeeds),
+        *(_definitions(steps, has_mirrors=has_mirrors) for steps in changefeeds)
     )
 
 

@@ -32,7 +32,6 @@ from ticdc_assets.orchestration.content_verdicts import judge_damage, judge_keys
 from ticdc_assets.orchestration.exports import export_checks
 from ticdc_assets.orchestration.metadata import utc_now
 from ticdc_assets.orchestration.partitions import FeedNames
-from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.status_metadata import SEEN_UNTIL, check_verdict, quarantine_verdict
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
 from ticdc_assets.orchestration.verdicts import CheckVerdict, evaluations, runbook
@@ -246,15 +245,13 @@ def _spark_check(
 
     # `can_subset` allows a run without a result.
     @dg.multi_asset_check(specs=[spec], name=names.op(name), can_subset=True)
-    def check(
-        context: dg.AssetCheckExecutionContext, spark: LakeSpark
-    ) -> Iterator[dg.AssetCheckResult]:
+    def check(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         # Dagster selects the checks of the assets that a run materialises. Then each run of a
         # backfill would read all mirrors, or decode every landed record, and syncs would wait.
         if context.run.asset_selection:
             context.log.info("not run with a materialisation; run the job %s", names.job("verify"))
             return
-        lake = steps.lake.using(spark.spark_session)
+        lake = steps.lake
         with reported_failures(lake.paths):
             verdict = judge(lake)
         yield verdict.result(spec.key)

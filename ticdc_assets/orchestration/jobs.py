@@ -28,7 +28,6 @@ from ticdc_assets.orchestration.metadata import (
     rebuild_metadata,
 )
 from ticdc_assets.orchestration.partitions import DAY_FORMAT, JobKind
-from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.orchestration.syncing import Reporter, log_events
 from ticdc_assets.repair.maintenance import maintain
@@ -65,6 +64,7 @@ def changefeed_jobs(steps: ChangefeedSteps) -> list[Any]:
             description=description,
             config=config,
             tags=names.tags,
+            executor_def=dg.in_process_executor,
         )
 
     def assets(*wanted: str) -> dg.AssetSelection:
@@ -98,7 +98,7 @@ def changefeed_jobs(steps: ChangefeedSteps) -> list[Any]:
         ),
         job(
             "seed",
-            assets("seed_tables"),
+            assets("snapshot"),
             f"Seeds tables of {feed} from an export by Dumpling: the mirrors get its rows at its "
             "TSO, and later changes are applied on top of them. Give the export's folder and the "
             "tables in the run's configuration.",
@@ -142,9 +142,9 @@ def maintenance_job(steps: ChangefeedSteps) -> dg.JobDefinition:
     names = steps.names
 
     @dg.op(name=names.op("maintenance"), pool=names.pool, out=dg.Out(dg.Nothing))
-    def maintenance(context: dg.OpExecutionContext, spark: LakeSpark) -> dg.Output[None]:
+    def maintenance(context: dg.OpExecutionContext) -> dg.Output[None]:
         with steps.writing(context), watched() as ran:
-            done = steps.note(maintain(steps.lake.using(spark.spark_session)))
+            done = steps.note(maintain(steps.lake))
         return _logged(context, done.lines(), maintaining_metadata(done) | ran_metadata(ran))
 
     return op_job(
@@ -172,13 +172,9 @@ def rebuild_job(steps: ChangefeedSteps) -> dg.JobDefinition:
     names = steps.names
 
     @dg.op(name=names.op("rebuild"), pool=names.pool, out=dg.Out(dg.Nothing))
-    def rebuilt(
-        context: dg.OpExecutionContext, config: RebuildConfig, spark: LakeSpark
-    ) -> dg.Output[None]:
+    def rebuilt(context: dg.OpExecutionContext, config: RebuildConfig) -> dg.Output[None]:
         with steps.writing(context), watched() as ran:
-            done = steps.note(
-                rebuild(steps.lake.using(spark.spark_session), accept_losses=config.accept_losses)
-            )
+            done = steps.note(rebuild(steps.lake, accept_losses=config.accept_losses))
             if done.cut is not None and done.cut.mirrors:
                 tables = {(item.database, item.table) for item in done.cut.mirrors}
                 log_events(context, Reporter(steps, context.instance).tables(done.cut, tables))

@@ -1,9 +1,9 @@
 """The four steps of a sync, each as its work and its report; assets and follow runs use it.
 
-In: a changefeed's steps, a session, and the Dagster instance to report to. Out: for each step a
-`Step` with the results of its own assets, and events about other assets: changed landing days of
-`change_log`, each mirror and history that changed, `quarantine`. An asset's body returns the first
-and logs the second; a follow run yields both.
+In: a changefeed's steps, and the Dagster instance to report to. Out: for each step a `Step` with
+the results of its own assets, and events about other assets: changed landing days of `change_log`,
+each mirror and history that changed, `quarantine`. An asset's body returns the first and logs the
+second; a follow run yields both.
 
 The caller holds the changefeed's writer lock. Only the days and tables that the instance knows are
 cached from sync to sync, because asking the instance gets slower with every event. Losing this
@@ -16,11 +16,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from time import monotonic
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import dagster as dg
 from dagster import DagsterInstance
-from pyspark.sql import SparkSession
 
 from ticdc_assets.base.names import counted
 from ticdc_assets.config import Changefeed
@@ -56,18 +55,16 @@ from ticdc_assets.orchestration.metadata import (
     redriving_metadata,
     registering_metadata,
     sample_metadata,
-    seeded_rows_metadata,
     seeding_metadata,
     together_metadata,
     utc_now,
 )
-from ticdc_assets.orchestration.partitions import DAY_FORMAT, partition_of, seeded_tables
+from ticdc_assets.orchestration.partitions import DAY_FORMAT
 from ticdc_assets.orchestration.schema_metadata import schema_metadata
 from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.reading.mirrors import sample_rows
 from ticdc_assets.repair.redriving import redrive
-from ticdc_assets.repair.seeding import Seeding, seed
-from ticdc_assets.source.exports.dialect import CsvDialect
+from ticdc_assets.repair.seeding import seed
 from ticdc_assets.spark.compute import watched
 from ticdc_assets.storage.lake_paths import LakePaths
 
@@ -125,21 +122,17 @@ class Syncing:
 
     Args:
         steps: the changefeed; results are noted there.
-        spark: the session.
         instance: the Dagster instance to report to.
     """
 
-    def __init__(
-        self, steps: ChangefeedSteps, spark: SparkSession, instance: DagsterInstance
-    ) -> None:
+    def __init__(self, steps: ChangefeedSteps, instance: DagsterInstance) -> None:
         self._steps = steps
-        self._spark = spark
         self._reporter = Reporter(steps, instance)
         self._seen_batch = 0
 
     @property
     def _lake(self) -> Lake:
-        return self._steps.lake.using(self._spark)
+        return self._steps.lake
 
     def _report(self, asset: str, metadata: Metadata) -> dg.AssetMaterialization:
         return dg.AssetMaterialization(asset_key=self._steps.names.asset(asset), metadata=metadata)
@@ -155,28 +148,17 @@ class Syncing:
             reports=(self._report("raw_messages", metadata),),
         )
 
-    def seed(
-        self,
-        folder: str,
-        *,
-        tables: Collection[tuple[str, str]],
-        tso: int | None,
-        dialect: CsvDialect,
-        timezone: str | None,
-    ) -> Step:
+    def seed(self, folder: str, **options: Any) -> Step:
         """Seed tables from an export; the arguments are those of `repair.seeding.seed`."""
         with _measured() as took:
-            seeding = self._steps.note(
-                seed(self._lake, folder, tables=tables, tso=tso, dialect=dialect, timezone=timezone)
-            )
+            seeding = self._steps.note(seed(self._lake, folder, **options))
             metadata = seeding_metadata(seeding, self._steps.paths) | took(seeding.rows)
         tables_seeded = counted(len(seeding.tables), "table")
         return Step(
             said=f"{counted(seeding.rows, 'row')} of {tables_seeded} seeded at "
             f"{time_with_tso(seeding.tso)}",
             new_data=NewData.CHANGES if seeding.rows else NewData.NOTHING,
-            reports=(self._report("seed_tables", metadata),),
-            events=tuple(self._reporter.seeded(seeding)),
+            reports=(self._report("snapshot", metadata),),
         )
 
     def decode(self, *, redrive_quarantined: bool = False) -> Step:
@@ -363,21 +345,6 @@ class Reporter:
             description=f"{counted(len(mirrors), 'table')} changed",
             metadata=together_metadata(mirrors, cut),
         )
-
-    def seeded(self, seeding: Seeding) -> Iterator[Event]:
-        """Yield a report on `snapshot` of each table that was seeded."""
-        definition = seeded_tables(self._steps.names)
-        assert definition.name is not None
-        partitions = {partition_of(item.database, item.table): item for item in seeding.tables}
-        self._instance.add_dynamic_partitions(definition.name, sorted(partitions))
-        for partition, item in sorted(partitions.items()):
-            if item.is_new:
-                yield dg.AssetMaterialization(
-                    asset_key=self._steps.names.asset("snapshot"),
-                    partition=partition,
-                    description=f"{counted(item.rows, 'row')} at {time_with_tso(seeding.tso)}",
-                    metadata=seeded_rows_metadata(item, seeding),
-                )
 
     def quarantine(self, before: QuarantineCounts) -> Iterator[Event]:
         """Yield a report on `quarantine` if an apply added or closed rows there."""

@@ -176,6 +176,21 @@ def test_the_lake_of_a_component_may_be_at_home(
     assert read_attributes(attributes, tmp_path).lake == tmp_path / "home" / "lake"
 
 
+def test_a_project_keeps_its_executor_and_its_resources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TICDC_LAKE", str(tmp_path / "lake"))
+    (entry,) = yaml.safe_load(CHANGEFEEDS)["changefeeds"]
+    context = dg.ComponentTree.for_test().load_context
+    spark = dg.ResourceDefinition.none_resource()
+    own = dg.Definitions(executor=dg.multiprocess_executor, resources={"spark": spark})
+    together = dg.Definitions.merge(own, ChangefeedComponent(entry).build_defs(context))
+    ours = together.resolve_job_def("shop_sync")
+    assert ours.executor_def is dg.in_process_executor
+    theirs = together.resolve_implicit_global_asset_job_def()
+    assert theirs.executor_def is dg.multiprocess_executor
+
+
 @pytest.mark.spark
 def test_a_component_syncs(
     tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch

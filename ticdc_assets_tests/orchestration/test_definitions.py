@@ -38,8 +38,7 @@ PARENTS = {
     "raw_messages": {"kafka_topic"},
     "decode_messages": {"raw_messages"},
     "quarantine": {"raw_messages"},
-    "seed_tables": set(),
-    "snapshot": {"seed_tables"},
+    "snapshot": set(),
     "change_log": {"decode_messages", "snapshot"},
     "schema_registry": {"decode_messages", "change_log"},
     "apply_changes": {"change_log", "schema_registry"},
@@ -76,11 +75,6 @@ def test_groups_kinds_pools_and_partitions(definitions: dg.Definitions) -> None:
             continue
         assert node.kinds == {"spark", "deltalake"}
         partitions = node.partitions_def
-        if name == "snapshot":
-            assert node.is_external
-            assert isinstance(partitions, dg.DynamicPartitionsDefinition)
-            assert partitions.name == f"ticdc_{feed}_seeded_tables"
-            continue
         assert graph.get(key).pools == {f"ticdc_{feed}"}
         if name == "change_log":
             assert isinstance(partitions, dg.DailyPartitionsDefinition)
@@ -106,7 +100,7 @@ CHECKS = {
     },
     "quarantine": {"quarantine_growth"},
     "schema_registry": {"schema_conflicts"},
-    "seed_tables": {"snapshot_complete"},
+    "snapshot": {"snapshot_complete"},
 }
 
 
