@@ -24,7 +24,7 @@ from ticdc_assets.changelog.plan import LACKS_EARLIER
 from ticdc_assets.cli import main
 from ticdc_assets.cli.base import reported_errors
 from ticdc_assets.cli.syncing import _cut_lines as cut_lines
-from ticdc_assets.config import Writer
+from ticdc_assets.config import Settings, Writer
 from ticdc_assets.delta.control import latest_version, write_table
 from ticdc_assets.delta.lock import writer_lock
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
@@ -323,6 +323,23 @@ def test_metrics_are_written_at_once(commands: Commands) -> None:
     assert not list(commands.folder.glob(".ticdc.prom*")), "nothing half written stays"
     missing = commands.folder / "none" / "ticdc.prom"
     assert str(missing.parent) in commands.refused("metrics", "f", "--output", missing)
+
+
+def test_the_ui_starts_in_spite_of_a_wrong_entry(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands.add_capture("good", "capture.jsonl")
+    commands.add_capture("bad", "other.jsonl", format="simpel")
+    served: list[str] = []
+
+    def serve(settings: Settings, *_: object) -> int:
+        served.extend(feed.name for feed in settings.changefeeds)
+        return 0
+
+    monkeypatch.setattr("ticdc_assets.orchestration.run.serve_ui", serve)
+    result = commands.run("ui")
+    assert (result.exit_code, served) == (0, ["good"])
+    assert "changefeeds[1].format: expected one of" in result.stderr
 
 
 def test_captures_are_not_recorded_from(commands: Commands) -> None:
