@@ -55,9 +55,9 @@ _REPORTING = "report to Dagster"
 class Cycle:
     """Warm syncs of one feed, reported to an instance, with the time of each part."""
 
-    def __init__(self, feed: Feed, instance: dg.DagsterInstance) -> None:
+    def __init__(self, spark: SparkSession, feed: Feed, instance: dg.DagsterInstance) -> None:
         self.steps = ChangefeedSteps(changefeed=feed.changefeed, root=feed.paths.root)
-        self._syncing = Syncing(self.steps, instance)
+        self._syncing = Syncing(self.steps, spark, instance)
         self._instance = instance
         self.parts: dict[str, list[float]] = defaultdict(list)
 
@@ -147,7 +147,7 @@ def measure_freshness(
     shop = Shop.open(feed, tables=tables, rows=1_000)
     facts: list[str] = []
     with dg.DagsterInstance.local_temp(str(folder)) as instance:
-        cycle = Cycle(feed, instance)
+        cycle = Cycle(spark, feed, instance)
         cycle.sync()
         warm = measure(
             cycle.sync,

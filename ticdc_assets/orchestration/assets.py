@@ -30,6 +30,7 @@ from ticdc_assets.model.tso import cut_of
 from ticdc_assets.orchestration.exports import snapshot_asset
 from ticdc_assets.orchestration.metadata import ran_metadata, redecoding_metadata, utc_now
 from ticdc_assets.orchestration.partitions import DAY_FORMAT, FeedNames, landing_days
+from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.orchestration.syncing import Reporter, Syncing, log_events, result_of
 from ticdc_assets.orchestration.table_schemas import table_metadata
@@ -121,9 +122,11 @@ def _raw_messages(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         metadata=table_metadata(steps.names, "raw_messages"),
         **_common(steps.names),
     )
-    def raw_messages(context: dg.AssetExecutionContext, config: LandConfig) -> dg.MaterializeResult:
+    def raw_messages(
+        context: dg.AssetExecutionContext, config: LandConfig, ticdc_spark: LakeSpark
+    ) -> dg.MaterializeResult:
         with steps.writing(context):
-            syncing = Syncing(steps, context.instance)
+            syncing = Syncing(steps, ticdc_spark.spark_session, context.instance)
             return syncing.land(max_records=config.max_records).result()
 
     return raw_messages
@@ -163,10 +166,10 @@ def _decode_messages(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         ],
     )
     def decode_messages(
-        context: dg.AssetExecutionContext, config: DecodeConfig
+        context: dg.AssetExecutionContext, config: DecodeConfig, ticdc_spark: LakeSpark
     ) -> Iterator[dg.MaterializeResult]:
         with steps.writing(context):
-            syncing = Syncing(steps, context.instance)
+            syncing = Syncing(steps, ticdc_spark.spark_session, context.instance)
             step = syncing.decode(redrive_quarantined=config.redrive)
         log_events(context, step.events)
         for report in step.reports:
@@ -193,11 +196,12 @@ def _change_log(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         **_common(steps.names),
     )
     def change_log(
-        context: dg.AssetExecutionContext, config: RedecodeConfig
+        context: dg.AssetExecutionContext, config: RedecodeConfig, ticdc_spark: LakeSpark
     ) -> dg.MaterializeResult:
         days = [date.fromisoformat(key) for key in context.partition_keys]
         with steps.writing(context), watched() as ran:
-            redecoding = steps.note(redecode(steps.lake, days, accept_losses=config.accept_losses))
+            lake = steps.lake.using(ticdc_spark.spark_session)
+            redecoding = steps.note(redecode(lake, days, accept_losses=config.accept_losses))
         reporter = Reporter(steps, context.instance)
         log_events(context, reporter.days(redecoding.decoding.days, but=frozenset(days)))
         for item in redecoding.days:
@@ -227,9 +231,11 @@ def _schema_registry(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         metadata=table_metadata(steps.names, "schema_registry"),
         **_common(steps.names),
     )
-    def schema_registry(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
+    def schema_registry(
+        context: dg.AssetExecutionContext, ticdc_spark: LakeSpark
+    ) -> dg.MaterializeResult:
         with steps.writing(context):
-            syncing = Syncing(steps, context.instance)
+            syncing = Syncing(steps, ticdc_spark.spark_session, context.instance)
             return syncing.register().result()
 
     return schema_registry
@@ -249,10 +255,10 @@ def _apply_changes(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         **_common(steps.names),
     )
     def apply_changes_asset(
-        context: dg.AssetExecutionContext, config: ApplyConfig
+        context: dg.AssetExecutionContext, config: ApplyConfig, ticdc_spark: LakeSpark
     ) -> dg.MaterializeResult:
         with steps.writing(context):
-            step = Syncing(steps, context.instance).apply(
+            step = Syncing(steps, ticdc_spark.spark_session, context.instance).apply(
                 until=None
                 if config.until is None
                 else config.cut(es_only=read_statistics(steps.paths).es_only),

@@ -28,10 +28,14 @@ from ticdc_assets.orchestration.jobs import (
 )
 from ticdc_assets.orchestration.mirror_assets import MirrorAssets
 from ticdc_assets.orchestration.report import report_asset, report_schedules
+from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.sensors import changefeed_sensor
 from ticdc_assets.orchestration.steps import ChangefeedSteps, steps_of
 from ticdc_assets.orchestration.tables_sensor import tables_sensor
 from ticdc_assets.orchestration.wrong_entries import wrong_entries
+
+# One for all: definitions that are merged may not have two resources of one name.
+_SPARK = LakeSpark()
 
 
 def all_definitions(settings: Settings) -> dg.Definitions:
@@ -54,7 +58,8 @@ def definitions_of(
             these.
     """
     return dg.Definitions.merge(
-        *(_definitions(steps, has_mirrors=has_mirrors) for steps in changefeeds)
+        dg.Definitions(resources={"ticdc_spark": _SPARK}),
+        *(_definitions(steps, has_mirrors=has_mirrors) for steps in changefeeds),
     )
 
 

@@ -32,6 +32,7 @@ from ticdc_assets.orchestration.content_verdicts import judge_damage, judge_keys
 from ticdc_assets.orchestration.exports import export_checks
 from ticdc_assets.orchestration.metadata import utc_now
 from ticdc_assets.orchestration.partitions import FeedNames
+from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.status_metadata import SEEN_UNTIL, check_verdict, quarantine_verdict
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
 from ticdc_assets.orchestration.verdicts import CheckVerdict, evaluations, runbook
@@ -245,13 +246,15 @@ def _spark_check(
 
     # `can_subset` allows a run without a result.
     @dg.multi_asset_check(specs=[spec], name=names.op(name), can_subset=True)
-    def check(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+    def check(
+        context: dg.AssetCheckExecutionContext, ticdc_spark: LakeSpark
+    ) -> Iterator[dg.AssetCheckResult]:
         # Dagster selects the checks of the assets that a run materialises. Then each run of a
         # backfill, or of a user's job, would read all mirrors, or decode every landed record.
         if context.job_def.is_asset_job:
             context.log.info("not run with a materialisation; run the job %s", names.job("verify"))
             return
-        lake = steps.lake
+        lake = steps.lake.using(ticdc_spark.spark_session)
         with reported_failures(lake.paths):
             verdict = judge(lake)
         yield verdict.result(spec.key)

@@ -24,6 +24,7 @@ from ticdc_assets.base.names import counted, table_named
 from ticdc_assets.base.progress import listened
 from ticdc_assets.log.cuts import newest_cut
 from ticdc_assets.orchestration.content_verdicts import judge_seeds, judge_source
+from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
 from ticdc_assets.orchestration.syncing import Syncing, log_events
 from ticdc_assets.orchestration.table_schemas import table_metadata
@@ -92,7 +93,7 @@ def snapshot_asset(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         output_required=False,
     )
     def snapshot(
-        context: dg.AssetExecutionContext, config: ExportConfig
+        context: dg.AssetExecutionContext, config: ExportConfig, ticdc_spark: LakeSpark
     ) -> Iterator[dg.MaterializeResult]:
         if not config.folder:
             if context.run.job_name == steps.names.job("seed"):
@@ -100,7 +101,7 @@ def snapshot_asset(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             context.log.info("nothing is seeded: no export is named")
             return
         with steps.writing(context), listened(context.log.info):
-            syncing = Syncing(steps, context.instance)
+            syncing = Syncing(steps, ticdc_spark.spark_session, context.instance)
             seeded = syncing.seed(config.folder, **config.meant())
             context.log.info("%s", seeded.said)
             for follow in (syncing.register, syncing.apply):
@@ -146,13 +147,14 @@ def export_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
 
     @dg.multi_asset_check(specs=[source], name=names.op(MIRROR_EQUALS_SOURCE), can_subset=True)
     def mirror_equals_source(
-        context: dg.AssetCheckExecutionContext, config: ExportConfig
+        context: dg.AssetCheckExecutionContext, config: ExportConfig, ticdc_spark: LakeSpark
     ) -> Iterator[dg.AssetCheckResult]:
         if not config.folder:
             context.log.info("no export is named; run the job %s with one", names.job("diff"))
             return
         with reported_failures(steps.paths), listened(context.log.info):
-            found = diff(steps.lake, config.folder, **config.meant())
+            lake = steps.lake.using(ticdc_spark.spark_session)
+            found = diff(lake, config.folder, **config.meant())
         yield judge_source(found).result(source.key)
 
     return [snapshot_complete, mirror_equals_source]

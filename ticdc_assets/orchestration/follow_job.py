@@ -25,6 +25,7 @@ from typing import TypeAlias
 import dagster as dg
 from dagster import DagsterInstance, DagsterRunStatus
 from pydantic import Field
+from pyspark.sql import SparkSession
 
 from ticdc_assets.delta.control import keeping
 from ticdc_assets.observe.verdicts import Level
@@ -33,6 +34,7 @@ from ticdc_assets.orchestration.checks import judge_cheaply
 from ticdc_assets.orchestration.following import Ending, Followed, Following, NewData
 from ticdc_assets.orchestration.jobs import op_job
 from ticdc_assets.orchestration.metadata import utc_now
+from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.source_watcher import SourceWatcher
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
 from ticdc_assets.orchestration.summing import Unreported
@@ -79,12 +81,12 @@ def follow_job(steps: ChangefeedSteps) -> dg.JobDefinition:
         ),
     )
     def follow(
-        context: dg.OpExecutionContext, config: FollowConfig
+        context: dg.OpExecutionContext, config: FollowConfig, ticdc_spark: LakeSpark
     ) -> Iterator[_Event | dg.Output[None]]:
         name_worker(context, steps.paths, steps.changefeed.writer)
         seconds = default if config.seconds is None else config.seconds
         with reported_failures(steps.paths):
-            surroundings = Surroundings(steps, context)
+            surroundings = Surroundings(steps, ticdc_spark.spark_session, context)
             following = Following(surroundings, seconds, config.rest_seconds)
             steps.note(following.followed)
             yield from surroundings.follow(following)
@@ -116,13 +118,16 @@ class Surroundings:
 
     Args:
         steps: the changefeed.
+        spark: the session.
         context: of the op that follows.
     """
 
-    def __init__(self, steps: ChangefeedSteps, context: dg.OpExecutionContext) -> None:
+    def __init__(
+        self, steps: ChangefeedSteps, spark: SparkSession, context: dg.OpExecutionContext
+    ) -> None:
         self._steps = steps
         self._context = context
-        self._syncing = Syncing(steps, self._instance)
+        self._syncing = Syncing(steps, spark, self._instance)
         self._news = SourceWatcher(steps.lake)
         self._stop = threading.Event()
         self._due: list[_Event] = []

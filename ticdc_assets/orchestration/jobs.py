@@ -28,6 +28,7 @@ from ticdc_assets.orchestration.metadata import (
     rebuild_metadata,
 )
 from ticdc_assets.orchestration.partitions import DAY_FORMAT, JobKind
+from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.orchestration.syncing import Reporter, log_events
 from ticdc_assets.repair.maintenance import maintain
@@ -142,9 +143,9 @@ def maintenance_job(steps: ChangefeedSteps) -> dg.JobDefinition:
     names = steps.names
 
     @dg.op(name=names.op("maintenance"), pool=names.pool, out=dg.Out(dg.Nothing))
-    def maintenance(context: dg.OpExecutionContext) -> dg.Output[None]:
+    def maintenance(context: dg.OpExecutionContext, ticdc_spark: LakeSpark) -> dg.Output[None]:
         with steps.writing(context), watched() as ran:
-            done = steps.note(maintain(steps.lake))
+            done = steps.note(maintain(steps.lake.using(ticdc_spark.spark_session)))
         return _logged(context, done.lines(), maintaining_metadata(done) | ran_metadata(ran))
 
     return op_job(
@@ -172,9 +173,12 @@ def rebuild_job(steps: ChangefeedSteps) -> dg.JobDefinition:
     names = steps.names
 
     @dg.op(name=names.op("rebuild"), pool=names.pool, out=dg.Out(dg.Nothing))
-    def rebuilt(context: dg.OpExecutionContext, config: RebuildConfig) -> dg.Output[None]:
+    def rebuilt(
+        context: dg.OpExecutionContext, config: RebuildConfig, ticdc_spark: LakeSpark
+    ) -> dg.Output[None]:
         with steps.writing(context), watched() as ran:
-            done = steps.note(rebuild(steps.lake, accept_losses=config.accept_losses))
+            lake = steps.lake.using(ticdc_spark.spark_session)
+            done = steps.note(rebuild(lake, accept_losses=config.accept_losses))
             if done.cut is not None and done.cut.mirrors:
                 tables = {(item.database, item.table) for item in done.cut.mirrors}
                 log_events(context, Reporter(steps, context.instance).tables(done.cut, tables))

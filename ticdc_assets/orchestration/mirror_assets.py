@@ -33,6 +33,7 @@ from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.wording import duration
 from ticdc_assets.orchestration.metadata import utc_now
 from ticdc_assets.orchestration.partitions import FeedNames
+from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
 from ticdc_assets.orchestration.syncing import DATA_VERSION, Reporter, assets_of, log_events
 from ticdc_assets.orchestration.table_schemas import mirror_columns
@@ -118,11 +119,11 @@ def _table_assets(shown: MirrorAssets) -> dg.AssetsDefinition:
         pool=names.pool,
     )
     def mirrors(
-        context: dg.AssetExecutionContext,
+        context: dg.AssetExecutionContext, ticdc_spark: LakeSpark
     ) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:
         with reported_failures(steps.paths):
             if context.selected_asset_keys:
-                yield from _made(context, shown)
+                yield from _made(context, shown, ticdc_spark)
             if checks := context.selected_asset_check_keys:
                 status = read_status(steps.lake, utc_now())
                 verdicts = lag_verdicts(names, steps.changefeed, status, shown.tables)
@@ -132,7 +133,9 @@ def _table_assets(shown: MirrorAssets) -> dg.AssetsDefinition:
     return mirrors
 
 
-def _made(context: dg.AssetExecutionContext, shown: MirrorAssets) -> Iterator[dg.MaterializeResult]:
+def _made(
+    context: dg.AssetExecutionContext, shown: MirrorAssets, spark: LakeSpark
+) -> Iterator[dg.MaterializeResult]:
     """Fold the selected tables again, and yield what is to be reported of them."""
     steps, selected = shown.steps, frozenset(context.selected_asset_keys)
     tables = frozenset(shown.by_key[key] for key in selected)
@@ -141,7 +144,7 @@ def _made(context: dg.AssetExecutionContext, shown: MirrorAssets) -> Iterator[dg
         cut, events = require_cut(steps.paths), Reporter(steps, context.instance)
         results = events.tables(cut, tables)
     else:
-        cut, results = _fold(context, steps, tables)
+        cut, results = _fold(context, steps, spark, tables)
     for event in results:
         if event.asset_key in selected:
             yield dg.MaterializeResult(
@@ -251,14 +254,14 @@ def _shared_asset(shown: MirrorAssets) -> dg.AssetsDefinition:
         output_required=False,
     )
     def mirrors(
-        context: dg.AssetExecutionContext, config: FoldConfig
+        context: dg.AssetExecutionContext, config: FoldConfig, ticdc_spark: LakeSpark
     ) -> Iterator[dg.MaterializeResult]:
         if not config.tables or _is_synced(context, steps):
             context.log.info("no table is folded again: none is named in `tables`")
             return
         with reported_failures(steps.paths):
             tables = frozenset(table_named(name) for name in config.tables)
-            cut, results = _fold(context, steps, tables)
+            cut, results = _fold(context, steps, ticdc_spark, tables)
             for event in results:
                 yield dg.MaterializeResult(metadata=dict(event.metadata))
             _require_made(cut, tables)
@@ -273,6 +276,7 @@ def _shared_asset(shown: MirrorAssets) -> dg.AssetsDefinition:
 def _fold(
     context: dg.AssetExecutionContext,
     steps: ChangefeedSteps,
+    spark: LakeSpark,
     tables: frozenset[Table],
 ) -> tuple[Cut, Iterable[dg.AssetMaterialization]]:
     """Fold tables again at the newest cut; return the cut that has them, and what to report.
@@ -288,7 +292,8 @@ def _fold(
         there = frozenset(name for name in tables if cut.mirror(*name) is not None)
         if not there:
             _require_tables(cut, tables)
-        applying = steps.note(apply_changes(steps.lake, until=cut.tso, refold=there))
+        lake = steps.lake.using(spark.spark_session)
+        applying = steps.note(apply_changes(lake, until=cut.tso, refold=there))
         published = _require_published(applying)
     log_events(context, reporter.mirrors(applying, but=there))
     return published, reporter.tables(published, there)

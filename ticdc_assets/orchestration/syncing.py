@@ -1,9 +1,9 @@
 """The four steps of a sync, each as its work and its report; assets and follow runs use it.
 
-In: a changefeed's steps, and the Dagster instance to report to. Out: for each step a `Step` with
-the results of its own assets, and events about other assets: changed landing days of `change_log`,
-each mirror and history that changed, `quarantine`. An asset's body returns the first and logs the
-second; a follow run yields both.
+In: a changefeed's steps, a session, and the Dagster instance to report to. Out: for each step a
+`Step` with the results of its own assets, and events about other assets: changed landing days of
+`change_log`, each mirror and history that changed, `quarantine`. An asset's body returns the first
+and logs the second; a follow run yields both.
 
 The caller holds the changefeed's writer lock. Only the days and tables that the instance knows are
 cached from sync to sync, because asking the instance gets slower with every event. Losing this
@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 import dagster as dg
 from dagster import DagsterInstance
+from pyspark.sql import SparkSession
 
 from ticdc_assets.base.names import counted
 from ticdc_assets.config import Changefeed
@@ -122,17 +123,21 @@ class Syncing:
 
     Args:
         steps: the changefeed; results are noted there.
+        spark: the session.
         instance: the Dagster instance to report to.
     """
 
-    def __init__(self, steps: ChangefeedSteps, instance: DagsterInstance) -> None:
+    def __init__(
+        self, steps: ChangefeedSteps, spark: SparkSession, instance: DagsterInstance
+    ) -> None:
         self._steps = steps
+        self._spark = spark
         self._reporter = Reporter(steps, instance)
         self._seen_batch = 0
 
     @property
     def _lake(self) -> Lake:
-        return self._steps.lake
+        return self._steps.lake.using(self._spark)
 
     def _report(self, asset: str, metadata: Metadata) -> dg.AssetMaterialization:
         return dg.AssetMaterialization(asset_key=self._steps.names.asset(asset), metadata=metadata)
@@ -191,7 +196,7 @@ class Syncing:
     def register(self) -> Step:
         """Register the schemas that the change log has."""
         paths = self._steps.paths
-        registering = self._steps.note(register_new(self._steps.lake))
+        registering = self._steps.note(register_new(self._lake))
         metadata = registering_metadata(registering, paths) | schema_metadata(paths)
         return Step(
             said=counted(registering.schema_versions, "schema version"),

@@ -198,13 +198,13 @@ class LazySession(SparkSession):
     a session was stopped, the next use starts another one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, extra: Mapping[str, str] | None = None) -> None:
         started: list[SparkSession] = []
 
         def session() -> SparkSession:
             with _STARTING:
                 if not started or is_stopped(started[0]):
-                    started[:] = [running() or get_spark()]
+                    started[:] = [running() or get_spark(extra)]
                 return started[0]
 
         object.__setattr__(self, "_started", session)

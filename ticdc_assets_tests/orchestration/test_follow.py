@@ -140,7 +140,7 @@ def told(
     """
     shop.send()
     context = dg.build_op_context(instance=instance)
-    surroundings = Surroundings(steps_of(shop.settings, shop.changefeed), context)
+    surroundings = Surroundings(steps_of(shop.settings, shop.changefeed), cast(Any, None), context)
     steps = Steps()
     surroundings._syncing = cast(Syncing, steps)
     time = 0
