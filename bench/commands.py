@@ -15,8 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.measuring import Memory, MemoryWatch, Sample
-from ticdc_assets.config import CHANGEFEEDS_VARIABLE, LAKE_VARIABLE, KafkaSource
-from ticdc_assets.orchestration.home import HOME_VARIABLE
+from ticdc_assets.config import CHANGEFEEDS_VARIABLE, HOME_VARIABLE, LAKE_VARIABLE, KafkaSource
 from ticdc_assets.wire import WireFormat
 
 _PR_SET_CHILD_SUBREAPER = 36

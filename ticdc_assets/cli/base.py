@@ -5,7 +5,6 @@ sentence and exit code 1. Any other failure is a bug of this package and prints 
 """
 
 import functools
-import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -83,8 +82,7 @@ def _refusal(error: BaseException) -> str | None:
     with suppress(TicdcError, OSError):
         folders.append(Path(tempfile.gettempdir()))
         settings = load_settings()
-        home = Path(os.environ["DAGSTER_HOME"]) if os.environ.get("DAGSTER_HOME") else None
-        folders += [item for item in (settings.lake, home) if isinstance(item, Path)]
+        folders += [it for it in (settings.lake, settings.home()) if isinstance(it, Path)]
     return refusal(error, folders)
 
 

@@ -241,17 +241,13 @@ def _lease_json(lease: "LeaseState | None") -> dict[str, object] | None:
 def _print_status(item: "Status", source_error: str | None) -> None:
     from rich.table import Table
 
-    from ticdc_assets.observe.lag import LagPart
     from ticdc_assets.observe.wording import duration, lag_text
 
     name, lag = item.changefeed, item.lag
     if item.cut is None or lag is None:
         click.echo(f"{name}: no published cut yet")
     else:
-        parts = ", ".join(
-            f"{str(part).replace('_', ' ')} {duration(lag.part_seconds(part))}" for part in LagPart
-        )
-        behind = f"{duration(lag.seconds)} behind ({parts})"
+        behind = f"{duration(lag.seconds)} behind ({lag.text})"
         if lag.ahead_ms:
             behind = f"ahead of this machine's clock by {duration(lag.ahead_seconds)}"
         if item.ending is not None:

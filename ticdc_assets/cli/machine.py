@@ -196,7 +196,11 @@ def ui(port: int, demo_directory: Path | None) -> None:
     from ticdc_assets.orchestration.run import serve_ui
 
     if demo_directory is None:
-        end_with_status(serve_ui(load_settings(), port, note))
+        # A wrong entry is a failing check there, and the other changefeeds are synced.
+        settings = load_settings(partly=True)
+        for mistake in (text for entry in settings.wrong for text in entry.mistakes):
+            note(f"{settings.path}: {mistake}")
+        end_with_status(serve_ui(settings, port, note))
         return
     from ticdc_assets.demo.place import use_demo
     from ticdc_assets.demo.run import demo_broker, demo_lock

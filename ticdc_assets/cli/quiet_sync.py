@@ -27,7 +27,6 @@ from ticdc_assets.delta.control import commit_metadata, keeping
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.seeds import landed_seed
 from ticdc_assets.observe.status import Status
-from ticdc_assets.orchestration.home import home_path
 from ticdc_assets.orchestration.source_watcher import SourceWatcher
 from ticdc_assets.storage.paths import write_at_once
 
@@ -55,7 +54,7 @@ class LastSync:
 
     def __init__(self, settings: Settings, lake: Lake) -> None:
         self._lake = lake
-        self._file = home_path(settings) / "ticdc_assets" / f"{lake.changefeed.name}.json"
+        self._file = settings.home() / "ticdc_assets" / f"{lake.changefeed.name}.json"
         self._source: Hashable = None
 
     def look(self) -> None:

@@ -111,11 +111,11 @@ def backfill(
 
     settings = load_settings()
     if tables:
-        report = backfill_tables(settings, changefeed, tables)
-        for item in report.mirrors:
+        cut, mirrors = backfill_tables(settings, changefeed, tables)
+        for item in mirrors:
             click.echo(
                 f"{changefeed}: {shown_text(item.database)}.{shown_text(item.table)}: folded "
-                f"again, {counted(item.rows, 'row')} at {report.cut.moment}"
+                f"again, {counted(item.rows, 'row')} at {cut.moment}"
             )
         return
     wanted = {day.date() for day in days}

@@ -212,8 +212,7 @@ def quiet_lines(name: str, quiet: "QuietSync") -> Iterable[str]:
     for check, verdict in status.verdicts.items():
         # Nothing came into quarantine since the sync before looked.
         if verdict.level is not Level.OK and check is not Check.QUARANTINE_GROWTH:
-            severity = "ERROR" if verdict.level is Level.FAIL else "WARN"
-            yield f"{name}: check {check}: {severity}: {verdict.sentence}"
+            yield f"{name}: check {check}: {verdict.level.word}: {verdict.sentence}"
     if status.cut is not None:
         yield from _cut_lines(name, status.cut)
 
@@ -228,7 +227,7 @@ def sync_lines(name: str, report: Any) -> Iterable[str]:
 
 def applied_lines(name: str, report: Any) -> Iterable[str]:
     """Yield the lines that report what a run did with landed records."""
-    from ticdc_assets.orchestration.verdicts import commands_named
+    from ticdc_assets.orchestration.verdicts import commands_named, level_of
 
     decoding, applying = report.decoding, report.applying
     changes = ", ".join(f"{count:,} {kind}" for kind, count in sorted(decoding.changes.items()))
@@ -238,7 +237,7 @@ def applied_lines(name: str, report: Any) -> Iterable[str]:
     for check in report.checks:
         if not check.passed:
             sentence = commands_named(check.description or "")
-            yield f"{name}: check {check.check_name}: {check.severity.value}: {sentence}"
+            yield f"{name}: check {check.check_name}: {level_of(check).word}: {sentence}"
     for text in applying.repaired:
         yield f"{name}: made again: {text}"
     if applying.cut is not None:

@@ -77,6 +77,7 @@ __all__ = [
     "ALL_TABLES",
     "CHANGEFEEDS_VARIABLE",
     "COMPUTE_VARIABLE",
+    "HOME_VARIABLE",
     "LAKE_VARIABLE",
     "OFF",
     "STORAGE_SCHEMES",
@@ -115,6 +116,7 @@ __all__ = [
 
 CHANGEFEEDS_VARIABLE = "TICDC_CHANGEFEEDS"
 LAKE_VARIABLE = "TICDC_LAKE"
+HOME_VARIABLE = "DAGSTER_HOME"
 DEFAULT_CHANGEFEEDS = "changefeeds.yaml"
 DEFAULT_LAKE = ".lake"
 INSTANCE_FOLDER = ".dagster_home"
@@ -171,12 +173,14 @@ class Settings:
     spark: SparkSettings = field(default_factory=SparkSettings)
     compute: Compute = Compute.AUTO
 
-    @property
-    def instance_folder(self) -> Path:
-        """Folder of the Dagster instance, where none is named.
+    def home(self, env: Mapping[str, str] | None = None) -> Path:
+        """Return the folder of the Dagster instance, absolute, whether it is there or not.
 
         What Dagster keeps is in SQLite or PostgreSQL and in logs, so it is never in a store.
         """
+        named = (os.environ if env is None else env).get(HOME_VARIABLE)
+        if named:
+            return Path(named).absolute()
         if isinstance(self.lake, RemotePath):
             return self.path.parent / INSTANCE_FOLDER
         return self.lake / "_dagster"

@@ -10,6 +10,7 @@ under a writer.
 """
 
 from collections.abc import Collection
+from contextlib import suppress
 
 from ticdc_assets.base.errors import LakeDamagedError
 from ticdc_assets.delta.control import commit_metadata
@@ -31,7 +32,9 @@ def paths_of(root: AnyPath, changefeed: str) -> LakePaths:
     try:
         name = commit_metadata(first.cuts).get(GENERATION)
     except LakeDamagedError:
-        name = max(names_in(first.generations), default=None)
+        name = None
+        with suppress(OSError):  # the folder may be another user's
+            name = max(names_in(first.generations), default=None)
     return first if name is None else first.of(name)
 
 

@@ -36,7 +36,7 @@ from ticdc_assets.base.errors import (
 from ticdc_assets.base.isolation import first_sentence
 from ticdc_assets.base.machine import nearest_existing
 from ticdc_assets.base.names import counted, joined_name
-from ticdc_assets.config import Changefeed, Settings, Writer, lake_path
+from ticdc_assets.config import HOME_VARIABLE, Changefeed, Settings, Writer, lake_path
 from ticdc_assets.observe.wording import listed
 from ticdc_assets.spark.jars import Progress, lake_jars, spark_jars
 from ticdc_assets.spark.preflight import (
@@ -54,7 +54,6 @@ from ticdc_assets.storage.paths import AnyPath, RemotePath
 if TYPE_CHECKING:
     from ticdc_assets.storage.lake_paths import LakePaths
 
-HOME_VARIABLE: Final = "DAGSTER_HOME"
 LEAST_FREE_BYTES: Final = 5_000_000_000
 """Free disk below which the check warns: a rebuild writes the change log and the mirrors again."""
 _FOLDER: Final = re.compile("[a-z0-9_]+")
@@ -84,7 +83,7 @@ def run_checks(
             store_ok = lake.ok
             if lake.ok:
                 yield check_disk(settings.lake)
-        yield check_home(settings.instance_folder, env)
+        yield check_home(settings.home(env), env)
     java = check_java(env)
     yield java
     pyspark = check_pyspark()
@@ -297,23 +296,17 @@ def check_store(lake: RemotePath) -> Check:
     )
 
 
-def check_home(default: Path, env: Mapping[str, str]) -> Check:
-    """Check the folder of the Dagster instance; one that is not there is not made.
-
-    Args:
-        default: the folder, if the environment names none.
-        env: environment variables.
-    """
+def check_home(home: Path, env: Mapping[str, str]) -> Check:
+    """Check the folder of the Dagster instance; one that is not there is not made."""
     named = env.get(HOME_VARIABLE)
-    home = Path(named) if named else default
     needed = "a folder that can be written to for the Dagster instance"
 
     def wrong(found: str, fix: str) -> Check:
         return Check.failed("dagster home", found, needed, fix)
 
     another = f"change its permissions or set {HOME_VARIABLE} to another folder"
-    if not home.is_absolute():
-        fix = f"write it as {home.absolute()}"
+    if named and not Path(named).is_absolute():
+        fix = f"write it as {home}"
         return wrong(
             f"{HOME_VARIABLE}={named}, which Dagster's own programs do not accept as a path", fix
         )

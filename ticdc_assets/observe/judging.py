@@ -18,7 +18,7 @@ from ticdc_assets.config import Changefeed
 from ticdc_assets.log.agreement import Agreement
 from ticdc_assets.log.faults import Faults
 from ticdc_assets.model.schemas import ColumnSchema, TableSchema, schema_from_text
-from ticdc_assets.model.tso import to_datetime
+from ticdc_assets.model.tso import time_with_tso, to_datetime
 from ticdc_assets.observe.lag import Lag, LagPart
 from ticdc_assets.observe.status import Ending, Status
 from ticdc_assets.observe.table_status import TableState, TableStatus, by_caveat
@@ -75,13 +75,12 @@ def _judge_lag(changefeed: Changefeed, status: Status) -> Verdict:
         )
     level, limit = _beyond(lag.seconds, changefeed.lag_warn_seconds, changefeed.lag_error_seconds)
     worst = _worst_text(status, lag)
-    parts = ", ".join(f"{_PART_NAMES[part]} {duration(lag.part_seconds(part))}" for part in LagPart)
     behind = f"The mirrors are {duration(lag.seconds)} behind now"
     if level is Level.OK:
-        return Verdict(sentence=f"{behind}: {parts}.{worst}")
+        return Verdict(sentence=f"{behind}: {lag.text}.{worst}")
     advice = _what_to_do(changefeed, status, lag)
     return Verdict(
-        level=level, sentence=f"{behind} (limit {duration(limit)}): {parts}. {advice}{worst}"
+        level=level, sentence=f"{behind} (limit {duration(limit)}): {lag.text}. {advice}{worst}"
     )
 
 
@@ -100,13 +99,6 @@ def judge_table(changefeed: Changefeed, status: Status, table: TableStatus) -> V
     elif status.ending is not None:
         level = Level.WARN
     return Verdict(level=level, sentence=f"{behind}{lacking}.")
-
-
-_PART_NAMES: Mapping[LagPart, str] = {
-    LagPart.SOURCE_TO_KAFKA: "source to Kafka",
-    LagPart.KAFKA_TO_RAW: "Kafka to raw_messages",
-    LagPart.RAW_TO_MIRROR: "raw_messages to mirrors",
-}
 
 
 def _what_to_do(changefeed: Changefeed, status: Status, lag: Lag) -> str:
@@ -168,7 +160,7 @@ def _why_no_cut(status: Status) -> str:
         return f"no watermark has arrived from {listed(places)}"
     if watermark.watermark_ts is None:
         return "nothing has landed"
-    return f"the global watermark is {watermark.watermark_ts}"
+    return f"the global watermark is {time_with_tso(watermark.watermark_ts)}"
 
 
 # The watermark ----------------------------------------------------------------------------------

@@ -3,10 +3,10 @@
 In: times in epoch milliseconds. Out: a `Lag`. Pure: the same times give the same parts. The lag is
 now minus the physical time of the newest cut's TSO. Its parts:
 
-raw -> mirror
+raw_messages -> mirrors
     from the cut to the landed and decoded watermark. If landed batches are not decoded yet, their
     watermarks are unknown; then up to Kafka's timestamp of the newest landed record.
-Kafka -> raw
+Kafka -> raw_messages
     while records wait in the source: from Kafka's timestamp of the last landed record of a waiting
         partition (the oldest of these) until now, without time that is already counted. 0 if no
         record waits.
@@ -26,6 +26,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from ticdc_assets.log.positions import PartitionOffsets
+from ticdc_assets.observe.wording import duration
 
 
 class LagPart(StrEnum):
@@ -34,6 +35,13 @@ class LagPart(StrEnum):
     SOURCE_TO_KAFKA = "source_to_kafka"
     KAFKA_TO_RAW = "kafka_to_raw"
     RAW_TO_MIRROR = "raw_to_mirror"
+
+
+_WORDS = {
+    LagPart.SOURCE_TO_KAFKA: "source to Kafka",
+    LagPart.KAFKA_TO_RAW: "Kafka to raw_messages",
+    LagPart.RAW_TO_MIRROR: "raw_messages to mirrors",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +72,11 @@ class Lag:
     def largest(self) -> LagPart:
         """The largest part; of equal ones the one nearest to the mirrors."""
         return max(reversed(LagPart), key=lambda part: self.parts[part])
+
+    @property
+    def text(self) -> str:
+        """The parts in words."""
+        return ", ".join(f"{_WORDS[part]} {duration(self.part_seconds(part))}" for part in LagPart)
 
     def part_seconds(self, part: LagPart) -> float:
         """Return one part in seconds."""

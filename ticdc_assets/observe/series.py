@@ -14,6 +14,7 @@ Not handled: mirrors of cuts are counted only for the newest cuts, up to `MIRROR
 
 import math
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -347,74 +348,60 @@ def read_quarantine_figures(
         tables: the tables that are mirrored; faults of others do not count. None: all.
         examples: how many of the newest open rows are returned.
     """
-    table = read_table(
-        paths.quarantine,
-        columns=["stage", "reason", "quarantined_at", "redriven_at", "database", "table"],
-    )
+    keys = ["stage", "reason", "quarantined_at", "redriven_at", "database", "table"]
+    table = read_table(paths.quarantine, columns=keys)
+    groups: list[dict[str, Any]] = []
     if table is not None:
-        table = table.filter(_counts(table, tables))
-    if table is None or not table.num_rows:
-        return QuarantineFigures(open=0, series=Series(), reasons=(), newest=())
-    is_open = pc.is_null(table["redriven_at"])
-    reasons = (
-        table.append_column("open", pc.cast(is_open, pa.int64()))
-        .group_by(["stage", "reason"])
-        .aggregate([("open", "sum"), ("open", "count"), ("quarantined_at", "max")])
-        .to_pylist()
-    )
-    waiting = table.filter(is_open)
-    newest: list[dict[str, Any]] = []
-    if waiting.num_rows:
-        edge = pc.sort_indices(waiting["quarantined_at"], sort_keys=[("", "descending")])
-        oldest = waiting["quarantined_at"][edge[min(examples, waiting.num_rows) - 1].as_py()]
-        found = read_table(
-            paths.quarantine,
-            ds.field("redriven_at").is_null() & (ds.field("quarantined_at") >= oldest),
-            columns=list(_SHOWN),
+        # Rows that came or were closed together are one group, so these are few.
+        grouped = table.group_by(keys).aggregate([([], "count_all")]).to_pylist()
+        groups = [row for row in grouped if is_mirrored_fault(row, tables)]
+    counts: dict[tuple[str, str], Counter[bool]] = {}
+    newest_at: dict[tuple[str, str], datetime] = {}
+    for row in groups:
+        key = (row["stage"], row["reason"])
+        counts.setdefault(key, Counter())[row["redriven_at"] is None] += row["count_all"]
+        newest_at[key] = max(newest_at.get(key, row["quarantined_at"]), row["quarantined_at"])
+    reasons = [
+        QuarantineReason(
+            stage=stage,
+            reason=reason,
+            open=count[True],
+            redriven=count[False],
+            newest_at=newest_at[stage, reason],
         )
-        newest = [] if found is None else found.filter(_counts(found, tables)).to_pylist()
-    newest.sort(
-        key=lambda row: (row["topic"], row["partition"], row["offset"], row["index"], row["stage"])
-    )
-    newest.sort(key=lambda row: row["quarantined_at"], reverse=True)
+        for (stage, reason), count in sorted(counts.items())
+    ]
     return QuarantineFigures(
-        open=waiting.num_rows,
-        series=_open_over_time(table, since),
-        reasons=tuple(
-            QuarantineReason(
-                stage=row["stage"],
-                reason=row["reason"],
-                open=row["open_sum"],
-                redriven=row["open_count"] - row["open_sum"],
-                newest_at=row["quarantined_at_max"],
-            )
-            for row in sorted(
-                reasons, key=lambda row: (-row["open_sum"], row["stage"], row["reason"])
-            )
-        ),
-        newest=tuple(newest[:examples]),
+        open=sum(item.open for item in reasons),
+        series=_open_over_time(groups, since),
+        reasons=tuple(sorted(reasons, key=lambda item: -item.open)),
+        newest=_newest_open(paths, tables, examples),
     )
 
 
-def _counts(table: pa.Table, tables: TableFilter | None) -> pa.Array:
-    """Return, for each row of the quarantine, whether it counts for a choice of tables."""
-    rows = table.select(["stage", "database", "table"]).to_pylist()
-    return pa.array([is_mirrored_fault(row, tables) for row in rows], pa.bool_())
+def _newest_open(
+    paths: LakePaths, tables: TableFilter | None, limit: int
+) -> tuple[Mapping[str, Any], ...]:
+    """Return the newest open rows, newest first."""
+    is_open = ds.field("redriven_at").is_null()
+    table = read_table(paths.quarantine, is_open, columns=list(_SHOWN))
+    newest: list[dict[str, Any]] = []
+    order: list[tuple[str, str]] = [("quarantined_at", "descending")]
+    order += [(it, "ascending") for it in ("topic", "partition", "offset", "index", "stage")]
+    for batch in () if table is None else table.sort_by(order).to_batches(max_chunksize=1000):
+        newest += [row for row in batch.to_pylist() if is_mirrored_fault(row, tables)]
+        if len(newest) >= limit:
+            break
+    return tuple(newest[:limit])
 
 
-def _open_over_time(table: pa.Table, since: datetime) -> Series:
+def _open_over_time(groups: Iterable[dict[str, Any]], since: datetime) -> Series:
     """Return how many rows were open from `since` on; a value holds until the next."""
-    steps: dict[float, int] = {}
-    for column, sign in (("quarantined_at", 1), ("redriven_at", -1)):
-        counted = (
-            pa.table({"at": pc.drop_null(table[column])})
-            .group_by("at")
-            .aggregate([("at", "count")])
-            .to_pylist()
-        )
-        for row in counted:
-            at = row["at"].timestamp() * 1000
-            steps[at] = steps.get(at, 0) + sign * row["at_count"]
+    steps = Counter[float]()
+    for row in groups:
+        for column, sign in (("quarantined_at", 1), ("redriven_at", -1)):
+            if row[column] is not None:
+                steps[row[column].timestamp() * 1000] += sign * row["count_all"]
     begin, count = since.timestamp() * 1000, 0
     times: list[float] = []
     values: list[float] = []

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
 
 from ticdc_assets.base.names import counted
+from ticdc_assets.observe.wording import duration
 from ticdc_assets.orchestration.partitions import CHANGEFEED_TAG, REPORT, FeedNames, JobKind
 from ticdc_assets.orchestration.workers import is_gone, worker_of
 
@@ -69,7 +70,8 @@ def run_to_let_in(instance: DagsterInstance, names: FeedNames, own_id: str, now:
         run, waits = record.dagster_run, now - record.create_timestamp.astimezone(UTC)
         if run.status in QUEUED_STATUSES and waits.total_seconds() > _LONG_QUEUED_SECONDS:
             return (
-                f"{run.job_name} {run.run_id} has been queued for {waits.total_seconds():.0f} s; "
+                f"{run.job_name} {run.run_id} has been queued for "
+                f"{duration(waits.total_seconds())}; "
                 f"the limit is {counted(len(at_work), 'run')} at a time"
             )
     return ""

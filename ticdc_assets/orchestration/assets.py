@@ -1,7 +1,7 @@
 """The assets of one changefeed, in processing order.
 
     kafka_topic -> raw_messages -> decode_messages, quarantine -> change_log
-    seed_tables -> snapshot -> change_log
+    snapshot -> change_log
     change_log -> schema_registry -> apply_changes
     change_log -> mirrors/<database>/<table>
 
@@ -27,7 +27,7 @@ from ticdc_assets.base.errors import ConfigError
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource
 from ticdc_assets.log.change_statistics import read_statistics
 from ticdc_assets.model.tso import cut_of
-from ticdc_assets.orchestration.exports import seed_tables_asset, snapshot_asset
+from ticdc_assets.orchestration.exports import snapshot_asset
 from ticdc_assets.orchestration.metadata import ran_metadata, redecoding_metadata, utc_now
 from ticdc_assets.orchestration.partitions import DAY_FORMAT, FeedNames, landing_days
 from ticdc_assets.orchestration.resources import LakeSpark
@@ -123,10 +123,10 @@ def _raw_messages(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         **_common(steps.names),
     )
     def raw_messages(
-        context: dg.AssetExecutionContext, config: LandConfig, spark: LakeSpark
+        context: dg.AssetExecutionContext, config: LandConfig, ticdc_spark: LakeSpark
     ) -> dg.MaterializeResult:
         with steps.writing(context):
-            syncing = Syncing(steps, spark.spark_session, context.instance)
+            syncing = Syncing(steps, ticdc_spark.spark_session, context.instance)
             return syncing.land(max_records=config.max_records).result()
 
     return raw_messages
@@ -166,10 +166,10 @@ def _decode_messages(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         ],
     )
     def decode_messages(
-        context: dg.AssetExecutionContext, config: DecodeConfig, spark: LakeSpark
+        context: dg.AssetExecutionContext, config: DecodeConfig, ticdc_spark: LakeSpark
     ) -> Iterator[dg.MaterializeResult]:
         with steps.writing(context):
-            syncing = Syncing(steps, spark.spark_session, context.instance)
+            syncing = Syncing(steps, ticdc_spark.spark_session, context.instance)
             step = syncing.decode(redrive_quarantined=config.redrive)
         log_events(context, step.events)
         for report in step.reports:
@@ -181,11 +181,7 @@ def _decode_messages(steps: ChangefeedSteps) -> dg.AssetsDefinition:
 def _change_log(steps: ChangefeedSteps) -> dg.AssetsDefinition:
     @dg.asset(
         key=steps.names.asset("change_log"),
-        deps=[
-            steps.names.asset("decode_messages"),
-            # Days are no tables: without a mapping, a day would depend on a table of its name.
-            dg.AssetDep(steps.names.asset("snapshot"), partition_mapping=dg.AllPartitionMapping()),
-        ],
+        deps=[steps.names.asset("decode_messages"), steps.names.asset("snapshot")],
         partitions_def=landing_days(steps.paths, utc_now().date()),
         backfill_policy=dg.BackfillPolicy.single_run(),
         description=(
@@ -200,15 +196,12 @@ def _change_log(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         **_common(steps.names),
     )
     def change_log(
-        context: dg.AssetExecutionContext, config: RedecodeConfig, spark: LakeSpark
+        context: dg.AssetExecutionContext, config: RedecodeConfig, ticdc_spark: LakeSpark
     ) -> dg.MaterializeResult:
         days = [date.fromisoformat(key) for key in context.partition_keys]
         with steps.writing(context), watched() as ran:
-            redecoding = steps.note(
-                redecode(
-                    steps.lake.using(spark.spark_session), days, accept_losses=config.accept_losses
-                )
-            )
+            lake = steps.lake.using(ticdc_spark.spark_session)
+            redecoding = steps.note(redecode(lake, days, accept_losses=config.accept_losses))
         reporter = Reporter(steps, context.instance)
         log_events(context, reporter.days(redecoding.decoding.days, but=frozenset(days)))
         for item in redecoding.days:
@@ -239,10 +232,10 @@ def _schema_registry(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         **_common(steps.names),
     )
     def schema_registry(
-        context: dg.AssetExecutionContext, spark: LakeSpark
+        context: dg.AssetExecutionContext, ticdc_spark: LakeSpark
     ) -> dg.MaterializeResult:
         with steps.writing(context):
-            syncing = Syncing(steps, spark.spark_session, context.instance)
+            syncing = Syncing(steps, ticdc_spark.spark_session, context.instance)
             return syncing.register().result()
 
     return schema_registry
@@ -262,10 +255,10 @@ def _apply_changes(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         **_common(steps.names),
     )
     def apply_changes_asset(
-        context: dg.AssetExecutionContext, config: ApplyConfig, spark: LakeSpark
+        context: dg.AssetExecutionContext, config: ApplyConfig, ticdc_spark: LakeSpark
     ) -> dg.MaterializeResult:
         with steps.writing(context):
-            step = Syncing(steps, spark.spark_session, context.instance).apply(
+            step = Syncing(steps, ticdc_spark.spark_session, context.instance).apply(
                 until=None
                 if config.until is None
                 else config.cut(es_only=read_statistics(steps.paths).es_only),
@@ -291,7 +284,6 @@ _MAKERS: tuple[Callable[[ChangefeedSteps], dg.AssetsDefinition | dg.AssetSpec], 
     _kafka_topic,
     _raw_messages,
     _decode_messages,
-    seed_tables_asset,
     snapshot_asset,
     _change_log,
     _schema_registry,

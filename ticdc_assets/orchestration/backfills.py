@@ -9,44 +9,27 @@ state. A run waits some time for the writer's lock, so a backfill fits between s
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from itertools import groupby
+from typing import Any
 
 from dagster import DagsterInstance
 
 from ticdc_assets.base.errors import ConfigError, NotFoundError
 from ticdc_assets.base.names import joined_name, split_name
-from ticdc_assets.base.progress import tell
 from ticdc_assets.config import Settings
 from ticdc_assets.log.cuts import Cut, MirrorCut, require_cut
 from ticdc_assets.log.landing import landed_days
-from ticdc_assets.mirrors.standing import Applying
 from ticdc_assets.observe.wording import listed
-from ticdc_assets.orchestration.changefeeds import definitions_of
 from ticdc_assets.orchestration.metadata import utc_now
 from ticdc_assets.orchestration.mirror_assets import MirrorAssets
 from ticdc_assets.orchestration.partitions import DAY_FORMAT
-from ticdc_assets.orchestration.run import execute, open_instance
+from ticdc_assets.orchestration.run import run_job
 from ticdc_assets.orchestration.steps import steps_of
 from ticdc_assets.repair.redecoding import Redecoding
 
 _RANGE_START = "dagster/asset_partition_range_start"
 _RANGE_END = "dagster/asset_partition_range_end"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TablesReport:
-    """What folding tables again did.
-
-    Attributes:
-        mirrors: each table as the run left it.
-        cut: the newest cut afterwards.
-    """
-
-    mirrors: tuple[MirrorCut, ...]
-    cut: Cut
 
 
 def days_between(first: date, last: date) -> list[date]:
@@ -82,27 +65,21 @@ def backfill_days(
         BusyError: another process wrote to the changefeed's tables for too long.
         TicdcError: a step failed; it is the error of that step.
     """
-    steps = replace(steps_of(settings, settings.changefeed(changefeed)), say=tell)
+    steps = steps_of(settings, settings.changefeed(changefeed))
     landed = landed_days(steps.paths)
     if not landed or not set(landed) & set(days):
         known = f"records landed from {landed[0]} to {landed[-1]}" if landed else "nothing landed"
         raise NotFoundError(f"nothing landed on {listed(map(str, sorted(days)))}: {known}")
     wanted = {day for day in days if landed[0] <= day <= utc_now().date()}
-    job = definitions_of([steps], has_mirrors=False).resolve_implicit_global_asset_job_def()
-    done: list[Redecoding] = []
-    with nullcontext(instance) if instance else open_instance(settings) as where:
-        for tags in _ranges(wanted):
-            steps.results.clear()
-            execute(
-                steps,
-                job,
-                where,
-                config={steps.names.op("change_log"): {"accept_losses": accept_losses}},
-                tags=tags,
-                selection=[steps.names.asset("change_log")],
-            )
-            done += (item for item in steps.results if isinstance(item, Redecoding))
-    return tuple(done)
+    config = {"change_log": {"accept_losses": accept_losses}}
+    selection = [steps.names.asset("change_log")]
+    runs = (
+        run_job(
+            settings, changefeed, None, config, instance=instance, selection=selection, tags=tags
+        )
+        for tags in _ranges(wanted)
+    )
+    return tuple(run.last(Redecoding) for run in runs)
 
 
 def backfill_tables(
@@ -111,8 +88,10 @@ def backfill_tables(
     tables: Sequence[str],
     *,
     instance: DagsterInstance | None = None,
-) -> TablesReport:
+) -> tuple[Cut, list[MirrorCut]]:
     """Fold tables again from the change log, at the newest cut, in one run of their assets.
+
+    Return the newest cut afterwards, and its mirrors of these tables.
 
     Args:
         settings: the settings.
@@ -125,28 +104,18 @@ def backfill_tables(
         BusyError: another process wrote to the changefeed's tables for too long.
         TicdcError: a step failed; it is the error of that step.
     """
-    steps = replace(steps_of(settings, settings.changefeed(changefeed)), say=tell)
+    steps = steps_of(settings, settings.changefeed(changefeed))
     cut = require_cut(steps.paths)
     names = {(item.database, item.table) for item in (named_mirror(cut, text) for text in tables)}
     shown = MirrorAssets.of(steps)
-    is_shared = not shown.mirrors
-    config = {"tables": sorted(joined_name(*name) for name in names)}
-    job = definitions_of([steps]).resolve_implicit_global_asset_job_def()
-    with nullcontext(instance) if instance else open_instance(settings) as where:
-        execute(
-            steps,
-            job,
-            where,
-            config={steps.names.op("mirrors"): config} if is_shared else None,
-            selection=[steps.names.asset("mirrors")]
-            if is_shared
-            else sorted(key for key, name in shown.by_key.items() if name in names),
-        )
-    applying = next(item for item in steps.results if isinstance(item, Applying))
-    cut = applying.cut or cut
-    return TablesReport(
-        mirrors=tuple(item for item in cut.mirrors if (item.database, item.table) in names), cut=cut
-    )
+    config: dict[str, dict[str, Any]] = {}
+    selection = sorted(key for key, name in shown.by_key.items() if name in names)
+    if not shown.mirrors:
+        config = {"mirrors": {"tables": sorted(joined_name(*name) for name in names)}}
+        selection = [steps.names.asset("mirrors")]
+    report = run_job(settings, changefeed, None, config, instance=instance, selection=selection)
+    cut = report.applying.cut or cut
+    return cut, [item for item in cut.mirrors if (item.database, item.table) in names]
 
 
 def named_mirror(cut: Cut, text: str) -> MirrorCut:

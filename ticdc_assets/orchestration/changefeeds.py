@@ -3,8 +3,9 @@
 They always load. If tables of a changefeed or its entry in the configuration cannot be read, a
 check fails (`lake_readable`, `configuration_valid`), and other changefeeds are not affected.
 
-The in-process executor is the default for everything: one run is one Spark session, and runs
-started by the UI or a backfill use an implicit job that takes no other default.
+Each job of a changefeed runs in one process: one run is one Spark session. `all_definitions` makes
+that the default of the location, because runs started by the UI or a backfill use an implicit job.
+A component leaves the default to the user's project, which may have only one.
 """
 
 from collections.abc import Sequence
@@ -40,6 +41,7 @@ _SPARK = LakeSpark()
 def all_definitions(settings: Settings) -> dg.Definitions:
     """Return the definitions of every changefeed of `settings`, and of entries that are wrong."""
     return dg.Definitions.merge(
+        dg.Definitions(executor=dg.in_process_executor),
         definitions_of([steps_of(settings, changefeed) for changefeed in settings.changefeeds]),
         wrong_entries(settings),
     )
@@ -56,7 +58,7 @@ def definitions_of(
             these.
     """
     return dg.Definitions.merge(
-        dg.Definitions(resources={"spark": _SPARK}, executor=dg.in_process_executor),
+        dg.Definitions(resources={"ticdc_spark": _SPARK}),
         *(_definitions(steps, has_mirrors=has_mirrors) for steps in changefeeds),
     )
 

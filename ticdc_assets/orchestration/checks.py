@@ -247,14 +247,14 @@ def _spark_check(
     # `can_subset` allows a run without a result.
     @dg.multi_asset_check(specs=[spec], name=names.op(name), can_subset=True)
     def check(
-        context: dg.AssetCheckExecutionContext, spark: LakeSpark
+        context: dg.AssetCheckExecutionContext, ticdc_spark: LakeSpark
     ) -> Iterator[dg.AssetCheckResult]:
         # Dagster selects the checks of the assets that a run materialises. Then each run of a
-        # backfill would read all mirrors, or decode every landed record, and syncs would wait.
-        if context.run.asset_selection:
+        # backfill, or of a user's job, would read all mirrors, or decode every landed record.
+        if context.job_def.is_asset_job:
             context.log.info("not run with a materialisation; run the job %s", names.job("verify"))
             return
-        lake = steps.lake.using(spark.spark_session)
+        lake = steps.lake.using(ticdc_spark.spark_session)
         with reported_failures(lake.paths):
             verdict = judge(lake)
         yield verdict.result(spec.key)

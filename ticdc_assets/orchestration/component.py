@@ -10,17 +10,16 @@ mistake is reported with its key. Loading again is safe.
 
 import os
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Any
 
 import dagster as dg
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from ticdc_assets.base.errors import ConfigError
 from ticdc_assets.config import Changefeed, Settings, changefeeds_of, lake_path
-from ticdc_assets.config.reading import Keys, Reads
+from ticdc_assets.config.reading import Keys, fields_of
 from ticdc_assets.config.sources import SourceKeys
 from ticdc_assets.orchestration.changefeeds import definitions_of
 from ticdc_assets.orchestration.steps import steps_of
@@ -30,29 +29,17 @@ _Value = str | int | float | bool | list[Any] | dict[str, Any] | None
 
 def _attributes(kind: Any, name: str, **more: Any) -> type[BaseModel]:
     """Return a model of the keys that a model of the settings reads, with what each means."""
-    hints = get_type_hints(kind, include_extras=True)
-    described = kind.__pydantic_fields__
     keys: dict[str, Any] = {}
-    for field in fields(kind):
-        hint, said = hints[field.name], described[field.name]
-        marks = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
-        key = next((mark.key for mark in marks if isinstance(mark, Reads) and mark.key), field.name)
+    for field, (key, said) in fields_of(kind).items():
         if key in keys:
             continue  # names and patterns of topics are one list
-        inner = _section(hint, marks) if field.name != "source" else SourceKeys
-        value_type: Any = _attributes(inner, f"{name}_{key}") if inner is not None else _Value
-        default = ... if said.is_required() else None
+        is_section = any(isinstance(mark, Keys) for mark in said.metadata)
+        inner = SourceKeys if field == "source" else said.annotation if is_section else None
+        value_type: Any = _Value if inner is None else _attributes(inner, f"{name}_{key}")
         hinted = value_type if said.is_required() else value_type | None
+        default = ... if said.is_required() else None
         keys[key] = (hinted, Field(default, description=said.description))
     return create_model(name, __config__=ConfigDict(extra="forbid"), **keys, **more)
-
-
-def _section(hint: Any, marks: tuple[Any, ...]) -> Any:
-    """Return the model of a key that is a mapping of keys; None of another."""
-    if not any(isinstance(mark, Keys) for mark in marks):
-        return None
-    kind = get_args(hint)[0]
-    return next((part for part in (kind, *get_args(kind)) if is_dataclass(part)), None)
 
 
 _LAKE = (str | None, Field(None, description="folder of all tables; by default that of TICDC_LAKE"))

@@ -170,6 +170,9 @@ def judge_seeds(seeds: Sequence[SeedBalance]) -> CheckVerdict:
         "landed_rows": sum(item.landed for item in seeds),
         "seeded_rows": sum(item.rows for item in seeds),
         "quarantined": sum(item.quarantined for item in seeds),
+        "seeds": table_of(
+            "database string, table string, seed int, landed int, rows int, quarantined int", seeds
+        ),
     }
     if not lost and not quarantined:
         rows = sum(item.rows for item in seeds)

@@ -1,12 +1,12 @@
 """Exports of the upstream in Dagster: seeding tables from an export, comparing mirrors with one.
 
-    seed_tables -> snapshot -> change_log
+    snapshot -> change_log
 
-`seed_tables` has no partition: one run seeds all tables of an export, reports each on `snapshot`,
-which has one partition per table, and applies the later changes. No other asset waits for it, since
-most syncs follow no seed. The check `snapshot_complete` says whether each landed row was seeded or
-is in quarantine; `mirror_equals_source` compares the mirrors with an export, like `ticdc-assets
-diff`. If the configuration names a folder of exports, a schedule compares each new one.
+One run of `snapshot` seeds all tables of an export, and applies the later changes. No sync waits
+for it, since most follow no seed. The check `snapshot_complete` says whether each landed row was
+seeded or is in quarantine; `mirror_equals_source` compares the mirrors with an export, like
+`ticdc-assets diff`. If the configuration names a folder of exports, a schedule compares each new
+one.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,6 @@ from ticdc_assets.base.names import counted, table_named
 from ticdc_assets.base.progress import listened
 from ticdc_assets.log.cuts import newest_cut
 from ticdc_assets.orchestration.content_verdicts import judge_seeds, judge_source
-from ticdc_assets.orchestration.partitions import seeded_tables
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
 from ticdc_assets.orchestration.syncing import Syncing, log_events
@@ -75,17 +74,17 @@ class ExportConfig(dg.Config):
 # Assets -----------------------------------------------------------------------------------------
 
 
-def seed_tables_asset(steps: ChangefeedSteps) -> dg.AssetsDefinition:
-    """Return the asset that seeds tables from an export."""
+def snapshot_asset(steps: ChangefeedSteps) -> dg.AssetsDefinition:
+    """Return the asset with the first rows of seeded tables, which a run seeds from an export."""
 
     @dg.asset(
-        key=steps.names.asset("seed_tables"),
+        key=steps.names.asset("snapshot"),
         description=(
-            "Lands the rows of an export by Dumpling, verbatim, and decodes them into change_log; "
-            "text that is not a row goes to quarantine with file and line. From the TSO of the "
-            "export on, its tables have these rows, and later changes are applied on top of them. "
-            "Each table is reported on `snapshot`. Run it with the job "
-            f"{steps.names.job('seed')}, and name the export in the run's configuration."
+            "The first rows of seeded tables, from exports by Dumpling: lands them verbatim, and "
+            "decodes them into change_log; text that is not a row goes to quarantine with file and "
+            "line. From the TSO of the export on, its tables have these rows, and later changes "
+            f"are applied on top of them. Run it with the job {steps.names.job('seed')}, and name "
+            "the export in the run's configuration."
         ),
         metadata=table_metadata(steps.names, "snapshot_rows"),
         group_name=steps.names.changefeed,
@@ -93,8 +92,8 @@ def seed_tables_asset(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         pool=steps.names.pool,
         output_required=False,
     )
-    def seed_tables(
-        context: dg.AssetExecutionContext, config: ExportConfig, spark: LakeSpark
+    def snapshot(
+        context: dg.AssetExecutionContext, config: ExportConfig, ticdc_spark: LakeSpark
     ) -> Iterator[dg.MaterializeResult]:
         if not config.folder:
             if context.run.job_name == steps.names.job("seed"):
@@ -102,9 +101,8 @@ def seed_tables_asset(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             context.log.info("nothing is seeded: no export is named")
             return
         with steps.writing(context), listened(context.log.info):
-            syncing = Syncing(steps, spark.spark_session, context.instance)
+            syncing = Syncing(steps, ticdc_spark.spark_session, context.instance)
             seeded = syncing.seed(config.folder, **config.meant())
-            log_events(context, seeded.events)
             context.log.info("%s", seeded.said)
             for follow in (syncing.register, syncing.apply):
                 step = follow()
@@ -112,22 +110,7 @@ def seed_tables_asset(steps: ChangefeedSteps) -> dg.AssetsDefinition:
                 context.log.info("%s", step.said)
         yield seeded.result()
 
-    return seed_tables
-
-
-def snapshot_asset(steps: ChangefeedSteps) -> dg.AssetSpec:
-    """Return the asset with the first rows of each seeded table."""
-    return dg.AssetSpec(
-        key=steps.names.asset("snapshot"),
-        deps=[steps.names.asset("seed_tables")],
-        partitions_def=seeded_tables(steps.names),
-        description=(
-            "The first rows of seeded tables, from exports: one partition per table, reported by "
-            "`seed_tables` with TSO, rows and quarantined rows."
-        ),
-        group_name=steps.names.changefeed,
-        kinds={"spark", "deltalake"},
-    )
+    return snapshot
 
 
 # Checks -----------------------------------------------------------------------------------------
@@ -138,7 +121,7 @@ def export_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
     names = steps.names
 
     @dg.asset_check(
-        asset=names.asset("seed_tables"),
+        asset=names.asset("snapshot"),
         name=SNAPSHOT_COMPLETE,
         description=(
             "Fails when landed rows of an export are neither in the change log nor in quarantine, "
@@ -146,7 +129,7 @@ def export_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
         ),
     )
     def snapshot_complete() -> dg.AssetCheckResult:
-        key = dg.AssetCheckKey(names.asset("seed_tables"), SNAPSHOT_COMPLETE)
+        key = dg.AssetCheckKey(names.asset("snapshot"), SNAPSHOT_COMPLETE)
         with reported_failures(steps.paths):
             verdict = judge_seeds(seed_balance(steps.paths))
         return verdict.result(key)
@@ -164,13 +147,14 @@ def export_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
 
     @dg.multi_asset_check(specs=[source], name=names.op(MIRROR_EQUALS_SOURCE), can_subset=True)
     def mirror_equals_source(
-        context: dg.AssetCheckExecutionContext, config: ExportConfig, spark: LakeSpark
+        context: dg.AssetCheckExecutionContext, config: ExportConfig, ticdc_spark: LakeSpark
     ) -> Iterator[dg.AssetCheckResult]:
         if not config.folder:
             context.log.info("no export is named; run the job %s with one", names.job("diff"))
             return
         with reported_failures(steps.paths), listened(context.log.info):
-            found = diff(steps.lake.using(spark.spark_session), config.folder, **config.meant())
+            lake = steps.lake.using(ticdc_spark.spark_session)
+            found = diff(lake, config.folder, **config.meant())
         yield judge_source(found).result(source.key)
 
     return [snapshot_complete, mirror_equals_source]

@@ -81,12 +81,12 @@ def follow_job(steps: ChangefeedSteps) -> dg.JobDefinition:
         ),
     )
     def follow(
-        context: dg.OpExecutionContext, config: FollowConfig, spark: LakeSpark
+        context: dg.OpExecutionContext, config: FollowConfig, ticdc_spark: LakeSpark
     ) -> Iterator[_Event | dg.Output[None]]:
         name_worker(context, steps.paths, steps.changefeed.writer)
         seconds = default if config.seconds is None else config.seconds
         with reported_failures(steps.paths):
-            surroundings = Surroundings(steps, spark.spark_session, context)
+            surroundings = Surroundings(steps, ticdc_spark.spark_session, context)
             following = Following(surroundings, seconds, config.rest_seconds)
             steps.note(following.followed)
             yield from surroundings.follow(following)

@@ -65,6 +65,7 @@ def changefeed_jobs(steps: ChangefeedSteps) -> list[Any]:
             description=description,
             config=config,
             tags=names.tags,
+            executor_def=dg.in_process_executor,
         )
 
     def assets(*wanted: str) -> dg.AssetSelection:
@@ -98,7 +99,7 @@ def changefeed_jobs(steps: ChangefeedSteps) -> list[Any]:
         ),
         job(
             "seed",
-            assets("seed_tables"),
+            assets("snapshot"),
             f"Seeds tables of {feed} from an export by Dumpling: the mirrors get its rows at its "
             "TSO, and later changes are applied on top of them. Give the export's folder and the "
             "tables in the run's configuration.",
@@ -142,9 +143,9 @@ def maintenance_job(steps: ChangefeedSteps) -> dg.JobDefinition:
     names = steps.names
 
     @dg.op(name=names.op("maintenance"), pool=names.pool, out=dg.Out(dg.Nothing))
-    def maintenance(context: dg.OpExecutionContext, spark: LakeSpark) -> dg.Output[None]:
+    def maintenance(context: dg.OpExecutionContext, ticdc_spark: LakeSpark) -> dg.Output[None]:
         with steps.writing(context), watched() as ran:
-            done = steps.note(maintain(steps.lake.using(spark.spark_session)))
+            done = steps.note(maintain(steps.lake.using(ticdc_spark.spark_session)))
         return _logged(context, done.lines(), maintaining_metadata(done) | ran_metadata(ran))
 
     return op_job(
@@ -173,12 +174,11 @@ def rebuild_job(steps: ChangefeedSteps) -> dg.JobDefinition:
 
     @dg.op(name=names.op("rebuild"), pool=names.pool, out=dg.Out(dg.Nothing))
     def rebuilt(
-        context: dg.OpExecutionContext, config: RebuildConfig, spark: LakeSpark
+        context: dg.OpExecutionContext, config: RebuildConfig, ticdc_spark: LakeSpark
     ) -> dg.Output[None]:
         with steps.writing(context), watched() as ran:
-            done = steps.note(
-                rebuild(steps.lake.using(spark.spark_session), accept_losses=config.accept_losses)
-            )
+            lake = steps.lake.using(ticdc_spark.spark_session)
+            done = steps.note(rebuild(lake, accept_losses=config.accept_losses))
             if done.cut is not None and done.cut.mirrors:
                 tables = {(item.database, item.table) for item in done.cut.mirrors}
                 log_events(context, Reporter(steps, context.instance).tables(done.cut, tables))

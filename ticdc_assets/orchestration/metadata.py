@@ -32,7 +32,7 @@ from ticdc_assets.repair.maintenance import Maintaining
 from ticdc_assets.repair.rebuilding import Rebuild
 from ticdc_assets.repair.redecoding import RedecodedDay
 from ticdc_assets.repair.redriving import Redriving
-from ticdc_assets.repair.seeding import SeededRows, Seeding
+from ticdc_assets.repair.seeding import Seeding
 from ticdc_assets.spark.compute import Ran
 from ticdc_assets.storage.lake_paths import LakePaths
 
@@ -171,21 +171,14 @@ def seeding_metadata(seeding: Seeding, paths: LakePaths) -> Metadata:
         "tso": str(seeding.tso),
         "tables": len(seeding.tables),
         "seeded_rows": seeding.rows,
+        "seeds": table_of(
+            "database string, table string, seed int, rows int, quarantined int", seeding.tables
+        ),
         "quarantined": sum(item.quarantined for item in seeding.tables),
         "excluded_tables": seeding.excluded,
         "refused_tables": refused,
         "skipped_files": dict(seeding.skipped),
         "unterminated_files": listed(seeding.unterminated),
-    }
-
-
-def seeded_rows_metadata(item: SeededRows, seeding: Seeding) -> Metadata:
-    """Return the metadata of one table that was seeded."""
-    return {
-        "dagster/partition_row_count": item.rows,
-        "tso": str(seeding.tso),
-        "seed": item.seed,
-        "quarantined": item.quarantined,
     }
 
 

@@ -119,37 +119,44 @@ def _table_assets(shown: MirrorAssets) -> dg.AssetsDefinition:
         pool=names.pool,
     )
     def mirrors(
-        context: dg.AssetExecutionContext, spark: LakeSpark
+        context: dg.AssetExecutionContext, ticdc_spark: LakeSpark
     ) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:
-        selected = frozenset(context.selected_asset_keys)
-        if selected:
-            tables = frozenset(shown.by_key[key] for key in selected)
-            is_synced = _is_synced(context, steps)
-            if is_synced:
-                cut, events = require_cut(steps.paths), Reporter(steps, context.instance)
-                results = events.tables(cut, tables)
-            else:
-                cut, results = _fold(context, steps, spark, tables)
-            for event in results:
-                if event.asset_key in selected:
-                    yield dg.MaterializeResult(
-                        asset_key=event.asset_key,
-                        metadata=dict(event.metadata),
-                        data_version=_data_version(event),
-                    )
-                else:
-                    context.log_event(event)
-            _require_made(cut, tables)
-            if not is_synced:
-                _require_tables(cut, tables)
-        if checks := context.selected_asset_check_keys:
-            with reported_failures(steps.paths):
+        with reported_failures(steps.paths):
+            if context.selected_asset_keys:
+                yield from _made(context, shown, ticdc_spark)
+            if checks := context.selected_asset_check_keys:
                 status = read_status(steps.lake, utc_now())
-            verdicts = lag_verdicts(names, steps.changefeed, status, shown.tables)
-            for key in sorted(checks & verdicts.keys()):
-                yield verdicts[key].result(key)
+                verdicts = lag_verdicts(names, steps.changefeed, status, shown.tables)
+                for key in sorted(checks & verdicts.keys()):
+                    yield verdicts[key].result(key)
 
     return mirrors
+
+
+def _made(
+    context: dg.AssetExecutionContext, shown: MirrorAssets, spark: LakeSpark
+) -> Iterator[dg.MaterializeResult]:
+    """Fold the selected tables again, and yield what is to be reported of them."""
+    steps, selected = shown.steps, frozenset(context.selected_asset_keys)
+    tables = frozenset(shown.by_key[key] for key in selected)
+    is_synced = _is_synced(context, steps)
+    if is_synced:
+        cut, events = require_cut(steps.paths), Reporter(steps, context.instance)
+        results = events.tables(cut, tables)
+    else:
+        cut, results = _fold(context, steps, spark, tables)
+    for event in results:
+        if event.asset_key in selected:
+            yield dg.MaterializeResult(
+                asset_key=event.asset_key,
+                metadata=dict(event.metadata),
+                data_version=_data_version(event),
+            )
+        else:
+            context.log_event(event)
+    _require_made(cut, tables)
+    if not is_synced:
+        _require_tables(cut, tables)
 
 
 def _specs(shown: MirrorAssets) -> Iterator[dg.AssetSpec]:
@@ -247,17 +254,18 @@ def _shared_asset(shown: MirrorAssets) -> dg.AssetsDefinition:
         output_required=False,
     )
     def mirrors(
-        context: dg.AssetExecutionContext, config: FoldConfig, spark: LakeSpark
+        context: dg.AssetExecutionContext, config: FoldConfig, ticdc_spark: LakeSpark
     ) -> Iterator[dg.MaterializeResult]:
-        tables = frozenset(table_named(name) for name in config.tables)
-        if not tables or _is_synced(context, steps):
+        if not config.tables or _is_synced(context, steps):
             context.log.info("no table is folded again: none is named in `tables`")
             return
-        cut, results = _fold(context, steps, spark, tables)
-        for event in results:
-            yield dg.MaterializeResult(metadata=dict(event.metadata))
-        _require_made(cut, tables)
-        _require_tables(cut, tables)
+        with reported_failures(steps.paths):
+            tables = frozenset(table_named(name) for name in config.tables)
+            cut, results = _fold(context, steps, ticdc_spark, tables)
+            for event in results:
+                yield dg.MaterializeResult(metadata=dict(event.metadata))
+            _require_made(cut, tables)
+            _require_tables(cut, tables)
 
     return mirrors
 
@@ -284,9 +292,8 @@ def _fold(
         there = frozenset(name for name in tables if cut.mirror(*name) is not None)
         if not there:
             _require_tables(cut, tables)
-        applying = steps.note(
-            apply_changes(steps.lake.using(spark.spark_session), until=cut.tso, refold=there)
-        )
+        lake = steps.lake.using(spark.spark_session)
+        applying = steps.note(apply_changes(lake, until=cut.tso, refold=there))
         published = _require_published(applying)
     log_events(context, reporter.mirrors(applying, but=there))
     return published, reporter.tables(published, there)

@@ -1,10 +1,7 @@
-"""Names of a changefeed in Dagster: assets, jobs, pool, tags, and partitions for tables.
-
-A table's partition is its name as people write it (`base.names`), without what Dagster takes in no
-partition's key. The key of a mirror's asset allows fewer characters (`_identifier`).
-"""
+"""Names of a changefeed in Dagster (assets, jobs, pool, tags), and partitions for landing days."""
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from typing import Literal, TypeAlias, get_args
@@ -12,8 +9,7 @@ from typing import Literal, TypeAlias, get_args
 import dagster as dg
 
 from ticdc_assets.base.errors import LakeDamagedError
-from ticdc_assets.base.names import joined_name
-from ticdc_assets.log.landing import landed_days, landed_folders
+from ticdc_assets.log.landing import landed_days
 from ticdc_assets.storage.lake_paths import LakePaths
 
 CHANGEFEED_TAG = "ticdc/changefeed"
@@ -48,9 +44,6 @@ IMPLICIT_ASSET_JOB_NAME = "__ASSET_JOB"
 
 ANONYMOUS = "__anonymous_asset_job_"
 """The start of the name of the job of a schedule that materialises assets."""
-
-_NO_KEY = re.compile(r"[%\x00-\x1f\x7f]|\.(?=\.\.)")
-"""What a partition's key cannot have, and the sign that is written for it."""
 
 _NO_IDENTIFIER = re.compile(r"\A\Z|\A_+|_+\Z|__+|_(?=x(?:[0-9A-F]{2})*x)|(?:_*[^A-Za-z0-9_]+_*)+")
 """The characters that a part of an asset's key cannot have: see `_identifier`."""
@@ -125,31 +118,18 @@ class FeedNames:
         return {CHANGEFEED_TAG: self.changefeed}
 
 
-def seeded_tables(names: FeedNames) -> dg.DynamicPartitionsDefinition:
-    """Return one partition a table that was seeded from an export."""
-    return dg.DynamicPartitionsDefinition(name=f"ticdc_{names.changefeed}_seeded_tables")
-
-
 def landing_days(paths: LakePaths, today: date) -> dg.DailyPartitionsDefinition:
     """Return one partition a day (UTC), from the first day with landed records to today.
 
-    Without any record it is today only.
+    Without any record, or while these cannot be read, it is today only.
     """
-    try:
-        days = landed_days(paths)
-    except LakeDamagedError:
-        # Definitions load whatever is broken; the check `lake_readable` says what is.
-        days = landed_folders(paths)
-    first = min(days, default=today)
+    first = today
+    # Definitions load whatever is broken; the check `lake_readable` says what is.
+    with suppress(LakeDamagedError):
+        first = min(landed_days(paths), default=today)
     return dg.DailyPartitionsDefinition(
         start_date=first.isoformat(), end_offset=1, timezone="UTC", fmt=DAY_FORMAT
     )
-
-
-def partition_of(database: str, table: str) -> str:
-    """Return the partition key of a table; no two tables have one."""
-    name = joined_name(database, table)
-    return _NO_KEY.sub(lambda match: f"%{ord(match[0]):02X}", name)
 
 
 def _identifier(name: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from ticdc_assets.config import OFF
-from ticdc_assets.orchestration.metadata import Metadata, tso_metadata
+from ticdc_assets.orchestration.metadata import Metadata
 from ticdc_assets.orchestration.partitions import REPORT
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
 
@@ -52,40 +52,29 @@ def report_asset(steps: ChangefeedSteps) -> dg.AssetsDefinition:
                 "path": dg.MetadataValue.path(str(paths.report)),
                 "page": dg.MetadataValue.url(paths.report.absolute().as_uri()),
                 "bytes": len(text.encode("utf-8")),
-                **_figures(overview),
+                **_verdicts(overview),
             }
         )
 
     return report
 
 
-def _figures(overview: "FeedOverview") -> Metadata:
-    """Return the headline figures with their verdict and advice, and those that make plots."""
+def _verdicts(overview: "FeedOverview") -> Metadata:
+    """Return the headline figures with their verdict and advice."""
     from ticdc_assets.observe.report.headlines import headlines, verdict
 
-    shown, status = headlines(overview), overview.status
-    figures: Metadata = {
+    return {
         "verdict": verdict(overview).word,
         "headlines": dg.MetadataValue.md(
             "\n".join(
                 ["| figure | value | verdict | |", "|---|---|---|---|"]
                 + [
                     f"| {item.label} | {item.value} | {item.level.word} | {item.advice} |"
-                    for item in shown
+                    for item in headlines(overview)
                 ]
             )
         ),
-        **tso_metadata("applied_ts", None if status.cut is None else status.cut.tso),
-        **tso_metadata("watermark", status.watermark.watermark_ts),
-        "tables": len(status.tables),
-        "tables_incomplete": status.incomplete,
-        "held": status.held_rows,
-        "quarantined": sum(status.quarantined.values()),
-        "backlog": status.backlog,
     }
-    if status.lag is not None:
-        figures["lag_seconds"] = status.lag.seconds
-    return figures
 
 
 def report_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:

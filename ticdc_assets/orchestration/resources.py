@@ -1,8 +1,8 @@
 """The Spark session of `spark.session` as a Dagster resource, started when first used.
 
-Sensors, checks and the loading of definitions never use it, so they need no JVM; a run with few
-rows does not need one either. Steps run in one process (`in_process_executor`), and all steps of a
-run use the same session.
+Sensors, cheap checks and the loading of definitions never use it, so they need no JVM; a run with
+few rows does not need one either. All steps that a process runs use the same session. The key is
+`ticdc_spark`, because a user's project may have a resource `spark` of its own.
 """
 
 from dagster_pyspark import LazyPySparkResource
@@ -18,8 +18,8 @@ class LakeSpark(LazyPySparkResource):
     Use it by annotation, as any resource:
 
         @dg.asset
-        def rows(spark: LakeSpark) -> None:
-            spark.spark_session.read.format("delta").load(...)
+        def rows(ticdc_spark: LakeSpark) -> None:
+            ticdc_spark.spark_session.read.format("delta").load(...)
 
     A session that this process runs already is used as it is; that is how tests share theirs.
     """

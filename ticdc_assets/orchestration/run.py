@@ -37,7 +37,7 @@ from ticdc_assets.base.errors import PrerequisiteError, TicdcError
 from ticdc_assets.base.isolation import first_sentence
 from ticdc_assets.base.ports import HOST, port_is_free
 from ticdc_assets.base.progress import tell
-from ticdc_assets.config import CHANGEFEEDS_VARIABLE, LAKE_VARIABLE, Settings
+from ticdc_assets.config import CHANGEFEEDS_VARIABLE, HOME_VARIABLE, LAKE_VARIABLE, Settings
 from ticdc_assets.delta.lock import seen_at_work
 from ticdc_assets.log.decoding import Decoding
 from ticdc_assets.log.landing import Landing
@@ -46,12 +46,10 @@ from ticdc_assets.orchestration.active_runs import end_orphans
 from ticdc_assets.orchestration.changefeeds import definitions_of
 from ticdc_assets.orchestration.event_log import opened_instance
 from ticdc_assets.orchestration.following import Ending, Followed
-from ticdc_assets.orchestration.home import HOME_VARIABLE, home_path
 from ticdc_assets.orchestration.metadata import utc_now
 from ticdc_assets.orchestration.partitions import JobKind
 from ticdc_assets.orchestration.steps import (
     PATIENCE_SECONDS,
-    ChangefeedSteps,
     patient_lock,
     steps_of,
 )
@@ -145,7 +143,9 @@ def run_sync(
         "raw_messages": {"max_records": max_records},
         "apply_changes": {"until": None if until is None else str(until)},
     }
-    return _run("sync", settings, changefeed, config, instance, say=say, patience=patience)
+    return run_job(
+        settings, changefeed, "sync", config, instance=instance, say=say, patience=patience
+    )
 
 
 def run_follow(
@@ -180,7 +180,7 @@ def run_follow(
     while True:
         left = min(max(0.0, ends - time.monotonic()), FOLLOW_RUN_SECONDS)
         config = {"follow": {"seconds": left, "rest_seconds": rest_seconds}}
-        report = _run("follow", settings, changefeed, config, instance, say=say)
+        report = run_job(settings, changefeed, "follow", config, instance=instance, say=say)
         if report.followed.ending is not Ending.TIME or time.monotonic() >= ends:
             return report
 
@@ -192,8 +192,8 @@ def run_seed(
     *,
     instance: DagsterInstance | None = None,
 ) -> RunReport:
-    """Run the seed job of a changefeed once, with the configuration of `seed_tables`."""
-    return _run("seed", settings, changefeed, {"seed_tables": config}, instance)
+    """Run the seed job of a changefeed once, with the configuration of `snapshot`."""
+    return run_job(settings, changefeed, "seed", {"snapshot": config}, instance=instance)
 
 
 def run_redrive(
@@ -201,109 +201,103 @@ def run_redrive(
 ) -> RunReport:
     """Run the re-drive job of a changefeed once."""
     config = {"decode_messages": {"redrive": True}, "apply_changes": {"refold_quarantined": True}}
-    return _run("redrive", settings, changefeed, config, instance)
+    return run_job(settings, changefeed, "redrive", config, instance=instance)
 
 
 def run_landed(settings: Settings, changefeed: str) -> RunReport:
     """Run the steps of a sync once that do not need the source: all but landing."""
     config = {"decode_messages": {"redrive": False}, "apply_changes": {"refold_quarantined": False}}
-    return _run("redrive", settings, changefeed, config)
+    return run_job(settings, changefeed, "redrive", config)
 
 
 def run_rebuild(settings: Settings, changefeed: str, *, accept_losses: bool = False) -> Rebuild:
     """Run the rebuild job of a changefeed once; `accept_losses` is as for `rebuilding.rebuild`."""
     config = {"rebuild": {"accept_losses": accept_losses}}
-    return _run("rebuild", settings, changefeed, config).last(Rebuild)
+    return run_job(settings, changefeed, "rebuild", config).last(Rebuild)
 
 
 def run_maintenance(settings: Settings, changefeed: str) -> Maintaining:
     """Run the maintenance job of a changefeed once."""
-    return _run("maintenance", settings, changefeed, {}).last(Maintaining)
+    return run_job(settings, changefeed, "maintenance", {}).last(Maintaining)
 
 
-def _run(
-    kind: JobKind,
+def run_job(
     settings: Settings,
     changefeed: str,
+    kind: JobKind | None,
     config: Mapping[str, Mapping[str, Any]],
-    instance: DagsterInstance | None = None,
     *,
+    instance: DagsterInstance | None = None,
     say: Callable[[str], None] | None = None,
     patience: float = PATIENCE_SECONDS,
-) -> RunReport:
-    """Run a job of a changefeed once; `config` is by the names of assets."""
-    steps = replace(steps_of(settings, settings.changefeed(changefeed)), say=say or tell)
-    names = steps.names
-    job = definitions_of([steps], has_mirrors=False).resolve_job_def(names.job(kind))
-    with nullcontext(instance) if instance else open_instance(settings) as where:
-        ops = {names.op(name): values for name, values in config.items()}
-        result = execute(steps, job, where, config=ops, patience=patience)
-    return RunReport(
-        run_id=result.run_id,
-        checks=tuple(result.get_asset_check_evaluations()),
-        results=tuple(steps.results),
-    )
-
-
-def execute(
-    steps: ChangefeedSteps,
-    job: dg.JobDefinition,
-    instance: DagsterInstance,
-    *,
-    config: Mapping[str, Mapping[str, Any]] | None = None,
-    tags: Mapping[str, str] | None = None,
     selection: Sequence[dg.AssetKey] | None = None,
-    patience: float = PATIENCE_SECONDS,
-) -> dg.ExecuteInProcessResult:
-    """Execute a job of a changefeed in this process.
+    tags: Mapping[str, str] | None = None,
+) -> RunReport:
+    """Run a job of a changefeed once, in this process.
 
     Args:
-        steps: the changefeed.
-        job: the job.
-        instance: where the run is recorded.
-        config: configuration of its ops, by their names.
-        tags: tags of the run besides those of the changefeed.
-        selection: the assets to materialise; those of the job if None.
+        settings: the settings.
+        changefeed: name of the changefeed.
+        kind: the job; None to materialise `selection`, as the UI does.
+        config: configuration of its ops, by the names of assets.
+        instance: where the run is recorded; that of `dagster_home(settings)` if None.
+        say: called with a line that names the program it waits for.
         patience: for how many seconds to wait for another writer.
+        selection: the assets to materialise; those of the job if None.
+        tags: tags of the run besides those of the changefeed.
 
     Raises:
         BusyError: another process wrote to the changefeed's tables for too long.
         KeyboardInterrupt: a signal ended it; the run is recorded as cancelled or failed.
         TicdcError: a step failed; it is the error of that step.
     """
-    end_orphans(instance, steps.names, utc_now())
-    # A run that cannot get the lock would be recorded as failed: try before there is a run.
-    with patient_lock(steps, seconds=patience, waiting=steps.say):
-        pass
-    run_id = str(uuid4())
-    try:
-        with (
-            seen_at_work(steps.paths, steps.changefeed.writer) as lock,
-            _runs_of_location(instance),
-        ):
-            return job.execute_in_process(
-                run_config={
-                    "ops": {
-                        name: {"config": dict(values)} for name, values in (config or {}).items()
+    steps = replace(steps_of(settings, settings.changefeed(changefeed)), say=say or tell)
+    names, run_id = steps.names, str(uuid4())
+    definitions = definitions_of([steps], has_mirrors=kind is None)
+    job = (
+        definitions.resolve_implicit_global_asset_job_def()
+        if kind is None
+        else definitions.resolve_job_def(names.job(kind))
+    )
+    with nullcontext(instance) if instance else open_instance(settings) as where:
+        end_orphans(where, names, utc_now())
+        # A run that cannot get the lock would be recorded as failed: try before there is a run.
+        with patient_lock(steps, seconds=patience, waiting=steps.say):
+            pass
+        try:
+            with (
+                seen_at_work(steps.paths, steps.changefeed.writer) as lock,
+                _runs_of_location(where),
+            ):
+                result = job.execute_in_process(
+                    run_config={
+                        "ops": {
+                            names.op(name): {"config": dict(values)}
+                            for name, values in config.items()
+                        },
+                        # Dagster's log lines are in the run; on the console they would hide the
+                        # caller's.
+                        "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
                     },
-                    # Dagster's log lines are in the run; on the console they would hide the
-                    # caller's.
-                    "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
-                },
-                instance=instance,
-                run_id=run_id,
-                # The run has its worker from the beginning: it may be killed before any step.
-                tags=steps.names.tags
-                | dict(tags or {})
-                | {WORKER_TAG: worker_tag(run_id, lock), _RETRIES: "0"},
-                asset_selection=selection,
-            )
-    except dg.DagsterExecutionInterruptedError:
-        raise KeyboardInterrupt from None
-    except dg.Failure as failure:
-        if isinstance(failure.__cause__, TicdcError):
-            raise failure.__cause__ from None
-        raise
+                    instance=where,
+                    run_id=run_id,
+                    # The run has its worker from the beginning: it may be killed before any step.
+                    tags=names.tags
+                    | dict(tags or {})
+                    | {WORKER_TAG: worker_tag(run_id, lock), _RETRIES: "0"},
+                    asset_selection=selection,
+                )
+        except dg.DagsterExecutionInterruptedError:
+            raise KeyboardInterrupt from None
+        except dg.Failure as failure:
+            if isinstance(failure.__cause__, TicdcError):
+                raise failure.__cause__ from None
+            raise
+    return RunReport(
+        run_id=run_id,
+        checks=tuple(result.get_asset_check_evaluations()),
+        results=tuple(steps.results),
+    )
 
 
 _RETRIES = "dagster/max_retries"
@@ -337,7 +331,7 @@ def _runs_of_location(instance: DagsterInstance) -> Iterator[None]:
 
 def dagster_home(settings: Settings) -> Path:
     """Return the folder of the Dagster instance; create it, with its settings, if missing."""
-    home = home_path(settings)
+    home = settings.home()
     try:
         home.mkdir(parents=True, exist_ok=True)
         # Exclusive: existing settings stay, even if they are empty.

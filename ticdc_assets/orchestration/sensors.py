@@ -35,6 +35,7 @@ from ticdc_assets.model.tso import lag_seconds, time_with_tso
 from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.verdicts import Check, Level
+from ticdc_assets.observe.wording import duration
 from ticdc_assets.orchestration.active_runs import STATUS_WORDS, active_runs, end_orphans
 from ticdc_assets.orchestration.checks import readable_key, status_verdicts
 from ticdc_assets.orchestration.content_verdicts import judge_damage
@@ -77,13 +78,11 @@ class SensorCursor:
     """The state that the sensor keeps from tick to tick.
 
     Attributes:
-        failures: ticks in a row at which the source was not available.
-        failing_since: when that began, ISO 8601; "" if it is available.
+        failing_since: since when the source is not available, as messages say it; "" if it is.
         observed: digest of the offsets observed last.
         observed_at: when that was, in epoch seconds.
     """
 
-    failures: int = 0
     failing_since: str = ""
     observed: str = ""
     observed_at: int = 0
@@ -129,8 +128,8 @@ class SensorState:
         landed = there - status.backlog
         applied = "nothing is applied yet"
         if status.cut is not None:
-            ago = lag_seconds(status.cut.tso, now)
-            applied = f"applied {time_with_tso(status.cut.tso)}, {ago:.0f} s ago"
+            ago = duration(lag_seconds(status.cut.tso, now))
+            applied = f"applied {status.cut.moment}, {ago} ago"
         return (
             f"landed {landed} of {counted(there, 'record')} in "
             f"{counted(len(status.partitions), 'partition')}, "
@@ -226,21 +225,15 @@ def _ticked(
     )
     events = changed_verdicts(instance, steps, status)
     if failure is not None:
-        cursor = replace(
-            cursor,
-            failures=cursor.failures + 1,
-            failing_since=cursor.failing_since or now.isoformat(timespec="seconds"),
-        )
+        since = cursor.failing_since or f"{now:%Y-%m-%d %H:%M:%S} UTC"
+        cursor = replace(cursor, failing_since=since)
         return dg.SensorResult(
-            skip_reason=(
-                f"the source is not available (tick {cursor.failures} in a row, since "
-                f"{cursor.failing_since}): {failure}"
-            ),
+            skip_reason=f"the source is not available (since {since}): {failure}",
             cursor=cursor_text(cursor),
             asset_events=events,
         )
     state = sensor_state(instance, steps, status)
-    cursor = replace(cursor, failures=0, failing_since="")
+    cursor = replace(cursor, failing_since="")
     observed = state.offsets_digest()
     if observed != cursor.observed and now.timestamp() - cursor.observed_at >= OBSERVATION_SECONDS:
         events.append(_observation(names, status))
@@ -342,7 +335,7 @@ def ask(
         if now < again:
             return (
                 f"run {last[0].dagster_run.run_id} failed ({failures} in a row); the next try is "
-                f"at {again.isoformat(timespec='seconds')}; {state.numbers(now)}"
+                f"at {again:%Y-%m-%d %H:%M:%S} UTC; {state.numbers(now)}"
             )
     last_run = last[0].dagster_run.run_id[:8] if last else "none"
     return dg.RunRequest(run_key=f"{state.digest()} after {last_run}", tags=names.tags)

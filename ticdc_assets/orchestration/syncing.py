@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from time import monotonic
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import dagster as dg
 from dagster import DagsterInstance
@@ -56,18 +56,16 @@ from ticdc_assets.orchestration.metadata import (
     redriving_metadata,
     registering_metadata,
     sample_metadata,
-    seeded_rows_metadata,
     seeding_metadata,
     together_metadata,
     utc_now,
 )
-from ticdc_assets.orchestration.partitions import DAY_FORMAT, partition_of, seeded_tables
+from ticdc_assets.orchestration.partitions import DAY_FORMAT
 from ticdc_assets.orchestration.schema_metadata import schema_metadata
 from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.reading.mirrors import sample_rows
 from ticdc_assets.repair.redriving import redrive
-from ticdc_assets.repair.seeding import Seeding, seed
-from ticdc_assets.source.exports.dialect import CsvDialect
+from ticdc_assets.repair.seeding import seed
 from ticdc_assets.spark.compute import watched
 from ticdc_assets.storage.lake_paths import LakePaths
 
@@ -155,28 +153,17 @@ class Syncing:
             reports=(self._report("raw_messages", metadata),),
         )
 
-    def seed(
-        self,
-        folder: str,
-        *,
-        tables: Collection[tuple[str, str]],
-        tso: int | None,
-        dialect: CsvDialect,
-        timezone: str | None,
-    ) -> Step:
+    def seed(self, folder: str, **options: Any) -> Step:
         """Seed tables from an export; the arguments are those of `repair.seeding.seed`."""
         with _measured() as took:
-            seeding = self._steps.note(
-                seed(self._lake, folder, tables=tables, tso=tso, dialect=dialect, timezone=timezone)
-            )
+            seeding = self._steps.note(seed(self._lake, folder, **options))
             metadata = seeding_metadata(seeding, self._steps.paths) | took(seeding.rows)
         tables_seeded = counted(len(seeding.tables), "table")
         return Step(
             said=f"{counted(seeding.rows, 'row')} of {tables_seeded} seeded at "
             f"{time_with_tso(seeding.tso)}",
             new_data=NewData.CHANGES if seeding.rows else NewData.NOTHING,
-            reports=(self._report("seed_tables", metadata),),
-            events=tuple(self._reporter.seeded(seeding)),
+            reports=(self._report("snapshot", metadata),),
         )
 
     def decode(self, *, redrive_quarantined: bool = False) -> Step:
@@ -209,7 +196,7 @@ class Syncing:
     def register(self) -> Step:
         """Register the schemas that the change log has."""
         paths = self._steps.paths
-        registering = self._steps.note(register_new(self._steps.lake))
+        registering = self._steps.note(register_new(self._lake))
         metadata = registering_metadata(registering, paths) | schema_metadata(paths)
         return Step(
             said=counted(registering.schema_versions, "schema version"),
@@ -363,21 +350,6 @@ class Reporter:
             description=f"{counted(len(mirrors), 'table')} changed",
             metadata=together_metadata(mirrors, cut),
         )
-
-    def seeded(self, seeding: Seeding) -> Iterator[Event]:
-        """Yield a report on `snapshot` of each table that was seeded."""
-        definition = seeded_tables(self._steps.names)
-        assert definition.name is not None
-        partitions = {partition_of(item.database, item.table): item for item in seeding.tables}
-        self._instance.add_dynamic_partitions(definition.name, sorted(partitions))
-        for partition, item in sorted(partitions.items()):
-            if item.is_new:
-                yield dg.AssetMaterialization(
-                    asset_key=self._steps.names.asset("snapshot"),
-                    partition=partition,
-                    description=f"{counted(item.rows, 'row')} at {time_with_tso(seeding.tso)}",
-                    metadata=seeded_rows_metadata(item, seeding),
-                )
 
     def quarantine(self, before: QuarantineCounts) -> Iterator[Event]:
         """Yield a report on `quarantine` if an apply added or closed rows there."""

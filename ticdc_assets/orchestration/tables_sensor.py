@@ -21,11 +21,11 @@ import os
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
-from urllib.parse import urlsplit
 
 import dagster as dg
 
 from ticdc_assets.base.errors import LakeDamagedError, TicdcError
+from ticdc_assets.base.isolation import first_sentence
 from ticdc_assets.base.names import counted
 from ticdc_assets.log.cuts import Cut, newest_cut
 from ticdc_assets.model.tso import to_datetime
@@ -44,6 +44,9 @@ INTERVAL_SECONDS = 60
 
 WEBSERVER = "TICDC_WEBSERVER_URL"
 """Environment variable with the URL of the web server that reloads the location."""
+
+_ANSWER_SECONDS = 40
+"""How long the web server may take to reload: Dagster ends a tick after 60 s."""
 
 _EVALUATIONS = 500
 """Evaluations of `table_lag` that one tick reports at most."""
@@ -206,7 +209,7 @@ def reload_location(server: str, name: str) -> None:
     """Let a Dagster web server reload a code location.
 
     Args:
-        server: its URL, such as `http://127.0.0.1:3000`.
+        server: its URL, such as `http://127.0.0.1:3000` or `https://host/dagster`.
         name: the code location's name.
 
     Raises:
@@ -218,14 +221,12 @@ def reload_location(server: str, name: str) -> None:
         ReloadRepositoryLocationStatus,
     )
 
+    scheme, _, place = server.rstrip("/").rpartition("://")
     try:
-        url = urlsplit(server)
-        client = DagsterGraphQLClient(
-            url.hostname or server, port_number=url.port, use_https=url.scheme == "https"
-        )
+        client = DagsterGraphQLClient(place, use_https=scheme == "https", timeout=_ANSWER_SECONDS)
         answer = client.reload_repository_location(name)
-    except (DagsterGraphQLClientError, ValueError) as error:
-        raise TicdcError(f"no answer: {error}") from error
+    except DagsterGraphQLClientError as error:
+        raise TicdcError(f"no answer: {first_sentence(error.__cause__ or error)}") from error
     if answer.status is not ReloadRepositoryLocationStatus.SUCCESS:
         raise TicdcError(f"{answer.failure_type}: {answer.message}")
 

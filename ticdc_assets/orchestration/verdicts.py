@@ -70,7 +70,12 @@ class Shown:
     @property
     def level(self) -> Level:
         """How bad it is."""
-        return Level.OK if self.evaluation.passed else _LEVELS[self.evaluation.severity]
+        return level_of(self.evaluation)
+
+
+def level_of(evaluation: dg.AssetCheckEvaluation) -> Level:
+    """Return how bad an evaluation is."""
+    return Level.OK if evaluation.passed else _LEVELS[evaluation.severity]
 
 
 def shown_verdicts(

@@ -51,19 +51,21 @@ class Worker:
         return int(number) if number.isdigit() else -1
 
 
-def worker_name() -> str:
-    """Return what identifies this process: host, process id, start time."""
-    return f"{gethostname()}:{os.getpid()}:{_start_time(os.getpid()) or 0}"
+def worker_name(process: int | None = None) -> str:
+    """Return what identifies a process (None: this one): host, process id, start time."""
+    number = os.getpid() if process is None else process
+    return f"{gethostname()}:{number}:{_start_time(number) or 0}"
 
 
-def worker_tag(run_id: str, lock: str) -> str:
-    """Return the tag of a run that this process works on: process, run, machine, lock.
+def worker_tag(run_id: str, lock: str, name: str | None = None) -> str:
+    """Return the tag of a run that a process works on: process, run, machine, lock.
 
     Args:
         run_id: id of the run.
-        lock: the file whose lock this process holds; "" if it holds none.
+        lock: the file whose lock the process holds; "" if it holds none.
+        name: the name of the process; that of this one if None.
     """
-    return "#".join((worker_name(), run_id[:8], this_process().machine, lock))
+    return "#".join((name or worker_name(), run_id[:8], this_process().machine, lock))
 
 
 def is_gone(worker: Worker) -> bool:
@@ -112,6 +114,9 @@ def worker_of(run: DagsterRun) -> Worker | None:
     return Worker(name=name, machine=machine, lock=lock)
 
 
+_ONE_PROCESS = ("in_process", "execute_in_process_executor")
+"""The executors that run all steps of a run in one process."""
+
 _LOCKS: dict[LakePaths, tuple[ExitStack, str]] = {}
 """The locks that this process holds until it ends, by changefeed."""
 
@@ -119,15 +124,20 @@ _LOCKS: dict[LakePaths, tuple[ExitStack, str]] = {}
 def name_worker(
     context: dg.AssetExecutionContext | dg.OpExecutionContext, paths: LakePaths, writer: Writer
 ) -> None:
-    """Tag the run of a step with this process, unless it has this tag."""
+    """Tag the run of a step with the process that works on it, unless it has this tag.
+
+    That is this process, or the parent of one that an executor started for this step alone.
+    """
     run = context.run
+    is_whole = context.job_def.executor_def.name in _ONE_PROCESS
+    name = worker_name(None if is_whole else os.getppid())
     worker = worker_of(run)
-    if worker is not None and worker.name == worker_name():
+    if worker is not None and worker.name == name:
         return
-    if paths not in _LOCKS:
+    if is_whole and paths not in _LOCKS:
         stack = ExitStack()
         _LOCKS[paths] = stack, stack.enter_context(seen_at_work(paths, writer))
-    tag = worker_tag(run.run_id, _LOCKS[paths][1])
+    tag = worker_tag(run.run_id, _LOCKS[paths][1] if is_whole else "", name)
     context.instance.add_run_tags(run.run_id, {WORKER_TAG: tag})
 
 

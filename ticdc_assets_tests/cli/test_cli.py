@@ -24,7 +24,7 @@ from ticdc_assets.changelog.plan import LACKS_EARLIER
 from ticdc_assets.cli import main
 from ticdc_assets.cli.base import reported_errors
 from ticdc_assets.cli.syncing import _cut_lines as cut_lines
-from ticdc_assets.config import Writer
+from ticdc_assets.config import Settings, Writer
 from ticdc_assets.delta.control import latest_version, write_table
 from ticdc_assets.delta.lock import writer_lock
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
@@ -292,7 +292,7 @@ def test_the_status_tells_of_every_changefeed(commands: Commands) -> None:
     text = result.stdout
     assert "f: no published cut yet\n" in text
     assert "f: the source could not be read: " in text
-    assert "s behind (source to kafka " in text
+    assert "s behind (source to Kafka " in text
     assert "g: 4 rows held, quarantined 0 at decode, 0 at apply, 0 schema conflicts\n" in text
     assert "orders \\u2028 `now` :smile:" in text
     assert "incomplete: 4 held" in text
@@ -323,6 +323,23 @@ def test_metrics_are_written_at_once(commands: Commands) -> None:
     assert not list(commands.folder.glob(".ticdc.prom*")), "nothing half written stays"
     missing = commands.folder / "none" / "ticdc.prom"
     assert str(missing.parent) in commands.refused("metrics", "f", "--output", missing)
+
+
+def test_the_ui_starts_in_spite_of_a_wrong_entry(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands.add_capture("good", "capture.jsonl")
+    commands.add_capture("bad", "other.jsonl", format="simpel")
+    served: list[str] = []
+
+    def serve(settings: Settings, *_: object) -> int:
+        served.extend(feed.name for feed in settings.changefeeds)
+        return 0
+
+    monkeypatch.setattr("ticdc_assets.orchestration.run.serve_ui", serve)
+    result = commands.run("ui")
+    assert (result.exit_code, served) == (0, ["good"])
+    assert "changefeeds[1].format: expected one of" in result.stderr
 
 
 def test_captures_are_not_recorded_from(commands: Commands) -> None:

@@ -812,7 +812,7 @@ def test_a_lake_is_a_folder_or_a_uri(tmp_path: Path) -> None:
         load_settings(_lake(tmp_path, "ftp://bucket/lake"))
     settings = load_settings(_lake(tmp_path, "s3://bucket/lake/") | {"AWS_REGION": "here"})
     assert str(settings.lake) == "s3://bucket/lake"
-    assert settings.instance_folder == tmp_path / ".dagster_home"
+    assert settings.home({}) == tmp_path / ".dagster_home"
 
 
 def test_paths_that_cannot_be_used_are_told(tmp_path: Path) -> None:

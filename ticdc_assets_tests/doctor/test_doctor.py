@@ -121,14 +121,14 @@ def test_a_home_that_is_not_there_yet(tmp_path: Path) -> None:
 
 
 def test_a_relative_home(tmp_path: Path) -> None:
-    check = check_home(tmp_path, {"DAGSTER_HOME": "home"})
+    check = check_home(Path("home").absolute(), {"DAGSTER_HOME": "home"})
     assert not check.ok
     assert check.fix == f"write it as {Path('home').absolute()}"
 
 
 def test_a_home_below_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    check = check_home(tmp_path, {"DAGSTER_HOME": str(tmp_path / "file" / "home")})
+    check = check_home(tmp_path / "file" / "home", {})
     assert not check.ok
     assert "DAGSTER_HOME" in check.fix
 

@@ -386,8 +386,7 @@ class Page(HTMLParser):
             self.rows[-1][-1] = (key, text + data)
 
 
-PAGE_LEVELS = {"good": "ok", "warn": "warn", "bad": "fail"}
-PAGE_KEYS = {"0": "ok", "2": "warn", "3": "fail"}
+PAGE_KEYS = {"0": "ok", "1": "warn", "2": "fail"}
 CARDS = {
     "Replication lag": Check.REPLICATION_LAG,
     "Global watermark": Check.WATERMARK_PROGRESS,
@@ -495,7 +494,7 @@ def test_everybody_tells_the_same(
     page = Page(output.read_text(encoding="utf-8"))
     # Cards of other checks are there only where these do not pass.
     cards = [(css, texts) for css, texts in page.cards if css != "other"]
-    shown = {texts[0]: (PAGE_LEVELS[css], *texts[-2:]) for css, texts in cards}
+    shown = {texts[0]: (css, *texts[-2:]) for css, texts in cards}
     assert {label: (item[0], item[2]) for label, item in shown.items()} == {
         label: (verdicts[check]["level"], verdicts[check]["sentence"])
         for label, check in CARDS.items()
@@ -508,7 +507,7 @@ def test_everybody_tells_the_same(
     assert shown["Replication lag"][1] == behind
     assert f"replication lag: {behind}" in line
     worst = max(levels[item["level"]] for item in verdicts.values())
-    assert line.startswith(f"{FEED}: {('good', 'look', 'act')[worst]}: ")
+    assert line.startswith(f"{FEED}: {('ok', 'warn', 'fail')[worst]}: ")
     rows = {tuple(row[0][1].split(".")): row for row in page.rows[1:]}
     assert {
         name: (float(row[4][0] or -1), PAGE_KEYS[row[5][0] or ""]) for name, row in rows.items()

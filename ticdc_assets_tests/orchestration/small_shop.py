@@ -20,7 +20,6 @@ from ticdc_assets_tests.demo.simulator.builders import write_capture
 
 ORDERS = ("shop", "orders")
 ODD = ("a.b", "50% of c/d")
-ODD_PARTITION = "`a.b`.50%25 of c/d"
 
 CHANGEFEEDS = """\
 changefeeds:

@@ -219,10 +219,10 @@ def test_backfills_are_runs_of_the_same_assets(
         assert len(materializations(instance, orders)) == reported + 1
         assert not asked(shop, instance).run_requests
 
-        folded = backfill_tables(
+        _, folded = backfill_tables(
             shop.settings, "shop", ["shop.orders", joined_name(*ODD)], instance=instance
         )
-        assert {(item.table, item.mode, item.rows) for item in folded.mirrors} == {
+        assert {(item.table, item.mode, item.rows) for item in folded} == {
             ("orders", "fold", 5),
             (ODD[1], "fold", 2),
         }

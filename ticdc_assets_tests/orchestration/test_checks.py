@@ -104,6 +104,8 @@ def test_no_cut_warns_and_says_which_partition_is_missing() -> None:
     assert verdict.level is Level.WARN
     assert "no watermark has arrived from shop/2, shop/3" in verdict.sentence
     assert "nothing has landed" in judge_lag(FEED, status(None, None)).sentence
+    held_back = judge_lag(FEED, status(None, 10)).sentence
+    assert "the global watermark is 2026-11-21 11:59:50 UTC (TSO " in held_back
 
 
 def test_the_lag_says_where_most_of_it_is_and_what_to_do() -> None:

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ import yaml
 
 from ticdc_assets.base.errors import ConfigError
 from ticdc_assets.config import parse_changefeeds
+from ticdc_assets.orchestration import resources
 from ticdc_assets.orchestration.component import ChangefeedComponent, read_attributes
+from ticdc_assets.spark.session import LazySession
 from ticdc_assets_tests.orchestration.small_shop import CHANGEFEEDS, SmallShop, materializations
 
 PROJECT = """\
@@ -176,8 +179,37 @@ def test_the_lake_of_a_component_may_be_at_home(
     assert read_attributes(attributes, tmp_path).lake == tmp_path / "home" / "lake"
 
 
+def test_a_project_keeps_its_executor_and_its_resources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TICDC_LAKE", str(tmp_path / "lake"))
+    (entry,) = yaml.safe_load(CHANGEFEEDS)["changefeeds"]
+    context = dg.ComponentTree.for_test().load_context
+
+    @dg.op(required_resource_keys={"spark"})
+    def told(context: dg.OpExecutionContext) -> str:
+        return context.resources.spark
+
+    @dg.job
+    def own_job() -> None:
+        told()
+
+    own = dg.Definitions(
+        jobs=[own_job], executor=dg.multiprocess_executor, resources={"spark": "the project's"}
+    )
+    crm = entry | {"name": "crm"}
+    ours = [ChangefeedComponent(item).build_defs(context) for item in (entry, crm)]
+    together = dg.Definitions.merge(own, *ours)
+    dg.Definitions.validate_loadable(together)
+    done = together.resolve_job_def("own_job").execute_in_process()
+    assert done.output_for_node("told") == "the project's"
+    assert together.resolve_job_def("shop_sync").executor_def is dg.in_process_executor
+    theirs = together.resolve_implicit_global_asset_job_def()
+    assert theirs.executor_def is dg.multiprocess_executor
+
+
 @pytest.mark.spark
-def test_a_component_syncs(
+def test_a_component_syncs_with_the_session_of_its_resource(
     tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TICDC_LAKE", str(tmp_path / "lake"))
@@ -189,7 +221,19 @@ def test_a_component_syncs(
     attributes = entry | {"source": {"capture": str(shop.capture)}}
     context = dg.ComponentTree.for_test().load_context
     definitions = ChangefeedComponent(attributes).build_defs(context)
-    done = definitions.resolve_job_def("shop_sync").execute_in_process(instance=instance)
+    started: list[Mapping[str, str]] = []
+
+    def session(extra: Mapping[str, str]) -> LazySession:
+        started.append(extra)
+        return LazySession(extra)
+
+    monkeypatch.setattr(resources, "LazySession", session)
+    spark_config = {"spark.sql.shuffle.partitions": "3"}
+    done = definitions.resolve_job_def("shop_sync").execute_in_process(
+        run_config={"resources": {"ticdc_spark": {"config": {"spark_config": spark_config}}}},
+        instance=instance,
+    )
     assert done.success
+    assert started == [spark_config], "the session of all steps is the resource's"
     (event,) = materializations(instance, shop.names.mirror("shop", "orders"))
     assert event.metadata["rows"].value == 3

@@ -8,7 +8,7 @@ import pytest
 from ticdc_assets.base.errors import ConfigError
 from ticdc_assets.base.own_files import documented
 from ticdc_assets.config import CaptureSource, Changefeed, Settings
-from ticdc_assets.model.tso import MAX_TSO, es_cut, from_physical_ms
+from ticdc_assets.model.tso import es_cut
 from ticdc_assets.orchestration.assets import ApplyConfig
 from ticdc_assets.orchestration.changefeeds import all_definitions
 from ticdc_assets.orchestration.metadata import utc_now
@@ -38,8 +38,7 @@ PARENTS = {
     "raw_messages": {"kafka_topic"},
     "decode_messages": {"raw_messages"},
     "quarantine": {"raw_messages"},
-    "seed_tables": set(),
-    "snapshot": {"seed_tables"},
+    "snapshot": set(),
     "change_log": {"decode_messages", "snapshot"},
     "schema_registry": {"decode_messages", "change_log"},
     "apply_changes": {"change_log", "schema_registry"},
@@ -76,11 +75,6 @@ def test_groups_kinds_pools_and_partitions(definitions: dg.Definitions) -> None:
             continue
         assert node.kinds == {"spark", "deltalake"}
         partitions = node.partitions_def
-        if name == "snapshot":
-            assert node.is_external
-            assert isinstance(partitions, dg.DynamicPartitionsDefinition)
-            assert partitions.name == f"ticdc_{feed}_seeded_tables"
-            continue
         assert graph.get(key).pools == {f"ticdc_{feed}"}
         if name == "change_log":
             assert isinstance(partitions, dg.DailyPartitionsDefinition)
@@ -106,7 +100,7 @@ CHECKS = {
     },
     "quarantine": {"quarantine_growth"},
     "schema_registry": {"schema_conflicts"},
-    "seed_tables": {"snapshot_complete"},
+    "snapshot": {"snapshot_complete"},
 }
 
 
@@ -202,26 +196,14 @@ def test_lineage_names_columns_that_are_there(table: str) -> None:
         assert all(dep.column_name in columns[dep.asset_key] for dep in deps)
 
 
-@pytest.mark.parametrize("until", ["", "x", "-1", "1.5", "٣", str(MAX_TSO + 1)])
-def test_an_until_that_is_no_tso_is_refused_by_name(until: str) -> None:
+def test_an_until_is_read_as_that_of_a_command() -> None:
     with pytest.raises(ConfigError, match="until: expected a TSO"):
-        ApplyConfig(until=until).cut(es_only=False)
-
-
-def test_an_until_is_exact_beyond_the_integers_of_a_browser() -> None:
-    assert ApplyConfig(until="470616190122196993").cut(es_only=False) == 470616190122196993
-    assert ApplyConfig().cut(es_only=False) is None
-
-
-def test_a_time_means_all_of_its_millisecond() -> None:
-    config = ApplyConfig(until="2026-11-21T10:00:00.123Z")
-    assert config.cut(es_only=False) == from_physical_ms(1795255200123 + 1) - 1
-    assert config.cut(es_only=True) == es_cut(1795255200123)
-
-
-def test_a_tso_is_refused_where_there_are_none() -> None:
+        ApplyConfig(until="x").cut(es_only=False)
     with pytest.raises(ConfigError, match="until: this changefeed has no commit ts"):
         ApplyConfig(until="470616190122196993").cut(es_only=True)
+    assert ApplyConfig(until="470616190122196993").cut(es_only=False) == 470616190122196993
+    assert ApplyConfig(until="2026-11-21T10:00:00.123Z").cut(es_only=True) == es_cut(1795255200123)
+    assert ApplyConfig().cut(es_only=False) is None
 
 
 def test_definitions_load_without_a_source_or_a_lake(shop: SmallShop) -> None:

@@ -17,7 +17,7 @@ from ticdc_assets.orchestration.changefeeds import all_definitions
 from ticdc_assets.orchestration.exports import finished_exports
 from ticdc_assets.orchestration.run import run_seed, run_sync
 from ticdc_assets.repair.rebuilding import rebuild
-from ticdc_assets_tests.orchestration.small_shop import ODD, ODD_PARTITION, ORDERS, SmallShop
+from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop
 
 pytestmark = pytest.mark.spark
 
@@ -40,10 +40,6 @@ def job(shop: SmallShop, name: str) -> dg.JobDefinition:
     return all_definitions(shop.settings).resolve_job_def(name)
 
 
-def partitions(instance: dg.DagsterInstance, key: dg.AssetKey) -> set[str]:
-    return set(instance.get_materialized_partitions(key))
-
-
 def test_a_seed_reports_its_tables_and_what_was_applied(
     spark: SparkSession, shop: SmallShop, exported: Path, instance: dg.DagsterInstance
 ) -> None:
@@ -53,13 +49,19 @@ def test_a_seed_reports_its_tables_and_what_was_applied(
     report = run_seed(shop.settings, "shop", {"folder": str(exported)}, instance=instance)
     assert report.seeding.rows == 5
     names = shop.names
-    assert partitions(instance, names.asset("snapshot")) == {"shop.orders", ODD_PARTITION}
     made = set(instance.get_asset_keys(prefix=["shop", "mirrors"]))
     assert made == {names.mirror(*ORDERS), names.mirror(*ODD)}
-    for name in ("seed_tables", "schema_registry", "apply_changes"):
+    for name in ("snapshot", "schema_registry", "apply_changes"):
         event = instance.get_latest_materialization_event(names.asset(name))
         assert event is not None, name
         assert event.run_id == report.run_id, name
+    event = instance.get_latest_materialization_event(names.asset("snapshot"))
+    assert event is not None
+    assert event.asset_materialization is not None
+    seeds = event.asset_materialization.metadata["seeds"]
+    assert isinstance(seeds, dg.TableMetadataValue)
+    shown = [(it.data["table"], it.data["rows"], it.data["quarantined"]) for it in seeds.records]
+    assert shown == [(ODD[1], 0, 0), ("orders", 5, 1)]
     (check,) = (
         item.asset_check_evaluation
         for item in instance.all_logs(
@@ -82,7 +84,7 @@ def test_rows_that_are_seeded_after_a_rebuild_are_found_by_the_check(
     with shop.lake.writing():
         rebuild(shop.lake.using(spark))
     result = waiting.execute_in_process(
-        run_config={"ops": {shop.names.op("seed_tables"): {"config": {"folder": str(exported)}}}},
+        run_config={"ops": {shop.names.op("snapshot"): {"config": {"folder": str(exported)}}}},
         instance=instance,
     )
     (check,) = result.get_asset_check_evaluations()
@@ -96,10 +98,10 @@ def test_without_a_folder_the_job_fails_and_all_assets_go_on(
         run_seed(shop.settings, "shop", {}, instance=instance)
     # As "Materialize all" of the UI does.
     every = all_definitions(shop.settings).resolve_implicit_global_asset_job_def()
-    key = shop.names.asset("seed_tables")
+    key = shop.names.asset("snapshot")
     result = every.execute_in_process(instance=instance, asset_selection=[key])
     assert result.success
-    assert result.asset_materializations_for_node(shop.names.op("seed_tables")) == []
+    assert result.asset_materializations_for_node(shop.names.op("snapshot")) == []
     assert not shop.paths.snapshot_rows.exists()
 
 

@@ -1,5 +1,8 @@
 """Several changefeeds in one file: their runs beside each other, and a file that is edited."""
 
+import os
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -55,6 +58,27 @@ def test_a_reload_sees_what_the_file_says_now(tmp_path: Path) -> None:
         ({"crm", "shop"}, {"crm_sync", "shop_sync"}),
         ({"crm"}, {"crm_sync"}),
     ]
+
+
+def test_a_folder_of_another_user_stops_no_other_changefeed(tmp_path: Path) -> None:
+    settings = File(tmp_path).read(entry("shop"), entry("crm"))
+    dg.Definitions.validate_loadable(all_definitions(settings))
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "shop" / "cuts" / "_delta_log"
+        log.mkdir(parents=True)
+        Path(folder).chmod(0o755)
+        (Path(folder) / "shop").chmod(0)
+        user = os.geteuid()
+        try:
+            if user == 0:
+                os.seteuid(65534)
+            found = all_definitions(replace(settings, lake=Path(folder)))
+            dg.Definitions.validate_loadable(found)
+        finally:
+            os.seteuid(user)
+            (Path(folder) / "shop").chmod(0o700)
+    keys = found.resolve_asset_graph().get_all_asset_keys()
+    assert {key.path[0] for key in keys} == {"shop", "crm"}
 
 
 def test_owners_and_schedules_are_those_of_the_file(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """Each mirror as an asset of its own: its key, metadata and check, and others that depend on it."""
 
 import itertools
+import threading
 from dataclasses import replace
 from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -244,7 +246,9 @@ def test_a_table_that_was_dropped_stops_no_other_one(folding: Folding) -> None:
     assert {event.asset_key for event in done.get_asset_materialization_events()} == {orders}
     assert folding.made(orders)[0].metadata["mode"].value == "fold"
     (failure,) = done.filter_events(lambda event: event.is_step_failure)
-    assert "no mirror of `a.b`.50% of c/d in the newest cut" in str(failure.event_specific_data)
+    told = failure.step_failure_data.user_failure_data
+    assert told is not None, "one sentence, without wrappers"
+    assert "no mirror of `a.b`.50% of c/d in the newest cut" in (told.description or "")
 
 
 @pytest.mark.dagster
@@ -304,3 +308,20 @@ def test_values_cannot_leave_their_cell() -> None:
 def test_a_web_server_that_is_away_is_said() -> None:
     with pytest.raises(TicdcError, match="no answer"):
         reload_location("http://127.0.0.1:1", "shop")
+
+
+# Dagster's client calls its library as versions before did.
+@pytest.mark.filterwarnings("ignore:Using variable_values")
+def test_a_web_server_below_a_path_is_called_there() -> None:
+    called: list[str] = []
+
+    class Login(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            called.append(self.path)
+            self.send_error(401)
+
+    with HTTPServer(("127.0.0.1", 0), Login) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        with pytest.raises(TicdcError, match=r"^no answer: .*401.*$"):
+            reload_location(f"http://127.0.0.1:{server.server_port}/dagster/", "shop")
+    assert called == ["/dagster/graphql"]

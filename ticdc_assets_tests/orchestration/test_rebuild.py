@@ -90,6 +90,17 @@ def test_sound_mirrors_pass_by_a_job_of_its_own(
     assert (run.job_name, run.status) == ("shop_verify", DagsterRunStatus.SUCCESS)
 
 
+def test_a_job_that_a_user_made_of_the_assets_verifies_nothing(
+    shop: SmallShop, instance: dg.DagsterInstance
+) -> None:
+    own = dg.define_asset_job("own", selection=[shop.names.asset("apply_changes")])
+    definitions = dg.Definitions.merge(all_definitions(shop.settings), dg.Definitions(jobs=[own]))
+    done = definitions.resolve_job_def("own").execute_in_process(instance=instance)
+    found = {item.check_name for item in done.get_asset_check_evaluations()}
+    assert "replication_lag" in found
+    assert not found & {"keys_unique", "mirror_equals_rebuild"}
+
+
 def test_a_verify_keeps_no_sync_waiting(shop: SmallShop, instance: dg.DagsterInstance) -> None:
     job = all_definitions(shop.settings).resolve_job_def("shop_verify")
     run = instance.create_run_for_job(job, status=DagsterRunStatus.STARTED)

@@ -5,43 +5,12 @@ the page and the checks never disagree.
 """
 
 from dataclasses import dataclass
-from enum import IntEnum
 
 from ticdc_assets.model.tso import lag_seconds
 from ticdc_assets.observe.overview import FeedOverview
 from ticdc_assets.observe.report.texts import count_text
-from ticdc_assets.observe.verdicts import Check
-from ticdc_assets.observe.verdicts import Level as VerdictLevel
+from ticdc_assets.observe.verdicts import Check, Level
 from ticdc_assets.observe.wording import duration
-
-
-class Level(IntEnum):
-    """The level of a verdict on the page."""
-
-    GOOD = 0
-    NOTE = 1
-    WARN = 2
-    BAD = 3
-
-    @property
-    def word(self) -> str:
-        """The verdict in a word."""
-        return _WORDS[self]
-
-    @property
-    def css(self) -> str:
-        """The class of elements that show it."""
-        return self.name.lower()
-
-
-LEVELS = {
-    VerdictLevel.OK: Level.GOOD,
-    VerdictLevel.WARN: Level.WARN,
-    VerdictLevel.FAIL: Level.BAD,
-}
-"""The page's level for each level of a verdict."""
-
-_WORDS = {Level.GOOD: "good", Level.NOTE: "note", Level.WARN: "look", Level.BAD: "act"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,14 +50,12 @@ def headlines(overview: FeedOverview) -> tuple[Headline, ...]:
             "Global watermark",
             "none sent" if status.es_only else age,
             Check.WATERMARK_PROGRESS,
-            is_note=status.es_only,
         ),
         _headline(
             overview,
             "Tables behind",
             incomplete if tables else "no tables",
             Check.MIRRORS_COMPLETE,
-            is_note=not tables,
         ),
         _headline(overview, "Held rows", count_text(status.held_rows), Check.HELD_ROWS),
         _headline(
@@ -106,7 +73,7 @@ def other_headlines(overview: FeedOverview) -> tuple[Headline, ...]:
         _headline(overview, label, said.level.word, check)
         for check, label in _OTHERS.items()
         for said in [overview.status.verdicts[check]]
-        if said.level is not VerdictLevel.OK
+        if said.level is not Level.OK
     )
 
 
@@ -117,20 +84,12 @@ _OTHERS = {
 }
 
 
-def _headline(
-    overview: FeedOverview, label: str, value: str, check: Check, *, is_note: bool = False
-) -> Headline:
-    """Return a figure with a check's verdict; with `is_note` there is nothing to judge."""
+def _headline(overview: FeedOverview, label: str, value: str, check: Check) -> Headline:
+    """Return a figure with a check's verdict."""
     said = overview.status.verdicts[check]
-    level = LEVELS[said.level]
-    return Headline(
-        label=label,
-        value=value,
-        level=Level.NOTE if is_note and level is Level.GOOD else level,
-        advice=said.sentence,
-    )
+    return Headline(label=label, value=value, level=said.level, advice=said.sentence)
 
 
 def verdict(overview: FeedOverview) -> Level:
     """Return the worst level of all checks."""
-    return LEVELS[max(item.level for item in overview.status.verdicts.values())]
+    return max(item.level for item in overview.status.verdicts.values())

@@ -20,7 +20,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -30,13 +30,7 @@ from ticdc_assets.changelog.progress import TopicProgress, TopicState
 from ticdc_assets.config import CaptureSource, KafkaSource
 from ticdc_assets.model.tso import physical_ms, to_datetime
 from ticdc_assets.observe.overview import FeedOverview, PartitionFigures
-from ticdc_assets.observe.report.headlines import (
-    LEVELS,
-    Level,
-    headlines,
-    other_headlines,
-    verdict,
-)
+from ticdc_assets.observe.report.headlines import headlines, other_headlines, verdict
 from ticdc_assets.observe.report.plots import plots, timeline_plot
 from ticdc_assets.observe.report.texts import (
     count_text,
@@ -46,6 +40,7 @@ from ticdc_assets.observe.report.texts import (
     visible,
 )
 from ticdc_assets.observe.table_status import TableStatus
+from ticdc_assets.observe.verdicts import Level
 from ticdc_assets.observe.wording import duration
 
 TABLES_SHOWN = 25
@@ -53,13 +48,7 @@ STALE_SECONDS = 3600
 """A page older than this shows a warning."""
 
 _TEXT_SHOWN = 400
-_SIGNS = {Level.GOOD: "✓", Level.NOTE: "i", Level.WARN: "!", Level.BAD: "✕"}
-_TOPIC_LEVELS = {
-    TopicState.LIVE: Level.GOOD,
-    TopicState.WAITING: Level.WARN,
-    TopicState.RETIRED: Level.NOTE,
-    TopicState.EMPTY: Level.NOTE,
-}
+_SIGNS = {Level.OK: "✓", Level.WARN: "!", Level.FAIL: "✕"}
 _PARTS = {
     "plots": "Over time",
     "tables": "Tables",
@@ -112,7 +101,7 @@ def page(overviews: Sequence[FeedOverview]) -> str:
                 "first": round(first),
                 "span": spans.get("day"),
                 "staleSeconds": STALE_SECONDS,
-                "levels": [level.css for level in Level],
+                "levels": [level.word for level in Level],
             },
             summary_columns={"changefeed": "", "verdict": "", **labels},
             feeds=feeds,
@@ -154,7 +143,7 @@ def environment() -> Environment:
         "TEXT_SHOWN": _TEXT_SHOWN,
         "Level": Level,
         "SIGNS": _SIGNS,
-        "TOPIC_LEVELS": _TOPIC_LEVELS,
+        "TopicState": TopicState,
     }
     return made
 
@@ -198,14 +187,6 @@ def _first_ms(overview: FeedOverview) -> float:
         *(item.published_ms for item in overview.cuts.points[:1]),
     ]
     return max(since, min(begun, default=overview.now.timestamp() * 1000 - 600_000))
-
-
-class _State(NamedTuple):
-    """The state of a table: level, a word, and the reasons."""
-
-    level: Level
-    word: str
-    text: str
 
 
 class _Feed:
@@ -254,7 +235,7 @@ class _Feed:
         """Return all tables for the page's script."""
         listed: list[list[Any]] = []
         for item in self.overview.tables:
-            level, word, text = self.state(item)
+            level = item.verdict.level
             listed.append(
                 [
                     [visible(item.database), visible(item.table)],
@@ -262,17 +243,16 @@ class _Feed:
                     self.overview.changes(item),
                     None if item.last_change_ts is None else physical_ms(item.last_change_ts),
                     item.lag_seconds,
-                    level.css,
-                    f"{_SIGNS[level]} {word}",
-                    visible(text),
+                    level.word,
+                    f"{_SIGNS[level]} {item.state}",
+                    visible(self.reasons(item)),
                 ]
             )
         return listed
 
-    def state(self, item: TableStatus) -> _State:
-        """Return the state of a table."""
-        text = shortened("; ".join((*item.lacking, *item.caveats)), _TEXT_SHOWN)
-        return _State(LEVELS[item.verdict.level], str(item.state), text)
+    def reasons(self, item: TableStatus) -> str:
+        """Return what a table lacks, and its caveats."""
+        return shortened("; ".join((*item.lacking, *item.caveats)), _TEXT_SHOWN)
 
     @property
     def partitions(self) -> list[PartitionFigures]:
