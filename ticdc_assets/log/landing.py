@@ -26,7 +26,6 @@ watermarks can be left out of the global watermark (`changelog.progress`).
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime
 
@@ -168,15 +167,6 @@ def _kept_times(paths: LakePaths, position: Position) -> dict[TopicPartition, in
 def landed_days(paths: LakePaths) -> list[date]:
     """Return the days (UTC) that have landed records, in order; needs no Spark."""
     return partition_days(paths.raw_messages, "landed_day")
-
-
-def landed_folders(paths: LakePaths) -> list[date]:
-    """Return the same from the existing folders, for when the table cannot be read."""
-    found: list[date] = []
-    for folder in paths.raw_messages.glob("landed_day=*"):
-        with suppress(ValueError):
-            found.append(date.fromisoformat(folder.name.partition("=")[2]))
-    return sorted(found)
 
 
 def _land(
