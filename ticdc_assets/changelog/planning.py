@@ -18,7 +18,7 @@ definitions are marked, never guessed.
 from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import chain, groupby
 from types import MappingProxyType
 
 from ticdc_assets.base.isolation import Failure, attempted
@@ -537,10 +537,12 @@ class _Builder:
         The id wins: within a multi-table rename the names overlap, and after a missed rename the id
         is still right.
         """
-        for lineage in self._names.values():
+        named = self._named(name_of(schema))
+        # Nearly always the name's own table has the id.
+        for lineage in chain([] if named is None else [named], self._names.values()):
             if lineage.has_id and lineage.table_id == schema.table_id:
                 return lineage
-        return self._named(name_of(schema))
+        return named
 
     def _named(self, name: TableName) -> Lineage | None:
         """Find a table by its name, in any case."""

@@ -222,20 +222,8 @@ def latest_version(path: AnyPath) -> int | None:
 
 def commit_metadata(path: AnyPath) -> dict[str, Any]:
     """Return the JSON object of the newest commit that carries one, or {}."""
-    return dict(kept(path, "metadata of its commits", lambda: _newest_memory(path)))
-
-
-def _newest_memory(path: AnyPath) -> dict[str, Any]:
-    table = open_table(path)
-    if table is None:
-        return {}
-    with reading(path):
-        for limit in (1, 50, None):
-            for commit in table.history(limit):
-                memory = _memory_in(commit)
-                if memory:
-                    return memory
-    return {}
+    found = kept(path, "metadata of its commits", lambda: find_commit_metadata(path, bool))
+    return dict(found or {})
 
 
 def _memory_in(commit: Mapping[str, Any]) -> dict[str, Any]:
@@ -260,7 +248,7 @@ def find_commit_metadata(
     if table is None:
         return None
     with reading(path):
-        for limit in (50, None):
+        for limit in (1, 50, None):
             for commit in table.history(limit):
                 memory = _memory_in(commit)
                 if memory and wanted(memory):

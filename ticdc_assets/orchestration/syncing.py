@@ -65,6 +65,7 @@ from ticdc_assets.orchestration.partitions import DAY_FORMAT, partition_of, seed
 from ticdc_assets.orchestration.schema_metadata import schema_metadata
 from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.reading.mirrors import sample_rows
+from ticdc_assets.repair.maintenance import join_new_files
 from ticdc_assets.repair.redriving import redrive
 from ticdc_assets.repair.seeding import Seeding, seed
 from ticdc_assets.source.exports.dialect import CsvDialect
@@ -232,6 +233,8 @@ class Syncing:
                 apply_changes(self._lake, until=until, refold_quarantined=refold_quarantined)
             )
             compare_new(self._lake, statistics=statistics)
+            if applying.outcome is Outcome.PUBLISHED:
+                join_new_files(self._lake)
             changed = changed_mirrors(applying)
             metadata = applying_metadata(applying, statistics.batch, utc_now())
             metadata |= took(sum(item.changes for item in changed))

@@ -19,7 +19,8 @@ from ticdc_assets.base.isolation import Failure, Failures
 from ticdc_assets.base.names import joined_name
 from ticdc_assets.delta.control import open_table
 from ticdc_assets.delta.fencing import require_lease
-from ticdc_assets.log.cuts import Cut, read_cuts
+from ticdc_assets.delta.generations import GENERATION
+from ticdc_assets.log.cuts import newest_cut, read_entries, read_heads
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import LOG, AnyPath, ListedFile, files_below
 
@@ -49,12 +50,12 @@ def clean_logs(paths: LakePaths, failures: Failures, *, kept: timedelta = LOG_KE
     Raises:
         LakeDamagedError: another table is damaged.
     """
-    cuts = read_cuts(paths)
+    cuts = read_heads(paths)
     if not cuts:
         return 0
-    names = upstream_names(cuts[-1])
+    names = upstream_names(paths)
     removed = 0
-    for path, (version, _) in named_versions(paths, cuts).items():
+    for path, (version, _) in named_versions(paths).items():
         found = failures.attempted(
             partial(_clean_log, path, version),
             names.get(path.name, f"{path.parent.name}/{path.name}"),
@@ -133,19 +134,30 @@ def _log_files(listed: Iterable[ListedFile]) -> list[tuple[int, str, ListedFile]
     )
 
 
-def named_versions(paths: LakePaths, cuts: Iterable[Cut]) -> dict[AnyPath, tuple[int, int]]:
+_VERSIONS = ("version", "history_version")
+
+
+def named_versions(paths: LakePaths) -> dict[AnyPath, tuple[int, int]]:
     """Return the tables whose versions cuts name, each with the oldest and the newest of these."""
     named: dict[AnyPath, tuple[int, int]] = {}
-    for mirror in (mirror for cut in cuts for mirror in cut.mirrors):
-        for path, version in mirror.tables(paths):
-            oldest, newest = named.get(path, (version, version))
-            named[path] = (min(version, oldest), max(version, newest))
+    bounds = [(name, how) for name in _VERSIONS for how in ("min", "max")]
+    for entries in read_entries(paths, ("mirror_id", *_VERSIONS)):
+        for row in entries.group_by([GENERATION, "mirror_id"]).aggregate(bounds).to_pylist():
+            place = paths.of(row[GENERATION])
+            folders = (place.mirror(row["mirror_id"]), place.history(row["mirror_id"]))
+            for path, name in zip(folders, _VERSIONS, strict=True):
+                first, last = row[f"{name}_min"], row[f"{name}_max"]
+                if first is not None:
+                    oldest, newest = named.get(path, (first, last))
+                    named[path] = (min(first, oldest), max(last, newest))
     return named
 
 
-def upstream_names(cut: Cut) -> dict[str, str]:
-    """Return the name of each table of `cut`, by its mirror's folder name."""
-    return {item.mirror_id: joined_name(item.database, item.table) for item in cut.mirrors}
+def upstream_names(paths: LakePaths) -> dict[str, str]:
+    """Return the name of each table of the newest cut, by its mirror's folder name."""
+    cut = newest_cut(paths)
+    mirrors = () if cut is None else cut.mirrors
+    return {item.mirror_id: joined_name(item.database, item.table) for item in mirrors}
 
 
 def large_tables(paths: LakePaths) -> tuple[AnyPath, ...]:
