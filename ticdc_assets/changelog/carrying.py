@@ -104,8 +104,7 @@ class UpgradePath:
         while len(self._origins) <= left:
             later, transform = self._origins[-1], self._stages[-len(self._origins)][0]
             own = None if transform is None else transform.origins
-            known = later is not None and own is not None
-            self._origins.append(origins_through(later, own) if known else None)
+            self._origins.append(own and later and origins_through(later, own))
         return self._origins[left]
 
     def _due_before(self, number: int) -> int:

@@ -38,7 +38,7 @@ from ticdc_assets.base.errors import ImageError, shorten
 from ticdc_assets.changelog.carrying import CarriedRow, RowCarrier, UpgradePath
 from ticdc_assets.changelog.plan import MirrorPlan
 from ticdc_assets.model.events import Image, Op, PhysicalValue
-from ticdc_assets.model.schemas import ColumnSchema, RowShape, TableSchema
+from ticdc_assets.model.schemas import RowShape, TableSchema
 from ticdc_assets.model.tso import MAX_TSO
 from ticdc_assets.model.values import canonical_of, key_text
 from ticdc_assets.registry.evolution import (

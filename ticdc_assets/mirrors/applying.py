@@ -349,9 +349,7 @@ class _Run:
                 raise
             return error
 
-    def _accounts(
-        self, plan: Plan, failed: Sequence[FailedMirror]
-    ) -> tuple[ChangeAccount, ...]:
+    def _accounts(self, plan: Plan, failed: Sequence[FailedMirror]) -> tuple[ChangeAccount, ...]:
         """Account for the row changes since the last cut, and for its unaccounted ones."""
         above, batch = (self._last.tso, self._last.batch) if self._last else (0, 0)
         unaccounted = [item.first_ts for item in self._last.unaccounted] if self._last else []

@@ -55,7 +55,7 @@ class _Gathered:
     def of(self, mirror: MirrorPlan, above: int, until: int) -> pa.Table | None:
         """Return all possible changes of the mirror; None if some of them are not here."""
         names = names_of([mirror])
-        if above < self.above or until > self.until or not self.by_name.keys() >= names.keys():
+        if above < self.above or until > self.until or not self.by_name.keys() >= names:
             return None
         found = [self.by_name[name] for name in sorted(names)]
         return found[0] if len(found) == 1 else pa.concat_tables(found)
@@ -323,9 +323,7 @@ class ChangeReader:
 def names_of(mirrors: Iterable[MirrorPlan]) -> frozenset[TableName]:
     """Return the names that changes and exported rows of mirrors cite."""
     cited = (
-        item
-        for mirror in mirrors
-        for item in (*mirror.bindings, *filter(None, [mirror.exported]))
+        item for mirror in mirrors for item in (*mirror.bindings, *filter(None, [mirror.exported]))
     )
     return frozenset((item.database, item.table) for item in cited)
 

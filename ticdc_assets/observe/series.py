@@ -25,7 +25,7 @@ import pyarrow.dataset as ds
 
 from ticdc_assets.config import TableFilter
 from ticdc_assets.delta.control import read_table
-from ticdc_assets.log.cuts import CARRIED, Cut, void_numbers
+from ticdc_assets.log.cuts import CARRIED, Cut, read_entries, void_numbers
 from ticdc_assets.log.faults import is_mirrored_fault
 from ticdc_assets.model.tso import lag_ms, lag_seconds
 from ticdc_assets.storage.lake_paths import LakePaths

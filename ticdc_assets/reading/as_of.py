@@ -177,8 +177,9 @@ class AsOf:
         """
 
         def earlier() -> Iterator[tuple[str, str]]:
-            found = list(read_entries(self._lake.paths, ("mirror_id", STORED_CAVEATS)))
-            for row in pa.concat_tables(found).sort_by("number").to_pylist():
+            entries = read_entries(self._lake.paths, ("mirror_id", STORED_CAVEATS))
+            rows = (row for table in entries for row in table.to_pylist() if row[STORED_CAVEATS])
+            for row in sorted(rows, key=lambda row: row["number"]):
                 yield from ((row["mirror_id"], caveat) for caveat in row[STORED_CAVEATS])
 
         return caveats_below(self._folding, self._known, self.plan, earlier)

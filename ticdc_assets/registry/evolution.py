@@ -274,7 +274,6 @@ Origin: TypeAlias = tuple[str | None, str | None]
 """The earlier column whose values a column has as they are; or None, and the value of all rows."""
 
 
-
 def origins_through(later: Mapping[str, Origin], step: Mapping[str, Origin]) -> dict[str, Origin]:
     """Return where columns come from before a step, by where they come from after it."""
     return {name: item if item[0] is None else step[item[0]] for name, item in later.items()}

@@ -62,6 +62,7 @@ from ticdc_assets.mirrors.table_writers import table_writer
 from ticdc_assets.mirrors.table_writing import TableWriter
 from ticdc_assets.repair.log_cleaning import (
     clean_logs,
+    clean_shared_logs,
     large_tables,
     named_versions,
     upstream_names,
@@ -263,6 +264,8 @@ def join_new_files(lake: Lake) -> None:
             writer.join(partial(_small_together, small=small))
         else:
             _join_control(table, open_table(table), small)
+        if table == paths.cuts:
+            clean_shared_logs(paths)
 
 
 def _has_many(path: AnyPath, small: int) -> bool:

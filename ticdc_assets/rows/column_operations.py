@@ -206,7 +206,10 @@ class ColumnOperations:
         """
         has_old, has_new = old != _NONE, new != _NONE
         chosen = np.concatenate([old[has_old], new[has_new]])
-        columns = [self._column(number, images, reading, typed) for number in range(len(self._table.columns))]
+        columns = [
+            self._column(number, images, reading, typed)
+            for number in range(len(self._table.columns))
+        ]
         keys = self._keys(images, reading, typed, columns, chosen)
         if not self._is_bag:
             # A row that keeps its identity is replaced, and needs no delete.

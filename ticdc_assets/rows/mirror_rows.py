@@ -423,10 +423,10 @@ def _row_operations(
     layout = MirrorLayout(schema=base)
 
     def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        carrier = make_carrier()
-        carry, kept = carrier, None
+        carrier, kept = make_carrier(), None
         if isinstance(carrier, RowCarrier):
-            carry, kept = carrier.carry, _kept_operations(base, plan.schema, carrier, timezone)
+            kept = _kept_operations(base, plan.schema, carrier, timezone)
+        carry = carrier.carry if isinstance(carrier, RowCarrier) else carrier
         resolver = RowResolver(plan, timezone)
         builder = OperationBuilder(operation_schema(plan.schema), plan.schema, timezone)
         for batch in batches:
@@ -521,7 +521,11 @@ def _kept_operations(
     sources = sources_of(origins, base.columns, schema, timezone)
     if origins is None or sources is None:
         return None
-    layout, target, above = MirrorLayout(schema=base), operation_schema(schema), carrier.kept_above()
+    layout, target, above = (
+        MirrorLayout(schema=base),
+        operation_schema(schema),
+        carrier.kept_above(),
+    )
     names = [column.name for column in schema.columns]
     key = [names.index(name) for name in schema.handle_key or names]
     columns = [schema.columns[number] for number in key]

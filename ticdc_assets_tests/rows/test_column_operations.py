@@ -171,7 +171,12 @@ def test_rows_of_a_mirror_go_on_by_columns(keyed: bool, monkeypatch: pytest.Monk
     plan = evolved(keyed=keyed)
     layout = MirrorLayout(schema=plan.versions[0])
     rows = [
-        {"id": number, "a": f"a{number}" if number % 3 else None, "n": number, layout.commit_ts: 150}
+        {
+            "id": number,
+            "a": f"a{number}" if number % 3 else None,
+            "n": number,
+            layout.commit_ts: 150,
+        }
         | {layout.rescued: [("gone", "0000-00-00 00:00:00")] if number % 4 == 0 else None}
         for number in range(12)
     ]
