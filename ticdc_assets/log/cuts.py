@@ -540,13 +540,8 @@ def read_entries(paths: LakePaths, names: Sequence[str], *, least: int = 0) -> I
         cuts = batch.filter(pc.and_not(pc.greater_equal(number, least), is_void))
         mirrors = cuts.column("mirrors")
         parents, entries = pc.list_parent_indices(mirrors), mirrors.flatten()
-        own = {name: _taken(cuts.column(name)).take(parents) for name in ("number", GENERATION)}
-        yield pa.table(own | {name: _taken(pc.struct_field(entries, name)) for name in names})
-
-
-def _taken(values: "pa.Array[Any]") -> "pa.Array[Any]":
-    """Return the same values; files that delta-rs merged have views of texts, which few take."""
-    return values.cast(pa.string()) if values.type == pa.string_view() else values
+        own = {name: cuts.column(name).take(parents) for name in ("number", GENERATION)}
+        yield pa.table(own | {name: pc.struct_field(entries, name) for name in names})
 
 
 def void_numbers(paths: LakePaths) -> frozenset[int]:
