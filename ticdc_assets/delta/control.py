@@ -376,23 +376,7 @@ def read_leaves(
                 file.schema.column(number).path for number in range(len(file.schema.names))
             )
             chosen = [leaf for leaf in leaves_of_file if _without_lists(leaf) in leaves]
-            for batch in file.iter_batches(batch_size=256, columns=chosen, use_threads=False):
-                kinds = (item.with_type(_without_views(item.type)) for item in batch.schema)
-                yield batch.cast(pa.schema(kinds))
-
-
-def _without_views(kind: pa.DataType) -> pa.DataType:
-    """Return a type with texts in place of views, which few functions of Arrow take.
-
-    A file that delta-rs merged has them.
-    """
-    if kind == pa.string_view():
-        return pa.string()
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_without_views(kind.value_type)))
-    if pa.types.is_struct(kind):
-        return pa.struct([item.with_type(_without_views(item.type)) for item in kind.fields])
-    return kind
+            yield from file.iter_batches(batch_size=256, columns=chosen, use_threads=False)
 
 
 def _without_lists(leaf: str) -> str:

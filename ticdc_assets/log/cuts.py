@@ -535,7 +535,9 @@ def read_entries(paths: LakePaths, names: Sequence[str], *, least: int = 0) -> I
     void = pa.array(sorted(void_numbers(paths)), pa.int64())
     leaves = ("number", GENERATION, *(f"mirrors.{name}" for name in names))
     for batch in read_leaves(paths.cuts, leaves, column="number", least=least):
-        number = batch.column("number")
+        number, place = batch.column("number"), batch.schema.get_field_index(GENERATION)
+        # In a file that delta-rs merged it is a view of texts, of which few functions know.
+        batch = batch.set_column(place, GENERATION, batch.column(place).cast(pa.string()))
         is_void = pc.is_in(number, value_set=void)
         cuts = batch.filter(pc.and_not(pc.greater_equal(number, least), is_void))
         mirrors = cuts.column("mirrors")

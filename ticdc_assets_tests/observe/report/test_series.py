@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ticdc_assets.delta.control import read_leaves
+from ticdc_assets.delta.control import open_table, read_leaves
 from ticdc_assets.log.cuts import newest_cut
 from ticdc_assets.log.publishing import publish
 from ticdc_assets.model.tso import from_datetime
@@ -166,6 +166,11 @@ def test_mirrors_of_old_cuts_are_not_counted_beyond_the_budget(paths: LakePaths)
     assert history.counted_from == 4
     assert [item.changes for item in history.points] == [None, None, None, 3, 3]
     assert history.table_changes == {("s", "t"): 6}
+    # Files that delta-rs merged have other types of texts.
+    table = open_table(paths.cuts)
+    assert table is not None
+    assert table.optimize.compact()["numFilesRemoved"] == 5
+    assert read_cut_history(paths, WEEK, newest=newest_cut(paths), budget=2) == history
 
 
 def test_a_standstill_still_has_its_cut(paths: LakePaths) -> None:
