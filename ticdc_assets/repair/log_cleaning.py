@@ -17,6 +17,7 @@ from functools import partial
 
 from ticdc_assets.base.isolation import Failure, Failures
 from ticdc_assets.base.names import joined_name
+from ticdc_assets.delta.commits import newest_version, read_commit
 from ticdc_assets.delta.control import open_table
 from ticdc_assets.delta.fencing import require_lease
 from ticdc_assets.delta.generations import GENERATION
@@ -24,8 +25,11 @@ from ticdc_assets.log.cuts import newest_cut, read_entries, read_heads
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import LOG, AnyPath, ListedFile, files_below
 
-LOG_KEPT = timedelta(hours=1)
-"""The shortest time that log entries of tables other than mirrors are kept: while one is opened."""
+LOG_KEPT = timedelta(days=30)
+"""The shortest time that log entries of the change log are kept: Delta's default."""
+
+_READ_KEPT = timedelta(hours=1)
+"""How long those of other tables are kept, for readers that have listed them."""
 
 STAGED_KEPT = timedelta(days=1)
 """How long an unnamed commit is kept: its writer was killed, or is stalled."""
@@ -45,7 +49,7 @@ def clean_logs(paths: LakePaths, failures: Failures, *, kept: timedelta = LOG_KE
     Args:
         paths: tables of the changefeed.
         failures: receives the mirrors and histories whose logs stay, because they are damaged.
-        kept: how long log entries of other tables are kept at least.
+        kept: how long log entries of the change log are kept at least.
 
     Raises:
         LakeDamagedError: another table is damaged.
@@ -63,17 +67,22 @@ def clean_logs(paths: LakePaths, failures: Failures, *, kept: timedelta = LOG_KE
         removed += 0 if isinstance(found, Failure) else found
     # The change log's own log has the landed batches of each kept cut.
     moment = min(min(cut.published_at for cut in cuts), datetime.now(UTC) - kept)
-    return removed + _clean_until(paths.change_log, moment) + clean_shared_logs(paths, kept=kept)
+    return removed + _clean_until(paths.change_log, moment) + clean_shared_logs(paths)
 
 
-def clean_shared_logs(paths: LakePaths, *, kept: timedelta = LOG_KEPT) -> int:
+def clean_shared_logs(paths: LakePaths, *, kept: timedelta = _READ_KEPT) -> int:
     """Remove log entries of tables whose older versions nobody reads; return how many files.
 
     A writer lists a log for each commit, and a run that follows its source commits 40,000 times a
     day.
     """
-    moment = datetime.now(UTC) - kept
-    return sum(_clean_until(table, moment) for table in paths.tables if table != paths.change_log)
+    moment, removed = datetime.now(UTC) - kept, 0
+    for table in paths.tables:
+        newest = -1 if table == paths.change_log else newest_version(table)
+        # After a commit of another program, an older one has the writer's progress.
+        if newest >= 0 and read_commit(table, newest).commit_id is not None:
+            removed += _clean_until(table, moment)
+    return removed
 
 
 def _clean_until(table: AnyPath, moment: datetime) -> int:
