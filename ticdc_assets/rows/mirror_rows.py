@@ -498,7 +498,9 @@ def sources_of(
                 return None
             sources.append(array)
             continue
-        number = numbers[name]
+        number = numbers.get(name)
+        if number is None:
+            return None
         types = (arrow_type(columns[number]), arrow_type(column))
         if types[0] != types[1] and not all(map(_is_number, types)):
             return None
