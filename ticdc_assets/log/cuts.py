@@ -535,15 +535,21 @@ def read_entries(paths: LakePaths, names: Sequence[str], *, least: int = 0) -> I
     void = pa.array(sorted(void_numbers(paths)), pa.int64())
     leaves = ("number", GENERATION, *(f"mirrors.{name}" for name in names))
     for batch in read_leaves(paths.cuts, leaves, column="number", least=least):
-        number, place = batch.column("number"), batch.schema.get_field_index(GENERATION)
-        # In a file that delta-rs merged it is a view of texts, of which few functions know.
-        batch = batch.set_column(place, GENERATION, batch.column(place).cast(pa.string()))
-        is_void = pc.is_in(number, value_set=void)
-        cuts = batch.filter(pc.and_not(pc.greater_equal(number, least), is_void))
-        mirrors = cuts.column("mirrors")
-        parents, entries = pc.list_parent_indices(mirrors), mirrors.flatten()
-        own = {name: cuts.column(name).take(parents) for name in ("number", GENERATION)}
-        yield pa.table(own | {name: pc.struct_field(entries, name) for name in names})
+        mirrors = batch.column("mirrors")
+        entries, parents = mirrors.flatten(), pc.list_parent_indices(mirrors)
+        columns = {name: _readable(batch.column(name)) for name in ("number", GENERATION)}
+        columns = {name: values.take(parents) for name, values in columns.items()}
+        columns |= {name: _readable(pc.struct_field(entries, name)) for name in names}
+        is_void = pc.is_in(columns["number"], value_set=void)
+        wanted = pc.and_not(pc.greater_equal(columns["number"], least), is_void)
+        yield pa.table(columns).filter(wanted)
+
+
+def _readable(values: "pa.Array[Any]") -> "pa.Array[Any]":
+    """Return texts for views of texts: a file that delta-rs merged has those, few functions do."""
+    if pa.types.is_list(values.type) and values.type.value_type == pa.string_view():
+        return values.cast(pa.list_(pa.string()))
+    return values.cast(pa.string()) if values.type == pa.string_view() else values
 
 
 def void_numbers(paths: LakePaths) -> frozenset[int]:
