@@ -15,15 +15,16 @@ from typing import TypeAlias
 from ticdc_assets.base.errors import ImageError, PartitionError, shorten
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, PartitionRows
 from ticdc_assets.model.schemas import TableSchema
-from ticdc_assets.model.tso import MAX_TSO
 from ticdc_assets.registry.evolution import (
     CanonicalRow,
     Casts,
+    Origin,
     RowTransform,
     SchemaStep,
     StepNotes,
     diff,
     key_names,
+    origins_through,
 )
 from ticdc_assets.registry.partitions import partition_test
 
@@ -79,6 +80,10 @@ class UpgradePath:
                 test = self.test(due, schemas[step.to_version])
                 self._stages.append((None, self.stamps[due], test))
         self._places.append(len(self._stages))
+        # For so many stages at the end.
+        self._origins: list[dict[str, Origin] | None] = [
+            {column.name: (column.name, None) for column in plan.schema.columns}
+        ]
 
     def from_version(self, version: int) -> tuple[int, Sequence[_Stage]]:
         """Return the way of rows of a schema version.
@@ -89,6 +94,18 @@ class UpgradePath:
         """
         number = bisect_left(self._from_versions, version)
         return self._due_before(number), self._stages[self._places[number] :]
+
+    def origins(self, version: int) -> dict[str, Origin] | None:
+        """Return where each column at the cut comes from in rows of a schema version.
+
+        None if a step casts values, or partition DDL after a step may have removed rows.
+        """
+        left = len(self._stages) - self._places[bisect_left(self._from_versions, version)]
+        while len(self._origins) <= left:
+            later, transform = self._origins[-1], self._stages[-len(self._origins)][0]
+            own = None if transform is None else transform.origins
+            self._origins.append(own and later and origins_through(later, own))
+        return self._origins[left]
 
     def _due_before(self, number: int) -> int:
         """Return how many of the partition DDLs come before a step, or the end."""
@@ -141,10 +158,12 @@ class RowCarrier:
             self._first.append((RowTransform(first, timezone), first.to_version, None))
 
     def kept_above(self) -> int:
-        """Return the commit ts above which rows stay as they are; `MAX_TSO` if none does."""
-        if self._first or self._stages:
-            return MAX_TSO
+        """Return the commit ts above which partition DDL before the next step removed no row."""
         return self._path.stamps[self._count - 1] if self._count else 0
+
+    def origins(self) -> dict[str, Origin] | None:
+        """Return where each column at the cut comes from; see `UpgradePath.origins`."""
+        return None if self._first else self._path.origins(self._schema.version)
 
     def carry(self, row: CanonicalRow, commit_ts: int) -> CarriedRow:
         """Return the row under the final schema.

@@ -139,7 +139,13 @@ def global_watermark(
         topics: every topic of the source.
         published_ts: TSO of the newest cut, which the result is never below; 0 before the first.
     """
-    judged = [_judged(progress, facts) for facts in sorted(topics, key=lambda item: item.topic)]
+    known: dict[str, set[int]] = {}
+    for topic, number in progress:
+        known.setdefault(topic, set()).add(number)
+    judged = [
+        _judged(progress, facts, known.get(facts.topic, set()))
+        for facts in sorted(topics, key=lambda item: item.topic)
+    ]
     counting = [topic for topic in judged if topic.counts]
     if not counting:
         # All are retired or empty. One of them, the default topic, may still get watermarks.
@@ -166,9 +172,8 @@ def global_watermark(
 
 
 def _judged(
-    progress: Mapping[TopicPartition, PartitionProgress], facts: TopicFacts
+    progress: Mapping[TopicPartition, PartitionProgress], facts: TopicFacts, known: Iterable[int]
 ) -> TopicProgress:
-    known = {number for topic, number in progress if topic == facts.topic}
     places = [(facts.topic, number) for number in sorted({*facts.partitions, *known})]
     waiting = tuple(
         place for place in places if not progress.get(place, PartitionProgress()).watermark_ts

@@ -38,7 +38,7 @@ from ticdc_assets.base.errors import ImageError, shorten
 from ticdc_assets.changelog.carrying import CarriedRow, RowCarrier, UpgradePath
 from ticdc_assets.changelog.plan import MirrorPlan
 from ticdc_assets.model.events import Image, Op, PhysicalValue
-from ticdc_assets.model.schemas import ColumnSchema, RowShape, TableSchema
+from ticdc_assets.model.schemas import RowShape, TableSchema
 from ticdc_assets.model.tso import MAX_TSO
 from ticdc_assets.model.values import canonical_of, key_text
 from ticdc_assets.registry.evolution import (
@@ -282,22 +282,9 @@ class RowResolver:
             )
         return number
 
-    def kept_above(self, schema_version: int | None, commit_ts: int = 0) -> int:
-        """Return the commit ts above which rows of a schema version are in the mirror as sent.
-
-        That is, the version has the columns of the mirror, and no step changes its rows.
-
-        Args:
-            schema_version: version that the rows cite, None if they cite none.
-            commit_ts: their commit ts, where they cite none.
-
-        Returns:
-            `MAX_TSO` if all rows are changed, or the version is not known.
-        """
-        if schema_version is not None and schema_version not in self._numbers:
-            return MAX_TSO
-        version = self._version(self.number_of(schema_version, commit_ts))
-        return version.kept_above(self._columns)
+    def version(self, number: int) -> tuple[TableSchema, RowCarrier]:
+        """Return a schema version of the plan, and what carries its rows."""
+        return self._plan.versions[number], self._version(number).carrier
 
     def takes_as_sent(self, shape: RowShape) -> bool:
         """Return whether rows of `shape` are undamaged and no value of them is respelled."""
@@ -305,10 +292,11 @@ class RowResolver:
             self._version(number).respells(shape) for number in range(len(self._schema_versions))
         )
 
-    def bounds(self) -> Sequence[int]:
-        """Return the commit ts up to which rows without a version are read with the version before.
+    @property
+    def versions(self) -> Sequence[int]:
+        """The schema versions of the plan, ascending.
 
-        Between two of these all are read with the same version.
+        Rows without a version are read with the highest one below their commit ts.
         """
         return self._schema_versions
 
@@ -355,10 +343,9 @@ class _Version:
             (column.name, canonical_of(column, timezone)) for column in schema.columns
         ]
         self._schema = schema
-        self._columns = schema.columns
         self._names = frozenset(column.name for column in schema.columns)
         self._version = schema.version
-        self._carrier = carrier
+        self.carrier = carrier
         # By identity of the shape, which the value keeps alive.
         self._respellings: dict[int, tuple[RowShape, dict[str, Respelling]]] = {}
 
@@ -375,10 +362,6 @@ class _Version:
                 self._respellings.clear()
             found = self._respellings[id(shape)] = (shape, respellings(shape, self._schema))
         return found[1]
-
-    def kept_above(self, columns: Sequence[ColumnSchema]) -> int:
-        """Return the commit ts above which rows are unchanged rows of a table of `columns`."""
-        return self._carrier.kept_above() if self._columns == columns else MAX_TSO
 
     def read(
         self, image: Mapping[str, PhysicalValue], side: str, shape: RowShape | None
@@ -425,7 +408,7 @@ class _Version:
     def carry(self, row: CanonicalRow, commit_ts: int, side: str) -> CarriedRow:
         """Return the row under the final schema."""
         try:
-            carried = self._carrier.carry(row, commit_ts)
+            carried = self.carrier.carry(row, commit_ts)
         except ImageError as error:
             raise _on_side(error, side) from error
         if carried.fault is None:

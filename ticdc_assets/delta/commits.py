@@ -27,7 +27,7 @@ from deltalake.exceptions import CommitFailedError
 
 from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.delta.damage import reading
-from ticdc_assets.delta.delta_files import commit_actions, versions_of
+from ticdc_assets.delta.delta_files import commit_actions, versions_after, versions_of
 from ticdc_assets.delta.fencing import (
     APP_ID,
     LEASE,
@@ -180,7 +180,7 @@ def newest_version(table: AnyPath) -> int:
 
 def commits_after(table: AnyPath, version: int) -> list[LoggedCommit]:
     """Return the commits after `version`, oldest first."""
-    return [read_commit(table, number) for number in versions_of(table) if number > version]
+    return [read_commit(table, number) for number in versions_after(table, version)]
 
 
 def foreign_changes(table: AnyPath, commits: Iterable[LoggedCommit]) -> list[LoggedCommit]:
@@ -202,18 +202,17 @@ def same_rows_at(table: AnyPath, version: int) -> int | None:
 
     Compactions and vacuums by any program leave rows unchanged.
     """
-    versions = versions_of(table)
-    newest = versions[-1] if versions else -1
-    if newest < version:
-        return None
-    behind = (read_commit(table, number) for number in versions if number > version)
-    return None if any(commit.changes_rows for commit in behind) else newest
+    newest = None
+    for newest in versions_after(table, version - 1):
+        if newest > version and read_commit(table, newest).changes_rows:
+            return None
+    return newest
 
 
 def first_removal(table: AnyPath, version: int) -> datetime | None:
     """Return when a file that `version` needs was first removed; None if none was."""
-    times = (item.removed_ms for item in commits_after(table, version))
-    first = min((time for time in times if time is not None), default=None)
+    times = (read_commit(table, number).removed_ms for number in versions_after(table, version))
+    first = next((time for time in times if time is not None), None)
     return None if first is None else datetime.fromtimestamp(first / 1000, UTC)
 
 
@@ -256,7 +255,7 @@ _SCHEMA_ACTIONS = {"metaData", "protocol"}
 def named_files(table: AnyPath) -> set[str]:
     """Return the paths of all data files that any version of a table's log names."""
     named: set[str] = set()
-    for commit in commits_after(table, -1):
+    for commit in (read_commit(table, number) for number in versions_of(table)):
         named.update(commit.added)
         named.update(commit.removed)
     for path in (table / LOG).rglob("*.parquet"):

@@ -222,11 +222,8 @@ def latest_version(path: AnyPath) -> int | None:
 
 def commit_metadata(path: AnyPath) -> dict[str, Any]:
     """Return the JSON object of the newest commit that carries one, or {}."""
-
-    def newest() -> dict[str, Any]:
-        return find_commit_metadata(path, lambda _: True) or {}
-
-    return dict(kept(path, "metadata of its commits", newest))
+    found = kept(path, "metadata of its commits", lambda: find_commit_metadata(path, bool))
+    return dict(found or {})
 
 
 def _memory_in(commit: Mapping[str, Any]) -> dict[str, Any]:

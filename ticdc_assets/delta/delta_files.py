@@ -148,6 +148,19 @@ def versions_of(table: AnyPath) -> list[int]:
     return sorted(int(name[1]) for name in matches if name)
 
 
+def versions_after(table: AnyPath, version: int) -> Iterator[int]:
+    """Yield the versions after one, in order.
+
+    A run that follows its source makes 40,000 versions a day: a folder's log is not listed.
+    """
+    if isinstance(table, RemotePath):
+        yield from (number for number in versions_of(table) if number > version)
+        return
+    while _commit_path(table / LOG, version + 1).exists():
+        version += 1
+        yield version
+
+
 def live_files(table: AnyPath, version: int | None = None) -> list[LiveFile]:
     """Return the files that a version needs, the newest if None; [] if only libraries can read it.
 
@@ -224,11 +237,13 @@ def _replay(table: AnyPath, version: int | None) -> LogState | None:
     log = table / LOG
     try:
         # In a store one listing replaces several lookups.
-        if version is not None and not isinstance(log, RemotePath):
+        if not isinstance(log, RemotePath):
             hint = _hint(log)
-            if hint is not None and hint <= version:
+            if hint is not None and (version is None or hint <= version):
                 checkpoint = log / f"{hint:020}.checkpoint.parquet"
                 if checkpoint.is_file():
+                    if version is None:
+                        version = max(versions_after(table, hint), default=hint)
                     return _replayed(table, (hint, [checkpoint]), version)
         return _listed(table, version)
     except PermissionError as error:

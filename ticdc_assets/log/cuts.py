@@ -11,19 +11,26 @@ table as a record, and no reader uses them.
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from ticdc_assets.base.errors import BusyError, LakeLayoutError, NotFoundError
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.changelog.plan import lacks_rows
 from ticdc_assets.config import TableChoice, TableFilter
-from ticdc_assets.delta.control import commit_metadata, kept, read_rows, write_table
+from ticdc_assets.delta.control import (
+    commit_metadata,
+    kept,
+    read_leaves,
+    read_rows,
+    write_table,
+)
 from ticdc_assets.delta.damage import damaged
 from ticdc_assets.delta.generations import GENERATION
 from ticdc_assets.delta.row_schema import fields_of
@@ -493,6 +500,58 @@ def read_cuts(paths: LakePaths, *, number: int | None = None) -> list[Cut]:
     return [cut for cut in cuts if cut.number not in void]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutHead:
+    """A published cut without what it says of tables; the attributes are those of `Cut`.
+
+    A run that follows its source publishes 40,000 cuts a day, each with all tables.
+    """
+
+    number: int
+    tso: int
+    published_at: datetime
+    batch: int
+    generation: str
+    late: int
+    es_only: bool
+
+
+def read_heads(paths: LakePaths) -> list[CutHead]:
+    """Return the heads of all kept cuts, oldest first; needs no Spark. Void cuts are left out."""
+    rows = read_rows(paths.cuts, columns=[field.name for field in fields(CutHead)])
+    void = void_numbers(paths) if rows else frozenset[int]()
+    heads = (CutHead(**row) for row in rows if row["number"] not in void)
+    return sorted(heads, key=lambda head: head.number)
+
+
+def read_entries(paths: LakePaths, names: Sequence[str], *, least: int = 0) -> Iterator[pa.Table]:
+    """Yield what kept cuts say of mirrors, without void cuts, in any order; needs no Spark.
+
+    Args:
+        paths: tables of the changefeed.
+        names: the wanted columns of mirrors, as stored; `number` and `generation` come with them.
+        least: the lowest number of a cut.
+    """
+    void = pa.array(sorted(void_numbers(paths)), pa.int64())
+    leaves = ("number", GENERATION, *(f"mirrors.{name}" for name in names))
+    for batch in read_leaves(paths.cuts, leaves, column="number", least=least):
+        mirrors = batch.column("mirrors")
+        entries, parents = mirrors.flatten(), pc.list_parent_indices(mirrors)
+        columns = {name: _readable(batch.column(name)) for name in ("number", GENERATION)}
+        columns = {name: values.take(parents) for name, values in columns.items()}
+        columns |= {name: _readable(pc.struct_field(entries, name)) for name in names}
+        is_void = pc.is_in(columns["number"], value_set=void)
+        wanted = pc.and_not(pc.greater_equal(columns["number"], least), is_void)
+        yield pa.table(columns).filter(wanted)
+
+
+def _readable(values: "pa.Array[Any]") -> "pa.Array[Any]":
+    """Return texts for views of texts: a file that delta-rs merged has those, few functions do."""
+    if pa.types.is_list(values.type) and values.type.value_type == pa.string_view():
+        return values.cast(pa.list_(pa.string()))
+    return values.cast(pa.string()) if values.type == pa.string_view() else values
+
+
 def void_numbers(paths: LakePaths) -> frozenset[int]:
     """Return the numbers of the void cuts; needs no Spark."""
     rows = read_rows(paths.cuts, ds.field("rewind").is_valid(), columns=["number", "rewind"])
@@ -518,7 +577,7 @@ def same_content(cut: Cut, last: Cut) -> bool:
     return content(cut) == content(last)
 
 
-_STORED_CAVEATS = "marks"
+STORED_CAVEATS = "marks"
 """The table's column for the caveats of a mirror."""
 
 _CASTS = pa.list_(
@@ -526,7 +585,7 @@ _CASTS = pa.list_(
 )
 _MIRROR = pa.struct(
     [
-        field.with_name(_STORED_CAVEATS) if field.name == "caveats" else field
+        field.with_name(STORED_CAVEATS) if field.name == "caveats" else field
         for field in fields_of(MirrorCut, lenient_casts=_CASTS)
         if field.name != GENERATION
     ]
@@ -556,7 +615,7 @@ def append_cut(paths: LakePaths, cut: Cut) -> None:
 def _stored_mirror(mirror: MirrorCut) -> dict[str, Any]:
     # `asdict` would copy every value of thousands of tables.
     row = {name: getattr(mirror, name) for name in _MIRROR_FIELDS}
-    row[_STORED_CAVEATS] = row.pop("caveats")
+    row[STORED_CAVEATS] = row.pop("caveats")
     return row
 
 
@@ -565,7 +624,7 @@ _MIRROR_FIELDS = tuple(field.name for field in fields(MirrorCut) if field.name !
 
 def _read_mirror(row: Mapping[str, Any], generation: str) -> MirrorCut:
     told = dict(row)
-    return MirrorCut(caveats=told.pop(_STORED_CAVEATS), generation=generation, **told)
+    return MirrorCut(caveats=told.pop(STORED_CAVEATS), generation=generation, **told)
 
 
 def _cut_of(paths: LakePaths, row: dict[str, Any]) -> Cut:

@@ -108,6 +108,7 @@ def land(lake: Lake, *, max_records: int | None = None) -> Landing:
     landed, newest = _land(lake, source, position, state.present, ids, max_records)
     after = read_position(lake.paths)
     partitions, gone = state.partitions, state.gone
+    listed = {(item.topic, item.partition) for item in partitions}
     newest = _kept_times(lake.paths, after) | newest
     result = Landing(
         batch=after.batch,
@@ -127,7 +128,7 @@ def land(lake: Lake, *, max_records: int | None = None) -> Landing:
                     landed=after.next_offsets.get(place, offsets.earliest),
                 )
                 for place, offsets in sorted(later.items())
-                if place not in {(item.topic, item.partition) for item in partitions}
+                if place not in listed
             ),
         ),
     )

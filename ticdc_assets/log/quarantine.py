@@ -8,6 +8,7 @@ person gave the record up; then `redriven_at` is set, `closed_by` gives the reas
 stays as history.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -260,9 +261,36 @@ def cited_names(
 
 def count_open(paths: LakePaths, tables: TableFilter | None = None) -> QuarantineCounts:
     """Return how many rows are open; only row changes of `tables` count; needs no Spark."""
-    rows = read_quarantine(paths, tables=tables)
-    decode = sum(row["stage"] == "decode" for row in rows)
-    return QuarantineCounts(decode=decode, apply=len(rows) - decode)
+    counts = Counter[str]()
+    for group in open_groups(paths, ["stage", "database", "table"]):
+        counts[group["stage"]] += group["rows"] if is_mirrored_fault(group, tables) else 0
+    return QuarantineCounts(decode=counts["decode"], apply=counts["apply"])
+
+
+def unread_exports(paths: LakePaths) -> Counter[tuple[str, str, int]]:
+    """Return how many rows of exports could not be read, by database, table and seed."""
+    names = ["database", "table", "partition"]
+    return Counter(
+        {
+            tuple(group[name] for name in names): group["rows"]
+            for group in open_groups(paths, ["stage", *names])
+            if group["stage"] == "decode" and group["database"] is not None
+        }
+    )
+
+
+def open_groups(paths: LakePaths, names: list[str]) -> list[dict[str, Any]]:
+    """Return the open rows by the values of some columns, in their order.
+
+    Each group has its number of `rows` and their lowest `commit_ts`.
+    """
+    rows = read_table(paths.quarantine, _IS_OPEN, columns=[*names, "commit_ts"])
+    if rows is None:
+        return []
+    groups = rows.group_by(names).aggregate([("commit_ts", "min"), ([], "count_all")])
+    order: list[tuple[str, str]] = [(name, "ascending") for name in names]
+    named = groups.rename_columns({"commit_ts_min": "commit_ts", "count_all": "rows"})
+    return named.sort_by(order).to_pylist()
 
 
 def close_rows(paths: LakePaths, stage: str, places: Iterable[Place], closing: Closing) -> None:

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from ticdc_assets.changelog.plan import Binding, MirrorPlan, Plan, RowGroup, TableName
 from ticdc_assets.log.cuts import ChangeAccount
-from ticdc_assets.rows.rows_of_work import shared_out
+from ticdc_assets.rows.rows_of_work import by_name
 from ticdc_assets.wire.rows import PLACE
 
 _COLUMNS = ("database", "table", "schema_version", "commit_ts")
@@ -106,23 +106,10 @@ def _accounts(
 ) -> tuple[ChangeAccount, ...]:
     tallies: dict[TableName, _Tally] = {}
     for batch in batches:
-        for name, rows in _by_name(batch):
+        for name, rows in by_name(batch):
             tally = tallies.setdefault(name, _Tally())
             tally.add(rows, claims.get(name, ()), quarantined)
     return tuple(tallies[name].account(*name) for name in sorted(tallies))
-
-
-def _by_name(batch: pa.RecordBatch) -> Iterator[tuple[TableName, pa.RecordBatch]]:
-    """Yield the changes of each (database, table) cited."""
-    if not batch.num_rows:
-        return
-    databases, tables = (batch.column(name).dictionary_encode() for name in ("database", "table"))
-    codes = databases.indices.to_numpy().astype(np.int64) * len(tables.dictionary)
-    codes += tables.indices.to_numpy()
-    names, numbers = np.unique(codes, return_inverse=True)
-    for number, rows in shared_out(batch, numbers, len(names)):
-        database, table = divmod(int(names[number]), len(tables.dictionary))
-        yield (databases.dictionary[database].as_py(), tables.dictionary[table].as_py()), rows
 
 
 def _claims(

@@ -43,7 +43,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 
 from ticdc_assets.base.errors import LakeDamagedError
 from ticdc_assets.base.isolation import Failure, attempted
@@ -63,13 +62,12 @@ from ticdc_assets.log.cuts import (
     same_content,
 )
 from ticdc_assets.log.publishing import publish
-from ticdc_assets.log.quarantine import count_open, read_quarantine
+from ticdc_assets.log.quarantine import count_open, place_of, read_counted, unread_exports
 from ticdc_assets.mirrors.accounts import account_changes
 from ticdc_assets.mirrors.caveats import (
     cast_caveats,
     casts_listed,
     caveats_of,
-    quarantined_by_seed,
     unknown_caveats,
 )
 from ticdc_assets.mirrors.change_folding import ChangeFolding
@@ -83,7 +81,6 @@ from ticdc_assets.mirrors.truncation_points import TruncationPoint
 from ticdc_assets.mirrors.validity import Knowledge, LateRows
 from ticdc_assets.model.schemas import schema_to_text
 from ticdc_assets.spark.scratch import WRITING, Scratch, remove_forgotten
-from ticdc_assets.wire.rows import PLACE
 
 PARALLEL_MIRRORS = 2
 """How many mirrors are made at a time: planning and commits use CPU, so about one per core."""
@@ -203,7 +200,14 @@ class _Run:
         es_only = self._statistics.es_only
         replays, late, spans = late_rows(self._changes, self._last, es_only=es_only)
         below = caveats_below(
-            self._changes, self._known, plan, () if self._last is None else (self._last,)
+            self._changes,
+            self._known,
+            plan,
+            lambda: (
+                (item.mirror_id, caveat)
+                for item in self._before.values()
+                for caveat in item.caveats
+            ),
         )
         lost = gap_caveats(
             self._lake.paths, self._gaps, plan.mirrors, self._statistics.rows, self._tso
@@ -238,8 +242,7 @@ class _Run:
                         for mirror, result in zip(together, found, strict=True)
                     }
         made = [results[mirror.mirror_id] for mirror in plan.mirrors]
-        faults = read_quarantine(self._lake.paths)
-        unread = quarantined_by_seed(faults)
+        unread = unread_exports(self._lake.paths)
         held = count_held(self._changes, plan, self._statistics.rows)
         held_rows = Counter[str | None]()
         for item in held:
@@ -272,7 +275,7 @@ class _Run:
             generation=self._lake.paths.generation,
             mirrors=tuple(mirrors),
             held=tuple(held),
-            quarantined=sum(row["stage"] == "decode" for row in faults),
+            quarantined=count_open(self._lake.paths).decode,
             replays=replays,
             late=late,
             steps_back=sum(item.steps_back for item in progress),
@@ -283,7 +286,7 @@ class _Run:
             start_ts=self._lake.changefeed.start_ts,
             complete_tables=choice_text(self._lake.changefeed.complete_tables),
             failed=tuple(failed),
-            accounts=() if only is not None else self._accounts(all_tables, failed, faults),
+            accounts=() if only is not None else self._accounts(all_tables, failed),
         )
 
     def _read_together(
@@ -346,9 +349,7 @@ class _Run:
                 raise
             return error
 
-    def _accounts(
-        self, plan: Plan, failed: Sequence[FailedMirror], faults: Sequence[Mapping[str, Any]]
-    ) -> tuple[ChangeAccount, ...]:
+    def _accounts(self, plan: Plan, failed: Sequence[FailedMirror]) -> tuple[ChangeAccount, ...]:
         """Account for the row changes since the last cut, and for its unaccounted ones."""
         above, batch = (self._last.tso, self._last.batch) if self._last else (0, 0)
         unaccounted = [item.first_ts for item in self._last.unaccounted] if self._last else []
@@ -360,9 +361,7 @@ class _Run:
             plan,
             includes=self._lake.changefeed.tables.includes,
             failed={item.mirror_id for item in failed},
-            quarantined={
-                tuple(row[name] for name in PLACE) for row in faults if row["stage"] == "apply"
-            },
+            quarantined=set(map(place_of, read_counted(self._lake.paths, void_since=None))),
         )
 
     # What changed in the past -----------------------------------------------------------------

@@ -20,7 +20,6 @@ Out: its caveats:
 All functions are pure, except that they read the remaining rows of an export.
 """
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -87,7 +86,7 @@ def caveats_of(
         changefeed: the configuration.
         below: the caveats of truncated tables, by mirror id (`late_changes.caveats_below`).
         lost: the caveats of accepted gaps, by mirror id (`accepted_gaps.gap_caveats`).
-        unread: how many rows of exports could not be read (`quarantined_by_seed`).
+        unread: how many rows of exports could not be read (`unread_exports`).
     """
     earlier = earlier_rows(mirror, statistics, changefeed)
     exported = (export_gap(mirror, statistics, changefeed), quarantined_rows(mirror, unread))
@@ -252,15 +251,6 @@ def unknown_caveats(
         found, layout, lambda: rows_as_stored(*made.at(paths)).select([layout.commit_ts])
     )
     return [item.caveat for item in left]
-
-
-def quarantined_by_seed(faults: Iterable[Mapping[str, Any]]) -> Counter[SeededTable]:
-    """Return how many rows of exports could not be read, by table and seed."""
-    return Counter(
-        (row["database"], row["table"], row["partition"])
-        for row in faults
-        if row["stage"] == "decode" and row["database"] is not None
-    )
 
 
 def quarantined_rows(mirror: MirrorPlan, counts: Mapping[SeededTable, int]) -> Caveat | None:

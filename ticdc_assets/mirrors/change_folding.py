@@ -15,8 +15,6 @@ gives the same result.
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from functools import reduce
-from operator import or_
 from typing import NamedTuple, TypeAlias
 
 from ticdc_assets.base.names import counted, joined_name
@@ -25,7 +23,7 @@ from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, earlier_first
 from ticdc_assets.changelog.resolve import casts_after
 from ticdc_assets.delta.files import FileLayout
 from ticdc_assets.log.cuts import MirrorCut
-from ticdc_assets.mirrors.change_reading import ChangeReader, columns_in
+from ticdc_assets.mirrors.change_reading import ChangeReader, columns_in, names_of
 from ticdc_assets.mirrors.truncation_points import Base
 from ticdc_assets.mirrors.versions import mirror_rows
 from ticdc_assets.model.schemas import TableSchema
@@ -220,6 +218,7 @@ class ChangeFolding(ChangeReader):
         folds = [
             MirrorFold(
                 schema=mirror.schema,
+                names=names_of([mirror]),
                 condition=self.condition_of(mirror, 0, until),
                 convert=self._conversion(mirror, 0),
                 ddl_stamps=_casting_stamps(mirror),
@@ -228,7 +227,9 @@ class ChangeFolding(ChangeReader):
             )
             for mirror, rows, layout in mirrors
         ]
-        condition = reduce(or_, (fold.condition for fold in folds))
+        condition = self.condition_of_names(
+            names_of([mirror for mirror, _, _ in mirrors]), 0, until
+        )
         count = sum(rows for _, rows, _ in mirrors)
         changes = self.rows_in_files(names, condition, count=count)
         runs_on = on_spark(

@@ -29,7 +29,7 @@ from ticdc_assets.delta.lake import Lake
 from ticdc_assets.mirrors.truncation_points import Base, TruncationPoint, cites, truncation_point_of
 from ticdc_assets.rows.bag_operations import Watermarks, watermarks_of
 from ticdc_assets.rows.mirror_rows import CHANGE_COLUMNS, IMAGES, SHAPE
-from ticdc_assets.rows.rows_of_work import Rows
+from ticdc_assets.rows.rows_of_work import Rows, by_name
 from ticdc_assets.spark.executing import INLINE_BYTES, INLINE_ROWS
 from ticdc_assets.spark.scratch import Scratch
 from ticdc_assets.wire.rows import OF_MIRRORS, PLACE, ROW, SNAPSHOT
@@ -54,12 +54,10 @@ class _Gathered:
 
     def of(self, mirror: MirrorPlan, above: int, until: int) -> pa.Table | None:
         """Return all possible changes of the mirror; None if some of them are not here."""
-        names = dict.fromkeys((item.database, item.table) for item in mirror.bindings)
-        if mirror.exported is not None:
-            names[mirror.exported.database, mirror.exported.table] = None
-        if above < self.above or until > self.until or not self.by_name.keys() >= names.keys():
+        names = names_of([mirror])
+        if above < self.above or until > self.until or not self.by_name.keys() >= names:
             return None
-        found = [self.by_name[name] for name in names]
+        found = [self.by_name[name] for name in sorted(names)]
         return found[0] if len(found) == 1 else pa.concat_tables(found)
 
 
@@ -175,35 +173,20 @@ class ChangeReader:
         self, mirrors: Sequence[MirrorPlan], above: int, until: int
     ) -> _Gathered | None:
         log = self.dataset()
-        names = {(item.database, item.table) for mirror in mirrors for item in mirror.bindings}
-        exported = [mirror.exported for mirror in mirrors if mirror.exported is not None]
-        names |= {(item.database, item.table) for item in exported}
+        names = names_of(mirrors)
         if len(names) <= 1:
             return None
-        condition = self._placed_within(
-            ds.field("kind").isin(OF_MIRRORS)
-            & (ds.field("commit_ts") > above)
-            & (ds.field("commit_ts") <= until)
-            & ds.field("database").isin(sorted({database for database, _ in names}))
-            & ds.field("table").isin(sorted({table for _, table in names}))
-        )
+        condition = self.condition_of_names(names, above, until)
         columns = columns_in(log, *mirrors)
         with reading(self.log_path):
             batches, is_all = _read_up_to(GATHERED_ROWS, GATHERED_BYTES, log, columns, condition)
         if not is_all:
             return None
         schema = pa.schema([log.schema.field(name) for name in columns])
-        table = pa.Table.from_batches(batches, schema).combine_chunks()
-        places: dict[TableName, list[int]] = {name: [] for name in names}
-        cited = zip(table["database"].to_pylist(), table["table"].to_pylist(), strict=True)
-        for number, name in enumerate(cited):
-            if name in places:
-                places[name].append(number)
-        return _Gathered(
-            above=above,
-            until=until,
-            by_name={name: table.take(pa.array(at, pa.int64())) for name, at in places.items()},
-        )
+        found = dict.fromkeys(names, schema.empty_table())
+        for rows in pa.Table.from_batches(batches, schema).combine_chunks().to_batches():
+            found |= {name: pa.Table.from_batches([own]) for name, own in by_name(rows)}
+        return _Gathered(above=above, until=until, by_name=found)
 
     def watermarks(self, above: int) -> Watermarks:
         """Return the watermarks that identify replays of changes above a commit ts."""
@@ -220,6 +203,18 @@ class ChangeReader:
     def condition_of(self, mirror: MirrorPlan, above: int, until: int) -> ds.Expression:
         """Return the Arrow condition for rows of `change_rows` in the change log."""
         return self._placed_within(_is_change(mirror, above, until))
+
+    def condition_of_names(
+        self, names: Collection[TableName], above: int, until: int
+    ) -> ds.Expression:
+        """Return the condition for rows in (above, until] that may cite one of some names."""
+        return self._placed_within(
+            ds.field("kind").isin(OF_MIRRORS)
+            & (ds.field("commit_ts") > above)
+            & (ds.field("commit_ts") <= until)
+            & ds.field("database").isin(sorted({database for database, _ in names}))
+            & ds.field("table").isin(sorted({table for _, table in names}))
+        )
 
     def rows_since(
         self, columns: Sequence[str], *, batch: int, above: int, until: int
@@ -323,6 +318,14 @@ class ChangeReader:
                 assert self._log is not None
                 self._opened = dataset_of(self._log, self.log_path)
             return self._opened
+
+
+def names_of(mirrors: Iterable[MirrorPlan]) -> frozenset[TableName]:
+    """Return the names that changes and exported rows of mirrors cite."""
+    cited = (
+        item for mirror in mirrors for item in (*mirror.bindings, *filter(None, [mirror.exported]))
+    )
+    return frozenset((item.database, item.table) for item in cited)
 
 
 def columns_in(log: ds.Dataset, *mirrors: MirrorPlan) -> list[str]:

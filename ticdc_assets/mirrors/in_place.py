@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from ticdc_assets.model.mysql_types import arrow_type
 from ticdc_assets.model.schemas import TableSchema
-from ticdc_assets.model.values import cast_is_identity
-from ticdc_assets.registry.evolution import SchemaStep, added_value
+from ticdc_assets.registry.evolution import Origin, RowTransform, SchemaStep, origins_through
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.rows.row_identity import may_be_rescued
 
@@ -83,17 +82,14 @@ def _origins(
     base: TableSchema, steps: Sequence[SchemaStep], timezone: str
 ) -> dict[str, str | None] | None:
     """Return each final column's column in `base`; None for a new one that is NULL."""
-    origin: dict[str, str | None] = {column.name: column.name for column in base.columns}
-    for step in steps:
-        found: dict[str, str | None] = {}
-        for item in step.columns:
-            if item.source is None:
-                if added_value(item, timezone, step.at) is not None:
-                    return None
-                found[item.column.name] = None
-            elif cast_is_identity(item.source, item.column) and item.source.name in origin:
-                found[item.column.name] = origin[item.source.name]
-            else:
-                return None
-        origin = found
-    return origin
+    columns = steps[-1].columns if steps else ()
+    names = [item.column.name for item in columns] or [column.name for column in base.columns]
+    found: dict[str, Origin] = {name: (name, None) for name in names}
+    for step in reversed(steps):
+        own = RowTransform(step, timezone).origins
+        if own is None:
+            return None
+        found = origins_through(found, own)
+    if any(value is not None for _, value in found.values()):
+        return None
+    return {name: source for name, (source, _) in found.items()}

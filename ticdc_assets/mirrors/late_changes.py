@@ -8,7 +8,7 @@ Hashes of a record's content (`_SAID`) identify replays. Only they are held, so 
 images does not matter.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -94,7 +94,10 @@ def late_rows(
 
 
 def caveats_below(
-    changes: ChangeFolding, known: Knowledge, plan: Plan, cuts: Iterable[Cut]
+    changes: ChangeFolding,
+    known: Knowledge,
+    plan: Plan,
+    earlier: Callable[[], Iterable[tuple[str, str]]],
 ) -> dict[str, str]:
     """Return the caveats of mirrors that lack facts learnt after a truncation, by mirror id.
 
@@ -102,20 +105,16 @@ def caveats_below(
         changes: reads the changes.
         known: the known schemas and changes.
         plan: the mirrors.
-        cuts: cuts whose mirrors may have such caveats. A mirror keeps the caveat as long as it has
-            their rows.
+        earlier: returns the caveats of mirrors in cuts, oldest first, each after the mirror's id. A
+            mirror keeps such a caveat as long as it has rows of that time.
     """
     truncation_point = changes.truncation_point
     if truncation_point.cut is None:
         return {}
     found = marks_below(truncation_point, known, plan.mirrors)
     floors = {mirror.mirror_id: mirror.floor_ts for mirror in plan.mirrors}
-    for item in (item for cut in cuts for item in cut.mirrors):
-        floor_ts = floors.get(item.mirror_id)
-        if floor_ts is None:
-            continue
-        for caveat in item.caveats:
-            since = tso_below(caveat)
-            if since is not None and floor_ts <= since <= plan.cut_ts:
-                found[item.mirror_id] = caveat
+    for mirror_id, caveat in earlier():
+        since, floor_ts = tso_below(caveat), floors.get(mirror_id)
+        if since is not None and floor_ts is not None and floor_ts <= since <= plan.cut_ts:
+            found[mirror_id] = caveat
     return found

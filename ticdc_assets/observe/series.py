@@ -25,8 +25,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from ticdc_assets.config import TableFilter
-from ticdc_assets.delta.control import read_leaves, read_table
-from ticdc_assets.log.cuts import CARRIED, Cut, void_numbers
+from ticdc_assets.delta.control import read_table
+from ticdc_assets.log.cuts import CARRIED, Cut, read_entries, void_numbers
 from ticdc_assets.log.faults import is_mirrored_fault
 from ticdc_assets.model.tso import lag_ms, lag_seconds
 from ticdc_assets.storage.lake_paths import LakePaths
@@ -192,7 +192,7 @@ def read_cut_history(
     tables: dict[tuple[str, str], int] = {}
     counted = max(1, budget // max(1, len(newest.mirrors)))
     oldest = max(rows[0]["number"], newest.number - counted + 1)
-    for number, mode, mirrors, changed in _by_mode(paths, oldest, newest.number, void, tables):
+    for number, mode, mirrors, changed in _by_mode(paths, oldest, newest.number, tables):
         modes.setdefault(number, {})[mode] = mirrors
         changes[number] = changes.get(number, 0) + (0 if mode == CARRIED else changed)
     points = tuple(
@@ -222,44 +222,15 @@ def _cut_rows(paths: LakePaths, condition: ds.Expression) -> list[dict[str, Any]
     ]
 
 
-_LEAVES = (
-    "number",
-    "mirrors.database",
-    "mirrors.table",
-    "mirrors.mode",
-    "mirrors.changes",
-)
-
-
 def _by_mode(
-    paths: LakePaths,
-    oldest: int,
-    newest: int,
-    void: frozenset[int],
-    tables: dict[tuple[str, str], int],
+    paths: LakePaths, oldest: int, newest: int, tables: dict[tuple[str, str], int]
 ) -> Iterable[tuple[int, str, int, int]]:
     """Yield (cut, mode, mirrors, keys changed); add the changed keys to `tables`.
 
     Only the counted fields of a cut's mirrors are read: schemas are most of the bytes.
     """
-    for batch in read_leaves(paths.cuts, _LEAVES, column="number", least=oldest):
-        number = batch.column("number")
-        chosen = pc.and_(
-            pc.greater_equal(number, pa.scalar(oldest)), pc.less_equal(number, pa.scalar(newest))
-        )
-        is_void = pc.is_in(number, value_set=pa.array(sorted(void), number.type))
-        wanted = batch.filter(pc.and_not(chosen, is_void))
-        mirrors = wanted.column("mirrors")
-        entries = mirrors.flatten()
-        flat = pa.table(
-            {
-                "number": wanted.column("number").take(pc.list_parent_indices(mirrors)),
-                **{
-                    name: pc.struct_field(entries, name)
-                    for name in ("database", "table", "mode", "changes")
-                },
-            }
-        )
+    for entries in read_entries(paths, ("database", "table", "mode", "changes"), least=oldest):
+        flat = entries.filter(pc.field("number") <= newest)
         for row in (
             flat.group_by(["number", "mode"])
             .aggregate([("changes", "sum"), ("changes", "count")])

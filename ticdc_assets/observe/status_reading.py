@@ -9,11 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-import pyarrow.dataset as ds
-
 from ticdc_assets.changelog.progress import GlobalWatermark
 from ticdc_assets.config import TableFilter
-from ticdc_assets.delta.control import read_rows, read_table
+from ticdc_assets.delta.control import read_rows
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.accepted_gaps import read_accepted
 from ticdc_assets.log.change_statistics import ChangeStatistics, read_statistics
@@ -27,6 +25,7 @@ from ticdc_assets.log.positions import (
     newest_landing,
     partitions_of,
 )
+from ticdc_assets.log.quarantine import open_groups
 from ticdc_assets.log.sources import Gap
 from ticdc_assets.log.watermark import read_watermark
 from ticdc_assets.mirrors.truncation_points import read_kept_tables
@@ -178,12 +177,6 @@ _FAULT_KEYS = ["stage", "reason", "quarantined_at", "database", "table"]
 
 def read_faults(paths: LakePaths, tables: TableFilter | None = None) -> tuple[Faults, ...]:
     """Return the open rows of the quarantine for a choice of tables (None: all)."""
-    is_open = ds.field("redriven_at").is_null()
-    open_rows = read_table(paths.quarantine, is_open, columns=[*_FAULT_KEYS, "commit_ts"])
-    if open_rows is None:
-        return ()
-    grouped = open_rows.group_by(_FAULT_KEYS).aggregate([("commit_ts", "min"), ([], "count_all")])
-    order: list[tuple[str, str]] = [(name, "ascending") for name in _FAULT_KEYS]
     return tuple(
         Faults(
             stage=row["stage"],
@@ -191,10 +184,10 @@ def read_faults(paths: LakePaths, tables: TableFilter | None = None) -> tuple[Fa
             since=row["quarantined_at"],
             database=row["database"],
             table=row["table"],
-            first_ts=row["commit_ts_min"],
-            rows=row["count_all"],
+            first_ts=row["commit_ts"],
+            rows=row["rows"],
         )
-        for row in grouped.sort_by(order).to_pylist()
+        for row in open_groups(paths, _FAULT_KEYS)
         if is_mirrored_fault(row, tables)
     )
 

@@ -64,10 +64,14 @@ from ticdc_assets.orchestration.partitions import DAY_FORMAT
 from ticdc_assets.orchestration.schema_metadata import schema_metadata
 from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.reading.mirrors import sample_rows
+from ticdc_assets.repair.maintenance import join_new_files
 from ticdc_assets.repair.redriving import redrive
 from ticdc_assets.repair.seeding import seed
 from ticdc_assets.spark.compute import watched
 from ticdc_assets.storage.lake_paths import LakePaths
+
+_JOINING = 16
+"""Each cut of so many looks for small files to join: that costs a sync of its own."""
 
 _TABLES_SAMPLED = 100
 """How many tables at most a sync shows rows of: reading them takes some milliseconds each."""
@@ -219,6 +223,9 @@ class Syncing:
                 apply_changes(self._lake, until=until, refold_quarantined=refold_quarantined)
             )
             compare_new(self._lake, statistics=statistics)
+            cut = applying.cut
+            if applying.outcome is Outcome.PUBLISHED and cut and cut.number % _JOINING == 0:
+                join_new_files(self._lake)
             changed = changed_mirrors(applying)
             metadata = applying_metadata(applying, statistics.batch, utc_now())
             metadata |= took(sum(item.changes for item in changed))

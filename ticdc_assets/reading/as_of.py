@@ -14,7 +14,7 @@ Without commit ts (Canal-JSON without the TiDB extension) the same applies to th
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -28,12 +28,18 @@ from ticdc_assets.delta.delta_files import broken
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.accepted_gaps import gap_caveats, read_accepted
 from ticdc_assets.log.change_statistics import ChangeStatistics, read_statistics
-from ticdc_assets.log.cuts import Cut, read_cuts, require_cut
-from ticdc_assets.log.quarantine import read_quarantine
+from ticdc_assets.log.cuts import (
+    STORED_CAVEATS,
+    Cut,
+    read_cuts,
+    read_entries,
+    read_heads,
+    require_cut,
+)
+from ticdc_assets.log.quarantine import unread_exports
 from ticdc_assets.mirrors.caveats import (
     cast_caveats,
     caveats_of,
-    quarantined_by_seed,
     still_unknown,
     unknown_columns,
 )
@@ -149,16 +155,14 @@ class AsOf:
         self._batch = newest.batch
         self._tables = newest.table_filter
         self._known = Knowledge.of(lake.paths, lake.changefeed.timezone, self._statistics)
-        self._cuts = read_cuts(lake.paths)
-        self._base: Cut | None = max(
-            (
-                cut
-                for cut in self._cuts
-                if cut.tso <= tso and cut.generation == lake.paths.generation
-            ),
-            key=lambda cut: (cut.tso, cut.number),
-            default=None,
-        )
+        below = [
+            (cut.tso, cut.number)
+            for cut in read_heads(lake.paths)
+            if cut.tso <= tso and cut.generation == lake.paths.generation
+        ]
+        self._base: Cut | None = None
+        if below:
+            (self._base,) = read_cuts(lake.paths, number=max(below)[1])
 
     @cached_property
     def plan(self) -> Plan:
@@ -171,7 +175,14 @@ class AsOf:
 
         A later cut may have reported it, and the newest may no longer have the rows that lack it.
         """
-        return caveats_below(self._folding, self._known, self.plan, self._cuts)
+
+        def earlier() -> Iterator[tuple[str, str]]:
+            entries = read_entries(self._lake.paths, ("mirror_id", STORED_CAVEATS))
+            rows = (row for table in entries for row in table.to_pylist() if row[STORED_CAVEATS])
+            for row in sorted(rows, key=lambda row: row["number"]):
+                yield from ((row["mirror_id"], caveat) for caveat in row[STORED_CAVEATS])
+
+        return caveats_below(self._folding, self._known, self.plan, earlier)
 
     @cached_property
     def _lost(self) -> dict[str, list[str]]:
@@ -184,7 +195,7 @@ class AsOf:
     @cached_property
     def _unread(self) -> Counter[SeededTable]:
         """How many rows of exports could not be read, by table and seed."""
-        return quarantined_by_seed(read_quarantine(self._lake.paths))
+        return unread_exports(self._lake.paths)
 
     def table(self, database: str, table: str) -> TableRows:
         """Return the rows of one table.

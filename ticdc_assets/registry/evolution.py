@@ -14,7 +14,7 @@ Schemas carry no column ids and so do not show renames: they come from the DDL's
 `ddl_ts`.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TypeAlias
@@ -270,6 +270,15 @@ def unknown_defaults(step: SchemaStep) -> list[str]:
 Casts: TypeAlias = tuple[tuple[str, int], ...]
 """Column and commit ts of the DDL of each value that was cast as in a lenient SQL mode."""
 
+Origin: TypeAlias = tuple[str | None, str | None]
+"""The earlier column whose values a column has as they are; or None, and the value of all rows."""
+
+
+def origins_through(later: Mapping[str, Origin], step: Mapping[str, Origin]) -> dict[str, Origin]:
+    """Return where columns come from before a step, by where they come from after it."""
+    return {name: item if item[0] is None else step[item[0]] for name, item in later.items()}
+
+
 LostValue: TypeAlias = tuple[str, str | None, CastError]
 """Column, value in the old schema, and why the new column cannot hold it."""
 
@@ -320,6 +329,14 @@ class RowTransform:
                 if item.may_cast_leniently and column.name not in exact:
                     lenient = lenient_cast_of(source, column)
                 self._cast.append((column.name, source.name, convert, lenient))
+
+    @property
+    def origins(self) -> dict[str, Origin] | None:
+        """Where each column of the new schema comes from; None if values are cast."""
+        if self._cast:
+            return None
+        kept: dict[str, Origin] = {name: (source, None) for name, source in self._kept}
+        return kept | {name: (None, value) for name, value in self._added}
 
     def __call__(self, row: CanonicalRow, notes: StepNotes) -> CanonicalRow:
         """Return the row under the new schema."""

@@ -6,23 +6,26 @@ This is a pure function, so running it again gives the same.
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
 from ticdc_assets.config import Changefeed
-from ticdc_assets.log.cuts import Cut
+from ticdc_assets.log.cuts import Cut, CutHead
 from ticdc_assets.mirrors.truncation_points import TruncationPoint
+
+AnyCut = TypeVar("AnyCut", Cut, CutHead)
 
 _EVERY_CUT = timedelta(days=1)
 """How long every cut is kept, unless cuts are kept forever; later one cut for each hour is kept."""
 
 
 def kept_cuts(
-    cuts: Sequence[Cut],
+    cuts: Sequence[AnyCut],
     changefeed: Changefeed,
     now: datetime,
     *,
     truncation_point: TruncationPoint,
     raw_truncation_point: TruncationPoint,
-) -> list[Cut]:
+) -> list[AnyCut]:
     """Return the cuts to keep, oldest first.
 
     These are the cuts that are young enough; of those older than a day only the newest of each
@@ -48,11 +51,11 @@ def kept_cuts(
     return [cut for cut in cuts if cut.number in kept]
 
 
-def newest_of_days(cuts: Iterable[Cut]) -> list[Cut]:
+def newest_of_days(cuts: Iterable[AnyCut]) -> list[AnyCut]:
     """Return the newest cut of each UTC day, newest first."""
     days = {cut.published_at.astimezone(UTC).date(): cut for cut in cuts}
     return sorted(days.values(), key=lambda cut: cut.number, reverse=True)
 
 
-def _newest_of_hours(cuts: Iterable[Cut]) -> list[Cut]:
+def _newest_of_hours(cuts: Iterable[AnyCut]) -> list[AnyCut]:
     return list({int(cut.published_at.timestamp()) // 3600: cut for cut in cuts}.values())

@@ -28,10 +28,10 @@ from ticdc_assets.delta.control import commit_metadata, read_table
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.ahead import is_ahead
 from ticdc_assets.log.change_statistics import ChangeStatistics
-from ticdc_assets.log.cuts import Cut, MirrorCut
-from ticdc_assets.log.quarantine import read_quarantine
+from ticdc_assets.log.cuts import Cut, CutHead, MirrorCut, require_cut
+from ticdc_assets.log.quarantine import read_quarantine, unread_exports
 from ticdc_assets.log.schema_tables import SCHEMA_KINDS
-from ticdc_assets.mirrors.caveats import quarantined_by_seed, quarantined_rows
+from ticdc_assets.mirrors.caveats import quarantined_rows
 from ticdc_assets.mirrors.truncation_points import LackingTable, TruncationPoint, cites
 from ticdc_assets.mirrors.validity import Knowledge, LateRows, late_in
 from ticdc_assets.storage.lake_paths import LakePaths
@@ -52,7 +52,7 @@ class BaseCuts:
         self,
         lake: Lake,
         statistics: ChangeStatistics,
-        cuts: Sequence[Cut],
+        cuts: Sequence[CutHead],
         truncation_point: TruncationPoint,
     ) -> None:
         self._lake = lake
@@ -60,16 +60,17 @@ class BaseCuts:
         self._truncation_point = truncation_point
         self._known = Knowledge.of(lake.paths, lake.changefeed.timezone, statistics)
         # By id: a table may have been left out of older cuts under another name.
-        self._mirrored = {mirror.mirror_id for mirror in cuts[-1].mirrors}
+        self._mirrored = {mirror.mirror_id for mirror in require_cut(lake.paths).mirrors}
         self._registered = commit_metadata(lake.paths.schema_registry).get("batch", 0)
         self._newest_schemas = statistics.newest_batch(SCHEMA_KINDS)
         self._compared = _compared(lake.paths, statistics)
         self._has_unapplied = cuts[-1].batch < statistics.batch
-        faults = read_quarantine(lake.paths)
         self._undecoded = [
-            row for row in faults if row["stage"] == "decode" and row["database"] is None
+            row
+            for row in read_quarantine(lake.paths)
+            if row["stage"] == "decode" and row["database"] is None
         ]
-        self._unread = quarantined_by_seed(faults)
+        self._unread = unread_exports(lake.paths)
         self._lacking: dict[int, tuple[LackingTable, ...]] = {}
 
     def flaw(self, cut: Cut) -> str | None:

@@ -17,14 +17,19 @@ from functools import partial
 
 from ticdc_assets.base.isolation import Failure, Failures
 from ticdc_assets.base.names import joined_name
+from ticdc_assets.delta.commits import newest_version, read_commit
 from ticdc_assets.delta.control import open_table
 from ticdc_assets.delta.fencing import require_lease
-from ticdc_assets.log.cuts import Cut, read_cuts
+from ticdc_assets.delta.generations import GENERATION
+from ticdc_assets.log.cuts import newest_cut, read_entries, read_heads
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import LOG, AnyPath, ListedFile, files_below
 
 LOG_KEPT = timedelta(days=30)
-"""The shortest time that log entries of tables other than mirrors are kept: Delta's default."""
+"""The shortest time that log entries of the change log are kept: Delta's default."""
+
+_READ_KEPT = timedelta(hours=1)
+"""How long those of other tables are kept, for readers that have listed them."""
 
 STAGED_KEPT = timedelta(days=1)
 """How long an unnamed commit is kept: its writer was killed, or is stalled."""
@@ -44,17 +49,17 @@ def clean_logs(paths: LakePaths, failures: Failures, *, kept: timedelta = LOG_KE
     Args:
         paths: tables of the changefeed.
         failures: receives the mirrors and histories whose logs stay, because they are damaged.
-        kept: how long log entries of other tables are kept at least.
+        kept: how long log entries of the change log are kept at least.
 
     Raises:
         LakeDamagedError: another table is damaged.
     """
-    cuts = read_cuts(paths)
+    cuts = read_heads(paths)
     if not cuts:
         return 0
-    names = upstream_names(cuts[-1])
+    names = upstream_names(paths)
     removed = 0
-    for path, (version, _) in named_versions(paths, cuts).items():
+    for path, (version, _) in named_versions(paths).items():
         found = failures.attempted(
             partial(_clean_log, path, version),
             names.get(path.name, f"{path.parent.name}/{path.name}"),
@@ -62,11 +67,27 @@ def clean_logs(paths: LakePaths, failures: Failures, *, kept: timedelta = LOG_KE
         removed += 0 if isinstance(found, Failure) else found
     # The change log's own log has the landed batches of each kept cut.
     moment = min(min(cut.published_at for cut in cuts), datetime.now(UTC) - kept)
-    for table in large_tables(paths):
-        version = _version_at(table, moment)
-        if version is not None:
-            removed += _clean_log(table, version)
+    return removed + _clean_until(paths.change_log, moment) + clean_shared_logs(paths)
+
+
+def clean_shared_logs(paths: LakePaths, *, kept: timedelta = _READ_KEPT) -> int:
+    """Remove log entries of tables whose older versions nobody reads; return how many files.
+
+    A writer lists a log for each commit, and a run that follows its source commits 40,000 times a
+    day.
+    """
+    moment, removed = datetime.now(UTC) - kept, 0
+    for table in paths.tables:
+        newest = -1 if table == paths.change_log else newest_version(table)
+        # After a commit of another program, an older one has the writer's progress.
+        if newest >= 0 and read_commit(table, newest).commit_id is not None:
+            removed += _clean_until(table, moment)
     return removed
+
+
+def _clean_until(table: AnyPath, moment: datetime) -> int:
+    version = _version_at(table, moment)
+    return 0 if version is None else _clean_log(table, version)
 
 
 def _clean_log(table: AnyPath, version: int) -> int:
@@ -133,19 +154,30 @@ def _log_files(listed: Iterable[ListedFile]) -> list[tuple[int, str, ListedFile]
     )
 
 
-def named_versions(paths: LakePaths, cuts: Iterable[Cut]) -> dict[AnyPath, tuple[int, int]]:
+_VERSIONS = ("version", "history_version")
+
+
+def named_versions(paths: LakePaths) -> dict[AnyPath, tuple[int, int]]:
     """Return the tables whose versions cuts name, each with the oldest and the newest of these."""
     named: dict[AnyPath, tuple[int, int]] = {}
-    for mirror in (mirror for cut in cuts for mirror in cut.mirrors):
-        for path, version in mirror.tables(paths):
-            oldest, newest = named.get(path, (version, version))
-            named[path] = (min(version, oldest), max(version, newest))
+    bounds = [(name, how) for name in _VERSIONS for how in ("min", "max")]
+    for entries in read_entries(paths, ("mirror_id", *_VERSIONS)):
+        for row in entries.group_by([GENERATION, "mirror_id"]).aggregate(bounds).to_pylist():
+            place = paths.of(row[GENERATION])
+            folders = (place.mirror(row["mirror_id"]), place.history(row["mirror_id"]))
+            for path, name in zip(folders, _VERSIONS, strict=True):
+                first, last = row[f"{name}_min"], row[f"{name}_max"]
+                if first is not None:
+                    oldest, newest = named.get(path, (first, last))
+                    named[path] = (min(first, oldest), max(last, newest))
     return named
 
 
-def upstream_names(cut: Cut) -> dict[str, str]:
-    """Return the name of each table of `cut`, by its mirror's folder name."""
-    return {item.mirror_id: joined_name(item.database, item.table) for item in cut.mirrors}
+def upstream_names(paths: LakePaths) -> dict[str, str]:
+    """Return the name of each table of the newest cut, by its mirror's folder name."""
+    cut = newest_cut(paths)
+    mirrors = () if cut is None else cut.mirrors
+    return {item.mirror_id: joined_name(item.database, item.table) for item in mirrors}
 
 
 def large_tables(paths: LakePaths) -> tuple[AnyPath, ...]:

@@ -2,7 +2,8 @@
 
 In: a changefeed's tables. Out: the same rows in fewer files, and a `Maintaining` with the results.
 `maintain` runs, in this order: retention (`retention.retain`), compaction, the removal of unused
-files, and the cleaning of `_delta_log`. The caller holds the writer lock.
+files, and the cleaning of `_delta_log`. The caller holds the writer lock. Each sync adds a file to
+some tables; `join_new_files` keeps these few from one maintenance to the next.
 
 Data that a kept cut needs is never removed:
 
@@ -29,11 +30,15 @@ Not handled: Z-ORDER and clustering; object stores (the lake is a folder).
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import BusyError, LakeDamagedError
@@ -49,13 +54,14 @@ from ticdc_assets.delta.delta_protocol import Action
 from ticdc_assets.delta.fencing import require_lease
 from ticdc_assets.delta.files import WRITTEN_NAME
 from ticdc_assets.delta.lake import Lake
-from ticdc_assets.log.cuts import Cut, MirrorCut, newest_cut, read_cuts
+from ticdc_assets.log.cuts import Cut, MirrorCut, newest_cut, read_heads
 from ticdc_assets.log.damage import require_ends, require_whole
 from ticdc_assets.log.decoding import finish_decoding
 from ticdc_assets.log.publishing import publish
 from ticdc_assets.mirrors.table_writing import TableWriter, table_writer
 from ticdc_assets.repair.log_cleaning import (
     clean_logs,
+    clean_shared_logs,
     large_tables,
     named_versions,
     upstream_names,
@@ -79,6 +85,13 @@ _SMALL_BYTES = 64 << 20
 
 _JOINED_BYTES = 256 << 20
 """The most bytes of files that are joined into one."""
+
+
+_MANY_FILES = 50
+"""How many small files of a day are joined by the sync that adds the last one."""
+
+_STEPS = (256 << 10, 4 << 20)
+"""Bytes below which files are small, one step after the other: so no row is copied often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,8 +212,7 @@ def maintain(
         notes = (f"{name}: {reason}" for name, reason in failures.reasons.items())
         retaining = replace(retaining, notes=(*retaining.notes, *notes))
     after = before if dry_run else _states(lake.paths)
-    newest = newest_cut(lake.paths)
-    upstream = {} if newest is None else upstream_names(newest)
+    upstream = upstream_names(lake.paths)
     removed = {
         "raw_messages": retaining.records,
         "change_log": retaining.changes,
@@ -232,18 +244,52 @@ def _optimize_days(spark: SparkSession, table: AnyPath, now: datetime | None) ->
         return
     today = (now or datetime.now(UTC)).date().isoformat()
     writer = Rewriter(spark=spark, table=table, does=f"compacting {table.name}")
-    writer.join(partial(_small_together, before_day=today))
+    writer.join(partial(_small_together, small=_SMALL_BYTES, before_day=today))
 
 
-def _small_together(files: Iterable[Action], *, before_day: str) -> list[list[Action]]:
-    """Return groups of small files of past days that become one file each.
+def join_new_files(lake: Lake) -> None:
+    """Join the small files that syncs have added to tables, where they are many.
+
+    A sync opens these tables several times, and each time reads what the log says of each file.
+    The caller holds the writer lock.
+    """
+    paths = lake.paths
+    large = (paths.raw_messages, paths.change_log)
+    for table in (*large, paths.landings, paths.cuts, paths.checksums):
+        small = next((size for size in _STEPS if _has_many(table, size)), None)
+        if small is None:
+            continue
+        if table in large:
+            writer = Rewriter(spark=lake.spark, table=table, does=f"joining files of {table.name}")
+            writer.join(partial(_small_together, small=small))
+        else:
+            _join_control(table, open_table(table), small)
+        if table == paths.cuts:
+            clean_shared_logs(paths)
+
+
+def _has_many(path: AnyPath, small: int) -> bool:
+    """Return whether a table has many small files, in one day if it is divided by days."""
+    table = open_table(path)
+    if table is None:
+        return False
+    files = pa.table(table.get_add_actions(flatten=True)).filter(ds.field("size_bytes") < small)
+    is_divided = "partition.landed_day" in files.column_names
+    days = files["partition.landed_day"].to_pylist() if is_divided else [None] * files.num_rows
+    return max(Counter(days).values(), default=0) >= _MANY_FILES
+
+
+def _small_together(
+    files: Iterable[Action], *, small: int, before_day: str | None = None
+) -> list[list[Action]]:
+    """Return groups of small files of a day, by default of any, that become one file each.
 
     Large files stay: a day's compaction must not write all of it again.
     """
     days: dict[str, list[Action]] = {}
     for action in files:
         day = action["partitionValues"]["landed_day"]
-        if action["size"] < _SMALL_BYTES and day < before_day:
+        if action["size"] < small and (before_day is None or day < before_day):
             days.setdefault(day, []).append(action)
     groups: list[list[Action]] = []
     for own in days.values():
@@ -311,12 +357,18 @@ def _maintain_control(path: AnyPath) -> None:
     require_whole(path)
     metadata = commit_metadata(path)
     if len(table.file_uris()) > 1:
-        with NamedCommit(path, metadata).on(table) as properties:
-            table.optimize.compact(commit_properties=properties)
+        _join_control(path, table)
     # A full vacuum also removes files of killed runs, at the same age.
     if table.vacuum(dry_run=True, full=True):
         with NamedCommit(path, metadata).on(table) as properties:
             table.vacuum(dry_run=False, full=True, commit_properties=properties)
+
+
+def _join_control(path: AnyPath, table: DeltaTable | None, size: int | None = None) -> None:
+    """Join files of a control table, each up to a size; Delta's default if None."""
+    assert table is not None
+    with NamedCommit(path, commit_metadata(path)).on(table) as properties:
+        table.optimize.compact(target_size=size, commit_properties=properties)
 
 
 # Removing files ---------------------------------------------------------------------------------
@@ -332,11 +384,11 @@ def vacuum(paths: LakePaths, failures: Failures, *, margin: timedelta = MARGIN) 
         kept = _kept_for(opened.metadata().configuration.get(_RETENTION))
         if kept is not None:
             _remove_unused(table, table.name, datetime.now(UTC) - kept)
-    cuts = read_cuts(paths)
+    cuts = read_heads(paths)
     if not cuts:
         return
     oldest = min(cut.published_at for cut in cuts)
-    names = upstream_names(cuts[-1])
+    names = upstream_names(paths)
 
     def vacuumed(path: AnyPath, first: int, last: int) -> None:
         require_whole(path, last)
@@ -344,7 +396,7 @@ def vacuum(paths: LakePaths, failures: Failures, *, margin: timedelta = MARGIN) 
         since = min(oldest, first_removal(path, first) or oldest)
         _remove_unused(path, names.get(path.name, path.name), since - margin)
 
-    for path, versions in sorted(named_versions(paths, cuts).items()):
+    for path, versions in sorted(named_versions(paths).items()):
         failures.attempted(
             partial(vacuumed, path, *versions),
             names.get(path.name, f"{path.parent.name}/{path.name}"),
@@ -391,9 +443,8 @@ def _remove_unnamed(paths: LakePaths, failures: Failures, *, dry_run: bool) -> d
     Raises:
         LakeDamagedError: a table other than a mirror or a history is damaged.
     """
-    cuts = read_cuts(paths)
-    upstream = upstream_names(cuts[-1]) if cuts else {}
-    named, shared = named_versions(paths, cuts), set(paths.tables)
+    upstream = upstream_names(paths)
+    named, shared = named_versions(paths), set(paths.tables)
     removed: dict[str, int] = {}
     for name, path in _named(paths).items():
         newest = named[path][1] if path in named else None
@@ -453,7 +504,7 @@ def _remove_unnamed_mirrors(paths: LakePaths) -> None:
     """Remove the folders of mirrors and histories that no kept cut names, like dropped tables'."""
     # In this order: a folder that another run makes while this one is stalled is not listed.
     folders = _folders(paths)
-    named = named_versions(paths, read_cuts(paths))
+    named = named_versions(paths)
     for item in folders if named else ():
         if item not in named:
             require_lease(item)
@@ -500,7 +551,7 @@ def _named(paths: LakePaths) -> dict[str, AnyPath]:
 
 def _generations(paths: LakePaths) -> list[LakePaths]:
     """Return the generations that kept cuts name, and the published one."""
-    named = {paths.generation, *(cut.generation for cut in read_cuts(paths))}
+    named = {paths.generation, *(cut.generation for cut in read_heads(paths))}
     return [paths.of(name) for name in sorted(named)]
 
 

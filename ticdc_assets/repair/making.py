@@ -58,7 +58,7 @@ from ticdc_assets.log.change_statistics import (
     read_statistics,
 )
 from ticdc_assets.log.checksums import compare_new
-from ticdc_assets.log.cuts import Cut, newest_cut, read_cuts
+from ticdc_assets.log.cuts import Cut, newest_cut, read_heads
 from ticdc_assets.log.decoding import Clocks, accepted_clocks, landed_up_to, record_decoder
 from ticdc_assets.log.positions import landed_batch
 from ticdc_assets.log.quarantine import FAULT_SCHEMA, append_fault_files, append_faults, places_in
@@ -147,7 +147,7 @@ def place_apart(lake: Lake) -> Iterator[LakePaths]:
 
 def remove_unpublished(paths: LakePaths) -> None:
     """Remove the generations that no kept cut names; the caller holds the lock on them."""
-    remove_generations(paths, {cut.generation for cut in read_cuts(paths)})
+    remove_generations(paths, {cut.generation for cut in read_heads(paths)})
 
 
 class Making:

@@ -39,16 +39,16 @@ import pyarrow.dataset as ds
 
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import tell
+from ticdc_assets.delta.commits import NamedCommit
 from ticdc_assets.delta.control import (
     commit_metadata,
     open_table,
     read_rows,
-    write_table,
 )
 from ticdc_assets.delta.delta_files import log_state
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.change_statistics import ChangeStatistics, read_groups, read_statistics
-from ticdc_assets.log.cuts import CUT_SCHEMA, Cut, read_cuts
+from ticdc_assets.log.cuts import Cut, CutHead, read_cuts, read_heads
 from ticdc_assets.log.decoding import landed_up_to
 from ticdc_assets.log.positions import decoded_position, landed_batch
 from ticdc_assets.log.quarantine import read_quarantine
@@ -150,7 +150,7 @@ def retain(lake: Lake, *, now: datetime | None = None, dry_run: bool = False) ->
         dry_run: whether only to report what would be removed.
     """
     now = now or datetime.now(UTC)
-    statistics, cuts = read_statistics(lake.paths), read_cuts(lake.paths)
+    statistics, cuts = read_statistics(lake.paths), read_heads(lake.paths)
     run = _Retention(lake, now, dry_run=dry_run)
     # Older cuts have another change log.
     cuts = [cut for cut in cuts if cut.generation == lake.paths.generation]
@@ -214,7 +214,7 @@ class _Retention:
     def base(
         self,
         bases: BaseCuts,
-        cuts: Sequence[Cut],
+        cuts: Sequence[CutHead],
         age: timedelta | None,
         point: TruncationPoint,
         table: str,
@@ -237,7 +237,8 @@ class _Retention:
             cut for cut in cuts if cut.published_at <= self._now - age and cut.number > point.number
         ]
         reason = None
-        for cut in newest_of_days(candidates):
+        for head in newest_of_days(candidates):
+            (cut,) = read_cuts(self._lake.paths, number=head.number)
             flaw = bases.flaw(cut)
             if flaw is None and of_all:
                 flaw = "; ".join(item.clause for item in bases.lacking(cut)) or None
@@ -421,7 +422,7 @@ class _Retention:
 
     def remove_cuts(self) -> None:
         """Remove the cuts that are too old and not needed."""
-        paths, cuts = self._lake.paths, read_cuts(self._lake.paths)
+        paths, cuts = self._lake.paths, read_heads(self._lake.paths)
         kept = kept_cuts(
             cuts,
             self._lake.changefeed,
@@ -431,13 +432,17 @@ class _Retention:
         )
         self._cuts = len(cuts) - len(kept)
         if self._cuts and not self._dry_run:
-            rows = read_rows(paths.cuts, ds.field("number").isin([cut.number for cut in kept]))
-            write_table(
-                paths.cuts,
-                pa.Table.from_pylist(rows, schema=CUT_SCHEMA),
-                overwrite=True,
-                metadata=commit_metadata(paths.cuts),
-            )
+            numbers = {cut.number for cut in kept}
+            last = max(cut.number for cut in cuts if cut.number not in numbers)
+            stays = ", ".join(str(number) for number in sorted(numbers) if number < last)
+            table = open_table(paths.cuts)
+            assert table is not None
+            # Rows that stay are not read: those of a day may be more than fit into memory.
+            with NamedCommit(paths.cuts, commit_metadata(paths.cuts)).on(table) as properties:
+                table.delete(
+                    f"number <= {last}" + (f" and number not in ({stays})" if stays else ""),
+                    commit_properties=properties,
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,14 @@ from ticdc_assets.base.errors import LakeDamagedError, NotFoundError
 from ticdc_assets.base.names import joined_name
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.change_statistics import read_statistics
-from ticdc_assets.log.cuts import Cut, Rewind, read_cuts, require_cut
+from ticdc_assets.log.cuts import (
+    Cut,
+    CutHead,
+    Rewind,
+    read_cuts,
+    read_heads,
+    require_cut,
+)
 from ticdc_assets.log.damage import check_files
 from ticdc_assets.log.decoding import decode_new
 from ticdc_assets.log.publishing import publish
@@ -96,7 +103,7 @@ def rewind(lake: Lake, *, by: str, tso: int | None = None, number: int | None = 
 
 def _wanted(paths: LakePaths, newest: Cut, *, tso: int | None, number: int | None) -> Cut:
     """Return the cut to restore."""
-    cuts = read_cuts(paths)
+    cuts = read_heads(paths)
     if number is not None:
         found = [cut for cut in cuts if cut.number == number]
         asked = f"cut {number}"
@@ -115,7 +122,7 @@ def _wanted(paths: LakePaths, newest: Cut, *, tso: int | None, number: int | Non
             f"changefeed {paths.changefeed!r} cannot be rewound to {asked}: no such cut is kept; "
             f"kept: {kept}"
         )
-    older = found[-1]
+    (older,) = read_cuts(paths, number=found[-1].number)
     if older.generation != newest.generation:
         raise NotFoundError(
             f"changefeed {paths.changefeed!r} cannot be rewound to {asked}: its tables were "
@@ -134,8 +141,11 @@ def _wanted(paths: LakePaths, newest: Cut, *, tso: int | None, number: int | Non
     return older
 
 
-def _listed(cuts: Sequence[Cut]) -> str:
-    ends = dict.fromkeys(f"cut {cut.number} at {cut.moment}" for cut in (cuts[0], cuts[-1]))
+def _listed(cuts: Sequence[CutHead]) -> str:
+    ends = dict.fromkeys(
+        f"cut {cut.number} at {moment_text(cut.tso, es_only=cut.es_only)}"
+        for cut in (cuts[0], cuts[-1])
+    )
     return " to ".join(ends)
 
 

@@ -32,10 +32,10 @@ from ticdc_assets.log.ahead import is_ahead
 from ticdc_assets.log.change_statistics import read_statistics
 from ticdc_assets.log.decoding import decode_new
 from ticdc_assets.log.landing_files import RAW_SCHEMA
-from ticdc_assets.log.quarantine import read_quarantine
+from ticdc_assets.log.quarantine import read_quarantine, unread_exports
 from ticdc_assets.log.seed_landing import land_seed
 from ticdc_assets.log.seeds import Seed, landed_seed, read_seeds, write_seeds
-from ticdc_assets.mirrors.caveats import lacking_columns, quarantined_by_seed
+from ticdc_assets.mirrors.caveats import lacking_columns
 from ticdc_assets.mirrors.truncation_points import read_truncation_point
 from ticdc_assets.mirrors.validity import Knowledge
 from ticdc_assets.model.tso import time_with_tso
@@ -356,7 +356,7 @@ def seed_balance(paths: LakePaths) -> list[SeedBalance]:
             for row in groups.aggregate([([], "count_all")]).to_pylist():
                 landed[row["batch"], row["database"], row["table"]] += row["count_all"]
     rows = read_statistics(paths).exported_rows()
-    faults = quarantined_by_seed(read_quarantine(paths))
+    faults = unread_exports(paths)
     return [
         SeedBalance(
             database=item.database,

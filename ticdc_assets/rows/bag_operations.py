@@ -55,16 +55,25 @@ class Watermarks:
 
     by_partition: Mapping[tuple[str, int], _OfPartition]
 
-    def cover(self, topic: str, partition: int, offset: int, commit_ts: int) -> bool:
-        """Return whether a watermark at or above a commit ts is before an offset.
+    def covering(self, changes: pa.RecordBatch) -> Numbers:
+        """Return the offset of each change that a watermark at or above its ts precedes, else -1.
 
-        It promised that no new change of this commit ts would come after it.
+        The watermark promised that no new change of this commit ts would come after it.
         """
-        watermarks = self.by_partition.get((topic, partition))
-        if watermarks is None:
-            return False
-        end = int(np.searchsorted(watermarks.offsets, offset))
-        return end > 0 and int(watermarks.highest[end - 1]) >= commit_ts
+        offsets, stamps = (np.asarray(changes.column(name)) for name in ("offset", "commit_ts"))
+        found = np.full(len(offsets), -1, np.int64)
+        topics = changes.column("topic").dictionary_encode()
+        codes = np.asarray(changes.column("partition")).astype(np.int64)
+        codes += np.asarray(topics.indices).astype(np.int64) << 32
+        for code in np.unique(codes).tolist():
+            place = topics.dictionary[code >> 32].as_py(), code & 0xFFFFFFFF
+            watermarks = self.by_partition.get(place)
+            if watermarks is not None:
+                own = np.flatnonzero(codes == code)
+                ends = np.searchsorted(watermarks.offsets, offsets[own])
+                is_covered = (ends > 0) & (watermarks.highest[ends - 1] >= stamps[own])
+                found[own[is_covered]] = offsets[own[is_covered]]
+        return found
 
 
 def watermarks_of(batches: Iterable[pa.RecordBatch]) -> Watermarks:
@@ -97,12 +106,18 @@ def bag_operations(convert: ArrowMap, watermarks: Watermarks) -> ArrowMap:
     """
 
     def converted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            origins = _origins(batch, watermarks)
-            for operations in convert([batch]):
-                # A change that a history cannot read is only at its own place.
-                own = [origins[place] for place in _places(operations)]
-                yield _with(operations, [item for item, _ in own], [item for _, item in own])
+        origins: dict[tuple[object, ...], tuple[bytes, int]] = {}
+
+        def noted() -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                origins.clear()
+                origins.update(_origins(batch, watermarks))
+                yield batch
+
+        for operations in convert(noted()):
+            # A change that a history cannot read is only at its own place.
+            own = [origins[place] for place in _places(operations)]
+            yield _with(operations, [item for item, _ in own], [item for _, item in own])
 
     return converted
 
@@ -132,17 +147,18 @@ def _places(operations: pa.RecordBatch) -> Iterator[tuple[object, ...]]:
 
 def _origins(
     batch: pa.RecordBatch, watermarks: Watermarks
-) -> dict[tuple[object, ...], tuple[bytes, int]]:
-    """Return for the place of each change its identity, and its offset if a watermark covers it."""
-    origins: dict[tuple[object, ...], tuple[bytes, int]] = {}
-    for row in batch.select([*PLACE, *(set(_IDENTITY) - set(PLACE))]).to_pylist():
-        before, after = (image_from_json(row[name] or "{}") for name in ("before", "after"))
-        # An unchanged column may have been left out of one of two copies.
-        said = _sorted_bytes([row["commit_ts"], row["op"], after, after | before])
-        identity = blake2b(said, digest_size=16)
-        is_covered = watermarks.cover(
-            row["topic"], row["partition"], row["offset"], row["commit_ts"]
-        )
-        covered = row["offset"] if is_covered else -1
-        origins[tuple(row[name] for name in PLACE)] = (identity.digest(), covered)
-    return origins
+) -> Iterator[tuple[tuple[object, ...], tuple[bytes, int]]]:
+    """Yield the place of each change with its identity, and its offset if a watermark covers it."""
+    said = zip(*(batch.column(name).to_pylist() for name in _IDENTITY), strict=True)
+    covered = watermarks.covering(batch).tolist()
+    for place, row, offset in zip(_places(batch), said, covered, strict=True):
+        yield place, (_identity(*row), offset)
+
+
+def _identity(
+    commit_ts: int, operation: str, before_text: str | None, after_text: str | None
+) -> bytes:
+    before, after = (image_from_json(text or "{}") for text in (before_text, after_text))
+    # An unchanged column may have been left out of one of two copies.
+    said = _sorted_bytes([commit_ts, operation, after, after | before])
+    return blake2b(said, digest_size=16).digest()

@@ -4,12 +4,12 @@ In: an Arrow batch of change log rows of one mirror. Out: the operations of the 
 the other rows, which `mirror_rows` resolves one by one. The way depends only on the row and the
 mirror's plan, and both ways give the same operations.
 
-A change is exact if its images are complete, its schema has the same columns as the schema at the
-cut, no later schema step or partition DDL affects it, and all its values are exact
-(`values.columns`).
+A change is exact if its images are complete, later schema steps cast none of its columns, no
+partition DDL removed its row, and all its values are exact (`values.columns`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,15 +17,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ticdc_assets.changelog.carrying import RowCarrier
 from ticdc_assets.changelog.resolve import RowResolver
 from ticdc_assets.changelog.sequence import DELETE_RANK, PUT_RANK
 from ticdc_assets.model.events import Op
+from ticdc_assets.model.mysql_types import arrow_type
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.model.values import key_text, text_of
-from ticdc_assets.model.values.column_loops import ABSENT, NULL, TEXT
-from ticdc_assets.model.values.columns import TypedColumn, typed_column
+from ticdc_assets.model.values.column_loops import ABSENT, NULL, TEXT, ZONED
+from ticdc_assets.model.values.columns import Places, TypedColumn, typed_column
 from ticdc_assets.model.values.zones import CHANGEFEED_ZONE_NAMES
-from ticdc_assets.rows.mirror_rows import SHAPE
+from ticdc_assets.rows import mirror_rows
+from ticdc_assets.rows.mirror_rows import SHAPE, sources_of
 from ticdc_assets.rows.row_operations import SEQUENCE_TYPE, operation_schema
 from ticdc_assets.wire.image_reading import ImageReader, Images
 from ticdc_assets.wire.rows import shape_from_text
@@ -34,8 +37,26 @@ Flags = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reading:
+    """How rows of a schema version are read.
+
+    Attributes:
+        names: the columns of the version.
+        reader: finds their values in images.
+        converters: make typed columns of them.
+        sources: for each column of the mirror the number of the column that it comes from, or the
+            value of all rows.
+    """
+
+    names: Sequence[str]
+    reader: ImageReader
+    converters: Sequence[Callable[[Places], TypedColumn]]
+    sources: Sequence["int | pa.Array[Any]"]
+
+
 class ColumnOperations:
-    """Builds operations of exact changes of one mirror, which must have a key.
+    """Builds operations of exact changes of one mirror.
 
     Args:
         resolver: resolves the other changes.
@@ -45,41 +66,80 @@ class ColumnOperations:
 
     def __init__(self, resolver: RowResolver, schema: TableSchema, timezone: str) -> None:
         self._resolver = resolver
+        self._timezone = timezone
         self._schema = operation_schema(schema)
+        self._table = schema
         names = [column.name for column in schema.columns]
-        self._names = names
-        self._converters = [typed_column(column, timezone) for column in schema.columns]
-        self._key = [names.index(name) for name in schema.handle_key]
+        self._is_bag = not schema.handle_key
+        # Without a key the whole row identifies it.
+        self._key = [names.index(name) for name in schema.handle_key or names]
         self._key_set = frozenset(self._key)
         self._key_columns = [schema.columns[number] for number in self._key]
         self._key_texts = [text_of(column, timezone) for column in self._key_columns]
-        self._reader = ImageReader(names, CHANGEFEED_ZONE_NAMES | {timezone})
+        self._readings: dict[int, _Reading | None] = {}
 
-    def operations(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch | None, pa.RecordBatch]:
-        """Return the operations of the exact rows of `batch`, or None, and the other rows."""
-        rows = self._candidates(batch)
-        chosen = _taken(batch, rows)
+    def operations(self, batch: pa.RecordBatch) -> tuple[list[pa.RecordBatch], pa.RecordBatch]:
+        """Return the operations of the exact rows of `batch`, and the other rows."""
+        rows, numbers = self._candidates(batch)
+        others = np.ones(batch.num_rows, np.bool_)
+        found: list[pa.RecordBatch] = []
+        distinct = np.unique(numbers).tolist()
+        for number in distinct:
+            own = rows[numbers == number]
+            if len(distinct) > 1 and len(own) < mirror_rows.COLUMN_ROWS:
+                continue
+            if number not in self._readings:
+                self._readings[number] = self._reading_of(*self._resolver.version(number))
+            reading = self._readings[number]
+            if reading is not None:
+                operations, exact = self._operations_of(_taken(batch, own), reading)
+                found += operations
+                others[own[exact]] = False
+        return found, batch if others.all() else batch.filter(pa.array(others))
+
+    def _reading_of(self, version: TableSchema, carrier: RowCarrier) -> _Reading | None:
+        """Return how rows of a schema version are read; None if one by one."""
+        sources = sources_of(carrier.origins(), version.columns, self._table, self._timezone)
+        if sources is None:
+            return None
+        names = [column.name for column in version.columns]
+        return _Reading(
+            names=names,
+            reader=ImageReader(names, CHANGEFEED_ZONE_NAMES | {self._timezone}),
+            converters=[typed_column(column, self._timezone) for column in version.columns],
+            sources=sources,
+        )
+
+    def _operations_of(
+        self, chosen: pa.RecordBatch, reading: _Reading
+    ) -> tuple[list[pa.RecordBatch], Flags]:
+        """Return the operations of the exact rows of some candidates, and which are exact."""
         before, after = (np.asarray(chosen.column(name).is_valid()) for name in ("before", "after"))
-        images = self._reader.read([chosen.column("before"), chosen.column("after")])
-        if images is None or not len(rows):
-            return None, batch
+        images = reading.reader.read([chosen.column("before"), chosen.column("after")])
+        if images is None:
+            return [], np.zeros(chosen.num_rows, np.bool_)
         # Numbers of each row's images, the images before first; undefined where it has none.
         old = np.cumsum(before) - 1
         new = np.cumsum(after) - 1 + np.count_nonzero(before)
-        typed = self._typed(images, old[before & after], new[before & after])
+        typed = self._typed(images, reading, old[before & after], new[before & after])
         is_exact = images.exact
-        for number, column in enumerate(typed):
+        for column in typed:
             is_exact &= column.exact
-            if number in self._key_set:
-                is_exact &= images.forms[number] > NULL
+        if self._is_bag:
+            # An incomplete image may identify no row.
+            is_exact &= images.counts == len(reading.names)
+        else:
+            for number in self._key:
+                is_exact &= images.forms[reading.sources[number]] > NULL
         exact = (~before | is_exact[old]) & (~after | is_exact[new])
-        others = np.ones(batch.num_rows, np.bool_)
-        others[rows[exact]] = False
         old, new = np.where(before & exact, old, _NONE), np.where(after & exact, new, _NONE)
-        return self._built(chosen, images, typed, old, new), batch.filter(pa.array(others))
+        return [self._built(chosen, images, reading, typed, old, new)], exact
 
-    def _candidates(self, batch: pa.RecordBatch) -> Numbers:
-        """Return the numbers of the rows that may be exact, before their images are read."""
+    def _candidates(self, batch: pa.RecordBatch) -> tuple[Numbers, Numbers]:
+        """Return which rows may be exact, before their images are read.
+
+        The second array has the number of the schema version that each of them is read with.
+        """
         before = np.asarray(batch.column("before").is_valid())
         after = np.asarray(batch.column("after").is_valid())
         # A change without an op, or with an unknown one, is not exact.
@@ -98,32 +158,38 @@ class ColumnOperations:
             ]
             good &= np.array([*as_sent, True])[shapes.indices.fill_null(len(as_sent)).to_numpy()]
         stamps = np.asarray(batch.column("commit_ts"))
-        version = batch.column("schema_version").dictionary_encode()
-        above = [self._resolver.kept_above(item) for item in version.dictionary.to_pylist()]
-        cited = version.indices.fill_null(len(above)).to_numpy()
-        good &= stamps > np.array([*above, 0], np.int64)[cited]
-        cites_none = np.flatnonzero(cited == len(above))
-        if len(cites_none):
-            stamps = stamps[cites_none]
-            numbers = np.searchsorted(np.array(self._resolver.bounds(), np.int64), stamps)
-            _, firsts, indices = np.unique(numbers, return_index=True, return_inverse=True)
-            above = [self._resolver.kept_above(None, int(stamps[first])) for first in firsts]
-            good[cites_none] &= stamps > np.array(above, np.int64)[indices]
-        return np.flatnonzero(good)
+        versions = np.array(self._resolver.versions, np.int64)
+        cites = np.asarray(batch.column("schema_version").is_valid())
+        cited = batch.column("schema_version").fill_null(0).to_numpy()
+        numbers = np.searchsorted(versions, np.where(cites, cited, stamps))
+        # A row at a DDL's commit ts was committed before it.
+        numbers = np.where(cites, numbers, np.maximum(numbers - 1, 0))
+        numbers[numbers == len(versions)] = 0
+        good &= ~cites | (versions[numbers] == cited)
+        distinct, places = np.unique(numbers, return_inverse=True)
+        carriers = [self._resolver.version(number)[1] for number in distinct.tolist()]
+        above = np.array([carrier.kept_above() for carrier in carriers], np.int64)
+        good &= stamps > above[places]
+        rows = np.flatnonzero(good)
+        return rows, numbers[rows]
 
-    def _typed(self, images: Images, old: Numbers, new: Numbers) -> list[TypedColumn]:
+    def _typed(
+        self, images: Images, reading: _Reading, old: Numbers, new: Numbers
+    ) -> list[TypedColumn]:
         """Return the columns of all images; `old` and `new` are those of one row each."""
         # An image before may have only the changed columns.
         counts, exact = images.counts, images.exact
         shorter = exact[old] & exact[new] & (counts[old] < counts[new])
         if shorter.any():
             images.filled(old[shorter], new[shorter])
-        return [convert(images.column(number)) for number, convert in enumerate(self._converters)]
+            counts[old[shorter]] = counts[new[shorter]]
+        return [convert(images.column(number)) for number, convert in enumerate(reading.converters)]
 
     def _built(
         self,
         rows: pa.RecordBatch,
         images: Images,
+        reading: _Reading,
         typed: Sequence[TypedColumn],
         old: Numbers,
         new: Numbers,
@@ -133,17 +199,24 @@ class ColumnOperations:
         Args:
             rows: the rows.
             images: their images.
+            reading: how they are read.
             typed: the columns of the images.
             old: for each row the number of its image before, `_NONE` for none.
             new: the same of its image after.
         """
         has_old, has_new = old != _NONE, new != _NONE
-        keys = self._keys(images, typed, np.concatenate([old[has_old], new[has_new]]))
-        # A row that keeps its identity is replaced, and needs no delete.
-        both = np.flatnonzero(has_old & has_new)
-        one, other = keys.take(pa.array(old[both])), keys.take(pa.array(new[both]))
-        same = np.asarray(pc.fill_null(pc.equal(one, other), False))
-        has_old[both[same]] = False
+        chosen = np.concatenate([old[has_old], new[has_new]])
+        columns = [
+            self._column(number, images, reading, typed)
+            for number in range(len(self._table.columns))
+        ]
+        keys = self._keys(images, reading, typed, columns, chosen)
+        if not self._is_bag:
+            # A row that keeps its identity is replaced, and needs no delete.
+            both = np.flatnonzero(has_old & has_new)
+            one, other = keys.take(pa.array(old[both])), keys.take(pa.array(new[both]))
+            same = np.asarray(pc.fill_null(pc.equal(one, other), False))
+            has_old[both[same]] = False
         puts, deletes = np.flatnonzero(has_new), np.flatnonzero(has_old)
         order = np.concatenate([puts, deletes])
         put, gone = new[puts], old[deletes]
@@ -174,10 +247,10 @@ class ColumnOperations:
             "is_delete": pa.array(is_delete),
             "is_new": pa.array(is_new),
             "is_partial": pa.array(np.zeros(size, np.bool_)),
-            "missing": column(self._missing(images), is_key=False),
+            "missing": column(self._missing(images, reading.names), is_key=False),
             **{
-                f"c{number}": column(item.array, is_key=number in self._key_set)
-                for number, item in enumerate(typed)
+                f"c{number}": column(item, is_key=number in self._key_set)
+                for number, item in enumerate(columns)
             },
         }
         return pa.RecordBatch.from_arrays(
@@ -188,23 +261,39 @@ class ColumnOperations:
             schema=self._schema,
         )
 
+    def _column(
+        self, number: int, images: Images, reading: _Reading, typed: Sequence[TypedColumn]
+    ) -> "pa.Array[Any]":
+        """Return a column of the mirror, for all images."""
+        source = reading.sources[number]
+        if not isinstance(source, int):
+            return source.take(pa.array(np.zeros(len(images.counts), np.int64)))
+        return typed[source].array.cast(arrow_type(self._table.columns[number]))
+
     def _keys(
-        self, images: Images, typed: Sequence[TypedColumn], chosen: Numbers
+        self,
+        images: Images,
+        reading: _Reading,
+        typed: Sequence[TypedColumn],
+        columns: "Sequence[pa.Array[Any]]",
+        chosen: Numbers,
     ) -> "pa.Array[Any]":
         """Return the identities of all images, null but for those chosen."""
-        forms = images.forms[self._key][:, chosen]
-        if all(typed[number].is_verbatim for number in self._key) and (forms == TEXT).all():
-            keys = images.keys(self._key, chosen)
+        sources = [reading.sources[number] for number in self._key]
+        sent = [item for item in sources if isinstance(item, int) and typed[item].is_verbatim]
+        if len(sent) == len(sources) and (images.forms[sent][:, chosen] == TEXT).all():
+            keys = images.keys(sent, chosen)
         else:
-            columns = [
-                map(render, _taken(typed[number].array, chosen).to_pylist())
-                for number, render in zip(self._key, self._key_texts, strict=True)
-            ]
+            texts: list[list[str | None]] = []
+            for number, render in zip(self._key, self._key_texts, strict=True):
+                source = reading.sources[number]
+                if source in sent and not (images.forms[source] == ZONED).any():
+                    texts.append(_taken(images.column(source).strings()[0], chosen).to_pylist())
+                else:
+                    values = _taken(columns[number], chosen).to_pylist()
+                    texts.append([None if value is None else render(value) for value in values])
             keys = pa.array(
-                [
-                    "=" + key_text(values, self._key_columns)
-                    for values in zip(*columns, strict=True)
-                ],
+                ["=" + key_text(values, self._key_columns) for values in zip(*texts, strict=True)],
                 pa.string(),
             )
         count = images.forms.shape[1]
@@ -212,16 +301,16 @@ class ColumnOperations:
         places[chosen] = np.arange(len(chosen))
         return _taken(keys, places, places == _NONE)
 
-    def _missing(self, images: Images) -> "pa.Array[Any]":
-        """Return which columns each image lacks, null for none."""
+    def _missing(self, images: Images, names: Sequence[str]) -> "pa.Array[Any]":
+        """Return which of some columns each image lacks, null for none."""
         kind = self._schema.field("missing").type
-        lacking = np.flatnonzero(images.exact & (images.counts < len(self._names)))
+        lacking = np.flatnonzero(images.exact & (images.counts < len(names)))
         if not len(lacking):
             return pa.nulls(len(images.counts), kind)
         patterns, which = np.unique(images.forms[:, lacking] == ABSENT, axis=1, return_inverse=True)
         lists = pa.array(
             [
-                [name for name, lacks in zip(self._names, pattern, strict=True) if lacks]
+                [name for name, lacks in zip(names, pattern, strict=True) if lacks]
                 for pattern in patterns.T.tolist()
             ],
             kind,

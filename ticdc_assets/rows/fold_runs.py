@@ -42,6 +42,7 @@ from ticdc_assets.rows.rows_of_work import (
     RowPart,
     Rows,
     buckets_for,
+    by_name,
     in_buckets,
     kept,
     kept_rows,
@@ -100,7 +101,8 @@ class MirrorFold:
 
     Attributes:
         schema: the mirror's schema.
-        condition: which rows of the change log are its changes; None for all.
+        names: (database, table) that its changes may cite.
+        condition: which of the rows that cite them are its changes; None for all, if it is alone.
         convert: the function from changes to operations.
         before: the rows that changes are folded over, with the functions from them to operations.
         ddl_stamps: as in `folding.thinned`.
@@ -111,6 +113,7 @@ class MirrorFold:
     """
 
     schema: TableSchema
+    names: frozenset[tuple[str, str]] = frozenset()
     condition: ds.Expression | None
     convert: ArrowMap
     before: Sequence[tuple[Rows, ArrowMap]] = ()
@@ -244,6 +247,10 @@ def _divided(
     held: list[list[pa.Table]] = [[] for _ in mirrors]
     counts = [0] * len(mirrors)
     sizes = [0] * len(mirrors)
+    citing: dict[tuple[str, str], list[int]] = {}
+    for number, mirror in enumerate(mirrors):
+        for name in mirror.names:
+            citing.setdefault(name, []).append(number)
 
     def taken(number: int) -> tuple[int, list[pa.RecordBatch]]:
         table = pa.concat_tables(held[number]).combine_chunks()
@@ -251,10 +258,7 @@ def _divided(
         return number, table.to_batches()
 
     for batch in batches:
-        rows = pa.Table.from_batches([batch])
-        for number, mirror in enumerate(mirrors):
-            one = len(mirrors) == 1 or mirror.condition is None
-            own = rows if one else rows.filter(mirror.condition)
+        for number, own in _shares(batch, mirrors, citing):
             if own.num_rows:
                 held[number].append(own)
                 counts[number] += own.num_rows
@@ -264,6 +268,20 @@ def _divided(
         if sum(counts) >= _READ_AHEAD or sum(sizes) >= 2 * _HELD_BYTES:
             yield from (taken(number) for number, count in enumerate(counts) if count)
     yield from (taken(number) for number, count in enumerate(counts) if count)
+
+
+def _shares(
+    batch: pa.RecordBatch,
+    mirrors: Sequence[MirrorFold],
+    citing: Mapping[tuple[str, str], Sequence[int]],
+) -> Iterator[tuple[int, pa.Table]]:
+    """Yield the changes of each mirror in a batch, with the mirror's number."""
+    if mirrors[0].condition is None:
+        yield 0, pa.Table.from_batches([batch])
+        return
+    for name, rows in by_name(batch):
+        for number in citing.get(name, ()):
+            yield number, pa.Table.from_batches([rows]).filter(mirrors[number].condition)
 
 
 def _sorted_out(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from ticdc_assets.base.errors import ImageError, InputError
@@ -30,8 +31,13 @@ from ticdc_assets.model.events import Op
 from ticdc_assets.model.mysql_types import Kind, arrow_type
 from ticdc_assets.model.schemas import ColumnSchema, RowShape, TableSchema
 from ticdc_assets.model.values import key_text, text_of, typed_array
-from ticdc_assets.registry.evolution import CanonicalRow, Casts
-from ticdc_assets.rows.row_operations import RESCUED_TYPE, SEQUENCE_FIELDS, operation_schema
+from ticdc_assets.registry.evolution import CanonicalRow, Casts, Origin
+from ticdc_assets.rows.row_operations import (
+    RESCUED_TYPE,
+    SEQUENCE_FIELDS,
+    SEQUENCE_TYPE,
+    operation_schema,
+)
 from ticdc_assets.spark.frames import sql_type_name
 from ticdc_assets.wire.rows import image_from_json, shape_from_text
 
@@ -43,7 +49,7 @@ ArrowMap: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBat
 EXACT_KINDS = frozenset({Kind.INTEGER, Kind.BIT, Kind.YEAR, Kind.TEXT, Kind.BINARY, Kind.SET})
 """Kinds whose typed column holds every value, so that the rescued data has no entry of them."""
 
-COLUMN_ROWS = 500
+COLUMN_ROWS = 100
 """Rows from which on converting a batch by columns is faster."""
 
 PARTIAL = ""
@@ -202,14 +208,12 @@ def change_operations(plan: MirrorPlan, timezone: str) -> ArrowMap:
         key_columns = plan.schema.handle_key
         columns: ColumnOperations | None = None
         for batch in batches:
-            # Without a key all values are needed as text.
-            if key_columns and batch.num_rows >= COLUMN_ROWS and loops_pay(batch.num_rows):
+            if batch.num_rows >= COLUMN_ROWS and loops_pay(batch.num_rows):
                 columns = columns or _column_operations(resolver, plan.schema, timezone)
                 operations, batch = columns.operations(batch)
-                if operations is not None:
-                    yield operations
-                    if not batch.num_rows:
-                        continue
+                yield from operations
+                if operations and not batch.num_rows:
+                    continue
             yield builder.build(list(_resolve_batch(resolver, key_columns, batch)))
 
     return convert
@@ -387,10 +391,10 @@ def mirror_operations(
     """
     plan = light(plan)
 
-    def carry() -> _Carry:
-        return RowCarrier(base, plan, timezone, since_ts=since_ts).carry
+    def carrier() -> RowCarrier:
+        return RowCarrier(base, plan, timezone, since_ts=since_ts)
 
-    return _row_operations(base, carry, plan, timezone, error_rank=error_rank)
+    return _row_operations(base, carrier, plan, timezone, error_rank=error_rank)
 
 
 def part_operations(part: HandoverPart, plan: MirrorPlan, timezone: str) -> ArrowMap:
@@ -410,7 +414,7 @@ def part_operations(part: HandoverPart, plan: MirrorPlan, timezone: str) -> Arro
 
 def _row_operations(
     base: TableSchema,
-    make_carry: Callable[[], _Carry],
+    make_carrier: Callable[[], RowCarrier | _Carry],
     plan: MirrorPlan,
     timezone: str,
     *,
@@ -419,10 +423,18 @@ def _row_operations(
     layout = MirrorLayout(schema=base)
 
     def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        carry = make_carry()
+        carrier, kept = make_carrier(), None
+        if isinstance(carrier, RowCarrier):
+            kept = _kept_operations(base, plan.schema, carrier, timezone)
+        carry = carrier.carry if isinstance(carrier, RowCarrier) else carrier
         resolver = RowResolver(plan, timezone)
         builder = OperationBuilder(operation_schema(plan.schema), plan.schema, timezone)
         for batch in batches:
+            if kept is not None:
+                puts, batch = kept(batch)
+                yield puts
+                if puts.num_rows and not batch.num_rows:
+                    continue
             operations: list[_Operation] = []
             stamps = batch.column(layout.commit_ts).to_pylist()
             partial = _partial_since(batch, layout)
@@ -456,6 +468,110 @@ def _row_operations(
             yield builder.build(operations)
 
     return convert
+
+
+def sources_of(
+    origins: Mapping[str, Origin] | None,
+    columns: Sequence[ColumnSchema],
+    schema: TableSchema,
+    timezone: str,
+) -> "list[int | pa.Array[Any]] | None":
+    """Return for each column of a mirror the earlier column that it comes from, by number.
+
+    Or an array of one value, which all rows have. None if the typed values do not show all.
+
+    Args:
+        origins: where the columns come from (`UpgradePath.origins`); None if that is not all.
+        columns: the earlier columns.
+        schema: the mirror's schema.
+        timezone: the changefeed's time zone (IANA name).
+    """
+    if origins is None:
+        return None
+    numbers = {column.name: number for number, column in enumerate(columns)}
+    sources: list[int | pa.Array[Any]] = []
+    for column in schema.columns:
+        name, value = origins[column.name]
+        if name is None:
+            array, unfit = typed_array(column, timezone, [value])
+            if unfit is not None or column.name in schema.handle_key:
+                return None
+            sources.append(array)
+            continue
+        number = numbers.get(name)
+        if number is None:
+            return None
+        types = (arrow_type(columns[number]), arrow_type(column))
+        if types[0] != types[1] and not all(map(_is_number, types)):
+            return None
+        sources.append(number)
+    return sources
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_decimal(kind)
+
+
+def _kept_operations(
+    base: TableSchema, schema: TableSchema, carrier: RowCarrier, timezone: str
+) -> Callable[[pa.RecordBatch], tuple[pa.RecordBatch, pa.RecordBatch]] | None:
+    """Return the function from rows to the puts of those whose values stay, and the other rows.
+
+    None if every row has to be carried. The arguments are those of `_row_operations`.
+    """
+    origins = carrier.origins()
+    sources = sources_of(origins, base.columns, schema, timezone)
+    if origins is None or sources is None:
+        return None
+    layout, target, above = (
+        MirrorLayout(schema=base),
+        operation_schema(schema),
+        carrier.kept_above(),
+    )
+    names = [column.name for column in schema.columns]
+    key = [names.index(name) for name in schema.handle_key or names]
+    columns = [schema.columns[number] for number in key]
+    render = [text_of(column, timezone) for column in columns]
+
+    def operations(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        stamps = batch.column(layout.commit_ts)
+        stays = pc.and_(batch.column(layout.rescued).is_null(), pc.greater(stamps, above))
+        for name in schema.handle_key:
+            stays = pc.and_(stays, batch.column(origins[name][0]).is_valid())
+        rows = batch.filter(stays)
+        count = rows.num_rows
+        arrays: dict[str, pa.Array[Any]] = {
+            f"c{number}": rows.column(source).cast(target.field(f"c{number}").type)
+            if isinstance(source, int)
+            else source.take(pa.array(np.zeros(count, np.int64)))
+            for number, source in enumerate(sources)
+        }
+        texts = [
+            [None if value is None else text(value) for value in arrays[f"c{number}"].to_pylist()]
+            for number, text in zip(key, render, strict=True)
+        ]
+        keys = ["=" + key_text(values, columns) for values in zip(*texts, strict=True)]
+        arrays["key"] = pa.array(keys, pa.string())
+        nowhere = NOWHERE | {"commit_ts": rows.column(layout.commit_ts)}
+        arrays["sequence"] = pa.StructArray.from_arrays(
+            [
+                nowhere[item.name]
+                if item.name == "commit_ts"
+                else pa.repeat(pa.scalar(nowhere[item.name], item.type), count)
+                for item in SEQUENCE_TYPE
+            ],
+            fields=list(SEQUENCE_TYPE),
+        )
+        for name, flag in (("is_delete", False), ("is_new", True), ("is_partial", False)):
+            arrays[name] = pa.repeat(flag, count)
+        found = [
+            arrays[item.name] if item.name in arrays else pa.nulls(count, item.type)
+            for item in target
+        ]
+        others = batch.filter(pc.invert(stays))
+        return pa.RecordBatch.from_arrays(found, schema=target), others
+
+    return operations
 
 
 def canonical_rows(

@@ -247,6 +247,19 @@ def shared_out(
             yield bucket, ordered.slice(begin, end - begin)
 
 
+def by_name(rows: pa.RecordBatch) -> Iterator[tuple[tuple[str, str], pa.RecordBatch]]:
+    """Yield the rows of the change log that cite each (database, table)."""
+    if not rows.num_rows:
+        return
+    databases, tables = (rows.column(name).dictionary_encode() for name in ("database", "table"))
+    codes = databases.indices.to_numpy().astype(np.int64) * len(tables.dictionary)
+    codes += tables.indices.to_numpy()
+    names, numbers = np.unique(codes, return_inverse=True)
+    for number, own in shared_out(rows, numbers, len(names)):
+        database, table = divmod(int(names[number]), len(tables.dictionary))
+        yield (databases.dictionary[database].as_py(), tables.dictionary[table].as_py()), own
+
+
 def kept(
     rows: pa.Table,
     folder: AnyPath | None,

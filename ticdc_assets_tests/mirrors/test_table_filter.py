@@ -14,7 +14,7 @@ from ticdc_assets.delta.control import write_table
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.log.cuts import filter_text
-from ticdc_assets.log.quarantine import count_open, read_quarantine
+from ticdc_assets.log.quarantine import FAULT_SCHEMA, count_open, read_quarantine
 from ticdc_assets.mirrors.standing import Outcome
 from ticdc_assets.mirrors.truncation_points import has_caveat_below, read_truncation_point
 from ticdc_assets.repair.retention import retain
@@ -59,20 +59,12 @@ def test_row_changes_in_quarantine_count_for_tables_that_are_mirrored(tmp_path: 
             "stage": stage,
             "database": database,
             "table": table,
-            "redriven_at": None,
         }
         for offset, (stage, database, table) in enumerate(
             [("decode", None, None), ("apply", "d", "kept"), ("apply", "D", "Tmp_a")]
         )
     ]
-    schema = pa.schema(
-        [
-            *((name, pa.int64()) for name in ("partition", "offset", "index")),
-            *((name, pa.string()) for name in ("topic", "stage", "database", "table")),
-            ("redriven_at", pa.timestamp("us", tz="UTC")),
-        ]
-    )
-    written = pa.Table.from_pylist(rows, schema=schema)
+    written = pa.Table.from_pylist(rows, schema=FAULT_SCHEMA)
     write_table(paths.quarantine, written, overwrite=False, metadata={})
     assert [row["offset"] for row in read_quarantine(paths)] == [0, 1, 2]
     assert [row["offset"] for row in read_quarantine(paths, tables=NO_DRAFTS)] == [0, 1]

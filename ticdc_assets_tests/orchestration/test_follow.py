@@ -16,9 +16,9 @@ from dagster import DagsterRunStatus
 from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import LandingGapError
-from ticdc_assets.delta.control import read_table
+from ticdc_assets.delta.control import open_table, read_table
 from ticdc_assets.log.cuts import newest_cut, read_cuts
-from ticdc_assets.orchestration import follow_job, sensors
+from ticdc_assets.orchestration import follow_job, sensors, syncing
 from ticdc_assets.orchestration import run as run_module
 from ticdc_assets.orchestration.active_runs import FOLLOW_TAG, run_to_let_in
 from ticdc_assets.orchestration.changefeeds import all_definitions
@@ -29,6 +29,7 @@ from ticdc_assets.orchestration.run import open_instance, run_follow
 from ticdc_assets.orchestration.steps import steps_of
 from ticdc_assets.orchestration.summing import Unreported
 from ticdc_assets.orchestration.syncing import Step, Syncing
+from ticdc_assets.repair import maintenance
 from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop, materializations
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -378,6 +379,8 @@ def test_one_run_syncs_what_arrives_and_ends_for_a_run_that_waits(
 ) -> None:
     # The second sync and the third are told together, however slow they are.
     monkeypatch.setattr(follow_job, "CHANGES_SECONDS", 3600.0)
+    monkeypatch.setattr(maintenance, "_MANY_FILES", 3)
+    monkeypatch.setattr(syncing, "_JOINING", 1)
     said: list[str] = []
     definitions = all_definitions(growing.settings)
     waiting: list[str] = []
@@ -421,6 +424,12 @@ def test_one_run_syncs_what_arrives_and_ends_for_a_run_that_waits(
     table = read_table(growing.paths.raw_messages, columns=["batch"])
     assert table is not None
     landed = table["batch"].to_pylist()
+    # Each sync added a file; the third joined them.
+    paths = growing.paths
+    for path in (paths.raw_messages, paths.change_log, paths.landings, paths.cuts):
+        opened = open_table(path)
+        assert opened is not None
+        assert len(opened.file_uris()) == 1, path
     at_first = landed.count(1)
     raw = numbers(home, "raw_messages")
     assert [row["records"] for row in raw] == [at_first, len(landed) - at_first]

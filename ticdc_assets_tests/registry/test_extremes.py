@@ -111,8 +111,9 @@ def understood(statements: Sequence[str]) -> None:
     plan = build_plan(complete(history, [], "UTC"), [], 10**9, "UTC")
     for mirror in plan.mirrors:
         resolver = RowResolver(mirror, "UTC")
-        for version in mirror.versions[:2]:
-            resolver.kept_above(version.version)
+        for number in range(len(mirror.versions[:2])):
+            _, carrier = resolver.version(number)
+            carrier.origins()
 
 
 def lines_run(statements: Sequence[str]) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import LakeDamagedError, UnfinishedError
@@ -32,7 +32,7 @@ from ticdc_assets.mirrors.standing import Outcome
 from ticdc_assets.mirrors.table_writing import mirror_properties
 from ticdc_assets.reading.mirrors import iterate_rows, published_table
 from ticdc_assets.repair import log_cleaning, maintenance
-from ticdc_assets.repair.log_cleaning import clean_logs
+from ticdc_assets.repair.log_cleaning import clean_logs, clean_shared_logs
 from ticdc_assets.repair.maintenance import maintain, optimize_mirrors
 from ticdc_assets.repair.uniqueness import count_keys
 from ticdc_assets.spark.frames import delta_frame
@@ -126,6 +126,21 @@ def test_a_log_stays_that_a_broken_checkpoint_would_stand_for(
         with pytest.raises(LakeDamagedError, match="change_log"):
             clean_logs(paths, failures, kept=timedelta())
     assert sorted(log.glob("*.json")) == before
+
+
+def test_logs_of_control_tables_stay_short_unless_another_program_wrote(tmp_path: Path) -> None:
+    paths = LakePaths(root=tmp_path, changefeed="feed")
+    log = paths.landings / "_delta_log"
+    rows = pa.table({"number": pa.array([1], pa.int64())})
+    for number in range(25):
+        write_table(paths.landings, rows, overwrite=True, metadata={"number": number})
+    write_deltalake(str(paths.landings), rows, mode="append")
+    assert clean_shared_logs(paths, kept=timedelta()) == 0
+    write_table(paths.landings, rows, overwrite=True, metadata={"number": 25})
+    assert clean_shared_logs(paths) == 0
+    assert clean_shared_logs(paths, kept=timedelta()) == 19
+    assert min(log.glob("*.json")).name == f"{19:020}.json"
+    assert commit_metadata(paths.landings) == {"number": 25}
 
 
 def test_a_lake_is_not_maintained_whose_cuts_fell_back(tmp_path: Path) -> None:

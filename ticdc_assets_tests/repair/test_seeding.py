@@ -23,7 +23,7 @@ from ticdc_assets.demo.simulator.shop import ShopWorkload
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log import seed_decoding, seed_landing
 from ticdc_assets.log.change_statistics import read_statistics
-from ticdc_assets.log.cuts import read_cuts
+from ticdc_assets.log.cuts import read_cuts, read_heads
 from ticdc_assets.log.landing import landed_days
 from ticdc_assets.log.quarantine import read_quarantine
 from ticdc_assets.log.schema_tables import register_new
@@ -337,7 +337,7 @@ def test_what_is_no_row_is_quarantined_and_redriven(spark: SparkSession, tmp_pat
     # It keeps its own table from being truncated, and no other.
     paths = scene.feed.paths
     bases = BaseCuts(
-        scene.feed.lake, read_statistics(paths), read_cuts(paths), read_truncation_point(paths)
+        scene.feed.lake, read_statistics(paths), read_heads(paths), read_truncation_point(paths)
     )
     assert bases.flaw(scene.feed.cut) is None
     assert [(item.table, item.reason) for item in bases.lacking(scene.feed.cut)] == [

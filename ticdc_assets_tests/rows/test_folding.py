@@ -260,16 +260,23 @@ def test_a_watermark_covers_what_comes_after_it_in_its_partition(
     )
     halves = (rows[1::2], rows[::2])
     found = watermarks_of(pa.RecordBatch.from_pylist(half, schema) for half in halves)
-    for offset in range(-1, 2 * len(rows) + 1, 2):
-        for partition in range(3):
-            for commit_ts in range(22):
-                expected = any(
-                    row["partition"] == partition
-                    and row["offset"] < offset
-                    and row["commit_ts"] >= commit_ts
-                    for row in rows
-                )
-                assert found.cover("t", partition, offset, commit_ts) == expected
+    changes = [
+        {"topic": "t", "partition": partition, "offset": offset, "commit_ts": commit_ts}
+        for offset in range(-1, 2 * len(rows) + 1, 2)
+        for partition in range(3)
+        for commit_ts in range(22)
+    ]
+
+    def is_covered(change: dict[str, Any]) -> bool:
+        return any(
+            row["partition"] == change["partition"]
+            and row["offset"] < change["offset"]
+            and row["commit_ts"] >= change["commit_ts"]
+            for row in rows
+        )
+
+    expected = [change["offset"] if is_covered(change) else -1 for change in changes]
+    assert found.covering(pa.RecordBatch.from_pylist(changes, schema)).tolist() == expected
 
 
 @pytest.mark.spark

@@ -1,14 +1,15 @@
 """Series over time: what is drawn is what happened, and what is left out changes no extreme."""
 
 from datetime import timedelta
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ticdc_assets.delta.control import read_leaves
-from ticdc_assets.log.cuts import newest_cut
+from ticdc_assets.delta.control import open_table, read_leaves
+from ticdc_assets.log.cuts import STORED_CAVEATS, newest_cut, read_entries
 from ticdc_assets.log.publishing import publish
 from ticdc_assets.model.tso import from_datetime
 from ticdc_assets.observe.series import (
@@ -166,6 +167,17 @@ def test_mirrors_of_old_cuts_are_not_counted_beyond_the_budget(paths: LakePaths)
     assert history.counted_from == 4
     assert [item.changes for item in history.points] == [None, None, None, 3, 3]
     assert history.table_changes == {("s", "t"): 6}
+    # Files that delta-rs merged have other types of texts.
+    names = ("mirror_id", "version", STORED_CAVEATS)
+    told = [row for part in read_entries(paths, names, least=2) for row in part.to_pylist()]
+    table = open_table(paths.cuts)
+    assert table is not None
+    assert table.optimize.compact()["numFilesRemoved"] == 5
+    assert read_cut_history(paths, WEEK, newest=newest_cut(paths), budget=2) == history
+    merged = [row for part in read_entries(paths, names, least=2) for row in part.to_pylist()]
+    by_number = itemgetter("number", "mirror_id")
+    assert sorted(merged, key=by_number) == sorted(told, key=by_number)
+    assert {row["number"] for row in merged} == {2, 3, 4, 5}
 
 
 def test_a_standstill_still_has_its_cut(paths: LakePaths) -> None:
