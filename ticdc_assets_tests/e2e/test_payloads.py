@@ -5,6 +5,7 @@ what the program and its JVM write, the log lines and events of the run with the
 every file of the Dagster instance. The lake has them: else the test would look for nothing.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -45,14 +46,12 @@ def records(wire_format: WireFormat) -> Iterator[CaptureRecord]:
     upstream.alter_table(
         ITEMS,
         AddColumn(column=column("added", "varchar(80)")),
-        sql=f"ALTER TABLE `shop`.`items` ADD COLUMN `added` varchar(80) COMMENT '{DDL}'",
     )
     with upstream.transaction() as transaction:
         transaction.update(ITEMS, (f"{KEY}0",), changes={"note": f"{VALUE} again"})
     upstream.alter_table(
         ITEMS,
         ModifyColumn(name="note", column=column("note", "varchar(81)")),
-        sql=f"ALTER TABLE `shop`.`items` FROBNICATE '{UNKNOWN_DDL}' WITH (1",
     )
     feed = StandInChangefeed(upstream, "items", partitions=1, wire_format=wire_format)
     number = 0
@@ -61,6 +60,11 @@ def records(wire_format: WireFormat) -> Iterator[CaptureRecord]:
         if value is not None and b"700001" in value:
             # A row whose number is none: refused when it is decoded or applied.
             value = value.replace(b"700001", WRONG.encode())
+        if value is not None:
+            value = re.sub(rb"ADD COLUMN [^\"]*", rf"\g<0> COMMENT '{DDL}'".encode(), value)
+            value = re.sub(
+                rb"MODIFY COLUMN [^\"]*", f"FROBNICATE '{UNKNOWN_DDL}' WITH (1".encode(), value
+            )
         yield replace(record, offset=number, value=value, key=record.key)
         number += 1
     last = replace(record, key=KAFKA_KEY.encode())
