@@ -125,7 +125,8 @@ class Knowledge:
             mirror: its plan, at or above the cut.
             was: the mirror in the cut, if it has it.
             cut: the cut.
-            late: the row changes that landed after the cut and are at or below it.
+            late: the row changes that landed after the cut and are at or below it. Those that
+                were handed over to the mirror count too.
         """
         if was is None:
             return "it is not in the cut"
@@ -133,7 +134,11 @@ class Knowledge:
             return "it could not be made"
         if was.digest != self.digests(cut.tso).get(mirror.mirror_id):
             return "the schema or the history of the table changed since"
-        if any(mirror.meets(rows.name, rows.min_ts, rows.max_ts) for rows in late):
+        if any(
+            plan.meets(rows.name, rows.min_ts, rows.max_ts)
+            for rows in late
+            for plan in mirror.sources()
+        ):
             return "row changes came late"
         if self.is_corrected(cut, mirror):
             return "its row changes were decoded again since, and differed"

@@ -13,13 +13,14 @@ from ticdc_assets.log.accepted_gaps import AcceptedGap, gap_caveats
 from ticdc_assets.log.change_statistics import ChangeStatistics, Correction
 from ticdc_assets.mirrors.caveats import export_gap
 from ticdc_assets.mirrors.truncation_points import TruncationPoint, marks_below
-from ticdc_assets.mirrors.validity import Knowledge
+from ticdc_assets.mirrors.validity import Knowledge, LateRows
 from ticdc_assets.registry.history import SchemaHistory
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.changelog.test_encoder_damage import CREATE, planned
 from ticdc_assets_tests.changelog.test_handovers import in_a_chain, in_a_lattice
 from ticdc_assets_tests.repair.test_retention import cut_at
+from ticdc_assets_tests.statuses import mirror
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 Shape = Callable[[MirrorPlan], MirrorPlan]
@@ -66,6 +67,18 @@ def test_a_correction_at_the_end_is_found(shape: Shape) -> None:
         known = Knowledge(SchemaHistory(), (), [correction], "UTC", {})
         assert known.is_corrected(cut_at(1000, NOW), plan) is False  # it is of batch 1000
         assert known.is_corrected(replace(cut_at(1000, NOW), batch=8), plan) is is_corrected
+
+
+@every_shape
+def test_late_rows_at_the_end_are_found(shape: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They belong to the table that has them now."""
+    plan = shape(planned(CREATE))
+    known, cut = Knowledge(SchemaHistory(), (), [], "UTC", {}), cut_at(1000, NOW)
+    monkeypatch.setattr(Knowledge, "digests", lambda *_: {plan.mirror_id: plan.digest})
+    was = mirror(digest=plan.digest)
+    for table, is_late in (("t", True), ("other", False)):
+        late = [LateRows(name=("d", table), min_ts=15, max_ts=15)]
+        assert bool(known.flaw(plan, was, cut, late)) is is_late
 
 
 @every_shape
