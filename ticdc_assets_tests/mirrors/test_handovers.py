@@ -72,7 +72,7 @@ def test_a_correction_at_the_end_is_found(shape: Shape) -> None:
 @every_shape
 def test_late_rows_at_the_end_are_found(shape: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
     """They belong to the table that has them now."""
-    plan = shape(planned(CREATE))
+    plan = replace(shape(planned(CREATE)), bindings=())
     known, cut = Knowledge(SchemaHistory(), (), [], "UTC", {}), cut_at(1000, NOW)
     monkeypatch.setattr(Knowledge, "digests", lambda *_: {plan.mirror_id: plan.digest})
     was = mirror(digest=plan.digest)
