@@ -50,7 +50,6 @@ MILLION, TEN_MILLION = 1_000_000, 10_000_000
 _WARM_UP = 3
 _READ_BEFORE = 2
 """Readings that do not count, as multiples of those that do: Spark's JVM compiles meanwhile."""
-MAINTAINED = "after many batches and `maintain`"
 _READINGS = 3
 """Readings for each repetition of a sync: they take less time, and vary more."""
 _LEAST_SHARE = 0.6
@@ -176,7 +175,8 @@ def measure_trickle(
                 base=quiet,
                 compared=f"{SLOWER} that",
             ),
-            *reads.results,
+            *reads.before,
+            *reads.maintained,
         ],
         reached=[
             Reached(
@@ -185,9 +185,7 @@ def measure_trickle(
             Reached(
                 goal=Goal.READ_AFTER_TRICKLE,
                 value=max(
-                    item.sample.median / item.base.median
-                    for item in reads.results
-                    if item.base and item.what.endswith(MAINTAINED)
+                    item.sample.median / item.base.median for item in reads.maintained if item.base
                 ),
                 note=note,
             ),
@@ -391,11 +389,13 @@ class Reads:
     """What reading a mirror costs after many batches, beside the same rows written anew.
 
     Attributes:
-        results: one for each way to read, with the other version as its base.
-        files: how many files either version has, in a sentence.
+        before: one for each way to read, with the other version as its base.
+        maintained: the same after `maintain`.
+        files: how many files each version has, in a sentence.
     """
 
-    results: Sequence[Result]
+    before: Sequence[Result]
+    maintained: Sequence[Result]
     files: str
 
 
@@ -407,36 +407,40 @@ def readers_apart(loaded: Loaded, repetitions: int) -> Reads:
     """
     spark = get_spark({"spark.master": "local[2]"})
     anew = loaded.folder / "anew"
-    results: list[Result] = []
     try:
         after = Feed.of(spark, loaded.folder, source=loaded.source)
         fresh = Feed.of(spark, anew, source=loaded.source)
         shutil.copytree(str(after.paths.root), str(fresh.paths.root))
         rewrite(fresh)
-        files = len(after.read(TABLE).inputFiles())
-        for when in ("after many batches", MAINTAINED):
-            if when == MAINTAINED:
-                maintain(after.lake)
+
+        def read(when: str) -> list[Result]:
             ways = zip(_ways(after, loaded.traffic), _ways(fresh, loaded.traffic), strict=True)
-            for (what, read), (_, read_anew) in ways:
-                sample, base = _in_turns(read, read_anew, repetitions)
-                results.append(
-                    Result(
-                        section=SECTION,
-                        what=f"{what}, {when}",
-                        sample=sample,
-                        base=base,
-                        compared=f"{SLOWER} the same rows written again",
-                    )
+            samples = {what: _in_turns(own, other, repetitions) for (what, own), (_, other) in ways}
+            return [
+                Result(
+                    section=SECTION,
+                    what=f"{what}, {when}",
+                    sample=sample,
+                    base=base,
+                    compared=f"{SLOWER} the same rows written again",
                 )
-        maintained, few = (len(feed.read(TABLE).inputFiles()) for feed in (after, fresh))
+                for what, (sample, base) in samples.items()
+            ]
+
+        def files(feed: Feed) -> int:
+            return len(feed.read(TABLE).inputFiles())
+
+        many, before = files(after), read("after many batches")
+        maintain(after.lake)
+        maintained = read("after many batches and `maintain`")
+        told = (
+            f"The mirror had {many} files, {files(after)} after `maintain`, the other "
+            f"{files(fresh)}."
+        )
     finally:
         spark.stop()
     shutil.rmtree(anew)
-    return Reads(
-        results=results,
-        files=f"The mirror had {files} files, {maintained} after `maintain`, the other {few}.",
-    )
+    return Reads(before=before, maintained=maintained, files=told)
 
 
 def _ways(feed: Feed, traffic: Traffic) -> list[tuple[str, Callable[[], int]]]:

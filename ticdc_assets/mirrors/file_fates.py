@@ -109,27 +109,22 @@ def compacted_together(files: Sequence[LiveRows], few: int) -> list[list[LiveRow
         files: the files of a version.
         few: how many small files are needed to write those without vectors again.
     """
-    groups: list[list[LiveRows]] = []
-    open_group: list[LiveRows] = []
-    size = 0
+    large = [file for file in files if file.size >= JOINED_BYTES]
     small = [file for file in files if file.size < JOINED_BYTES]
+    groups: list[list[LiveRows]] = [[]]
+    size = 0
     for file in small:
-        open_group.append(file)
+        groups[-1].append(file)
         size += file.size
         if size >= JOINED_BYTES:
-            groups.append(open_group)
-            open_group, size = [], 0
-    groups.append(open_group)
+            groups.append([])
+            size = 0
     is_many = len(small) >= few
     return [
-        *([file] for file in files if file.size >= JOINED_BYTES and _is_worth_writing(file)),
+        *([file] for file in large if file.rows - file.left > _WORTH_WRITING * file.rows),
         *(
             group
             for group in groups
             if (is_many and len(group) > 1) or any(file.rows > file.left for file in group)
         ),
     ]
-
-
-def _is_worth_writing(file: LiveRows) -> bool:
-    return file.rows - file.left > _WORTH_WRITING * file.rows

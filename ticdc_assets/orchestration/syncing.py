@@ -71,7 +71,7 @@ from ticdc_assets.spark.compute import watched
 from ticdc_assets.storage.lake_paths import LakePaths
 
 _JOINING = 16
-"""Each cut of so many looks for small files to join: that costs a sync of its own."""
+"""One cut of so many checks for small files to join: the check costs about a third of a sync."""
 
 _TABLES_SAMPLED = 100
 """How many tables at most a sync shows rows of: reading them takes some milliseconds each."""

@@ -37,7 +37,6 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
@@ -256,27 +255,30 @@ def join_new_files(lake: Lake) -> None:
     paths = lake.paths
     large = (paths.raw_messages, paths.change_log)
     for table in (*large, paths.landings, paths.cuts, paths.checksums):
-        small = next((size for size in _STEPS if _has_many(table, size)), None)
-        if small is None:
+        opened = open_table(table)
+        small = None if opened is None else _crowded_below(opened)
+        if opened is None or small is None:
             continue
         if table in large:
             writer = Rewriter(spark=lake.spark, table=table, does=f"joining files of {table.name}")
             writer.join(partial(_small_together, small=small))
         else:
-            _join_control(table, open_table(table), small)
+            _join_control(table, opened, small)
         if table == paths.cuts:
             clean_shared_logs(paths)
 
 
-def _has_many(path: AnyPath, small: int) -> bool:
-    """Return whether a table has many small files, in one day if it is divided by days."""
-    table = open_table(path)
-    if table is None:
-        return False
-    files = pa.table(table.get_add_actions(flatten=True)).filter(ds.field("size_bytes") < small)
+def _crowded_below(table: DeltaTable) -> int | None:
+    """Return the size below which a table has many files, in one day if it is divided by days."""
+    files = pa.table(table.get_add_actions(flatten=True))
     is_divided = "partition.landed_day" in files.column_names
     days = files["partition.landed_day"].to_pylist() if is_divided else [None] * files.num_rows
-    return max(Counter(days).values(), default=0) >= _MANY_FILES
+    sizes = files["size_bytes"].to_pylist()
+    for small in _STEPS:
+        counts = Counter(day for day, size in zip(days, sizes, strict=True) if size < small)
+        if max(counts.values(), default=0) >= _MANY_FILES:
+            return small
+    return None
 
 
 def _small_together(
@@ -364,9 +366,8 @@ def _maintain_control(path: AnyPath) -> None:
             table.vacuum(dry_run=False, full=True, commit_properties=properties)
 
 
-def _join_control(path: AnyPath, table: DeltaTable | None, size: int | None = None) -> None:
+def _join_control(path: AnyPath, table: DeltaTable, size: int | None = None) -> None:
     """Join files of a control table, each up to a size; Delta's default if None."""
-    assert table is not None
     with NamedCommit(path, commit_metadata(path)).on(table) as properties:
         table.optimize.compact(target_size=size, commit_properties=properties)
 
