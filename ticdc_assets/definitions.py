@@ -7,17 +7,23 @@ definitions. Loading reads small tables and writes nothing.
 from pathlib import Path
 
 from ticdc_assets.base.garbage import look_seldom
+from ticdc_assets.base.pandas_later import hide_pandas
 
-# Before the imports: they make most of the objects.
+_ROOM = Path(__file__).parent / "defs"
+_HAS_MORE = any(path.name not in ("__init__.py", "__pycache__") for path in _ROOM.iterdir())
+"""Whether somebody added definitions."""
+
+# Before the imports: they make most of the objects, and arrays.
 look_seldom()
+if not _HAS_MORE:
+    # Only code that is added here can have objects of pandas.
+    hide_pandas()
 
 import dagster as dg  # noqa: E402
 
 from ticdc_assets.config import load_settings  # noqa: E402
 from ticdc_assets.delta.control import keeping  # noqa: E402
 from ticdc_assets.orchestration.changefeeds import all_definitions  # noqa: E402
-
-_ROOM = Path(__file__).parent / "defs"
 
 
 @dg.definitions
@@ -28,12 +34,8 @@ def definitions() -> dg.Definitions:
     """
     # Dagster asks twice while it loads a location.
     with keeping("definitions"):
-        found = all_definitions(load_settings(partly=True))
-    if not _has_more():
-        return found
-    return dg.Definitions.merge(found, dg.load_from_defs_folder(path_within_project=_ROOM))
-
-
-def _has_more() -> bool:
-    """Return whether somebody added definitions: loading the folder takes `dg`'s project file."""
-    return any(path.name not in ("__init__.py", "__pycache__") for path in _ROOM.iterdir())
+        own = all_definitions(load_settings(partly=True))
+    # Loading the folder needs the project file of `dg`.
+    if not _HAS_MORE:
+        return own
+    return dg.Definitions.merge(own, dg.load_from_defs_folder(path_within_project=_ROOM))
