@@ -309,6 +309,8 @@ def _create_table(cursor: Cursor) -> DdlStatement:
     indexes = [element.index for element in elements if element.index is not None]
     charset, collation = take_options(cursor, commas=True) or Charset()
     partitioning = take_partitioning(cursor) if cursor.take("PARTITION", "BY") else None
+    while cursor.take("SPLIT"):
+        _skip_split(cursor)
     query: str | None = None
     cursor.take_any(("IGNORE", "REPLACE"))
     if cursor.take("AS") or _stands_query(cursor, 0) or _stands_query(cursor, 1):
@@ -331,6 +333,21 @@ def _create_table(cursor: Cursor) -> DdlStatement:
         partitioning=partitioning,
         query=query,
     )
+
+
+def _skip_split(cursor: Cursor) -> None:
+    """Go past what says at which keys the regions of a new table are split."""
+    cursor.take("REGION")
+    if cursor.take("INDEX"):
+        cursor.take_name()
+    elif not cursor.take("PRIMARY", "KEY"):
+        cursor.take("TABLE")
+    cursor.take_any(("BETWEEN", "BY"))
+    while cursor.take_group() is not None:
+        if not cursor.take_char(","):
+            cursor.take("AND")
+    if cursor.take("REGIONS"):
+        cursor.take_integer()
 
 
 def _like(cursor: Cursor) -> TableName | None:

@@ -138,27 +138,26 @@ def diff(
 ) -> SchemaStep:
     """Return the step from `old` to `new`, with the renames of `statements`."""
     statements = tuple(statements)
-    renames = column_renames(statements)
     modified = _modified_columns(statements)
-    by_name = {column.name: column for column in old.columns}
     folded = {column.name.lower(): column for column in old.columns}
+    # CHANGE COLUMN IF EXISTS renames nothing where the column is not there.
+    renames = {
+        name: folded[source.lower()]
+        for name, source in column_renames(statements).items()
+        if source.lower() in folded
+    }
+    renamed = {source.name for source in renames.values()}
     kept: set[str] = set()
     steps: list[ColumnStep] = []
-    taken_by_rename = {source.lower() for source in renames.values()}
     for column in new.columns:
-        renamed_from = renames.get(column.name.lower())
-        source: ColumnSchema | None
-        if renamed_from is not None:
-            source = by_name.get(renamed_from) or folded.get(renamed_from.lower())
-        elif column.name.lower() in taken_by_rename:
-            source = None  # the old column of this name lives on under another one
-        else:
-            source = by_name.get(column.name) or folded.get(column.name.lower())
-        if source is None:
+        name = column.name.lower()
+        source = renames.get(name) or folded.get(name)
+        # The old column of this name may live on under another one.
+        if source is None or (name not in renames and source.name in renamed):
             steps.append(_added(column, statements))
             continue
         kept.add(source.name)
-        is_modified = modified is None or column.name.lower() in modified
+        is_modified = modified is None or name in modified
         steps.append(ColumnStep(column=column, source=source, is_modified=is_modified))
     return SchemaStep(
         from_version=old.version,

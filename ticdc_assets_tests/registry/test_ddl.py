@@ -33,8 +33,9 @@ from ticdc_assets.registry.ddl_statement import (
     TableRename,
 )
 from ticdc_assets.registry.ddl_tokens import shown_sql
-from ticdc_assets.registry.evolution import column_renames
+from ticdc_assets.registry.evolution import column_renames, diff
 from ticdc_assets_tests.examples import examples
+from ticdc_assets_tests.text_tables import altered, created
 from ticdc_assets_tests.wire import golden
 
 
@@ -347,6 +348,14 @@ def test_renamed_columns_are_a_mapping_that_may_swap() -> None:
         "alter table t rename column a to b, change b a int, change c c int, change D d int"
     )
     assert column_renames([statement]) == {"b": "a", "a": "b"}
+
+
+def test_a_rename_of_a_column_that_was_not_there_leaves_the_other_as_it_was() -> None:
+    schema = created("create table t1 (id int primary key, b int)")
+    sql = "alter table t1 change column if exists a b int, add column c int"
+    step = diff(schema, altered(schema, sql, version=20), statements=[understood(sql)])
+    assert step.renamed == {"id": "id", "b": "b"}
+    assert not step.dropped
 
 
 def test_create_and_drop_index_are_changes_of_the_table() -> None:
@@ -721,7 +730,14 @@ OPTIONS: list[tuple[str, str | None]] = [
 
 
 @pytest.mark.parametrize(("sql", "charset"), OPTIONS, ids=[row[0][:40] for row in OPTIONS])
-@pytest.mark.parametrize("tail", ["", " PARTITION BY HASH (a) PARTITIONS 2", " AS SELECT 1"])
+@pytest.mark.parametrize(
+    "tail",
+    [
+        "",
+        " PARTITION BY HASH (a) PARTITIONS 2 SPLIT PRIMARY KEY BETWEEN (0) AND (9) REGIONS 3",
+        " SPLIT INDEX `i` BY (1, 'a'), (2, 'b') SPLIT BETWEEN (1) AND (2) REGIONS 3 AS SELECT 1",
+    ],
+)
 def test_options_of_a_table(sql: str, charset: str | None, tail: str) -> None:
     columns = "softdelete int primary key, active_active int, affinity int"
     statement = understood(f"create table softdelete ({columns}) {sql}{tail}")
