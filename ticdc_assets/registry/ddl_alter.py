@@ -33,7 +33,6 @@ from ticdc_assets.registry.ddl_statement import (
     AlterChange,
     ChangeKind,
     ColumnDefinition,
-    ColumnPosition,
     PartitionAction,
     PartitionChange,
 )
@@ -117,7 +116,7 @@ def _add_column(
         ChangeKind.ADD_COLUMN,
         name=column.name,
         column=column,
-        position=None if position is None else _take_position(position),
+        after=None if position is None else _take_position(position),
         conditional=conditional,
     )
 
@@ -127,12 +126,13 @@ def _add_index(cursor: Cursor) -> _Changes:
     return () if change is None else (change,)
 
 
-def _take_position(cursor: Cursor) -> ColumnPosition | None:
+def _take_position(cursor: Cursor) -> str | None:
+    """Take `FIRST` or `AFTER column`, as `AlterChange.after` has it."""
     if cursor.take("FIRST"):
-        return ColumnPosition(after=None)
+        return ""
     if cursor.word() == "AFTER" and cursor.is_name(1):
         cursor.at += 1
-        return ColumnPosition(after=cursor.take_column_name())
+        return cursor.take_column_name()
     return None
 
 
@@ -151,7 +151,7 @@ def _redefine(kind: ChangeKind, cursor: Cursor) -> _Changes:
         name=old,
         new_name=new if kind is ChangeKind.CHANGE_COLUMN else None,
         column=column,
-        position=_take_position(cursor),
+        after=_take_position(cursor),
         conditional=conditional,
     )
 

@@ -343,18 +343,6 @@ class PartitionChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnPosition:
-    """Where a column goes: after the named column, or FIRST if `after` is None."""
-
-    after: str | None
-
-    @property
-    def first(self) -> bool:
-        """Whether the column goes before all others."""
-        return self.after is None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AlterChange:
     """One change of an ALTER TABLE.
 
@@ -364,7 +352,7 @@ class AlterChange:
         new_name: new name for rename_column, change_column (equal to `name` where only the
             definition changes) and rename_index.
         column: definition, for add_column, modify_column and change_column.
-        position: FIRST or AFTER, if written.
+        after: the column that it comes after, "" for FIRST; None if neither is written.
         index: definition, for add_index and add_primary_key.
         default: new default, for set_default.
         partition: for partition.
@@ -379,7 +367,7 @@ class AlterChange:
     name: str | None = None
     new_name: str | None = None
     column: ColumnDefinition | None = None
-    position: ColumnPosition | None = None
+    after: str | None = None
     index: IndexDefinition | None = None
     default: DefaultValue | None = None
     partition: PartitionChange | None = None

@@ -17,7 +17,6 @@ from ticdc_assets.registry.ddl_statement import (
     BoundKind,
     ChangeKind,
     ColumnDefinition,
-    ColumnPosition,
     DdlAction,
     DdlStatement,
     DefaultKind,
@@ -195,9 +194,7 @@ def test_a_view_names_itself(head: str) -> None:
 
 def brief(change: AlterChange) -> str:
     """Write a change as `kind name new_name position charset collation`, empty parts left out."""
-    position = ""
-    if change.position is not None:
-        position = "FIRST" if change.position.first else f"AFTER {change.position.after}"
+    position = {None: "", "": "FIRST"}.get(change.after, f"AFTER {change.after}")
     names = (change.name, change.new_name, position, change.charset, change.collation)
     parts = (str(change.kind), *names)
     return " ".join(filter(None, parts))
@@ -1089,7 +1086,7 @@ def test_definitions_come_back_as_they_were_written(
     changes = understood(f"alter table t {renamed}").changes
     assert tuple(change.column for change in changes) == expected
     assert {change.name for change in changes} == {"old"}
-    assert {change.position for change in changes} == {ColumnPosition(after="x")}
+    assert {change.after for change in changes} == {"x"}
 
 
 # ---------------------------------------------------------------------------------------- golden
