@@ -235,35 +235,22 @@ def key_names(steps: Sequence[SchemaStep], key: Collection[str]) -> list[frozens
     return found[::-1]
 
 
-def added_value(item: ColumnStep, timezone: str, at: datetime | None) -> str | None:
-    """Return the value that ADD COLUMN gives to existing rows; NULL if it cannot be known."""
+def _added_value(item: ColumnStep, timezone: str, at: datetime | None) -> tuple[str | None, bool]:
+    """Return the value of an added column in existing rows, and whether it is known, else NULL."""
     try:
-        return _added_value(item, timezone, at)
+        value = default_text(item.column, timezone, at=at)
     except CastError:
-        return None
-
-
-def _added_value(item: ColumnStep, timezone: str, at: datetime | None) -> str | None:
-    """Return the value of an added column in existing rows.
-
-    Raises:
-        CastError: it cannot be known.
-    """
-    if item.has_unknown_default:
-        raise CastError("unknown_default", item.column.name, "a value", "an expression")
-    return default_text(item.column, timezone, at=at)
+        return None, False
+    return (None, False) if item.has_unknown_default else (value, True)
 
 
 def unknown_defaults(step: SchemaStep) -> list[str]:
     """Return the added columns whose default cannot be known from their message."""
-    unknown: list[str] = []
-    for item in step.columns:
-        if item.source is None:
-            try:
-                _added_value(item, "UTC", step.at)
-            except CastError:
-                unknown.append(item.column.name)
-    return unknown
+    return [
+        item.column.name
+        for item in step.columns
+        if item.source is None and not _added_value(item, "UTC", step.at)[1]
+    ]
 
 
 Casts: TypeAlias = tuple[tuple[str, int], ...]
@@ -319,7 +306,7 @@ class RowTransform:
         for item in step.columns:
             column, source = item.column, item.source
             if source is None:
-                self._added.append((column.name, added_value(item, timezone, step.at)))
+                self._added.append((column.name, _added_value(item, timezone, step.at)[0]))
             elif cast_is_identity(source, column):
                 self._kept.append((column.name, source.name))
             else:
