@@ -8,10 +8,11 @@ of a table for which that was not possible. It is a pure function.
 import hashlib
 import json
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from ticdc_assets.base.isolation import Failure
+from ticdc_assets.changelog.cited_rows import GroupsByName
 from ticdc_assets.changelog.lineages import (
     Lineage,
     ReceivedRows,
@@ -22,8 +23,6 @@ from ticdc_assets.changelog.plan import (
     Handover,
     HandoverPart,
     MirrorPlan,
-    RowGroup,
-    TableName,
 )
 from ticdc_assets.model.events import DdlEvent
 from ticdc_assets.model.schemas import TableSchema, schema_to_json
@@ -36,10 +35,8 @@ from ticdc_assets.registry.respelling import respellings
 class LineagePlans:
     """Builds the plans of the lineages of one cut, each once."""
 
-    def __init__(self, groups: Sequence[RowGroup], cut_ts: int, orders: ColumnFacts) -> None:
-        self._groups: dict[TableName, list[RowGroup]] = {}
-        for group in groups:
-            self._groups.setdefault(group.name, []).append(group)
+    def __init__(self, groups: GroupsByName, cut_ts: int, orders: ColumnFacts) -> None:
+        self._groups = groups
         self._orders = orders
         self._cut_ts = cut_ts
         self._finished: dict[Lineage, MirrorPlan] = {}
@@ -149,11 +146,6 @@ class LineagePlans:
             reads_shapes=self._reads_shapes(lineage, versions),
         )
 
-    def _groups_of(self, lineage: Lineage) -> Iterator[RowGroup]:
-        """Yield the groups under the names of a table, at any time."""
-        for name in {(item.database, item.table) for item in lineage.bindings}:
-            yield from self._groups.get(name, ())
-
     def _reads_shapes(self, lineage: Lineage, versions: Sequence[TableSchema]) -> bool:
         """Return whether rows of the table may be misread without their shapes."""
         return any(
@@ -163,7 +155,7 @@ class LineagePlans:
                 group.shape.damaged
                 or any(respellings(group.shape, version) for version in versions)
             )
-            for group in self._groups_of(lineage)
+            for group in self._groups.of(lineage, lineage.held_above)
         )
 
     def _handover(self, received: ReceivedRows | None) -> Handover | None:
@@ -193,7 +185,7 @@ class LineagePlans:
         sent: set[str] = (
             set() if lineage.exported is None else {column.name for column in versions[0].columns}
         )
-        for group in self._groups_of(lineage):
+        for group in self._groups.of(lineage, lineage.held_above):
             if group.shape is None or group.shape.partial or group.partial:
                 continue
             # Rows surely exist at both ends of a group; in between the name may have been that of
@@ -227,7 +219,7 @@ class LineagePlans:
         """Add a caveat to a table if some of its row changes were sent as handle key alone."""
         cut = [
             group
-            for group in self._groups_of(lineage)
+            for group in self._groups.of(lineage, lineage.held_above)
             if group.partial
             and group.max_ts > lineage.floor_ts
             and lineage.bound_between(group.name, group.min_ts, min(group.max_ts, self._cut_ts))
