@@ -105,8 +105,9 @@ def take_index(cursor: Cursor) -> AlterChange | None:
     index = take_index_body(cursor, name, kind)
     if index is None:
         return None
-    change = ChangeKind.ADD_PRIMARY_KEY if index.primary else ChangeKind.ADD_INDEX
-    return AlterChange(kind=change, name=name, index=index, conditional=conditional)
+    return AlterChange(
+        kind=ChangeKind.ADD_INDEX, name=name, index=index, conditional=conditional
+    )
 
 
 _CONSTRAINED: Final = ("CHECK", "FOREIGN", "PRIMARY", "UNIQUE")

@@ -63,7 +63,6 @@ class ChangeKind(StrEnum):
     RENAME_COLUMN = "rename_column"
     SET_DEFAULT = "set_default"
     DROP_DEFAULT = "drop_default"
-    ADD_PRIMARY_KEY = "add_primary_key"
     DROP_PRIMARY_KEY = "drop_primary_key"
     ADD_INDEX = "add_index"
     DROP_INDEX = "drop_index"
@@ -353,7 +352,7 @@ class AlterChange:
             definition changes) and rename_index.
         column: definition, for add_column, modify_column and change_column.
         after: the column that it comes after, "" for FIRST; None if neither is written.
-        index: definition, for add_index and add_primary_key.
+        index: definition, for add_index.
         default: new default, for set_default.
         partition: for partition.
         table: new name, for rename_table.

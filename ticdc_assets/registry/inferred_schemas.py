@@ -418,7 +418,6 @@ _CHANGES: Final[dict[ChangeKind, Callable[[_Table, AlterChange], None]]] = {
     ChangeKind.RENAME_COLUMN: _rename_column,
     ChangeKind.SET_DEFAULT: _set_default,
     ChangeKind.DROP_DEFAULT: _drop_default,
-    ChangeKind.ADD_PRIMARY_KEY: _add_index,
     ChangeKind.DROP_PRIMARY_KEY: _drop_primary_key,
     ChangeKind.ADD_INDEX: _add_index,
     ChangeKind.DROP_INDEX: _drop_index,

@@ -244,10 +244,10 @@ CHANGES: list[tuple[str, str]] = [
     ("alter a set default 5, alter column b drop default", "set_default a; drop_default b"),
     ("alter column a set default (now())", "set_default a"),
     ("alter index i invisible", "other"),
-    ("add primary key (a, b desc)", "add_primary_key"),
+    ("add primary key (a, b desc)", "add_index"),
     (
         "add constraint pk primary key using btree (a) /*T![clustered_index] CLUSTERED */",
-        "add_primary_key",
+        "add_index",
     ),
     (
         "drop primary key, drop index i, drop key if exists j",
