@@ -34,7 +34,7 @@ from ticdc_assets.model.tso import MAX_TSO
 from ticdc_assets.registry.column_facts import with_virtual_columns
 from ticdc_assets.registry.ddl import parse_ddl_script
 from ticdc_assets.registry.ddl_parts import name_in_text, parts_of
-from ticdc_assets.registry.ddl_statement import DdlAction, DdlKind, DdlStatement
+from ticdc_assets.registry.ddl_statement import DdlAction, DdlKind
 from ticdc_assets.registry.history import (
     Coordinates,
     RegisteredDdl,
@@ -87,7 +87,7 @@ def complete(history: SchemaHistory, seen: Iterable[SeenShape], timezone: str) -
     return with_virtual_columns(Catalog(timezone).walk(history, list(seen)))
 
 
-_Action: TypeAlias = Callable[[RegisteredDdl, DdlStatement], "_Change"]
+_Action: TypeAlias = Callable[[RegisteredDdl], "_Change"]
 _Change: TypeAlias = tuple[TableSchema | None, TableSchema | None, tuple[str, ...]]
 """The schema before, the schema after, and notes on what was not understood."""
 
@@ -238,7 +238,7 @@ class Catalog:
         if kind not in (DdlKind.DROP_DATABASE, DdlKind.OTHER):
             database, table = self._name_of(part)
             part = replace(part, event=replace(part.event, database=database, table=table))
-        return self._inferred(part, self._inferring[kind](part, part.statement))
+        return self._inferred(part, self._inferring[kind](part))
 
     def _inferred(self, part: RegisteredDdl, change: "_Change") -> RegisteredDdl:
         """Return a part with the schemas that its text implies."""
@@ -340,7 +340,8 @@ class Catalog:
         self._exported[schema.table_id] = (ddl.event.sql, self._defaults_of(schema.database))
         return replace(ddl, event=replace(ddl.event, schema=schema))
 
-    def _create(self, ddl: RegisteredDdl, statement: DdlStatement) -> _Change:
+    def _create(self, ddl: RegisteredDdl) -> _Change:
+        statement = ddl.statement
         name, ts = (ddl.event.database, ddl.event.table), ddl.event.commit_ts
         like = statement.like and self._tables.find(name_in_text(statement.like, name[0]))
         self._tables.take(name)
@@ -369,11 +370,11 @@ class Catalog:
         self._table_defaults[table_id] = defaults
         return None, schema, notes
 
-    def _drop(self, ddl: RegisteredDdl, _statement: DdlStatement) -> _Change:
+    def _drop(self, ddl: RegisteredDdl) -> _Change:
         name = (ddl.event.database, ddl.event.table)
         return self._ended(name, ddl.event.commit_ts), None, ()
 
-    def _truncate(self, ddl: RegisteredDdl, _statement: DdlStatement) -> _Change:
+    def _truncate(self, ddl: RegisteredDdl) -> _Change:
         name = (ddl.event.database, ddl.event.table)
         before = self._tables.find(name)
         if before is None:
@@ -446,7 +447,7 @@ class Catalog:
                 return replace(part, event=new)
             after = replace(before, database=move.new[0], table=move.new[1])
             if part.statement.changes:
-                _, changed, found = self._changed(after, part, part.statement)
+                _, changed, found = self._changed(after, part)
                 after, notes = changed or after, (*notes, *found)
             return self._inferred(replace(part, event=new), (before, after, notes))
         # All steps of one table have one id before them, whatever its schemas say after each.
@@ -462,30 +463,30 @@ class Catalog:
             after = replace(after, table_id=table_id)
         return replace(part, event=replace(new, schema=after, pre_schema=before), notes=notes)
 
-    def _alter(self, ddl: RegisteredDdl, statement: DdlStatement) -> _Change:
+    def _alter(self, ddl: RegisteredDdl) -> _Change:
         before = self._tables.find((ddl.event.database, ddl.event.table))
         if before is None:
             return _NOTHING
-        change = self._changed(before, ddl, statement)
+        change = self._changed(before, ddl)
         if change[1] is not None:
             self._put(change[1], ddl.event.commit_ts)
         return change
 
-    def _changed(self, before: TableSchema, ddl: RegisteredDdl, statement: DdlStatement) -> _Change:
+    def _changed(self, before: TableSchema, ddl: RegisteredDdl) -> _Change:
         defaults = self._charset_of(before)
         inferred = altered_schema(
             before,
-            statement,
+            ddl.statement,
             version=max(ddl.event.commit_ts, before.version + 1),
             defaults=defaults,
             timezone=self._timezone,
         )
-        self._table_defaults[before.table_id] = table_defaults(statement, defaults)
+        self._table_defaults[before.table_id] = table_defaults(ddl.statement, defaults)
         return before, inferred.schema, inferred.notes
 
-    def _recover(self, ddl: RegisteredDdl, statement: DdlStatement) -> _Change:
+    def _recover(self, ddl: RegisteredDdl) -> _Change:
         """Bring a dropped or truncated table back: RECOVER, or FLASHBACK, maybe to a new name."""
-        target = (ddl.event.database, ddl.event.table)
+        statement, target = ddl.statement, (ddl.event.database, ddl.event.table)
         old = target
         if statement.renames:
             old = (statement.renames[0].old.database or target[0], statement.renames[0].old.table)
@@ -507,16 +508,17 @@ class Catalog:
         self._put(after, ddl.event.commit_ts)
         return None, after, ()
 
-    def _database(self, ddl: RegisteredDdl, statement: DdlStatement) -> _Change:
+    def _database(self, ddl: RegisteredDdl) -> _Change:
         """Record the character set of a database; other statements concern no table."""
+        statement = ddl.statement
         if statement.action in (DdlAction.CREATE_DATABASE, DdlAction.ALTER_DATABASE):
             database = (statement.database or ddl.event.database).lower()
             before = self._defaults.get(database, DATABASE_DEFAULTS)
             self._defaults[database] = database_defaults(statement, before)
         return _NOTHING
 
-    def _drop_database(self, ddl: RegisteredDdl, statement: DdlStatement) -> _Change:
-        database = (statement.database or ddl.event.database).lower()
+    def _drop_database(self, ddl: RegisteredDdl) -> _Change:
+        database = (ddl.statement.database or ddl.event.database).lower()
         for schema in self._tables.all:
             if schema.database.lower() == database:
                 self._ended((schema.database, schema.table), ddl.event.commit_ts)

@@ -130,13 +130,6 @@ def _named_tables(cursor: Cursor) -> tuple[TableName, ...]:
     return tuple(names)
 
 
-def _named(cursor: Cursor) -> str | None:
-    name = cursor.take_name()
-    if name is None:
-        cursor.missing()
-    return name
-
-
 def _drop_many(action: DdlAction) -> Callable[[Cursor], DdlStatement]:
     def statement(cursor: Cursor) -> DdlStatement:
         take_if_exists(cursor)
@@ -261,7 +254,10 @@ def _database(action: DdlAction) -> Callable[[Cursor], DdlStatement]:
         name: str | None = None
         # ALTER may leave the name out; TiDB's parser quotes one.
         if action is not DdlAction.ALTER_DATABASE or cursor.word() not in _DATABASE_OPTIONS:
-            name = _named(cursor)
+            name = cursor.take_name()
+            if name is None:
+                cursor.missing()
+        cursor.take_any(("RESTRICT", "CASCADE"))
         charset, collation = take_options(cursor) or Charset()
         return DdlStatement(action=action, database=name, charset=charset, collation=collation)
 
@@ -280,13 +276,6 @@ _DATABASE_OPTIONS: Final = frozenset(
         "SOFTDELETE",
     )
 )
-
-
-def _drop_database(cursor: Cursor) -> DdlStatement:
-    take_if_exists(cursor)
-    name = _named(cursor)
-    cursor.take_any(("RESTRICT", "CASCADE"))
-    return DdlStatement(action=DdlAction.DROP_DATABASE, database=name)
 
 
 # ---------------------------------------------------------------------------------- CREATE TABLE
@@ -439,8 +428,8 @@ _CREATED: Final[dict[str, _Statement]] = {
 _DROPPED: Final[dict[str, _Statement]] = {
     "TABLE": _drop_many(DdlAction.DROP_TABLE),
     "TABLES": _drop_many(DdlAction.DROP_TABLE),
-    "DATABASE": _drop_database,
-    "SCHEMA": _drop_database,
+    "DATABASE": _database(DdlAction.DROP_DATABASE),
+    "SCHEMA": _database(DdlAction.DROP_DATABASE),
     "VIEW": _drop_many(DdlAction.DROP_VIEW),
     "INDEX": _drop_index,
 }
