@@ -50,15 +50,6 @@ A table has at most 8192 partitions.
 """
 
 
-def partition_rule(table: Partitioning, schema: TableSchema, timezone: str) -> Rule:
-    """Return the function that gives the number of a row's partition, None for no partition.
-
-    Raises:
-        PartitionError: it is not known exactly for every row.
-    """
-    return _RULES[table.method](table, schema, timezone)
-
-
 # ------------------------------------------------------------------------------- HASH and KEY
 
 
@@ -245,7 +236,7 @@ def _expect_done(cursor: Cursor, definition: PartitionDefinition) -> None:
         raise PartitionError(f"the bound of partition {shorten(definition.name)} is not understood")
 
 
-_RULES: Final[dict[PartitionMethod, Callable[[Partitioning, TableSchema, str], Rule]]] = {
+PARTITION_RULES: Final[dict[PartitionMethod, Callable[[Partitioning, TableSchema, str], Rule]]] = {
     PartitionMethod.HASH: _hash_rule,
     PartitionMethod.KEY: _key_rule,
     PartitionMethod.RANGE: _range_rule,
@@ -253,3 +244,4 @@ _RULES: Final[dict[PartitionMethod, Callable[[Partitioning, TableSchema, str], R
     PartitionMethod.LIST: _list_rule,
     PartitionMethod.LIST_COLUMNS: _list_rule,
 }
+"""By the method the compilers of the function that gives the number of a row's partition."""

@@ -26,7 +26,7 @@ from ticdc_assets.registry.ddl_statement import (
     PartitionMethod,
 )
 from ticdc_assets.registry.evolution import CanonicalRow
-from ticdc_assets.registry.partition_rules import partition_rule
+from ticdc_assets.registry.partition_rules import PARTITION_RULES
 
 MAX_PARTITIONS: Final = 8192
 """The most partitions TiDB allows; a text with more is an error or an attack."""
@@ -177,7 +177,7 @@ def partition_test(
         PartitionError: it is not known exactly for every row.
     """
     wanted = frozenset(partitions.places(names))
-    rule = partition_rule(partitions, schema, timezone)
+    rule = PARTITION_RULES[partitions.method](partitions, schema, timezone)
 
     def is_in(row: CanonicalRow) -> bool:
         try:
