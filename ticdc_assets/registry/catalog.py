@@ -24,6 +24,7 @@ not stored, so late DDL and late rows need no correction.
 """
 
 import hashlib
+from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -139,15 +140,13 @@ class Catalog:
             self._sent.setdefault(name, []).append(version.schema)
         shapes = sorted(seen, key=lambda item: (item.min_ts, item.name, repr(item.shape)))
         completed: list[RegisteredDdl] = []
-        met = 0
+        begin = 0
         for commit_ts, ddls in groupby(history.ddls, key=lambda ddl: ddl.event.commit_ts):
-            end = met
-            while end < len(shapes) and shapes[end].min_ts <= commit_ts:
-                end += 1
-            self.meet(shapes[met:end])
-            met = end
+            end = bisect_right(shapes, commit_ts, key=lambda item: item.min_ts)
+            self.meet(shapes[begin:end])
+            begin = end
             completed += self.apply(list(ddls))
-        self.meet(shapes[met:])
+        self.meet(shapes[begin:])
         versions = [*history.versions, *self._versions]
         return history.with_schemas(versions, completed, self._observed)
 
@@ -190,7 +189,7 @@ class Catalog:
             item.shape,
             database=item.database,
             table=item.table,
-            table_id=self._made_id(item.name),
+            table_id=self._derived_id(item.name),
             version=freed,
         )
         self._observe(schema, min_ts)
@@ -275,7 +274,7 @@ class Catalog:
             if exchange is not None and exchange.other is not None:
                 other = self._tables.find(name_in_text(exchange.other, name[0]))
                 if other is not None:
-                    made = self._made_id((other.database, other.table))
+                    made = self._derived_id((other.database, other.table))
                     self._tables.put(replace(other, table_id=made))
         elif kind is DdlKind.CREATE:
             if self._tables.find(name) is not None:
@@ -317,7 +316,7 @@ class Catalog:
             return schema
         name = (schema.database, schema.table)
         known = self._tables.find(name)
-        return replace(schema, table_id=self._made_id(name) if known is None else known.table_id)
+        return replace(schema, table_id=self._derived_id(name) if known is None else known.table_id)
 
     def _ended(self, name: Name, ts: int) -> TableSchema | None:
         """Let the table of a name end at `ts`; return it, or None for an unknown name."""
@@ -560,7 +559,7 @@ class Catalog:
         is_sent = self._tables.find(written) is None and self._tables.find(sent) is not None
         return sent if is_sent else written
 
-    def _made_id(self, name: Name) -> int:
+    def _derived_id(self, name: Name) -> int:
         """Return an id for a table without one in any message, from its name and its beginning."""
         text = f"{name[0]}\0{name[1]}\0{self._freed.get(folded(name), 0)}".encode()
         return self._free_id(int.from_bytes(hashlib.sha256(text).digest()[:8]) & MAX_TSO)

@@ -290,7 +290,7 @@ def _create_table(cursor: Cursor) -> DdlStatement:
     like = _like(cursor)
     if like is not None:
         return replace(statement, action=DdlAction.CREATE_TABLE_LIKE, like=like)
-    group = None if _stands_query(cursor, 1) else cursor.take_group()
+    group = None if _is_query(cursor, 1) else cursor.take_group()
     if group is not None and group.done:
         group.missing()
     elements = () if group is None else take_elements(group)
@@ -302,7 +302,7 @@ def _create_table(cursor: Cursor) -> DdlStatement:
         _skip_split(cursor)
     query: str | None = None
     cursor.take_any(("IGNORE", "REPLACE"))
-    if cursor.take("AS") or _stands_query(cursor, 0) or _stands_query(cursor, 1):
+    if cursor.take("AS") or _is_query(cursor, 0) or _is_query(cursor, 1):
         query = cursor.text()
         cursor.at = cursor.end
     elif group is None:
@@ -351,7 +351,7 @@ def _like(cursor: Cursor) -> TableName | None:
     return None
 
 
-def _stands_query(cursor: Cursor, ahead: int) -> bool:
+def _is_query(cursor: Cursor, ahead: int) -> bool:
     if ahead and not cursor.is_char("("):
         return False
     return cursor.word(ahead) in ("SELECT", "WITH", "VALUES", "TABLE")

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from ticdc_assets.registry.ddl_columns import take_column, take_column_definition
 from ticdc_assets.registry.ddl_indexes import (
-    stands_index,
+    is_index,
     take_if_exists,
     take_index,
 )
@@ -82,7 +82,7 @@ def _add(cursor: Cursor) -> _Changes:
     if not cursor.take("COLUMN"):
         if cursor.take("PARTITION"):
             return _add_partition(cursor)
-        if stands_index(cursor):
+        if is_index(cursor):
             return _add_index(cursor)
     conditional = take_if_exists(cursor)
     group = cursor.take_group()
@@ -95,7 +95,7 @@ def take_elements(cursor: Cursor, *, conditional: bool = False) -> _Changes:
     """Take columns and indexes with commas between them; return the changes that add them."""
     changes: list[AlterChange] = []
     while not cursor.done:
-        if stands_index(cursor):
+        if is_index(cursor):
             changes += _add_index(cursor)
         else:
             changes += _add_column(take_column(cursor), None, conditional=conditional)

@@ -53,7 +53,7 @@ INDEX_KINDS: Final = {
 }
 
 
-def stands_index(cursor: Cursor) -> bool:
+def is_index(cursor: Cursor) -> bool:
     """Whether an index or constraint definition, not a column, comes next."""
     word = cursor.word()
     if word in ("VECTOR", "COLUMNAR", "HYBRID"):
