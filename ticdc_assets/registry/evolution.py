@@ -334,12 +334,13 @@ class RowTransform:
             try:
                 result[name] = convert(text)
             except CastError as error:
-                made = None if lenient is None or text is None else _tried(lenient, text)
-                if made is None:
-                    notes.lost.append((name, text, error))
-                else:
-                    result[name] = made
+                try:
+                    if lenient is None or text is None:
+                        raise
+                    result[name] = lenient(text)
                     notes.cast.append(name)
+                except CastError:
+                    notes.lost.append((name, text, error))
         for name, default in self._added:
             result[name] = default
         return result
@@ -350,10 +351,3 @@ class RowTransform:
         if self._ddl_ts is not None:
             kept += [(name, self._ddl_ts) for name in notes.cast]
         return tuple(kept)
-
-
-def _tried(convert: TextCast, text: str) -> str | None:
-    try:
-        return convert(text)
-    except CastError:
-        return None
