@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ticdc_assets.changelog import lineage_plans
 from ticdc_assets.changelog.encoder_damage import damage_caveats
 from ticdc_assets.changelog.lineages import Lineage
 from ticdc_assets.changelog.plan import (
@@ -74,25 +75,32 @@ def test_where_it_need_not_be_walked_it_ends() -> None:
     assert list(plan.sources(lambda item: item is plan)) == [plan, part.plan]
 
 
-def test_a_truncate_costs_the_same_however_many_there_were(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks, times = Counter[int](), 0
+def test_a_ddl_costs_the_same_however_many_there_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, times = Counter[int](), 0
 
-    def counted(lineage: Lineage, *args: Any) -> bool:
-        looks[times] += 1
-        return met(lineage, *args)
+    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*args: Any, **more: Any) -> Any:
+            calls[times] += 1
+            return function(*args, **more)
 
-    met = Lineage.bound_between
-    monkeypatch.setattr(Lineage, "bound_between", counted)
+        return called
+
+    monkeypatch.setattr(Lineage, "bound_between", counted(Lineage.bound_between))
+    monkeypatch.setattr(lineage_plans, "diff", counted(lineage_plans.diff))
     for times in (30, 60):
         history, groups = SchemaHistory(), list[RowGroup]()
+        schema, sql = table("d.t", 7, 100), "CREATE TABLE t (id INT PRIMARY KEY, v CHAR(1))"
         for number in range(times):
-            ts, schema = 100 + 10 * number, table("d.t", 7 + number, 100)
-            sql = "TRUNCATE TABLE t" if number else "CREATE TABLE t (id INT PRIMARY KEY, v CHAR(1))"
+            ts = 100 + 10 * number
+            if number % 2:
+                schema, sql = replace(schema, table_id=7 + number), "TRUNCATE TABLE t"
+            elif number:
+                schema, sql = replace(schema, version=ts), "ALTER TABLE t COMMENT 'c'"
             place = Coordinates(topic="t", partition=0, offset=number, index=0)
             history.add_ddl(ddl_event(ts, sql, schema=schema), place)
-            cited: dict[str, Any] = {"table_id": 7 + number, "schema_version": 100, "rows": 1}
+            cited = {"table_id": schema.table_id, "schema_version": schema.version, "rows": 1}
             groups.append(RowGroup(database="d", table="t", min_ts=ts + 1, max_ts=ts + 5, **cited))
         (plan,) = build_plan(complete(history, [], "UTC"), groups, 9_999, "UTC").mirrors
         assert plan.floor_ts == 100 + 10 * (times - 1)
-        assert not plan.held
-    assert looks[60] < 3 * looks[30]
+        assert (len(plan.steps), plan.held) == (times // 2 - 1, ())
+    assert calls[60] < 3 * calls[30]
