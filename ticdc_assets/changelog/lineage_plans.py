@@ -68,8 +68,11 @@ class LineagePlans:
             self._step(old, new, leading.get(place, ()))
             for place, (old, new) in enumerate(pairwise(versions), start=1)
         ]
-        caveats = list(lineage.caveats)
-        caveats += [caveat for step in steps for caveat in step.caveats]
+        # Steps before a TRUNCATE changed no rows that are left.
+        caveats = [
+            *lineage.caveats,
+            *(item for step in steps for item in step.caveats if item.since_ts > lineage.floor_ts),
+        ]
         caveats += self._partial_caveats(lineage)
         caveats += self._lacking_caveats(lineage, versions)
         handover = self._handover(lineage.received)

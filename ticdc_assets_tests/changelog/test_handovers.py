@@ -1,29 +1,19 @@
 """Tables that are exchanged again and again: the way back is walked once, however long it is."""
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from ticdc_assets.changelog import lineage_plans
 from ticdc_assets.changelog.encoder_damage import damage_caveats
-from ticdc_assets.changelog.lineages import Lineage
 from ticdc_assets.changelog.plan import (
     Handover,
     HandoverPart,
     MirrorPlan,
-    RowGroup,
     earlier_first,
 )
-from ticdc_assets.changelog.planning import build_plan
-from ticdc_assets.registry.catalog import complete
-from ticdc_assets.registry.history import Coordinates, SchemaHistory
 from ticdc_assets.wire import WireFormat
-from ticdc_assets_tests.changelog.lives import table
 from ticdc_assets_tests.changelog.test_encoder_damage import CREATE, planned
-from ticdc_assets_tests.events import ddl_event
 
 EXCHANGES = 600
 
@@ -73,34 +63,3 @@ def test_where_it_need_not_be_walked_it_ends() -> None:
     plan = in_a_chain(planned(CREATE))
     (part,) = plan.parts
     assert list(plan.sources(lambda item: item is plan)) == [plan, part.plan]
-
-
-def test_a_ddl_costs_the_same_however_many_there_were(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls, times = Counter[int](), 0
-
-    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
-        def called(*args: Any, **more: Any) -> Any:
-            calls[times] += 1
-            return function(*args, **more)
-
-        return called
-
-    monkeypatch.setattr(Lineage, "bound_between", counted(Lineage.bound_between))
-    monkeypatch.setattr(lineage_plans, "diff", counted(lineage_plans.diff))
-    for times in (30, 60):
-        history, groups = SchemaHistory(), list[RowGroup]()
-        schema, sql = table("d.t", 7, 100), "CREATE TABLE t (id INT PRIMARY KEY, v CHAR(1))"
-        for number in range(times):
-            ts = 100 + 10 * number
-            if number % 2:
-                schema, sql = replace(schema, table_id=7 + number), "TRUNCATE TABLE t"
-            elif number:
-                schema, sql = replace(schema, version=ts), "ALTER TABLE t COMMENT 'c'"
-            place = Coordinates(topic="t", partition=0, offset=number, index=0)
-            history.add_ddl(ddl_event(ts, sql, schema=schema), place)
-            cited = {"table_id": schema.table_id, "schema_version": schema.version, "rows": 1}
-            groups.append(RowGroup(database="d", table="t", min_ts=ts + 1, max_ts=ts + 5, **cited))
-        (plan,) = build_plan(complete(history, [], "UTC"), groups, 9_999, "UTC").mirrors
-        assert plan.floor_ts == 100 + 10 * (times - 1)
-        assert (len(plan.steps), plan.held) == (times // 2 - 1, ())
-    assert calls[60] < 3 * calls[30]
