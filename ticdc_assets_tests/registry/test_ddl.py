@@ -966,23 +966,7 @@ def test_statements_survive_pickling_and_compare_by_value() -> None:
     assert hash(statement) == hash(parse_ddl(sql))
 
 
-def test_a_long_text_is_read_to_its_end() -> None:
-    statement = understood("alter table t drop column a," + " " * (1 << 20) + "drop column b")
-    assert [brief(change) for change in statement.changes] == ["drop_column a", "drop_column b"]
-
-
 # ---------------------------------------------------------------------------------- hostile text
-
-
-@pytest.mark.thorough
-def test_deep_nesting_is_understood() -> None:
-    deep = "(" * 100_000 + "1+1" + ")" * 100_000
-    statement = understood(
-        f"create table t (a int default {deep}, b int as {deep} stored, key k ({deep}))"
-        f" partition by hash {deep}"
-    )
-    assert [item.name for item in statement.columns] == ["a", "b"]
-    assert statement.columns[0].default.value == "1+1"
 
 
 WORDS = r"""
