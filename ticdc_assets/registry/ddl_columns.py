@@ -212,9 +212,7 @@ _ATTRIBUTES: Final[dict[str, _Attribute]] = {
     "AS": _as,
     "VIRTUAL": _generated_kind(GeneratedKind.VIRTUAL),
     "STORED": _generated_kind(GeneratedKind.STORED),
-    "SERIAL": _after(
-        "DEFAULT VALUE", _says(auto_increment=True, unique=True, nullable=False)
-    ),
+    "SERIAL": _after("DEFAULT VALUE", _says(auto_increment=True, unique=True, nullable=False)),
     "COLUMN_FORMAT": _skips(_take_word),
     "STORAGE": _skips(_take_word),
     "ENGINE_ATTRIBUTE": _skips(_take_value),

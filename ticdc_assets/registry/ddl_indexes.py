@@ -105,9 +105,7 @@ def take_index(cursor: Cursor) -> AlterChange | None:
     index = take_index_body(cursor, name, kind)
     if index is None:
         return None
-    return AlterChange(
-        kind=ChangeKind.ADD_INDEX, name=name, index=index, conditional=conditional
-    )
+    return AlterChange(kind=ChangeKind.ADD_INDEX, name=name, index=index, conditional=conditional)
 
 
 _CONSTRAINED: Final = ("CHECK", "FOREIGN", "PRIMARY", "UNIQUE")

@@ -32,7 +32,12 @@ from ticdc_assets.model.values import (
     lenient_cast_of,
 )
 from ticdc_assets.model.values.defaults import is_lossy
-from ticdc_assets.registry.ddl_statement import ChangeKind, DdlStatement, DefaultKind
+from ticdc_assets.registry.ddl_statement import (
+    ChangeKind,
+    ColumnDefinition,
+    DdlStatement,
+    DefaultKind,
+)
 from ticdc_assets.registry.inferred_columns import HIDDEN_COLUMNS
 from ticdc_assets.registry.inferred_defaults import sent_default
 
@@ -147,6 +152,11 @@ def diff(
         if source.lower() in folded
     }
     renamed = {source.name for source in renames.values()}
+    definitions = {
+        definition.name.lower(): definition
+        for statement in reversed(statements)
+        for definition in reversed(statement.defined_columns)
+    }
     kept: set[str] = set()
     steps: list[ColumnStep] = []
     for column in new.columns:
@@ -154,7 +164,7 @@ def diff(
         source = renames.get(name) or folded.get(name)
         # The old column of this name may live on under another one.
         if source is None or (name not in renames and source.name in renamed):
-            steps.append(_added(column, statements))
+            steps.append(_added(column, definitions.get(name)))
             continue
         kept.add(source.name)
         is_modified = modified is None or name in modified
@@ -168,23 +178,20 @@ def diff(
     )
 
 
-def _added(column: ColumnSchema, statements: Iterable[DdlStatement]) -> ColumnStep:
+def _added(column: ColumnSchema, definition: ColumnDefinition | None) -> ColumnStep:
     """Return the step of an added column, with what its text says of its default beyond a schema.
 
     A schema may lack bytes, and has an expression as if it were a text.
     """
-    for statement in statements:
-        for definition in statement.defined_columns:
-            if definition.name.lower() != column.name.lower():
-                continue
-            default = definition.default
-            if is_lossy(column):
-                bare = replace(column, default=None)
-                # The zone does not matter for bytes.
-                column = replace(bare, default=sent_default(default, bare, "UTC"))
-            is_unknown = default.kind is DefaultKind.EXPRESSION and kind_of(column) not in _MOMENTS
-            return ColumnStep(column=column, source=None, has_unknown_default=is_unknown)
-    return ColumnStep(column=column, source=None)
+    if definition is None:
+        return ColumnStep(column=column, source=None)
+    default = definition.default
+    if is_lossy(column):
+        bare = replace(column, default=None)
+        # The zone does not matter for bytes.
+        column = replace(bare, default=sent_default(default, bare, "UTC"))
+    is_unknown = default.kind is DefaultKind.EXPRESSION and kind_of(column) not in _MOMENTS
+    return ColumnStep(column=column, source=None, has_unknown_default=is_unknown)
 
 
 _MOMENTS = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})

@@ -145,9 +145,7 @@ def _reorganize(partitions: Partitioning, change: PartitionChange) -> Partitioni
 _RANGES: Final = frozenset({PartitionMethod.RANGE, PartitionMethod.RANGE_COLUMNS})
 
 
-_CHANGES: Final[
-    dict[PartitionAction, Callable[[Partitioning, PartitionChange], Partitioning]]
-] = {
+_CHANGES: Final[dict[PartitionAction, Callable[[Partitioning, PartitionChange], Partitioning]]] = {
     PartitionAction.ADD: _add,
     PartitionAction.DROP: _drop,
     PartitionAction.COALESCE: _coalesce,

@@ -112,7 +112,7 @@ def understood(statements: Sequence[str]) -> None:
         ts = 1_000 + number
         event = ddl_event(ts, sql, ddl_type="QUERY")
         history.add_ddl(event, Coordinates(topic="t", partition=0, offset=number, index=0))
-        times = {"schema_version": 1_000, "min_ts": ts + 1, "max_ts": ts + 1}
+        times: dict[str, Any] = {"schema_version": 1_000, "min_ts": ts + 1, "max_ts": ts + 1}
         groups.append(RowGroup(database="d", table="t", table_id=number, rows=1, **times))
     plan = build_plan(complete(history, [], "UTC"), groups, 10**9, "UTC")
     for mirror in plan.mirrors:

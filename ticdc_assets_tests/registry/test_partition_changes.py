@@ -103,9 +103,7 @@ REFUSED: list[tuple[Partitioning, str, str]] = [
 
 
 @pytest.mark.parametrize(("table", "text", "reason"), REFUSED, ids=[text for _, text, _ in REFUSED])
-def test_a_change_that_does_not_fit_is_refused(
-    table: Partitioning, text: str, reason: str
-) -> None:
+def test_a_change_that_does_not_fit_is_refused(table: Partitioning, text: str, reason: str) -> None:
     with pytest.raises(PartitionError) as caught:
         changed_partitions(table, change(text))
     assert reason in caught.value.reason

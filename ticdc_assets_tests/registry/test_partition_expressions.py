@@ -13,8 +13,8 @@ from ticdc_assets.base.errors import PartitionError
 from ticdc_assets.registry.ddl_statement import (
     BoundKind,
     PartitionDefinition,
-    PartitionMethod,
     Partitioning,
+    PartitionMethod,
 )
 from ticdc_assets.registry.expressions.reader import PARTITION_WORDS, read_expression
 from ticdc_assets.registry.expressions.terms import integer_of

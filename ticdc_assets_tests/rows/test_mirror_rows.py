@@ -9,8 +9,8 @@ from ticdc_assets.changelog.plan import PartitionRows, Removal
 from ticdc_assets.registry.ddl_statement import (
     PartitionAction,
     PartitionDefinition,
-    PartitionMethod,
     Partitioning,
+    PartitionMethod,
 )
 from ticdc_assets.rows.folding import fold_operations
 from ticdc_assets.rows.mirror_rows import PARTIAL, MirrorLayout, marked, mirror_operations

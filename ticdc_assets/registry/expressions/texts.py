@@ -99,6 +99,10 @@ def _of_texts(change: Callable[..., Any]) -> Build:
     return build
 
 
+def _of_text(change: Callable[[str], str]) -> Build:
+    return _of_texts(change)
+
+
 def _concat_ws(name: str, arguments: Sequence[Term]) -> Term:
     separator, *texts = (text_term(argument, name).evaluate for argument in arguments)
 
@@ -241,10 +245,10 @@ TEXT_FUNCTIONS: Final[Functions] = {
     "UCASE": (1, 1, _of_texts(_cased(str.upper))),
     "LOWER": (1, 1, _of_texts(_cased(str.lower))),
     "LCASE": (1, 1, _of_texts(_cased(str.lower))),
-    "TRIM": (1, 1, _of_texts(lambda text: text.strip(" "))),
-    "LTRIM": (1, 1, _of_texts(lambda text: text.lstrip(" "))),
-    "RTRIM": (1, 1, _of_texts(lambda text: text.rstrip(" "))),
-    "REVERSE": (1, 1, _of_texts(lambda text: text[::-1])),
+    "TRIM": (1, 1, _of_text(lambda text: text.strip(" "))),
+    "LTRIM": (1, 1, _of_text(lambda text: text.lstrip(" "))),
+    "RTRIM": (1, 1, _of_text(lambda text: text.rstrip(" "))),
+    "REVERSE": (1, 1, _of_text(lambda text: text[::-1])),
     "REPLACE": (3, 3, _of_texts(_replaced)),
     "LENGTH": (1, 1, _counted(lambda text: len(text.encode()))),
     "OCTET_LENGTH": (1, 1, _counted(lambda text: len(text.encode()))),
