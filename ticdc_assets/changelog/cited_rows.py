@@ -6,8 +6,10 @@ groups of its time under a version of another table (`wrong_version`). Rows of a
 table had their name are returned, whatever they cite: no table takes them, so they are held. Pure.
 """
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import TypeAlias
 
 from ticdc_assets.changelog.lineages import Lineage, name_of
@@ -18,8 +20,47 @@ from ticdc_assets.registry.known_tables import folded
 _Groups: TypeAlias = tuple[RowGroup, ...]
 
 
+class GroupsByName:
+    """Groups of rows by the names that they cite.
+
+    Args:
+        groups: the groups, by the commit ts where they begin.
+    """
+
+    def __init__(self, groups: Iterable[RowGroup]) -> None:
+        named: dict[TableName, list[RowGroup]] = {}
+        for group in groups:
+            named.setdefault(group.name, []).append(group)
+        # With the highest commit ts of the groups up to each.
+        self._named = {
+            name: (found, list(accumulate((group.max_ts for group in found), max)))
+            for name, found in named.items()
+        }
+
+    def of(self, lineage: Lineage, after_ts: int) -> Iterator[RowGroup]:
+        """Yield the groups under the names of a table that may have rows of its time.
+
+        A table that is truncated each hour has a group and a past for each hour: to look at all
+        groups for each past would take the square of that.
+
+        Args:
+            lineage: the table.
+            after_ts: only rows above this commit ts are needed.
+        """
+        ends = [item.until_ts for item in lineage.bindings]
+        until_ts = None if None in ends else max(end for end in ends if end is not None)
+        after_ts = max(after_ts, min(item.after_ts for item in lineage.bindings))
+        for name in {(item.database, item.table) for item in lineage.bindings}:
+            found, highest = self._named.get(name, ([], []))
+            end = len(found)
+            if until_ts is not None:
+                end = bisect_right(found, until_ts, key=lambda group: group.min_ts)
+            yield from found[bisect_right(highest, after_ts) : end]
+
+
 def attach_groups(
     groups: Sequence[RowGroup],
+    by_name: GroupsByName,
     history: SchemaHistory,
     cut_ts: int,
     *,
@@ -30,6 +71,7 @@ def attach_groups(
 
     Args:
         groups: the row changes in numbers, by the commit ts where they begin.
+        by_name: the same.
         history: the schemas.
         cut_ts: the TSO of the plan.
         lineages: the tables.
@@ -43,25 +85,24 @@ def attach_groups(
     past = set(snapshots)
     # TiDB gives one version to the schemas of several tables: only (table, version) is unique.
     made_by: dict[tuple[TableName, int], set[str]] = {}
-    by_name: dict[TableName, list[Lineage]] = {}
+    # By the identity of the group.
+    lying: dict[int, list[Lineage]] = {}
     for lineage in (*snapshots, *lineages):
         for version, schema in lineage.versions.items():
             name = folded(name_of(schema))
             made_by.setdefault((name, version), set()).add(lineage.mirror_id)
-        for name in {(item.database, item.table) for item in lineage.bindings}:
-            by_name.setdefault(name, []).append(lineage)
+        # A snapshot needs only the rows between its floor and its moment.
+        above_ts = lineage.held_above if lineage in past else -1
+        for group in by_name.of(lineage, above_ts):
+            max_ts = min(group.max_ts, cut_ts)
+            if above_ts < max_ts and lineage.bound_between(group.name, group.min_ts, max_ts):
+                lying.setdefault(id(group), []).append(lineage)
     unknown: list[tuple[RowGroup, list[Lineage]]] = []
     for group in groups:
         if group.schema_version is None:
             continue  # read with the version in force, which is never missing
         max_ts = min(group.max_ts, cut_ts)
-        lying_in = [
-            lineage
-            for lineage in by_name.get(group.name, ())
-            # A snapshot needs only the rows between its floor and its moment.
-            if (lineage not in past or lineage.held_above < max_ts)
-            and lineage.bound_between(group.name, group.min_ts, max_ts)
-        ]
+        lying_in = lying.get(id(group), [])
         schema = history.at(group.database, group.table, group.schema_version)
         if schema is None:
             unknown.append((group, lying_in))
@@ -119,9 +160,10 @@ def _untaken(
         if spans is None:
             spans = free[group.name] = _free_spans(bindings.get(group.name, ()), cut_ts)
         last_ts = min(group.max_ts, cut_ts)
-        for first, last in spans:
-            if first > last_ts or last < group.min_ts:
-                continue
+        begin = bisect_left(spans, group.min_ts, key=lambda span: span[1])
+        for first, last in spans[begin:]:
+            if first > last_ts:
+                break
             is_whole = first <= group.min_ts and last_ts <= last
             part = replace(
                 group.citation,

@@ -8,10 +8,11 @@ of a table for which that was not possible. It is a pure function.
 import hashlib
 import json
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from ticdc_assets.base.isolation import Failure
+from ticdc_assets.changelog.cited_rows import GroupsByName
 from ticdc_assets.changelog.lineages import (
     Lineage,
     ReceivedRows,
@@ -22,8 +23,6 @@ from ticdc_assets.changelog.plan import (
     Handover,
     HandoverPart,
     MirrorPlan,
-    RowGroup,
-    TableName,
 )
 from ticdc_assets.model.events import DdlEvent
 from ticdc_assets.model.schemas import TableSchema, schema_to_json
@@ -36,13 +35,15 @@ from ticdc_assets.registry.respelling import respellings
 class LineagePlans:
     """Builds the plans of the lineages of one cut, each once."""
 
-    def __init__(self, groups: Sequence[RowGroup], cut_ts: int, orders: ColumnFacts) -> None:
-        self._groups: dict[TableName, list[RowGroup]] = {}
-        for group in groups:
-            self._groups.setdefault(group.name, []).append(group)
+    def __init__(self, groups: GroupsByName, cut_ts: int, orders: ColumnFacts) -> None:
+        self._groups = groups
         self._orders = orders
         self._cut_ts = cut_ts
         self._finished: dict[Lineage, MirrorPlan] = {}
+        # By the identity of schemas and statements: all pasts of a table have the same.
+        self._steps: dict[tuple[int, ...], _Step] = {}
+        self._texts: dict[int, str] = {}
+        self._renames: dict[int, list[tuple[str, str]]] = {}
 
     def finish(self, lineage: Lineage) -> MirrorPlan:
         """Return the plan of a table, after the plans of tables whose rows it was handed.
@@ -56,8 +57,6 @@ class LineagePlans:
 
     def _planned(self, lineage: Lineage) -> MirrorPlan:
         versions = tuple(lineage.versions[version] for version in sorted(lineage.versions))
-        steps: list[SchemaStep] = []
-        caveats = list(lineage.caveats)
         numbers = [version.version for version in versions]
         leading: dict[int, list[tuple[DdlEvent, DdlStatement]]] = {}
         for event, statement in lineage.ddls:
@@ -65,28 +64,15 @@ class LineagePlans:
                 # To its own version, or the first known one after it.
                 place = bisect_left(numbers, event.schema.version)
                 leading.setdefault(place, []).append((event, statement))
-        for place, (old, new) in enumerate(pairwise(versions), start=1):
-            between = leading.get(place, [])
-            step = diff(
-                old,
-                new,
-                statements=[statement for _, statement in between],
-                # Later TRUNCATE, RENAME and partition DDL keep the version.
-                ddl_ts=between[0][0].commit_ts if between else None,
-            )
-            if step.lacks_ddl:
-                caveats.append(
-                    Caveat(reason="schema changed without a DDL message", since_ts=new.version)
-                )
-            caveats += [
-                Caveat(
-                    reason=f"the default of added column {name!r} is not understood: older rows "
-                    "have NULL",
-                    since_ts=new.version,
-                )
-                for name in unknown_defaults(step)
-            ]
-            steps.append(step)
+        steps = [
+            self._step(old, new, leading.get(place, ()))
+            for place, (old, new) in enumerate(pairwise(versions), start=1)
+        ]
+        # Steps before a TRUNCATE changed no rows that are left.
+        caveats = [
+            *lineage.caveats,
+            *(item for step in steps for item in step.caveats if item.since_ts > lineage.floor_ts),
+        ]
         caveats += self._partial_caveats(lineage)
         caveats += self._lacking_caveats(lineage, versions)
         handover = self._handover(lineage.received)
@@ -104,11 +90,7 @@ class LineagePlans:
                 for item in lineage.bindings
             ],
             "floor": lineage.floor_ts,
-            "versions": [
-                {**schema_to_json(item), "schema": "", "table": "", "tableID": 0}
-                for item in versions
-            ],
-            "renames": [sorted(column_renames([item]).items()) for _, item in lineage.ddls],
+            "renames": [self._renames_of(item) for _, item in lineage.ddls],
             "held": sorted(
                 {(item.database, item.table, item.schema_version) for item in lineage.held}
             ),
@@ -117,11 +99,12 @@ class LineagePlans:
         }
         if lineage.exported is not None:
             described["exported"] = lineage.exported.described()
-        if lenient := _lenient_columns(steps):
+        if lenient := [column for step in steps for column in step.lenient]:
             described["lenient"] = lenient
-        digest = hashlib.sha256(
-            json.dumps(described, sort_keys=True, ensure_ascii=True).encode()
-        ).hexdigest()
+        text = json.dumps(described, sort_keys=True, ensure_ascii=True)
+        # The last member by its name.
+        text = f'{text[:-1]}, "versions": [{", ".join(map(self._text_of, versions))}]}}'
+        digest = hashlib.sha256(text.encode()).hexdigest()
         earlier = None if lineage.earlier is None else self.finish(lineage.earlier)
         given = [part.plan for part in handover.parts] if handover is not None else []
         pasts = [digest, *(item and item.past_digest for item in (earlier, *given))]
@@ -134,7 +117,7 @@ class LineagePlans:
             floor_ts=lineage.floor_ts,
             schema=schema,
             versions=versions,
-            steps=tuple(steps),
+            steps=tuple(step.step for step in steps),
             generated=generated,
             held=tuple(lineage.held),
             wrong_version=tuple(lineage.wrong_version),
@@ -149,10 +132,40 @@ class LineagePlans:
             reads_shapes=self._reads_shapes(lineage, versions),
         )
 
-    def _groups_of(self, lineage: Lineage) -> Iterator[RowGroup]:
-        """Yield the groups under the names of a table, at any time."""
-        for name in {(item.database, item.table) for item in lineage.bindings}:
-            yield from self._groups.get(name, ())
+    def _step(
+        self,
+        old: TableSchema,
+        new: TableSchema,
+        ddls: Sequence[tuple[DdlEvent, DdlStatement]],
+    ) -> "_Step":
+        """Return the step between two versions, with the DDL that lead to the second."""
+        key = (id(old), id(new), *(id(item) for ddl in ddls for item in ddl))
+        found = self._steps.get(key)
+        if found is None:
+            step = diff(
+                old,
+                new,
+                statements=[statement for _, statement in ddls],
+                # Later TRUNCATE, RENAME and partition DDL keep the version.
+                ddl_ts=ddls[0][0].commit_ts if ddls else None,
+            )
+            found = self._steps[key] = _Step(step)
+        return found
+
+    def _text_of(self, version: TableSchema) -> str:
+        """Return the text of a version for the digest."""
+        text = self._texts.get(id(version))
+        if text is None:
+            fields = {**schema_to_json(version), "schema": "", "table": "", "tableID": 0}
+            text = self._texts[id(version)] = json.dumps(fields, sort_keys=True, ensure_ascii=True)
+        return text
+
+    def _renames_of(self, statement: DdlStatement) -> list[tuple[str, str]]:
+        """Return the columns that a statement renames, for the digest."""
+        renames = self._renames.get(id(statement))
+        if renames is None:
+            renames = self._renames[id(statement)] = sorted(column_renames([statement]).items())
+        return renames
 
     def _reads_shapes(self, lineage: Lineage, versions: Sequence[TableSchema]) -> bool:
         """Return whether rows of the table may be misread without their shapes."""
@@ -163,7 +176,7 @@ class LineagePlans:
                 group.shape.damaged
                 or any(respellings(group.shape, version) for version in versions)
             )
-            for group in self._groups_of(lineage)
+            for group in self._groups.of(lineage, lineage.held_above)
         )
 
     def _handover(self, received: ReceivedRows | None) -> Handover | None:
@@ -193,7 +206,7 @@ class LineagePlans:
         sent: set[str] = (
             set() if lineage.exported is None else {column.name for column in versions[0].columns}
         )
-        for group in self._groups_of(lineage):
+        for group in self._groups.of(lineage, lineage.held_above):
             if group.shape is None or group.shape.partial or group.partial:
                 continue
             # Rows surely exist at both ends of a group; in between the name may have been that of
@@ -227,7 +240,7 @@ class LineagePlans:
         """Add a caveat to a table if some of its row changes were sent as handle key alone."""
         cut = [
             group
-            for group in self._groups_of(lineage)
+            for group in self._groups.of(lineage, lineage.held_above)
             if group.partial
             and group.max_ts > lineage.floor_ts
             and lineage.bound_between(group.name, group.min_ts, min(group.max_ts, self._cut_ts))
@@ -280,11 +293,25 @@ def _described(handover: Handover) -> object:
     ]
 
 
-def _lenient_columns(steps: Iterable[SchemaStep]) -> list[list[object]]:
-    """Return the columns whose new types do not fit some values, with the times of their DDL."""
-    return [
-        [step.to_version, item.column.name]
-        for step in steps
-        for item in step.columns
-        if step.ddl_ts is not None and item.may_cast_leniently
-    ]
+class _Step:
+    """A step between two versions, and what it says of the plans that have it.
+
+    Attributes:
+        step: the step.
+        caveats: what is not known of its rows.
+        lenient: the version and name of each column whose new type may not fit some values.
+    """
+
+    def __init__(self, step: SchemaStep) -> None:
+        self.step = step
+        reasons = ["schema changed without a DDL message"] if step.lacks_ddl else []
+        reasons += [
+            f"the default of added column {name!r} is not understood: older rows have NULL"
+            for name in unknown_defaults(step)
+        ]
+        self.caveats = [Caveat(reason=item, since_ts=step.to_version) for item in reasons]
+        self.lenient = [
+            [step.to_version, item.column.name]
+            for item in step.columns
+            if step.ddl_ts is not None and item.may_cast_leniently
+        ]

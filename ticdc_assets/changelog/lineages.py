@@ -30,10 +30,10 @@ from ticdc_assets.registry.ddl_statement import (
     DdlStatement,
     PartitionAction,
     PartitionChange,
+    Partitioning,
 )
 from ticdc_assets.registry.evolution import column_renames
 from ticdc_assets.registry.history import RegisteredDdl, folded_name
-from ticdc_assets.registry.partition_rules import TablePartitions
 from ticdc_assets.registry.partitions import (
     EMPTYING,
     changed_partitions,
@@ -66,7 +66,7 @@ class Lineage:
     held: list[RowGroup] = field(default_factory=list[RowGroup])
     wrong_version: list[RowGroup] = field(default_factory=list[RowGroup])
     caveats: list[Caveat] = field(default_factory=list[Caveat])
-    partitions: TablePartitions | None = None
+    partitions: Partitioning | None = None
     unknown_partitions: str | None = "its CREATE TABLE was not seen"
     removals: list[Removal] = field(default_factory=list[Removal])
     received: "ReceivedRows | None" = None
@@ -114,7 +114,7 @@ class Lineage:
             version: schema for version, schema in self.versions.items() if version >= before
         }
 
-    def known_partitions(self) -> TablePartitions:
+    def known_partitions(self) -> Partitioning:
         """Return the table's partitions, or raise PartitionError."""
         if self.partitions is None:
             raise PartitionError(self.unknown_partitions or "no partitions are known of it")

@@ -20,9 +20,8 @@ from typing import TypeAlias
 
 from ticdc_assets.model.schemas import RowShape, TableSchema
 from ticdc_assets.registry.catalog import SeenShape
-from ticdc_assets.registry.ddl_statement import PartitionAction
+from ticdc_assets.registry.ddl_statement import PartitionAction, Partitioning
 from ticdc_assets.registry.evolution import SchemaStep
-from ticdc_assets.registry.partition_rules import TablePartitions
 
 TableName: TypeAlias = tuple[str, str]
 """(database, table)."""
@@ -124,7 +123,7 @@ class PartitionRows:
         names: the partitions meant.
     """
 
-    partitions: TablePartitions
+    partitions: Partitioning
     names: tuple[str, ...]
 
     def described(self) -> object:

@@ -23,7 +23,7 @@ from types import MappingProxyType
 
 from ticdc_assets.base.isolation import Failure, attempted
 from ticdc_assets.base.names import joined_name
-from ticdc_assets.changelog.cited_rows import attach_groups
+from ticdc_assets.changelog.cited_rows import GroupsByName, attach_groups
 from ticdc_assets.changelog.exported_tables import ExportedTables
 from ticdc_assets.changelog.lineage_plans import LineagePlans, failed_plan
 from ticdc_assets.changelog.lineages import (
@@ -100,7 +100,8 @@ class _Builder:
         # Tables as they were at some moment, oldest first: the parts of handovers.
         self._snapshots: list[Lineage] = []
         self._truncated: dict[int, Lineage] = {}
-        self._plans = LineagePlans(self._groups, cut_ts, ColumnFacts(history))
+        self._by_name = GroupsByName(self._groups)
+        self._plans = LineagePlans(self._by_name, cut_ts, ColumnFacts(history))
         # By name without case: upstream compares names so, and TiCDC may write one in another case
         # from a RENAME on, or from its restart (`Lineage.take_spellings`).
         self._names: dict[TableName, Lineage] = {}
@@ -126,6 +127,7 @@ class _Builder:
             lineage.take_spellings(cited, self._cut_ts)
         held, strays = attach_groups(
             self._groups,
+            self._by_name,
             self._history,
             self._cut_ts,
             lineages=self._lineages,
@@ -384,7 +386,7 @@ class _Builder:
             bindings[-1] = replace(bindings[-1], until_ts=ts)
         snapshot = replace(
             lineage,
-            ids=set(lineage.ids),
+            ids=set(),  # nothing looks for a past by its id
             bindings=bindings,
             versions=dict(lineage.versions),
             past_versions=set(lineage.past_versions),

@@ -24,6 +24,7 @@ not stored, so late DDL and late rows need no correction.
 """
 
 import hashlib
+from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -34,7 +35,7 @@ from ticdc_assets.model.tso import MAX_TSO
 from ticdc_assets.registry.column_facts import with_virtual_columns
 from ticdc_assets.registry.ddl import parse_ddl_script
 from ticdc_assets.registry.ddl_parts import name_in_text, parts_of
-from ticdc_assets.registry.ddl_statement import DdlAction, DdlKind, DdlStatement
+from ticdc_assets.registry.ddl_statement import DdlAction, DdlKind
 from ticdc_assets.registry.history import (
     Coordinates,
     RegisteredDdl,
@@ -87,7 +88,7 @@ def complete(history: SchemaHistory, seen: Iterable[SeenShape], timezone: str) -
     return with_virtual_columns(Catalog(timezone).walk(history, list(seen)))
 
 
-_Action: TypeAlias = Callable[[RegisteredDdl, DdlStatement], "_Change"]
+_Action: TypeAlias = Callable[[RegisteredDdl], "_Change"]
 _Change: TypeAlias = tuple[TableSchema | None, TableSchema | None, tuple[str, ...]]
 """The schema before, the schema after, and notes on what was not understood."""
 
@@ -139,15 +140,13 @@ class Catalog:
             self._sent.setdefault(name, []).append(version.schema)
         shapes = sorted(seen, key=lambda item: (item.min_ts, item.name, repr(item.shape)))
         completed: list[RegisteredDdl] = []
-        met = 0
+        begin = 0
         for commit_ts, ddls in groupby(history.ddls, key=lambda ddl: ddl.event.commit_ts):
-            end = met
-            while end < len(shapes) and shapes[end].min_ts <= commit_ts:
-                end += 1
-            self.meet(shapes[met:end])
-            met = end
+            end = bisect_right(shapes, commit_ts, key=lambda item: item.min_ts)
+            self.meet(shapes[begin:end])
+            begin = end
             completed += self.apply(list(ddls))
-        self.meet(shapes[met:])
+        self.meet(shapes[begin:])
         versions = [*history.versions, *self._versions]
         return history.with_schemas(versions, completed, self._observed)
 
@@ -190,7 +189,7 @@ class Catalog:
             item.shape,
             database=item.database,
             table=item.table,
-            table_id=self._made_id(item.name),
+            table_id=self._derived_id(item.name),
             version=freed,
         )
         self._observe(schema, min_ts)
@@ -238,7 +237,7 @@ class Catalog:
         if kind not in (DdlKind.DROP_DATABASE, DdlKind.OTHER):
             database, table = self._name_of(part)
             part = replace(part, event=replace(part.event, database=database, table=table))
-        return self._inferred(part, self._inferring[kind](part, part.statement))
+        return self._inferred(part, self._inferring[kind](part))
 
     def _inferred(self, part: RegisteredDdl, change: "_Change") -> RegisteredDdl:
         """Return a part with the schemas that its text implies."""
@@ -275,7 +274,7 @@ class Catalog:
             if exchange is not None and exchange.other is not None:
                 other = self._tables.find(name_in_text(exchange.other, name[0]))
                 if other is not None:
-                    made = self._made_id((other.database, other.table))
+                    made = self._derived_id((other.database, other.table))
                     self._tables.put(replace(other, table_id=made))
         elif kind is DdlKind.CREATE:
             if self._tables.find(name) is not None:
@@ -317,7 +316,7 @@ class Catalog:
             return schema
         name = (schema.database, schema.table)
         known = self._tables.find(name)
-        return replace(schema, table_id=self._made_id(name) if known is None else known.table_id)
+        return replace(schema, table_id=self._derived_id(name) if known is None else known.table_id)
 
     def _ended(self, name: Name, ts: int) -> TableSchema | None:
         """Let the table of a name end at `ts`; return it, or None for an unknown name."""
@@ -340,7 +339,8 @@ class Catalog:
         self._exported[schema.table_id] = (ddl.event.sql, self._defaults_of(schema.database))
         return replace(ddl, event=replace(ddl.event, schema=schema))
 
-    def _create(self, ddl: RegisteredDdl, statement: DdlStatement) -> _Change:
+    def _create(self, ddl: RegisteredDdl) -> _Change:
+        statement = ddl.statement
         name, ts = (ddl.event.database, ddl.event.table), ddl.event.commit_ts
         like = statement.like and self._tables.find(name_in_text(statement.like, name[0]))
         self._tables.take(name)
@@ -369,11 +369,11 @@ class Catalog:
         self._table_defaults[table_id] = defaults
         return None, schema, notes
 
-    def _drop(self, ddl: RegisteredDdl, _statement: DdlStatement) -> _Change:
+    def _drop(self, ddl: RegisteredDdl) -> _Change:
         name = (ddl.event.database, ddl.event.table)
         return self._ended(name, ddl.event.commit_ts), None, ()
 
-    def _truncate(self, ddl: RegisteredDdl, _statement: DdlStatement) -> _Change:
+    def _truncate(self, ddl: RegisteredDdl) -> _Change:
         name = (ddl.event.database, ddl.event.table)
         before = self._tables.find(name)
         if before is None:
@@ -446,7 +446,7 @@ class Catalog:
                 return replace(part, event=new)
             after = replace(before, database=move.new[0], table=move.new[1])
             if part.statement.changes:
-                _, changed, found = self._changed(after, part, part.statement)
+                _, changed, found = self._changed(after, part)
                 after, notes = changed or after, (*notes, *found)
             return self._inferred(replace(part, event=new), (before, after, notes))
         # All steps of one table have one id before them, whatever its schemas say after each.
@@ -462,30 +462,30 @@ class Catalog:
             after = replace(after, table_id=table_id)
         return replace(part, event=replace(new, schema=after, pre_schema=before), notes=notes)
 
-    def _alter(self, ddl: RegisteredDdl, statement: DdlStatement) -> _Change:
+    def _alter(self, ddl: RegisteredDdl) -> _Change:
         before = self._tables.find((ddl.event.database, ddl.event.table))
         if before is None:
             return _NOTHING
-        change = self._changed(before, ddl, statement)
+        change = self._changed(before, ddl)
         if change[1] is not None:
             self._put(change[1], ddl.event.commit_ts)
         return change
 
-    def _changed(self, before: TableSchema, ddl: RegisteredDdl, statement: DdlStatement) -> _Change:
+    def _changed(self, before: TableSchema, ddl: RegisteredDdl) -> _Change:
         defaults = self._charset_of(before)
         inferred = altered_schema(
             before,
-            statement,
+            ddl.statement,
             version=max(ddl.event.commit_ts, before.version + 1),
             defaults=defaults,
             timezone=self._timezone,
         )
-        self._table_defaults[before.table_id] = table_defaults(statement, defaults)
+        self._table_defaults[before.table_id] = table_defaults(ddl.statement, defaults)
         return before, inferred.schema, inferred.notes
 
-    def _recover(self, ddl: RegisteredDdl, statement: DdlStatement) -> _Change:
+    def _recover(self, ddl: RegisteredDdl) -> _Change:
         """Bring a dropped or truncated table back: RECOVER, or FLASHBACK, maybe to a new name."""
-        target = (ddl.event.database, ddl.event.table)
+        statement, target = ddl.statement, (ddl.event.database, ddl.event.table)
         old = target
         if statement.renames:
             old = (statement.renames[0].old.database or target[0], statement.renames[0].old.table)
@@ -507,16 +507,17 @@ class Catalog:
         self._put(after, ddl.event.commit_ts)
         return None, after, ()
 
-    def _database(self, ddl: RegisteredDdl, statement: DdlStatement) -> _Change:
+    def _database(self, ddl: RegisteredDdl) -> _Change:
         """Record the character set of a database; other statements concern no table."""
+        statement = ddl.statement
         if statement.action in (DdlAction.CREATE_DATABASE, DdlAction.ALTER_DATABASE):
             database = (statement.database or ddl.event.database).lower()
             before = self._defaults.get(database, DATABASE_DEFAULTS)
             self._defaults[database] = database_defaults(statement, before)
         return _NOTHING
 
-    def _drop_database(self, ddl: RegisteredDdl, statement: DdlStatement) -> _Change:
-        database = (statement.database or ddl.event.database).lower()
+    def _drop_database(self, ddl: RegisteredDdl) -> _Change:
+        database = (ddl.statement.database or ddl.event.database).lower()
         for schema in self._tables.all:
             if schema.database.lower() == database:
                 self._ended((schema.database, schema.table), ddl.event.commit_ts)
@@ -558,7 +559,7 @@ class Catalog:
         is_sent = self._tables.find(written) is None and self._tables.find(sent) is not None
         return sent if is_sent else written
 
-    def _made_id(self, name: Name) -> int:
+    def _derived_id(self, name: Name) -> int:
         """Return an id for a table without one in any message, from its name and its beginning."""
         text = f"{name[0]}\0{name[1]}\0{self._freed.get(folded(name), 0)}".encode()
         return self._free_id(int.from_bytes(hashlib.sha256(text).digest()[:8]) & MAX_TSO)

@@ -130,13 +130,6 @@ def _named_tables(cursor: Cursor) -> tuple[TableName, ...]:
     return tuple(names)
 
 
-def _named(cursor: Cursor) -> str | None:
-    name = cursor.take_name()
-    if name is None:
-        cursor.missing()
-    return name
-
-
 def _drop_many(action: DdlAction) -> Callable[[Cursor], DdlStatement]:
     def statement(cursor: Cursor) -> DdlStatement:
         take_if_exists(cursor)
@@ -261,7 +254,10 @@ def _database(action: DdlAction) -> Callable[[Cursor], DdlStatement]:
         name: str | None = None
         # ALTER may leave the name out; TiDB's parser quotes one.
         if action is not DdlAction.ALTER_DATABASE or cursor.word() not in _DATABASE_OPTIONS:
-            name = _named(cursor)
+            name = cursor.take_name()
+            if name is None:
+                cursor.missing()
+        cursor.take_any(("RESTRICT", "CASCADE"))
         charset, collation = take_options(cursor) or Charset()
         return DdlStatement(action=action, database=name, charset=charset, collation=collation)
 
@@ -282,13 +278,6 @@ _DATABASE_OPTIONS: Final = frozenset(
 )
 
 
-def _drop_database(cursor: Cursor) -> DdlStatement:
-    take_if_exists(cursor)
-    name = _named(cursor)
-    cursor.take_any(("RESTRICT", "CASCADE"))
-    return DdlStatement(action=DdlAction.DROP_DATABASE, database=name)
-
-
 # ---------------------------------------------------------------------------------- CREATE TABLE
 
 
@@ -301,7 +290,7 @@ def _create_table(cursor: Cursor) -> DdlStatement:
     like = _like(cursor)
     if like is not None:
         return replace(statement, action=DdlAction.CREATE_TABLE_LIKE, like=like)
-    group = None if _stands_query(cursor, 1) else cursor.take_group()
+    group = None if _is_query(cursor, 1) else cursor.take_group()
     if group is not None and group.done:
         group.missing()
     elements = () if group is None else take_elements(group)
@@ -309,9 +298,11 @@ def _create_table(cursor: Cursor) -> DdlStatement:
     indexes = [element.index for element in elements if element.index is not None]
     charset, collation = take_options(cursor, commas=True) or Charset()
     partitioning = take_partitioning(cursor) if cursor.take("PARTITION", "BY") else None
+    while cursor.take("SPLIT"):
+        _skip_split(cursor)
     query: str | None = None
     cursor.take_any(("IGNORE", "REPLACE"))
-    if cursor.take("AS") or _stands_query(cursor, 0) or _stands_query(cursor, 1):
+    if cursor.take("AS") or _is_query(cursor, 0) or _is_query(cursor, 1):
         query = cursor.text()
         cursor.at = cursor.end
     elif group is None:
@@ -333,6 +324,21 @@ def _create_table(cursor: Cursor) -> DdlStatement:
     )
 
 
+def _skip_split(cursor: Cursor) -> None:
+    """Go past what says at which keys the regions of a new table are split."""
+    cursor.take("REGION")
+    if cursor.take("INDEX"):
+        cursor.take_name()
+    elif not cursor.take("PRIMARY", "KEY"):
+        cursor.take("TABLE")
+    cursor.take_any(("BETWEEN", "BY"))
+    while cursor.take_group() is not None:
+        if not cursor.take_char(","):
+            cursor.take("AND")
+    if cursor.take("REGIONS"):
+        cursor.take_integer()
+
+
 def _like(cursor: Cursor) -> TableName | None:
     if cursor.take("LIKE"):
         return _named_table(cursor)
@@ -345,7 +351,7 @@ def _like(cursor: Cursor) -> TableName | None:
     return None
 
 
-def _stands_query(cursor: Cursor, ahead: int) -> bool:
+def _is_query(cursor: Cursor, ahead: int) -> bool:
     if ahead and not cursor.is_char("("):
         return False
     return cursor.word(ahead) in ("SELECT", "WITH", "VALUES", "TABLE")
@@ -422,8 +428,8 @@ _CREATED: Final[dict[str, _Statement]] = {
 _DROPPED: Final[dict[str, _Statement]] = {
     "TABLE": _drop_many(DdlAction.DROP_TABLE),
     "TABLES": _drop_many(DdlAction.DROP_TABLE),
-    "DATABASE": _drop_database,
-    "SCHEMA": _drop_database,
+    "DATABASE": _database(DdlAction.DROP_DATABASE),
+    "SCHEMA": _database(DdlAction.DROP_DATABASE),
     "VIEW": _drop_many(DdlAction.DROP_VIEW),
     "INDEX": _drop_index,
 }

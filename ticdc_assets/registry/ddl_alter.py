@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from ticdc_assets.registry.ddl_columns import take_column, take_column_definition
 from ticdc_assets.registry.ddl_indexes import (
-    stands_index,
+    is_index,
     take_if_exists,
     take_index,
 )
@@ -33,7 +33,6 @@ from ticdc_assets.registry.ddl_statement import (
     AlterChange,
     ChangeKind,
     ColumnDefinition,
-    ColumnPosition,
     PartitionAction,
     PartitionChange,
 )
@@ -83,7 +82,7 @@ def _add(cursor: Cursor) -> _Changes:
     if not cursor.take("COLUMN"):
         if cursor.take("PARTITION"):
             return _add_partition(cursor)
-        if stands_index(cursor):
+        if is_index(cursor):
             return _add_index(cursor)
     conditional = take_if_exists(cursor)
     group = cursor.take_group()
@@ -96,7 +95,7 @@ def take_elements(cursor: Cursor, *, conditional: bool = False) -> _Changes:
     """Take columns and indexes with commas between them; return the changes that add them."""
     changes: list[AlterChange] = []
     while not cursor.done:
-        if stands_index(cursor):
+        if is_index(cursor):
             changes += _add_index(cursor)
         else:
             changes += _add_column(take_column(cursor), None, conditional=conditional)
@@ -117,7 +116,7 @@ def _add_column(
         ChangeKind.ADD_COLUMN,
         name=column.name,
         column=column,
-        position=None if position is None else _take_position(position),
+        after=None if position is None else _take_position(position),
         conditional=conditional,
     )
 
@@ -127,12 +126,13 @@ def _add_index(cursor: Cursor) -> _Changes:
     return () if change is None else (change,)
 
 
-def _take_position(cursor: Cursor) -> ColumnPosition | None:
+def _take_position(cursor: Cursor) -> str | None:
+    """Take `FIRST` or `AFTER column`, as `AlterChange.after` has it."""
     if cursor.take("FIRST"):
-        return ColumnPosition(after=None)
+        return ""
     if cursor.word() == "AFTER" and cursor.is_name(1):
         cursor.at += 1
-        return ColumnPosition(after=cursor.take_column_name())
+        return cursor.take_column_name()
     return None
 
 
@@ -151,7 +151,7 @@ def _redefine(kind: ChangeKind, cursor: Cursor) -> _Changes:
         name=old,
         new_name=new if kind is ChangeKind.CHANGE_COLUMN else None,
         column=column,
-        position=_take_position(cursor),
+        after=_take_position(cursor),
         conditional=conditional,
     )
 

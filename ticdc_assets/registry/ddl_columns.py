@@ -104,22 +104,12 @@ def _taken(field: str, take: Callable[[Cursor], object]) -> _Attribute:
     return attribute
 
 
+def _after(words: str, attribute: _Attribute) -> _Attribute:
+    """Return the attribute that goes on with these words, and then like another."""
+    return lambda cursor, fields: cursor.take(*words.split()) and attribute(cursor, fields)
+
+
 _charset = _taken("charset", take_charset_name)
-
-
-def _character_set(cursor: Cursor, fields: Fields) -> bool:
-    return cursor.take("SET") and _charset(cursor, fields)
-
-
-def _not(cursor: Cursor, fields: Fields) -> bool:
-    if not cursor.take("NULL"):
-        return False
-    fields["nullable"] = False
-    return True
-
-
-def _primary(cursor: Cursor, fields: Fields) -> bool:
-    return cursor.take("KEY") and _key(cursor, fields)
 
 
 def _key(cursor: Cursor, fields: Fields) -> bool:
@@ -135,10 +125,6 @@ def _unique(cursor: Cursor, fields: Fields) -> bool:
     cursor.take_any(("GLOBAL", "LOCAL"))
     fields["unique"] = True
     return True
-
-
-def _generated(cursor: Cursor, fields: Fields) -> bool:
-    return cursor.take("ALWAYS", "AS") and _as(cursor, fields)
 
 
 def _as(cursor: Cursor, fields: Fields) -> bool:
@@ -160,13 +146,6 @@ def _generated_kind(kind: GeneratedKind) -> _Attribute:
         return True
 
     return attribute
-
-
-def _serial(cursor: Cursor, fields: Fields) -> bool:
-    if not cursor.take("DEFAULT", "VALUE"):
-        return False
-    fields.update(auto_increment=True, unique=True, nullable=False)
-    return True
 
 
 def _take_update(cursor: Cursor) -> bool:
@@ -211,8 +190,7 @@ _ATTRIBUTES: Final[dict[str, _Attribute]] = {
     "UNSIGNED": _says(unsigned=True),
     "SIGNED": _says(),
     "ZEROFILL": _says(unsigned=True, zerofill=True),
-    "CHARACTER": _character_set,
-    "CHAR": _character_set,
+    **dict.fromkeys(("CHARACTER", "CHAR"), _after("SET", _charset)),
     "CHARSET": _charset,
     "COLLATE": _taken("collation", take_charset_name),
     "ASCII": _says(charset="latin1"),
@@ -220,21 +198,21 @@ _ATTRIBUTES: Final[dict[str, _Attribute]] = {
     # TiDB before 6.2 ignored the word.
     "BYTE": _says(charset="binary"),
     "BINARY": _says(binary_collation=True),
-    "NOT": _not,
+    "NOT": _after("NULL", _says(nullable=False)),
     "NULL": _says(),
     "DEFAULT": _taken("default", take_default),
     "ON": _skips(_take_update),
     "AUTO_INCREMENT": _says(auto_increment=True),
     "AUTO_RANDOM": _skips(_take_bits),
-    "PRIMARY": _primary,
+    "PRIMARY": _after("KEY", _key),
     "KEY": _key,
     "UNIQUE": _unique,
     "COMMENT": _skips(_take_text),
-    "GENERATED": _generated,
+    "GENERATED": _after("ALWAYS AS", _as),
     "AS": _as,
     "VIRTUAL": _generated_kind(GeneratedKind.VIRTUAL),
     "STORED": _generated_kind(GeneratedKind.STORED),
-    "SERIAL": _serial,
+    "SERIAL": _after("DEFAULT VALUE", _says(auto_increment=True, unique=True, nullable=False)),
     "COLUMN_FORMAT": _skips(_take_word),
     "STORAGE": _skips(_take_word),
     "ENGINE_ATTRIBUTE": _skips(_take_value),

@@ -53,7 +53,7 @@ INDEX_KINDS: Final = {
 }
 
 
-def stands_index(cursor: Cursor) -> bool:
+def is_index(cursor: Cursor) -> bool:
     """Whether an index or constraint definition, not a column, comes next."""
     word = cursor.word()
     if word in ("VECTOR", "COLUMNAR", "HYBRID"):
@@ -105,8 +105,7 @@ def take_index(cursor: Cursor) -> AlterChange | None:
     index = take_index_body(cursor, name, kind)
     if index is None:
         return None
-    change = ChangeKind.ADD_PRIMARY_KEY if index.primary else ChangeKind.ADD_INDEX
-    return AlterChange(kind=change, name=name, index=index, conditional=conditional)
+    return AlterChange(kind=ChangeKind.ADD_INDEX, name=name, index=index, conditional=conditional)
 
 
 _CONSTRAINED: Final = ("CHECK", "FOREIGN", "PRIMARY", "UNIQUE")

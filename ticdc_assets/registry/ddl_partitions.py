@@ -94,8 +94,7 @@ def _take_other_option(cursor: Cursor) -> bool:
         cursor.take_any(("DELETE", "PRESERVE"))
         return cursor.take("ROWS")
     if cursor.take("TTL"):
-        _skip_ttl(cursor)
-        return True
+        return _take_ttl(cursor)
     if cursor.take("SOFTDELETE"):
         return _take_soft_delete(cursor)
     if any(cursor.take(*words) for words in _LONG_OPTIONS):
@@ -116,29 +115,16 @@ def _take_value(cursor: Cursor, *, only_text: bool = False) -> bool:
     return True
 
 
-def _skip_ttl(cursor: Cursor) -> None:
-    """Take `[=] column + INTERVAL n unit`, which ends at the next option's word."""
+def _take_ttl(cursor: Cursor) -> bool:
+    """Take `[=] column + INTERVAL n unit`."""
     cursor.take_char("=")
-    cursor.skip_token()
-    while not cursor.done and not cursor.is_char(","):
-        if cursor.word() in _OPTIONS or cursor.word() in _TTL_ENDS:
-            break
+    if cursor.take_name() is None or not cursor.take_char("+") or not cursor.take("INTERVAL"):
+        return False
+    if cursor.take_string() is None:
         cursor.skip_token()
-
-
-_TTL_ENDS: Final = frozenset(
-    (
-        "AS",
-        "CHARACTER",
-        "CHARSET",
-        "COLLATE",
-        "DEFAULT",
-        "PARTITION",
-        "PLACEMENT",
-        "REMOVE",
-        "SOFTDELETE",
-    )
-)
+    unit = cursor.word()
+    cursor.skip_token()
+    return bool(unit)
 
 
 def _take_soft_delete(cursor: Cursor) -> bool:

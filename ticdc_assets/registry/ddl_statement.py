@@ -6,8 +6,11 @@ and only the caller knows the names to compare with. Expressions, bounds and que
 are never evaluated and never executed.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
+
+from ticdc_assets.base.errors import PartitionError, shorten
 
 
 class DdlAction(StrEnum):
@@ -60,7 +63,6 @@ class ChangeKind(StrEnum):
     RENAME_COLUMN = "rename_column"
     SET_DEFAULT = "set_default"
     DROP_DEFAULT = "drop_default"
-    ADD_PRIMARY_KEY = "add_primary_key"
     DROP_PRIMARY_KEY = "drop_primary_key"
     ADD_INDEX = "add_index"
     DROP_INDEX = "drop_index"
@@ -269,14 +271,15 @@ class PartitionDefinition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partitioning:
-    """A PARTITION BY clause.
+    """How the rows of a table are spread: as PARTITION BY says, or with all of its partitions.
 
     Attributes:
         method: hash, key, range, list and their COLUMNS forms.
         expression: text between the parentheses.
         columns: the columns, for KEY and the COLUMNS forms.
         count: number after PARTITIONS, None if not written.
-        definitions: the partitions that the text lists.
+        definitions: the partitions that the text lists; all of them, in their order, where
+            `registry.partitions` returns it.
     """
 
     method: PartitionMethod
@@ -284,6 +287,35 @@ class Partitioning:
     columns: tuple[str, ...] = ()
     count: int | None = None
     definitions: tuple[PartitionDefinition, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The partitions' names in their order."""
+        return tuple(definition.name for definition in self.definitions)
+
+    def described(self) -> object:
+        """Return a JSON value that differs for different partitions."""
+        return {
+            "method": self.method.value,
+            "expression": self.expression,
+            "columns": list(self.columns),
+            "partitions": [
+                [definition.name, definition.bound_kind, definition.bound]
+                for definition in self.definitions
+            ],
+        }
+
+    def places(self, names: Collection[str]) -> list[int]:
+        """Return the numbers, ascending, of the partitions of these names, in any case.
+
+        Raises:
+            PartitionError: there is no partition of a name.
+        """
+        place_of = {name.lower(): place for place, name in enumerate(self.names)}
+        for name in names:
+            if name.lower() not in place_of:
+                raise PartitionError(f"no partition {shorten(name)} is known")
+        return sorted({place_of[name.lower()] for name in names})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,18 +342,6 @@ class PartitionChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnPosition:
-    """Where a column goes: after the named column, or FIRST if `after` is None."""
-
-    after: str | None
-
-    @property
-    def first(self) -> bool:
-        """Whether the column goes before all others."""
-        return self.after is None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AlterChange:
     """One change of an ALTER TABLE.
 
@@ -331,8 +351,8 @@ class AlterChange:
         new_name: new name for rename_column, change_column (equal to `name` where only the
             definition changes) and rename_index.
         column: definition, for add_column, modify_column and change_column.
-        position: FIRST or AFTER, if written.
-        index: definition, for add_index and add_primary_key.
+        after: the column that it comes after, "" for FIRST; None if neither is written.
+        index: definition, for add_index.
         default: new default, for set_default.
         partition: for partition.
         table: new name, for rename_table.
@@ -346,7 +366,7 @@ class AlterChange:
     name: str | None = None
     new_name: str | None = None
     column: ColumnDefinition | None = None
-    position: ColumnPosition | None = None
+    after: str | None = None
     index: IndexDefinition | None = None
     default: DefaultValue | None = None
     partition: PartitionChange | None = None

@@ -71,10 +71,7 @@ def differences(
         Difference(kind=DifferenceKind.DROPPED, name=name, before=types[name])
         for name in step.dropped
     )
-    renamed = {
-        item.source.name: item.column.name for item in step.columns if item.source is not None
-    }
-    found.extend(_key_differences(old, new, renamed))
+    found.extend(_key_differences(old, new, step.renamed))
     return tuple(found)
 
 

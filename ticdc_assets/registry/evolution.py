@@ -32,7 +32,12 @@ from ticdc_assets.model.values import (
     lenient_cast_of,
 )
 from ticdc_assets.model.values.defaults import is_lossy
-from ticdc_assets.registry.ddl_statement import ChangeKind, DdlStatement, DefaultKind
+from ticdc_assets.registry.ddl_statement import (
+    ChangeKind,
+    ColumnDefinition,
+    DdlStatement,
+    DefaultKind,
+)
 from ticdc_assets.registry.inferred_columns import HIDDEN_COLUMNS
 from ticdc_assets.registry.inferred_defaults import sent_default
 
@@ -138,27 +143,31 @@ def diff(
 ) -> SchemaStep:
     """Return the step from `old` to `new`, with the renames of `statements`."""
     statements = tuple(statements)
-    renames = column_renames(statements)
     modified = _modified_columns(statements)
-    by_name = {column.name: column for column in old.columns}
     folded = {column.name.lower(): column for column in old.columns}
+    # CHANGE COLUMN IF EXISTS renames nothing where the column is not there.
+    renames = {
+        name: folded[source.lower()]
+        for name, source in column_renames(statements).items()
+        if source.lower() in folded
+    }
+    renamed = {source.name for source in renames.values()}
+    definitions = {
+        definition.name.lower(): definition
+        for statement in reversed(statements)
+        for definition in reversed(statement.defined_columns)
+    }
     kept: set[str] = set()
     steps: list[ColumnStep] = []
-    taken_by_rename = {source.lower() for source in renames.values()}
     for column in new.columns:
-        renamed_from = renames.get(column.name.lower())
-        source: ColumnSchema | None
-        if renamed_from is not None:
-            source = by_name.get(renamed_from) or folded.get(renamed_from.lower())
-        elif column.name.lower() in taken_by_rename:
-            source = None  # the old column of this name lives on under another one
-        else:
-            source = by_name.get(column.name) or folded.get(column.name.lower())
-        if source is None:
-            steps.append(_added(column, statements))
+        name = column.name.lower()
+        source = renames.get(name) or folded.get(name)
+        # The old column of this name may live on under another one.
+        if source is None or (name not in renames and source.name in renamed):
+            steps.append(_added(column, definitions.get(name)))
             continue
         kept.add(source.name)
-        is_modified = modified is None or column.name.lower() in modified
+        is_modified = modified is None or name in modified
         steps.append(ColumnStep(column=column, source=source, is_modified=is_modified))
     return SchemaStep(
         from_version=old.version,
@@ -169,23 +178,20 @@ def diff(
     )
 
 
-def _added(column: ColumnSchema, statements: Iterable[DdlStatement]) -> ColumnStep:
+def _added(column: ColumnSchema, definition: ColumnDefinition | None) -> ColumnStep:
     """Return the step of an added column, with what its text says of its default beyond a schema.
 
     A schema may lack bytes, and has an expression as if it were a text.
     """
-    for statement in statements:
-        for definition in statement.defined_columns:
-            if definition.name.lower() != column.name.lower():
-                continue
-            default = definition.default
-            if is_lossy(column):
-                bare = replace(column, default=None)
-                # The zone does not matter for bytes.
-                column = replace(bare, default=sent_default(default, bare, "UTC"))
-            is_unknown = default.kind is DefaultKind.EXPRESSION and kind_of(column) not in _MOMENTS
-            return ColumnStep(column=column, source=None, has_unknown_default=is_unknown)
-    return ColumnStep(column=column, source=None)
+    if definition is None:
+        return ColumnStep(column=column, source=None)
+    default = definition.default
+    if is_lossy(column):
+        bare = replace(column, default=None)
+        # The zone does not matter for bytes.
+        column = replace(bare, default=sent_default(default, bare, "UTC"))
+    is_unknown = default.kind is DefaultKind.EXPRESSION and kind_of(column) not in _MOMENTS
+    return ColumnStep(column=column, source=None, has_unknown_default=is_unknown)
 
 
 _MOMENTS = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
@@ -236,35 +242,22 @@ def key_names(steps: Sequence[SchemaStep], key: Collection[str]) -> list[frozens
     return found[::-1]
 
 
-def added_value(item: ColumnStep, timezone: str, at: datetime | None) -> str | None:
-    """Return the value that ADD COLUMN gives to existing rows; NULL if it cannot be known."""
+def _added_value(item: ColumnStep, timezone: str, at: datetime | None) -> tuple[str | None, bool]:
+    """Return the value of an added column in existing rows, and whether it is known, else NULL."""
     try:
-        return _added_value(item, timezone, at)
+        value = default_text(item.column, timezone, at=at)
     except CastError:
-        return None
-
-
-def _added_value(item: ColumnStep, timezone: str, at: datetime | None) -> str | None:
-    """Return the value of an added column in existing rows.
-
-    Raises:
-        CastError: it cannot be known.
-    """
-    if item.has_unknown_default:
-        raise CastError("unknown_default", item.column.name, "a value", "an expression")
-    return default_text(item.column, timezone, at=at)
+        return None, False
+    return (None, False) if item.has_unknown_default else (value, True)
 
 
 def unknown_defaults(step: SchemaStep) -> list[str]:
     """Return the added columns whose default cannot be known from their message."""
-    unknown: list[str] = []
-    for item in step.columns:
-        if item.source is None:
-            try:
-                _added_value(item, "UTC", step.at)
-            except CastError:
-                unknown.append(item.column.name)
-    return unknown
+    return [
+        item.column.name
+        for item in step.columns
+        if item.source is None and not _added_value(item, "UTC", step.at)[1]
+    ]
 
 
 Casts: TypeAlias = tuple[tuple[str, int], ...]
@@ -320,7 +313,7 @@ class RowTransform:
         for item in step.columns:
             column, source = item.column, item.source
             if source is None:
-                self._added.append((column.name, added_value(item, timezone, step.at)))
+                self._added.append((column.name, _added_value(item, timezone, step.at)[0]))
             elif cast_is_identity(source, column):
                 self._kept.append((column.name, source.name))
             else:
@@ -348,12 +341,13 @@ class RowTransform:
             try:
                 result[name] = convert(text)
             except CastError as error:
-                made = None if lenient is None or text is None else _tried(lenient, text)
-                if made is None:
-                    notes.lost.append((name, text, error))
-                else:
-                    result[name] = made
+                try:
+                    if lenient is None or text is None:
+                        raise
+                    result[name] = lenient(text)
                     notes.cast.append(name)
+                except CastError:
+                    notes.lost.append((name, text, error))
         for name, default in self._added:
             result[name] = default
         return result
@@ -364,10 +358,3 @@ class RowTransform:
         if self._ddl_ts is not None:
             kept += [(name, self._ddl_ts) for name in notes.cast]
         return tuple(kept)
-
-
-def _tried(convert: TextCast, text: str) -> str | None:
-    try:
-        return convert(text)
-    except CastError:
-        return None

@@ -149,7 +149,7 @@ class RegisteredDdl:
         event = self.event
         if self.of_table is not None:
             return (self.of_table,)
-        if event.schema is not None and event.pre_schema is None and _is_told_by_schema(event.sql):
+        if event.schema is not None and event.pre_schema is None and _is_all_in_schema(event.sql):
             return (DdlStatement(action=DdlAction.CREATE_TABLE),)
         return _parse(event.sql) or (_WITHOUT_TEXT,)
 
@@ -179,7 +179,7 @@ A word before partitions, the table to be like, a generated column's expression;
 """
 
 
-def _is_told_by_schema(sql: str) -> bool:
+def _is_all_in_schema(sql: str) -> bool:
     """Return whether a text is a CREATE TABLE whose schema has everything that matters."""
     return bool(_CREATES_TABLE.match(sql)) and not _SAYS_MORE.search(sql)
 

@@ -26,7 +26,7 @@ The caller handles names of tables: RENAME changes nothing here. Schemas have no
 comments, placement and the like.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -36,10 +36,8 @@ from ticdc_assets.registry.ddl_statement import (
     AlterChange,
     ChangeKind,
     ColumnDefinition,
-    ColumnPosition,
     DdlStatement,
     IndexDefinition,
-    IndexKind,
 )
 from ticdc_assets.registry.ddl_tokens import shown_sql
 from ticdc_assets.registry.inferred_columns import (
@@ -95,7 +93,7 @@ def created_schema(
     work = _Table(table_defaults(statement, defaults), timezone)
     for definition in statement.columns[:_MOST_CHANGES]:
         if work.named(definition.name) is None:
-            work.add(work.built(definition), None)
+            work.add(work.built(definition))
         else:
             work.note(f"column {shorten(definition.name)} is defined twice")
     taken = {index.name.lower() for index in statement.indexes if index.name is not None}
@@ -134,7 +132,9 @@ def altered_schema(
         timezone: zone of the session that ran it, for defaults of TIMESTAMP columns.
     """
     work = _Table(defaults, timezone)
-    work.take_over(schema)
+    for column in schema.columns:
+        work.add(column)
+    work.indexes = list(schema.own_indexes)
     # A column that is dropped takes an index over it alone with it.
     for change in sorted(
         statement.changes[:_MOST_CHANGES], key=lambda item: item.kind not in _FIRST
@@ -153,27 +153,6 @@ def altered_schema(
 _FIRST: Final = frozenset({ChangeKind.DROP_INDEX, ChangeKind.DROP_PRIMARY_KEY})
 
 
-@dataclass(slots=True, eq=False)
-class _Column:
-    """A column while changes are applied."""
-
-    schema: ColumnSchema
-
-    @property
-    def folded(self) -> str:
-        return self.schema.name.lower()
-
-
-@dataclass(slots=True, eq=False)
-class _Index:
-    """An index while changes are applied; it holds on to its columns through renames."""
-
-    name: str
-    unique: bool
-    primary: bool
-    columns: list[_Column]
-
-
 _MOST_COLUMNS: Final = 4096
 _MOST_INDEXES: Final = 512
 """The most that TiDB allows; a statement that defines more did not succeed."""
@@ -184,23 +163,18 @@ _MOST_NOTES: Final = 100
 
 @dataclass(slots=True)
 class _Table:
-    """The columns and indexes while a statement is applied; `by_name` has the columns too."""
+    """The columns and indexes while a statement is applied.
+
+    `columns` has the columns by their names in lower case, `order` these names in their order.
+    """
 
     defaults: Defaults
     timezone: str
-    columns: list[_Column] = field(default_factory=list[_Column])
-    indexes: list[_Index] = field(default_factory=list[_Index])
+    columns: dict[str, ColumnSchema] = field(default_factory=dict[str, ColumnSchema])
+    order: list[str] = field(default_factory=list[str])
+    indexes: list[IndexSchema] = field(default_factory=list[IndexSchema])
     notes: list[str] = field(default_factory=list[str])
     converted: Defaults | None = None
-    by_name: dict[str, _Column] = field(default_factory=dict[str, _Column])
-
-    def take_over(self, schema: TableSchema) -> None:
-        """Start from `schema`."""
-        for sent in schema.columns:
-            self.add(sent, None)
-        for index in schema.own_indexes:
-            columns = [column for name in index.columns if (column := self.named(name))]
-            self.indexes.append(_Index(index.name, index.unique, index.primary, columns))
 
     def note(self, text: str) -> None:
         if len(self.notes) < _MOST_NOTES:
@@ -211,110 +185,111 @@ class _Table:
 
     # Columns ----------------------------------------------------------------------------------
 
-    def named(self, name: str) -> _Column | None:
-        return self.by_name.get(name.lower())
+    def named(self, name: str) -> ColumnSchema | None:
+        return self.columns.get(name.lower())
 
-    def known(self, change: AlterChange) -> _Column | None:
+    def known(self, change: AlterChange) -> ColumnSchema | None:
         """Return the column of `change`, or note that there is none."""
         column = None if change.name is None else self.named(change.name)
         if column is None and not change.conditional:
             self.note(f"{_words(change)}: no column {shorten(change.name)}")
         return column
 
-    def add(self, schema: ColumnSchema, position: ColumnPosition | None) -> None:
-        """Add a new column at `position`, or last, if there is room for it."""
-        if len(self.columns) >= _MOST_COLUMNS:
+    def add(self, column: ColumnSchema, after: str | None = None) -> None:
+        """Add a new column where `AlterChange.after` says, or last, if there is room for it."""
+        if len(self.order) >= _MOST_COLUMNS:
             self.note(f"a table has at most {_MOST_COLUMNS} columns")
             return
-        column = _Column(schema)
-        self.columns.append(column)
-        self.by_name[column.folded] = column
-        self.place(column, position)
+        self.columns[column.name.lower()] = column
+        self.order.append(column.name.lower())
+        self.place(column, after)
 
-    def redefine(self, column: _Column, schema: ColumnSchema, change: AlterChange) -> bool:
-        """Replace the schema of `column`, and return True; note that its new name is taken."""
-        if self.named(schema.name) not in (None, column):
-            self.note(f"{_words(change)}: {shorten(schema.name)} was there already")
-            return False
-        del self.by_name[column.folded]
-        column.schema = schema
-        self.by_name[column.folded] = column
-        return True
-
-    def place(self, column: _Column, position: ColumnPosition | None) -> None:
-        """Move `column` to `position`, if there is one."""
-        if position is None:
+    def redefine(self, old: ColumnSchema, new: ColumnSchema, change: AlterChange) -> None:
+        """Replace a column and move it as `change` says; note that its new name is taken."""
+        name, new_name = old.name.lower(), new.name.lower()
+        if new_name != name and new_name in self.columns:
+            self.note(f"{_words(change)}: {shorten(new.name)} was there already")
             return
-        after = None
-        if position.after is not None:
-            after = self.named(position.after)
-            if after is None or after is column:
-                self.note(f"AFTER: no column {shorten(position.after)}")
-                return
-        self.columns.remove(column)
-        self.columns.insert(0 if after is None else self.columns.index(after) + 1, column)
+        del self.columns[name]
+        self.columns[new_name] = new
+        self.order[self.order.index(name)] = new_name
+        if new.name != old.name:
+            names = {old.name: new.name}
+            self.indexes = [
+                replace(index, columns=tuple(names.get(item, item) for item in index.columns))
+                for index in self.indexes
+            ]
+        self.place(new, change.after)
 
-    def remove(self, column: _Column) -> None:
+    def place(self, column: ColumnSchema, after: str | None) -> None:
+        """Move a column where `AlterChange.after` says."""
+        if after is None:
+            return
+        name, other = column.name.lower(), after.lower()
+        if other == name or (other and other not in self.columns):
+            self.note(f"AFTER: no column {shorten(after)}")
+            return
+        self.order.remove(name)
+        self.order.insert(self.order.index(other) + 1 if other else 0, name)
+
+    def remove(self, column: ColumnSchema) -> None:
         """Take `column` out of the table and its indexes; an index without columns goes too."""
-        self.columns.remove(column)
-        del self.by_name[column.folded]
-        for index in self.indexes[:]:
-            if column in index.columns:
-                index.columns.remove(column)
-                if not index.columns:
-                    self.indexes.remove(index)
+        self.order.remove(column.name.lower())
+        del self.columns[column.name.lower()]
+        alone = (column.name,)
+        self.indexes = [
+            replace(index, columns=tuple(name for name in index.columns if name != column.name))
+            for index in self.indexes
+            if index.columns != alone
+        ]
 
     # Indexes ----------------------------------------------------------------------------------
 
-    def index_named(self, name: str) -> _Index | None:
+    def index_named(self, name: str) -> IndexSchema | None:
         folded = name.lower()
         return next((index for index in self.indexes if index.name.lower() == folded), None)
 
-    def free_index_name(self, wanted: str, taken: set[str]) -> str:
-        return free_index_name(wanted, taken | {index.name.lower() for index in self.indexes})
-
-    def add_primary(self, columns: list[_Column], *, clustered: bool) -> None:
-        """Make `columns` the primary key; TiDB lists no index for a clustered integer key."""
-        self.indexes = [index for index in self.indexes if not index.primary]
-        name = ROW_ID if clustered else PRIMARY
-        self.indexes.append(_Index(name, True, True, columns))
-
     def add_index(
-        self, index: IndexDefinition, *, created: bool, taken: set[str] | None = None
+        self, index: IndexDefinition, *, created: bool, taken: Collection[str] = ()
     ) -> None:
         """Add an index of CREATE TABLE (`created`) or of a later statement."""
         if len(self.indexes) >= _MOST_INDEXES:
             self.note(f"a table has at most {_MOST_INDEXES} indexes")
             return
-        found: dict[int, _Column] = {}
-        for name in index.columns:
-            column = self.named(name)
-            if column is None:
-                self.note(f"index {shorten(index.name)}: no column {shorten(name)}")
-                return
-            found[id(column)] = column
-        columns = list(found.values())
+        missing = [name for name in index.columns if self.named(name) is None]
+        if missing:
+            self.note(f"index {shorten(index.name)}: no column {shorten(missing[0])}")
+            return
+        columns = tuple(dict.fromkeys(self.columns[name.lower()].name for name in index.columns))
         whole = len(index.columns) == len(index.parts)
-        if index.kind is IndexKind.PRIMARY:
+        name = index.name
+        if index.primary:
             if not columns or not whole:
                 self.note("a primary key over expressions is not understood")
                 return
-            self.add_primary(columns, clustered=created and index.clustered is not False)
-            return
-        name = index.name
-        if name is None:
+            self.indexes = [other for other in self.indexes if not other.primary]
+            # TiDB lists no index for a clustered integer key.
+            name = ROW_ID if created and index.clustered is not False else PRIMARY
+        elif name is None:
             # CREATE checks all parts for an expression, ALTER the first.
             parts = index.parts if created else index.parts[:1]
-            named = bool(columns) and None not in parts
-            wanted = columns[0].schema.name if named else "expression_index"
-            name = self.free_index_name(wanted, taken or set())
+            wanted = columns[0] if columns and None not in parts else "expression_index"
+            used = {other.name.lower() for other in self.indexes}
+            name = free_index_name(wanted, used.union(taken))
         else:
             old = self.index_named(name)
             if old is not None:
                 self.note(f"index {shorten(name)} was there already")
                 self.indexes.remove(old)
-        unique = index.kind is IndexKind.UNIQUE and whole and index.condition is None
-        self.indexes.append(_Index(name, unique, False, columns))
+        self.indexes.append(
+            IndexSchema(
+                name=name,
+                unique=index.primary or (index.unique and whole and index.condition is None),
+                primary=index.primary,
+                nullable=False,
+                columns=columns,
+            )
+        )
 
     # The end ----------------------------------------------------------------------------------
 
@@ -322,28 +297,16 @@ class _Table:
         """Return `schema` with the columns and indexes of this table."""
         if statement.unparsed is not None:
             self.note(f"not understood: {shown_sql(statement.unparsed, 160)}")
+        columns = [self.columns[name] for name in self.order]
         if self.converted is not None:
-            for column in self.columns:
-                column.schema = _in_charset(column.schema, self.converted)
-        key = {column.folded for index in self.indexes if index.primary for column in index.columns}
-        columns = tuple(
-            replace(column.schema, nullable=False)
-            if column.folded in key and column.schema.nullable
-            else column.schema
-            for column in self.columns
+            columns = [_in_charset(column, self.converted) for column in columns]
+        key = {name for index in self.indexes if index.primary for name in index.columns}
+        whole = tuple(
+            replace(column, nullable=False) if column.name in key and column.nullable else column
+            for column in columns
         )
-        indexes = [
-            IndexSchema(
-                name=index.name,
-                unique=index.unique,
-                primary=index.primary,
-                nullable=False,
-                columns=tuple(column.schema.name for column in index.columns),
-            )
-            for index in self.indexes
-        ]
         return Inferred(
-            replace(schema, columns=columns, indexes=finished_indexes(indexes, columns)),
+            replace(schema, columns=whole, indexes=finished_indexes(self.indexes, whole)),
             tuple(self.notes),
         )
 
@@ -361,11 +324,10 @@ def _add_column(table: _Table, change: AlterChange) -> None:
         return
     present = table.named(definition.name)
     if present is None:
-        table.add(table.built(definition), change.position)
+        table.add(table.built(definition), change.after)
     elif not change.conditional:
         table.note(f"add column: {shorten(definition.name)} was there already")
         table.redefine(present, table.built(definition), change)
-        table.place(present, change.position)
 
 
 def _drop_column(table: _Table, change: AlterChange) -> None:
@@ -376,30 +338,29 @@ def _drop_column(table: _Table, change: AlterChange) -> None:
 
 def _modify_column(table: _Table, change: AlterChange) -> None:
     column = table.known(change)
-    if change.column is None or column is None:
-        return
-    # MODIFY, too, takes the name as it is written: its case may have changed.
-    if table.redefine(column, table.built(change.column), change):
-        table.place(column, change.position)
+    if change.column is not None and column is not None:
+        # MODIFY, too, takes the name as it is written: its case may have changed.
+        table.redefine(column, table.built(change.column), change)
 
 
 def _rename_column(table: _Table, change: AlterChange) -> None:
     column = table.known(change)
     if column is not None and change.new_name is not None:
-        table.redefine(column, replace(column.schema, name=change.new_name), change)
+        table.redefine(column, replace(column, name=change.new_name), change)
 
 
 def _set_default(table: _Table, change: AlterChange) -> None:
     column = table.known(change)
     if column is not None and change.default is not None:
-        bare = replace(column.schema, default=None)
-        column.schema = replace(bare, default=sent_default(change.default, bare, table.timezone))
+        bare = replace(column, default=None)
+        default = sent_default(change.default, bare, table.timezone)
+        table.redefine(column, replace(bare, default=default), change)
 
 
 def _drop_default(table: _Table, change: AlterChange) -> None:
     column = table.known(change)
     if column is not None:
-        column.schema = replace(column.schema, default=None)
+        table.redefine(column, replace(column, default=None), change)
 
 
 def _add_index(table: _Table, change: AlterChange) -> None:
@@ -431,7 +392,7 @@ def _drop_index(table: _Table, change: AlterChange) -> None:
 def _rename_index(table: _Table, change: AlterChange) -> None:
     index = None if change.name is None else table.index_named(change.name)
     if index is not None and change.new_name is not None:
-        index.name = change.new_name
+        table.indexes[table.indexes.index(index)] = replace(index, name=change.new_name)
     elif not change.conditional:
         table.note(f"rename index: no index {shorten(change.name)}")
 
@@ -457,7 +418,6 @@ _CHANGES: Final[dict[ChangeKind, Callable[[_Table, AlterChange], None]]] = {
     ChangeKind.RENAME_COLUMN: _rename_column,
     ChangeKind.SET_DEFAULT: _set_default,
     ChangeKind.DROP_DEFAULT: _drop_default,
-    ChangeKind.ADD_PRIMARY_KEY: _add_index,
     ChangeKind.DROP_PRIMARY_KEY: _drop_primary_key,
     ChangeKind.ADD_INDEX: _add_index,
     ChangeKind.DROP_INDEX: _drop_index,

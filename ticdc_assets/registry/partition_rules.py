@@ -9,8 +9,7 @@ integer as a signed one of 64 bits.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Final
@@ -18,7 +17,12 @@ from zlib import crc32
 
 from ticdc_assets.base.errors import PartitionError, shorten
 from ticdc_assets.model.schemas import ColumnSchema, TableSchema
-from ticdc_assets.registry.ddl_statement import BoundKind, PartitionDefinition, PartitionMethod
+from ticdc_assets.registry.ddl_statement import (
+    BoundKind,
+    PartitionDefinition,
+    Partitioning,
+    PartitionMethod,
+)
 from ticdc_assets.registry.ddl_tokens import Cursor
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.expressions.columns import find_column, read_by
@@ -46,61 +50,10 @@ A table has at most 8192 partitions.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TablePartitions:
-    """How a table's rows are spread at one moment.
-
-    Attributes:
-        method: hash, key, range, list and their COLUMNS forms.
-        expression: text between the parentheses of PARTITION BY.
-        columns: the columns, for KEY and the COLUMNS forms.
-        definitions: all partitions in their order.
-    """
-
-    method: PartitionMethod
-    expression: str
-    columns: tuple[str, ...]
-    definitions: tuple[PartitionDefinition, ...]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The partitions' names in their order."""
-        return tuple(definition.name for definition in self.definitions)
-
-    def described(self) -> object:
-        """Return a JSON value that differs for different partitions."""
-        return {
-            "method": self.method.value,
-            "expression": self.expression,
-            "columns": list(self.columns),
-            "partitions": [
-                [definition.name, definition.bound_kind, definition.bound]
-                for definition in self.definitions
-            ],
-        }
-
-    def places(self, names: Collection[str]) -> list[int]:
-        """Return the numbers, ascending, of the partitions of these names, in any case."""
-        place_of = {name.lower(): place for place, name in enumerate(self.names)}
-        for name in names:
-            if name.lower() not in place_of:
-                raise PartitionError(f"no partition {shorten(name)} is known")
-        return sorted({place_of[name.lower()] for name in names})
-
-
-def partition_rule(table: TablePartitions, schema: TableSchema, timezone: str) -> Rule:
-    """Return the function that gives the number of a row's partition, None for no partition.
-
-    Raises:
-        PartitionError: it is not known exactly for every row.
-    """
-    return _RULES[table.method](table, schema, timezone)
-
-
 # ------------------------------------------------------------------------------- HASH and KEY
 
 
-def _hash_rule(table: TablePartitions, schema: TableSchema, timezone: str) -> Rule:
+def _hash_rule(table: Partitioning, schema: TableSchema, timezone: str) -> Rule:
     value_of = integer_of(
         read_expression(table.expression, schema, timezone, PARTITION_WORDS), "HASH"
     )
@@ -116,7 +69,7 @@ def _hash_rule(table: TablePartitions, schema: TableSchema, timezone: str) -> Ru
     return rule
 
 
-def _key_rule(table: TablePartitions, schema: TableSchema, timezone: str) -> Rule:
+def _key_rule(table: Partitioning, schema: TableSchema, timezone: str) -> Rule:
     del timezone
     names = table.columns or _primary_key(schema)
     hashers = [key_hasher(find_column(schema, name)) for name in names]
@@ -149,7 +102,7 @@ def _part(value: ColumnValue | None) -> _Part:
     return _NULL if value is None else (1, value)
 
 
-def _range_rule(table: TablePartitions, schema: TableSchema, timezone: str) -> Rule:
+def _range_rule(table: Partitioning, schema: TableSchema, timezone: str) -> Rule:
     columns, key_of, repeats = _spread(table, schema, timezone)
     bounds = [_less_than(definition, columns, timezone) for definition in table.definitions]
     if any(low >= high for low, high in pairwise(bounds)):
@@ -168,7 +121,7 @@ def _range_rule(table: TablePartitions, schema: TableSchema, timezone: str) -> R
     return rule
 
 
-def _list_rule(table: TablePartitions, schema: TableSchema, timezone: str) -> Rule:
+def _list_rule(table: Partitioning, schema: TableSchema, timezone: str) -> Rule:
     columns, key_of, repeats = _spread(table, schema, timezone)
     if repeats:
         raise repeated_times("LIST")
@@ -191,7 +144,7 @@ def _list_rule(table: TablePartitions, schema: TableSchema, timezone: str) -> Ru
 
 
 def _spread(
-    table: TablePartitions, schema: TableSchema, timezone: str
+    table: Partitioning, schema: TableSchema, timezone: str
 ) -> tuple[tuple[ColumnSchema, ...], Callable[[CanonicalRow], _Key], bool]:
     """Return the columns of RANGE COLUMNS or LIST COLUMNS, () for an expression, and a row's key.
 
@@ -283,7 +236,7 @@ def _expect_done(cursor: Cursor, definition: PartitionDefinition) -> None:
         raise PartitionError(f"the bound of partition {shorten(definition.name)} is not understood")
 
 
-_RULES: Final[dict[PartitionMethod, Callable[[TablePartitions, TableSchema, str], Rule]]] = {
+PARTITION_RULES: Final[dict[PartitionMethod, Callable[[Partitioning, TableSchema, str], Rule]]] = {
     PartitionMethod.HASH: _hash_rule,
     PartitionMethod.KEY: _key_rule,
     PartitionMethod.RANGE: _range_rule,
@@ -291,3 +244,4 @@ _RULES: Final[dict[PartitionMethod, Callable[[TablePartitions, TableSchema, str]
     PartitionMethod.LIST: _list_rule,
     PartitionMethod.LIST_COLUMNS: _list_rule,
 }
+"""By the method the compilers of the function that gives the number of a row's partition."""

@@ -1,6 +1,6 @@
 """How the rows of a table are spread over its partitions, and which rows a change concerns.
 
-In: PARTITION BY clauses and partition changes as `registry.ddl` reads them. Out: `TablePartitions`,
+In: PARTITION BY clauses and partition changes as `registry.ddl` reads them. Out: `Partitioning`,
 the partitions at one moment, advanced by one change after another; the names of the partitions
 whose rows a change removes; and a test whether a row is in one of them.
 
@@ -26,7 +26,7 @@ from ticdc_assets.registry.ddl_statement import (
     PartitionMethod,
 )
 from ticdc_assets.registry.evolution import CanonicalRow
-from ticdc_assets.registry.partition_rules import TablePartitions, partition_rule
+from ticdc_assets.registry.partition_rules import PARTITION_RULES
 
 MAX_PARTITIONS: Final = 8192
 """The most partitions TiDB allows; a text with more is an error or an attack."""
@@ -34,20 +34,13 @@ MAX_PARTITIONS: Final = 8192
 _COUNTED: Final = frozenset({PartitionMethod.HASH, PartitionMethod.KEY})
 
 
-def partitions_of(partitioning: Partitioning) -> TablePartitions:
+def partitions_of(partitioning: Partitioning) -> Partitioning:
     """Return the partitions of a PARTITION BY clause."""
     definitions = partitioning.definitions
     if partitioning.method in _COUNTED:
         count = partitioning.count
         definitions = _numbered(definitions, max(1, count or 0, len(definitions)))
-    return _checked(
-        TablePartitions(
-            method=partitioning.method,
-            expression=partitioning.expression,
-            columns=partitioning.columns,
-            definitions=definitions,
-        )
-    )
+    return _checked(replace(partitioning, count=None, definitions=definitions))
 
 
 def _numbered(
@@ -60,7 +53,7 @@ def _numbered(
     return definitions + tuple(PartitionDefinition(name=f"p{number}") for number in added)
 
 
-def _checked(partitions: TablePartitions) -> TablePartitions:
+def _checked(partitions: Partitioning) -> Partitioning:
     names = {name.lower() for name in partitions.names}
     if not names:
         raise PartitionError("no partitions are listed")
@@ -75,8 +68,8 @@ def _checked(partitions: TablePartitions) -> TablePartitions:
 
 
 def changed_partitions(
-    partitions: TablePartitions | None, change: PartitionChange
-) -> TablePartitions | None:
+    partitions: Partitioning | None, change: PartitionChange
+) -> Partitioning | None:
     """Return the partitions after `change`; None if the table has none, or if they are unknown.
 
     Args:
@@ -91,7 +84,7 @@ def changed_partitions(
     return partitions if changed is None else _checked(changed(partitions, change))
 
 
-def emptied_partitions(partitions: TablePartitions, change: PartitionChange) -> tuple[str, ...]:
+def emptied_partitions(partitions: Partitioning, change: PartitionChange) -> tuple[str, ...]:
     """Return the names of the partitions whose rows `change` removes, or swaps (EXCHANGE)."""
     if change.action not in EMPTYING:
         return ()
@@ -107,7 +100,7 @@ EMPTYING: Final = frozenset(
 """Partition DDL that removes or brings rows without row events."""
 
 
-def _add(partitions: TablePartitions, change: PartitionChange) -> TablePartitions:
+def _add(partitions: Partitioning, change: PartitionChange) -> Partitioning:
     definitions = partitions.definitions + change.definitions
     if partitions.method in _COUNTED:
         more = change.count or 0
@@ -117,7 +110,7 @@ def _add(partitions: TablePartitions, change: PartitionChange) -> TablePartition
     return replace(partitions, definitions=definitions)
 
 
-def _drop(partitions: TablePartitions, change: PartitionChange) -> TablePartitions:
+def _drop(partitions: Partitioning, change: PartitionChange) -> Partitioning:
     dropped = set(emptied_partitions(partitions, change))
     kept = tuple(
         definition for definition in partitions.definitions if definition.name not in dropped
@@ -125,14 +118,14 @@ def _drop(partitions: TablePartitions, change: PartitionChange) -> TablePartitio
     return replace(partitions, definitions=kept)
 
 
-def _coalesce(partitions: TablePartitions, change: PartitionChange) -> TablePartitions:
+def _coalesce(partitions: Partitioning, change: PartitionChange) -> Partitioning:
     count = change.count or 0
     if partitions.method not in _COUNTED or not 0 < count < len(partitions.definitions):
         raise PartitionError("COALESCE PARTITION does not fit the partitions that are known")
     return replace(partitions, definitions=partitions.definitions[:-count])
 
 
-def _reorganize(partitions: TablePartitions, change: PartitionChange) -> TablePartitions:
+def _reorganize(partitions: Partitioning, change: PartitionChange) -> Partitioning:
     if not change.names:
         return partitions
     places = partitions.places(change.names)
@@ -152,9 +145,7 @@ def _reorganize(partitions: TablePartitions, change: PartitionChange) -> TablePa
 _RANGES: Final = frozenset({PartitionMethod.RANGE, PartitionMethod.RANGE_COLUMNS})
 
 
-_CHANGES: Final[
-    dict[PartitionAction, Callable[[TablePartitions, PartitionChange], TablePartitions]]
-] = {
+_CHANGES: Final[dict[PartitionAction, Callable[[Partitioning, PartitionChange], Partitioning]]] = {
     PartitionAction.ADD: _add,
     PartitionAction.DROP: _drop,
     PartitionAction.COALESCE: _coalesce,
@@ -166,7 +157,7 @@ _CHANGES: Final[
 
 
 def partition_test(
-    partitions: TablePartitions, names: tuple[str, ...], schema: TableSchema, timezone: str
+    partitions: Partitioning, names: tuple[str, ...], schema: TableSchema, timezone: str
 ) -> Callable[[CanonicalRow], bool]:
     """Compile the test whether a row is in one of the partitions called `names`.
 
@@ -184,7 +175,7 @@ def partition_test(
         PartitionError: it is not known exactly for every row.
     """
     wanted = frozenset(partitions.places(names))
-    rule = partition_rule(partitions, schema, timezone)
+    rule = PARTITION_RULES[partitions.method](partitions, schema, timezone)
 
     def is_in(row: CanonicalRow) -> bool:
         try:

@@ -80,16 +80,14 @@ def settle(
         if given[number] is None and olds[item.old] > 1:
             # One table that moves twice; see the module's text.
             given[number] = present.get(item.old, item.old)
-    order: list[int] = []
     moved: dict[int, Hashable] = {}
     certain = True
     for group in _sharing_names(renames):
-        part = _Search(renames, given, present, group).settled(in_order=in_order)
-        order += part.order
-        moved |= part.moved
-        certain = certain and part.certain
+        moved_by_group, is_certain = _settled(group, renames, given, present, in_order=in_order)
+        moved |= moved_by_group
+        certain = certain and is_certain
     return Settled(
-        order=tuple(order),
+        order=tuple(moved),
         tables=tuple(moved[number] for number in range(len(renames))),
         certain=certain,
     )
@@ -112,39 +110,34 @@ def _sharing_names(renames: Sequence[Rename]) -> list[list[int]]:
     return list(groups.values())
 
 
-_NO_COST: Final = (0, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    order: list[int]
-    moved: dict[int, Hashable]
-    certain: bool
-
-
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _State:
-    """Where the tables are while renames are executed."""
+    """Where the tables are after some of the renames.
 
-    def __init__(self, present: Mapping[Name, Hashable], names: set[Name]) -> None:
-        self.at = {name: present[name] for name in names if name in present}
-        self.place_of = {table: name for name, table in self.at.items()}
-        self.home = dict(self.place_of)
-        self.touched = set(self.at)
-        self.moved: dict[int, Hashable] = {}
-        self.assumed = 0
+    Attributes:
+        at: the table of each name.
+        home: the name of each table before the statement.
+        touched: the names that are or were in use.
+        moved: by the number of each rename, in the order of execution, the table that it moved.
+        assumed: how many tables without any message were assumed.
+    """
 
-    def copy(self) -> "_State":
-        """Return the same state."""
-        other = _State({}, set())
-        other.at, other.place_of = dict(self.at), dict(self.place_of)
-        other.home, other.touched = dict(self.home), set(self.touched)
-        other.moved, other.assumed = dict(self.moved), self.assumed
-        return other
+    at: Mapping[Name, Hashable]
+    home: Mapping[Hashable, Name]
+    touched: frozenset[Name]
+    moved: Mapping[int, Hashable]
+    assumed: int = 0
 
-    def carry_out(
+    @property
+    def cost(self) -> tuple[int, int]:
+        """How unlikely the order is."""
+        moved = set(self.moved.values())
+        return (sum(self.at.get(self.home[table]) == table for table in moved), self.assumed)
+
+    def after(
         self, number: int, rename: Rename, table: Hashable | None, *, roams: bool
-    ) -> bool:
-        """Execute one rename if it is possible; return whether it was.
+    ) -> "_State | None":
+        """Return the state after one more rename, None if that is not possible.
 
         Args:
             number: its number.
@@ -152,106 +145,92 @@ class _State:
             table: its table, None for the table with the old name.
             roams: whether the old name may be one that the table had before the statement.
         """
+        at, home, assumed = dict(self.at), self.home, self.assumed
         place = rename.old
-        here = None if table is None else self.place_of.get(table)
+        here = None
+        if table is not None:
+            here = next((name for name, other in at.items() if other == table), None)
         if here is not None:
             if here != place and not roams:
-                return False
+                return None
             place = here
-        elif place not in self.at:
+        elif place not in at:
             if place in self.touched:
-                return False
+                return None
             # A table without any message so far.
-            self.at[place] = place if table is None else table
-            self.home[self.at[place]] = place
-            self.assumed += 1
+            at[place] = place if table is None else table
+            home = {**home, at[place]: place}
+            assumed += 1
         elif table is not None:
-            return False
-        if rename.new != place and rename.new in self.at:
-            return False
-        mover = self.moved[number] = self.at.pop(place)
-        self.at[rename.new] = mover
-        self.place_of[mover] = rename.new
-        self.touched |= {place, rename.new}
-        return True
-
-    def cost(self) -> tuple[int, int]:
-        """Return how unlikely the order is."""
-        moved = set(self.moved.values())
-        returned = sum(self.home[table] == self.place_of[table] for table in moved)
-        return (returned, self.assumed)
-
-    def outcome(self) -> frozenset[tuple[Name, Hashable]]:
-        """Return which names belong to which tables."""
-        return frozenset(self.at.items())
+            return None
+        if rename.new != place and rename.new in at:
+            return None
+        mover = at[rename.new] = at.pop(place)
+        return _State(
+            at=at,
+            home=home,
+            touched=self.touched | {place, rename.new},
+            moved={**self.moved, number: mover},
+            assumed=assumed,
+        )
 
 
-class _Search:
-    """Searches an order of the renames that share names."""
+def _settled(
+    group: Sequence[int],
+    renames: Sequence[Rename],
+    tables: Sequence[Hashable | None],
+    present: Mapping[Name, Hashable],
+    *,
+    in_order: bool,
+) -> tuple[Mapping[int, Hashable], bool]:
+    """Return what each rename of a group moved, in their order, and whether that is certain."""
+    names = {name for number in group for name in (renames[number].old, renames[number].new)}
+    at = {name: present[name] for name in names if name in present}
+    home = {table: name for name, table in at.items()}
+    start = _State(at=at, home=home, touched=frozenset(at), moved={})
+    # A table whose renames all leave one name had this name before the statement.
+    olds: dict[Hashable, set[Name]] = {}
+    for number in group:
+        olds.setdefault(tables[number], set()).add(renames[number].old)
+    roaming = {table for table, left in olds.items() if len(left) == 1}
+    tries = _MOST_STEPS // len(group)
 
-    def __init__(
-        self,
-        renames: Sequence[Rename],
-        tables: Sequence[Hashable | None],
-        present: Mapping[Name, Hashable],
-        group: Sequence[int],
-    ) -> None:
-        self._renames = renames
-        self._tables = tables
-        self._group = list(group)
-        names = {name for number in group for name in (renames[number].old, renames[number].new)}
-        self._start = _State(present, names)
-        # A table whose renames all leave one name had this name before the statement.
-        olds: dict[Hashable, set[Name]] = {}
-        for number in group:
-            olds.setdefault(tables[number], set()).add(renames[number].old)
-        self._roaming = {table for table, names in olds.items() if len(names) == 1}
-        self._steps = 0
+    def after(state: _State, number: int) -> _State | None:
+        table = tables[number]
+        return state.after(number, renames[number], table, roams=table in roaming)
 
-    def settled(self, *, in_order: bool) -> _Part:
-        """Return an order and what it moves."""
-        as_sent = self._carried_out(self._group) if in_order else None
-        if as_sent is not None and as_sent.cost() == _NO_COST:
-            return _Part(self._group, as_sent.moved, certain=True)
-        # By their names, so that the order of the events does not matter.
-        wanted = sorted(self._group, key=lambda number: self._renames[number])
-        best: tuple[tuple[int, int], list[int], _State] | None = None
-        outcomes: dict[tuple[int, int], set[frozenset[tuple[Name, Hashable]]]] = {}
-        for order, state in self._orders([], wanted, self._start):
-            cost = state.cost()
-            outcomes.setdefault(cost, set()).add(state.outcome())
-            if best is None or cost < best[0]:
-                best = (cost, order, state)
-        if as_sent is not None and (best is None or as_sent.cost() <= best[0]):
-            return _Part(self._group, as_sent.moved, certain=True)
-        if best is None:
-            moved = {number: self._table(number) for number in self._group}
-            return _Part(wanted, moved, certain=len(set(moved.values())) == len(moved))
-        return _Part(best[1], best[2].moved, certain=len(outcomes[best[0]]) == 1)
-
-    def _table(self, number: int) -> Hashable:
-        table, old = self._tables[number], self._renames[number].old
-        return self._start.at.get(old, old) if table is None else table
-
-    def _carry_out(self, state: _State, number: int) -> bool:
-        table = self._tables[number]
-        return state.carry_out(number, self._renames[number], table, roams=table in self._roaming)
-
-    def _carried_out(self, order: Sequence[int]) -> _State | None:
-        state = self._start.copy()
-        return state if all(self._carry_out(state, number) for number in order) else None
-
-    def _orders(
-        self, done: list[int], left: Sequence[int], state: _State
-    ) -> Iterator[tuple[list[int], _State]]:
-        """Yield the possible orders of the remaining renames."""
+    def orders(left: Sequence[int], state: _State) -> Iterator[_State]:
+        """Yield the possible states after the remaining renames."""
+        nonlocal tries
         if not left:
-            yield done, state
+            yield state
         for number in left:
-            self._steps += len(self._group)
-            if self._steps > _MOST_STEPS:
+            tries -= 1
+            if tries < 0:
                 return
-            following = state.copy()
-            if self._carry_out(following, number):
-                rest = [other for other in left if other != number]
-                yield from self._orders([*done, number], rest, following)
+            following = after(state, number)
+            if following is not None:
+                yield from orders([other for other in left if other != number], following)
+
+    as_sent = start if in_order else None
+    for number in group:
+        as_sent = as_sent and after(as_sent, number)
+    if as_sent is not None and not any(as_sent.cost):
+        return as_sent.moved, True
+    # By their names, so that the order of the events does not matter.
+    wanted = sorted(group, key=lambda number: renames[number])
+    # By cost and by which names belong to which tables in the end.
+    outcomes: dict[tuple[int, int], dict[frozenset[tuple[Name, Hashable]], _State]] = {}
+    for state in orders(wanted, start):
+        outcomes.setdefault(state.cost, {}).setdefault(frozenset(state.at.items()), state)
+    least = min(outcomes, default=None)
+    if as_sent is not None and (least is None or as_sent.cost <= least):
+        return as_sent.moved, True
+    if least is None:
+        moved: dict[int, Hashable] = {}
+        for number in wanted:
+            table, old = tables[number], renames[number].old
+            moved[number] = at.get(old, old) if table is None else table
+        return moved, len(set(moved.values())) == len(moved)
+    best = list(outcomes[least].values())
+    return best[0].moved, len(best) == 1

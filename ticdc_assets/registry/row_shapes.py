@@ -150,14 +150,12 @@ def merged(schema: TableSchema, shape: RowShape, *, version: int) -> TableSchema
             replace(index, columns=tuple(renamed.get(name, name) for name in index.columns))
             for index in indexes
         ]
-    keyed = _Keyed(columns, indexes)
-    keyed.take_primary_key(_primary_key(shape))
-    keyed.take_handle_key(shape)
+    columns, indexes = _with_key(columns, indexes, shape)
     return replace(
         schema,
         version=version,
-        columns=tuple(keyed.columns),
-        indexes=finished_indexes(keyed.indexes, keyed.columns),
+        columns=tuple(columns),
+        indexes=finished_indexes(indexes, columns),
     )
 
 
@@ -394,79 +392,57 @@ def _corrected(known: ColumnSchema, sent: SentColumn, *, sized: bool) -> ColumnS
 # ----------------------------------------------------------------------------------------- keys
 
 
-class _Keyed:
-    """Columns and indexes while a row's key is applied."""
-
-    def __init__(self, columns: list[ColumnSchema], indexes: list[IndexSchema]) -> None:
-        self.columns = columns
-        # A table has one primary key; a schema that names two means the first.
-        primary = next((index for index in indexes if index.primary and index.columns), None)
-        self.indexes = [index for index in indexes if not index.primary or index is primary]
-
-    def take_primary_key(self, primary: tuple[str, ...] | None) -> None:
-        """Set the primary key to `primary`, () for none, if it is known."""
-        if primary is None:
-            return
-        self._require(primary)
-        if set(primary) == set(_primary_columns(self.indexes)):
-            return
-        self.indexes = [index for index in self.indexes if not index.primary]
-        if primary:
-            self.indexes.append(_index(ROW_ID, primary, primary=True))
-
-    def take_handle_key(self, shape: RowShape) -> None:
-        """Set the handle key to the columns that the flags mark, if there are flags."""
-        handle = _handle_key(shape)
-        if handle is None or _is_rest_of_key(handle, self.indexes, self.columns):
-            return
-        marked = [column for column in shape.columns if column.name in handle]
-        is_primary = bool(marked) and all(
-            column.flags and column.flags & ColumnFlag.PRIMARY_KEY for column in marked
-        )
-        names = tuple(dict.fromkeys(column.name for column in marked))
-        self._require(names)
-        of_no_kind = all(not (column.flags or 0) & _KEY_FLAGS for column in marked)
-        if marked and of_no_kind and self._has_key(handle):
-            return
-        self.take_primary_key(names if is_primary else ())
-        if (
-            names
-            and not is_primary
-            and all(not index.unique or set(index.columns) != handle for index in self.indexes)
+def _with_key(
+    columns: list[ColumnSchema], indexes: list[IndexSchema], shape: RowShape
+) -> tuple[list[ColumnSchema], list[IndexSchema]]:
+    """Return the columns and indexes of a table with the key of a row, as far as it shows."""
+    # A table has one primary key; a schema that names two means the first.
+    primary = next((index for index in indexes if index.primary and index.columns), None)
+    indexes = [index for index in indexes if not index.primary or index is primary]
+    names, handle = _primary_key(shape), _handle_key(shape)
+    if names is None and (handle is None or _is_rest_of_key(handle, indexes, columns)):
+        return columns, indexes
+    marked = [column for column in shape.columns if handle and column.name in handle]
+    is_primary = names is not None or (
+        bool(marked) and all((column.flags or 0) & ColumnFlag.PRIMARY_KEY for column in marked)
+    )
+    names = tuple(dict.fromkeys(column.name for column in marked)) if names is None else names
+    columns = [
+        replace(column, nullable=False) if column.name in names and column.nullable else column
+        for column in columns
+    ]
+    of_no_kind = all(not (column.flags or 0) & _KEY_FLAGS for column in marked)
+    table = replace(_NO_TABLE, columns=tuple(columns), indexes=tuple(indexes))
+    if marked and of_no_kind and set(table.handle_key) == handle:
+        return columns, indexes
+    primary_names = names if is_primary else ()
+    if set(primary_names) != set(_primary_columns(indexes)):
+        indexes = [index for index in indexes if not index.primary]
+        if primary_names:
+            indexes.append(_index(ROW_ID, primary_names, primary=True))
+    if is_primary or handle is None:
+        return columns, indexes
+    if names and all(not index.unique or set(index.columns) != handle for index in indexes):
+        # Under the name that TiDB would give it.
+        name = free_index_name(names[0], {index.name.lower() for index in indexes})
+        indexes.append(_index(name, names, primary=False))
+    # TiCDC takes the unique key with the fewest columns, and of equally short ones the first, so a
+    # shorter one cannot count.
+    unfit = unfit_for_keys(columns)
+    chosen: list[IndexSchema] = []
+    others: list[IndexSchema] = []
+    for index in indexes:
+        if index.unique and index.columns and set(index.columns) == handle:
+            chosen.append(index)
+        elif (
+            index.unique
+            and unfit.isdisjoint(index.columns)
+            and (not handle or len(index.columns) < len(handle))
         ):
-            # Under the name that TiDB would give it.
-            name = free_index_name(names[0], {index.name.lower() for index in self.indexes})
-            self.indexes.append(_index(name, names, primary=False))
-        if is_primary:
-            return
-        # TiCDC takes the unique key with the fewest columns, and of equally short ones the first,
-        # so a shorter one cannot count.
-        unfit = unfit_for_keys(self.columns)
-        chosen: list[IndexSchema] = []
-        others: list[IndexSchema] = []
-        for index in self.indexes:
-            if index.unique and index.columns and set(index.columns) == handle:
-                chosen.append(index)
-            elif (
-                index.unique
-                and unfit.isdisjoint(index.columns)
-                and (not handle or len(index.columns) < len(handle))
-            ):
-                others.append(replace(index, unique=False))
-            else:
-                others.append(index)
-        self.indexes = chosen + others
-
-    def _has_key(self, names: set[str]) -> bool:
-        table = replace(_NO_TABLE, columns=tuple(self.columns), indexes=tuple(self.indexes))
-        return set(table.handle_key) == names
-
-    def _require(self, names: Collection[str]) -> None:
-        """Make the columns `names` NOT NULL."""
-        self.columns = [
-            replace(column, nullable=False) if column.name in names and column.nullable else column
-            for column in self.columns
-        ]
+            others.append(replace(index, unique=False))
+        else:
+            others.append(index)
+    return columns, chosen + others
 
 
 def _index(name: str, columns: tuple[str, ...], *, primary: bool) -> IndexSchema:

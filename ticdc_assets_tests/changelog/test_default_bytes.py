@@ -16,6 +16,7 @@ from ticdc_assets.model.schemas import (
 )
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets_tests.changelog.lives import only_table
+from ticdc_assets_tests.changelog.test_encoder_damage import planned
 from ticdc_assets_tests.events import ddl_event, row_event
 from ticdc_assets_tests.reference.fold import FoldedTable
 from ticdc_assets_tests.text_tables import altered, created
@@ -91,6 +92,12 @@ def test_an_expression_is_not_a_text(wire_format: WireFormat, definition: str) -
     assert list(table.listed()) == [{"id": "1", "c": None}]
     (caveat,) = table.plan.caveats
     assert "the default of added column 'c' is not understood" in caveat.reason
+
+
+def test_a_truncate_ends_the_caveat_of_older_rows() -> None:
+    added = "alter table t add column c varchar(60) default (uuid())"
+    assert planned(CREATE, added).caveats
+    assert not planned(CREATE, added, "truncate table t").caveats
 
 
 def test_bytes_survive_as_json() -> None:

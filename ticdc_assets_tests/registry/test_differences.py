@@ -1,4 +1,4 @@
-"""What a person is told of a schema change."""
+"""What people see of a schema change."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ def schema(*columns: ColumnSchema, key: tuple[str, ...] = ("id",), **keys: str) 
     )
 
 
-def told(old: TableSchema, new: TableSchema, sql: str = "") -> list[tuple[str, str, str, str]]:
+def seen(old: TableSchema, new: TableSchema, sql: str = "") -> list[tuple[str, str, str, str]]:
     return [
         (str(item.kind), item.name, item.before, item.after)
         for item in differences(old, new, statements=parse_ddl_script(sql))
@@ -38,22 +38,22 @@ def told(old: TableSchema, new: TableSchema, sql: str = "") -> list[tuple[str, s
 
 
 def test_equal_schemas_do_not_differ() -> None:
-    assert told(schema(ID, A), schema(ID, A)) == []
+    assert seen(schema(ID, A), schema(ID, A)) == []
 
 
 def test_columns_added_dropped_and_changed() -> None:
     other = ColumnSchema(name="b", mysql_type="decimal", length=8, decimal=2)
-    assert told(schema(ID, A), schema(ID, other)) == [
+    assert seen(schema(ID, A), schema(ID, other)) == [
         ("added", "b", "", "decimal(8,2)"),
         ("dropped", "a", "varchar(10)", ""),
     ]
     changed = replace(A, length=20, nullable=False, default="x")
-    assert told(schema(ID, A), schema(ID, changed)) == [
+    assert seen(schema(ID, A), schema(ID, changed)) == [
         ("type", "a", "varchar(10)", "varchar(20)"),
         ("nullable", "a", "NULL", "NOT NULL"),
         ("default", "a", "none", "x"),
     ]
-    assert told(schema(ID, A), schema(ID, replace(A, charset="latin1"))) == [
+    assert seen(schema(ID, A), schema(ID, replace(A, charset="latin1"))) == [
         ("type", "a", "varchar(10) utf8mb4", "varchar(10) latin1"),
     ]
 
@@ -84,27 +84,27 @@ def test_columns_added_dropped_and_changed() -> None:
     ],
     ids=lambda item: item if isinstance(item, str) else "",
 )
-def test_a_type_is_told_as_upstream_declares_it(column: ColumnSchema, expected: str) -> None:
-    assert told(schema(ID), schema(ID, column)) == [("added", "c", "", expected)]
+def test_a_type_is_shown_as_upstream_declares_it(column: ColumnSchema, expected: str) -> None:
+    assert seen(schema(ID), schema(ID, column)) == [("added", "c", "", expected)]
 
 
 def test_only_the_statement_tells_a_rename() -> None:
     old, new = schema(ID, A), schema(ID, replace(A, name="b"))
-    assert [kind for kind, *_ in told(old, new)] == ["added", "dropped"]
-    assert told(old, new, "ALTER TABLE t RENAME COLUMN a TO b") == [("renamed", "b", "a", "b")]
+    assert [kind for kind, *_ in seen(old, new)] == ["added", "dropped"]
+    assert seen(old, new, "ALTER TABLE t RENAME COLUMN a TO b") == [("renamed", "b", "a", "b")]
 
 
 def test_a_renamed_key_is_the_same_key() -> None:
     old = schema(ID, A, ix="id")
     new = schema(replace(ID, name="no"), A, key=("no",), ix="no")
-    assert told(old, new, "ALTER TABLE t RENAME COLUMN id TO no") == [
+    assert seen(old, new, "ALTER TABLE t RENAME COLUMN id TO no") == [
         (DifferenceKind.RENAMED, "no", "id", "no")
     ]
 
 
 def test_keys_and_indexes() -> None:
-    assert told(schema(ID, A), schema(ID, A, key=("id", "a"))) == [("key", "", "id", "id, a")]
-    assert told(schema(ID, A, x="a", y="a"), schema(ID, A, x="id", z="a")) == [
+    assert seen(schema(ID, A), schema(ID, A, key=("id", "a"))) == [("key", "", "id", "id, a")]
+    assert seen(schema(ID, A, x="a", y="a"), schema(ID, A, x="id", z="a")) == [
         ("index", "x", "(a)", "(id)"),
         ("index", "z", "", "(a)"),
         ("index", "y", "(a)", ""),

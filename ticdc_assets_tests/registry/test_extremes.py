@@ -1,12 +1,15 @@
 """DDL of any size and shape is understood with work that follows its size, and never raises."""
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
 import pytest
 
+from ticdc_assets.changelog import lineage_plans
+from ticdc_assets.changelog.plan import RowGroup
 from ticdc_assets.changelog.planning import build_plan
 from ticdc_assets.changelog.resolve import RowResolver
 from ticdc_assets.registry.catalog import complete
@@ -103,12 +106,15 @@ MANY: dict[str, Callable[[int], list[str]]] = {
 
 
 def understood(statements: Sequence[str]) -> None:
-    """Do all that is done with DDL without a row."""
-    history = SchemaHistory()
+    """Do all that is done with DDL, of which each has a row after it."""
+    history, groups = SchemaHistory(), list[RowGroup]()
     for number, sql in enumerate(statements):
-        event = ddl_event(1_000 + number, sql, ddl_type="QUERY")
+        ts = 1_000 + number
+        event = ddl_event(ts, sql, ddl_type="QUERY")
         history.add_ddl(event, Coordinates(topic="t", partition=0, offset=number, index=0))
-    plan = build_plan(complete(history, [], "UTC"), [], 10**9, "UTC")
+        times: dict[str, Any] = {"schema_version": 1_000, "min_ts": ts + 1, "max_ts": ts + 1}
+        groups.append(RowGroup(database="d", table="t", table_id=number, rows=1, **times))
+    plan = build_plan(complete(history, [], "UTC"), groups, 10**9, "UTC")
     for mirror in plan.mirrors:
         resolver = RowResolver(mirror, "UTC")
         for number in range(len(mirror.versions[:2])):
@@ -149,6 +155,19 @@ def test_a_text_of_twice_the_size_is_about_twice_the_work(name: str) -> None:
 @pytest.mark.parametrize("name", MANY)
 def test_twice_as_many_statements_are_about_twice_the_work(name: str) -> None:
     assert_in_proportion(MANY[name], 100)
+
+
+def test_the_pasts_of_a_table_share_their_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    diff, steps = lineage_plans.diff, Counter[str]()
+
+    def counted(*schemas: Any, **more: Any) -> Any:
+        steps["made"] += 1
+        return diff(*schemas, **more)
+
+    monkeypatch.setattr(lineage_plans, "diff", counted)
+    added = [f"alter table t add column x{number} int" for number in range(20)]
+    understood([CREATE, *(text for sql in added for text in (sql, "truncate table t"))])
+    assert steps["made"] == len(added)
 
 
 @pytest.mark.parametrize("name", ["parentheses of a default", "parentheses of a partition"])

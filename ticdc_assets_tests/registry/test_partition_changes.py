@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from ticdc_assets.base.errors import PartitionError
 from ticdc_assets.model.events import DdlEvent
 from ticdc_assets.registry.ddl import parse_ddl
-from ticdc_assets.registry.ddl_statement import PartitionAction, PartitionChange
-from ticdc_assets.registry.partition_rules import TablePartitions
+from ticdc_assets.registry.ddl_statement import PartitionAction, PartitionChange, Partitioning
 from ticdc_assets.registry.partitions import (
     changed_partitions,
     emptied_partitions,
@@ -28,7 +27,7 @@ def change(text: str) -> PartitionChange:
     return found.partition
 
 
-def after(table: TablePartitions, *texts: str) -> TablePartitions:
+def after(table: Partitioning, *texts: str) -> Partitioning:
     for text in texts:
         changed = changed_partitions(table, change(text))
         assert changed is not None
@@ -36,7 +35,7 @@ def after(table: TablePartitions, *texts: str) -> TablePartitions:
     return table
 
 
-def owner(table: TablePartitions, text: str | None, column: str = "id") -> str | None:
+def owner(table: Partitioning, text: str | None, column: str = "id") -> str | None:
     names = [
         name
         for name in table.names
@@ -50,7 +49,7 @@ RANGE = partitions(f"range (id) ({less_than(p0='0', p1='100', p2='200', pm='maxv
 LIST = partitions(f"list (id) ({listed(a='1, 2', b='3', c='4')}, partition z default)")
 HASH = partitions("hash (id) partitions 4")
 
-CHANGES: list[tuple[TablePartitions, str, tuple[str, ...], tuple[str, ...] | None]] = [
+CHANGES: list[tuple[Partitioning, str, tuple[str, ...], tuple[str, ...] | None]] = [
     (RANGE, "drop partition P1, `p0`", ("p0", "p1"), ("p2", "pm")),
     (RANGE, "truncate partition pm, p0", ("p0", "pm"), RANGE.names),
     (RANGE, "truncate partition all", RANGE.names, RANGE.names),
@@ -83,14 +82,14 @@ CHANGES: list[tuple[TablePartitions, str, tuple[str, ...], tuple[str, ...] | Non
     ("table", "text", "emptied", "names"), CHANGES, ids=[text for _, text, _, _ in CHANGES]
 )
 def test_a_change_empties_some_partitions_and_leaves_others(
-    table: TablePartitions, text: str, emptied: tuple[str, ...], names: tuple[str, ...] | None
+    table: Partitioning, text: str, emptied: tuple[str, ...], names: tuple[str, ...] | None
 ) -> None:
     assert emptied_partitions(table, change(text)) == emptied
     changed = changed_partitions(table, change(text))
     assert (None if changed is None else changed.names) == names
 
 
-REFUSED: list[tuple[TablePartitions, str, str]] = [
+REFUSED: list[tuple[Partitioning, str, str]] = [
     (RANGE, "drop partition p9", "'p9'"),
     (RANGE, "drop partition p0, p1, p2, pm", "no partitions"),
     (RANGE, f"add partition ({less_than(P0='900')})", "one name"),
@@ -104,9 +103,7 @@ REFUSED: list[tuple[TablePartitions, str, str]] = [
 
 
 @pytest.mark.parametrize(("table", "text", "reason"), REFUSED, ids=[text for _, text, _ in REFUSED])
-def test_a_change_that_does_not_fit_is_refused(
-    table: TablePartitions, text: str, reason: str
-) -> None:
+def test_a_change_that_does_not_fit_is_refused(table: Partitioning, text: str, reason: str) -> None:
     with pytest.raises(PartitionError) as caught:
         changed_partitions(table, change(text))
     assert reason in caught.value.reason
@@ -192,8 +189,8 @@ def test_the_truncated_partition_of_the_golden_table_is_found(variant: str) -> N
         for _, event in scenario.events
         if isinstance(event, DdlEvent) and "part_range" in event.sql
     }
-    table: TablePartitions | None = None
-    emptied: list[tuple[int, tuple[str, ...], TablePartitions]] = []
+    table: Partitioning | None = None
+    emptied: list[tuple[int, tuple[str, ...], Partitioning]] = []
     for commit_ts, sql in sorted(ddls):
         statement = parse_ddl(sql)
         if statement.partitioning is not None:

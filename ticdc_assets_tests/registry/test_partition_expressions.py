@@ -10,10 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ticdc_assets.base.errors import PartitionError
-from ticdc_assets.registry.ddl_statement import BoundKind, PartitionDefinition, PartitionMethod
+from ticdc_assets.registry.ddl_statement import (
+    BoundKind,
+    PartitionDefinition,
+    Partitioning,
+    PartitionMethod,
+)
 from ticdc_assets.registry.expressions.reader import PARTITION_WORDS, read_expression
 from ticdc_assets.registry.expressions.terms import integer_of
-from ticdc_assets.registry.partition_rules import TablePartitions
 from ticdc_assets.registry.partitions import partition_test
 from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.registry.test_partitions import SCHEMA
@@ -290,7 +294,7 @@ def test_no_text_and_no_row_fails_in_another_way(
     columns: list[str],
     row: Row,
 ) -> None:
-    table = TablePartitions(
+    table = Partitioning(
         method=method,
         expression=expression,
         columns=tuple(columns),
@@ -330,7 +334,7 @@ EXPRESSIONS = st.lists(
 @examples(70)
 @given(expression=EXPRESSIONS, row=ROWS)
 def test_what_was_understood_is_total_on_rows_of_the_table(expression: str, row: Row) -> None:
-    table = TablePartitions(
+    table = Partitioning(
         method=PartitionMethod.HASH,
         expression=expression,
         columns=(),

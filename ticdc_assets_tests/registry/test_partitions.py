@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ticdc_assets.base.errors import PartitionError
 from ticdc_assets.model.schemas import ColumnSchema, IndexSchema, TableSchema
 from ticdc_assets.registry.ddl import parse_ddl
-from ticdc_assets.registry.partition_rules import TablePartitions
+from ticdc_assets.registry.ddl_statement import Partitioning
 from ticdc_assets.registry.partitions import partition_test, partitions_of
 from ticdc_assets_tests.examples import examples
 
@@ -60,7 +60,7 @@ SCHEMA = TableSchema(
 )
 
 
-def partitions(clause: str) -> TablePartitions:
+def partitions(clause: str) -> Partitioning:
     statement = parse_ddl(f"create table t (id bigint) partition by {clause}")
     assert statement.partitioning is not None, clause
     return partitions_of(statement.partitioning)

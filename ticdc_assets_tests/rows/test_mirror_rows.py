@@ -9,9 +9,9 @@ from ticdc_assets.changelog.plan import PartitionRows, Removal
 from ticdc_assets.registry.ddl_statement import (
     PartitionAction,
     PartitionDefinition,
+    Partitioning,
     PartitionMethod,
 )
-from ticdc_assets.registry.partition_rules import TablePartitions
 from ticdc_assets.rows.folding import fold_operations
 from ticdc_assets.rows.mirror_rows import PARTIAL, MirrorLayout, marked, mirror_operations
 from ticdc_assets_tests.rows.plans import plan_of, table_of
@@ -24,7 +24,7 @@ def test_each_row_that_does_not_tell_its_partition_counts(
 ) -> None:
     """Rows come in batches, and in parts that do not know of each other."""
     schema = table_of(1)
-    unknown = TablePartitions(
+    unknown = Partitioning(
         method=PartitionMethod.RANGE,
         expression="no_function(id)",
         columns=(),

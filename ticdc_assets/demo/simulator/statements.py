@@ -439,9 +439,8 @@ def _action(
             raise ValueError(f"there is no column {name!r}; the table has {names}")
         return column.name
 
-    position = change.position
-    first = position is not None and position.first
-    after = None if position is None or position.after is None else existing(position.after)
+    first = change.after == ""
+    after = existing(change.after) if change.after else None
     if change.conditional:
         raise _UnsupportedError("IF EXISTS and IF NOT EXISTS are not supported here")
     match change.kind, change.column, change.name:

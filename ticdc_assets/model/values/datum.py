@@ -14,7 +14,7 @@ from ticdc_assets.model.mysql_types import Kind, kind_of
 from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.model.values import json_texts, moments
 from ticdc_assets.model.values.floats import to_float32
-from ticdc_assets.model.values.physical import binary_bytes, set_mask
+from ticdc_assets.model.values.physical import binary_bytes, physical_of, set_mask
 
 TextCast: TypeAlias = Callable[[str], str]
 """A conversion of one text that is not NULL."""
@@ -94,7 +94,8 @@ def datum_of(old: ColumnSchema, *, errors: str = "strict") -> Callable[[str], Da
         case Kind.TIME:
             return Span
         case Kind.ENUM:
-            return lambda text: float(_label_index(text, old))
+            number_of = physical_of(old, "UTC")
+            return lambda text: float(str(number_of(text)))
         case Kind.SET:
             return lambda text: float(set_mask(text, old))
         case Kind.JSON:
@@ -113,12 +114,6 @@ def unquoted_datum_of(old: ColumnSchema, *, errors: str = "strict") -> Callable[
 def _unquoted(text: str) -> Datum:
     value = json_texts.read_json(text)
     return value if isinstance(value, str) else text
-
-
-def _label_index(text: str, column: ColumnSchema) -> int:
-    if not column.elements:
-        return int(text)
-    return 0 if text == "" and "" not in column.elements else column.elements.index(text) + 1
 
 
 def _json_datum(text: str) -> Datum:

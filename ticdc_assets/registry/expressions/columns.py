@@ -90,19 +90,6 @@ def column_term(column: ColumnSchema, timezone: str) -> Term:
             raise PartitionError(f"column {shorten(column.name)}, of kind {kind}, in an expression")
 
 
-def text_of_column(column: ColumnSchema) -> Callable[[CanonicalRow], str | None]:
-    """Return the function that gets the canonical text of `column` from a row."""
-    name = column.name
-
-    def text_of(row: CanonicalRow) -> str | None:
-        try:
-            return row[name]
-        except KeyError:
-            raise PartitionError(f"a row without its column {shorten(name)}") from None
-
-    return text_of
-
-
 _Value = TypeVar("_Value")
 
 
@@ -110,7 +97,16 @@ def read_by(
     column: ColumnSchema, read: Callable[[str], _Value]
 ) -> Callable[[CanonicalRow], _Value | None]:
     """Return the function that reads the value of `column` in a row from its canonical text."""
-    return mapped(text_of_column(column), read)
+    name = column.name
+
+    def value_of(row: CanonicalRow) -> _Value | None:
+        try:
+            text = row[name]
+        except KeyError:
+            raise PartitionError(f"a row without its column {shorten(name)}") from None
+        return None if text is None else read(text)
+
+    return value_of
 
 
 def parse_moment(text: str) -> Moment:
