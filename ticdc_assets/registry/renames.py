@@ -110,69 +110,83 @@ def _sharing_names(renames: Sequence[Rename]) -> list[list[int]]:
     return list(groups.values())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _State:
-    """Where the tables are after some of the renames.
+    """Where the tables are while renames are executed.
 
     Attributes:
         at: the table of each name.
+        place_of: the name of each table.
         home: the name of each table before the statement.
         touched: the names that are or were in use.
         moved: by the number of each rename, in the order of execution, the table that it moved.
         assumed: how many tables without any message were assumed.
     """
 
-    at: Mapping[Name, Hashable]
-    home: Mapping[Hashable, Name]
-    touched: frozenset[Name]
-    moved: Mapping[int, Hashable]
-    assumed: int = 0
+    at: dict[Name, Hashable]
+    place_of: dict[Hashable, Name]
+    home: dict[Hashable, Name]
+    touched: set[Name]
+    moved: dict[int, Hashable]
+    assumed: int
+
+    @classmethod
+    def before(cls, at: dict[Name, Hashable]) -> "_State":
+        """Return the state before the statement, with the table of each name."""
+        place_of = {table: name for name, table in at.items()}
+        return cls(
+            at=at, place_of=place_of, home=dict(place_of), touched=set(at), moved={}, assumed=0
+        )
+
+    def copy(self) -> "_State":
+        """Return the same state."""
+        return _State(
+            at=dict(self.at),
+            place_of=dict(self.place_of),
+            home=dict(self.home),
+            touched=set(self.touched),
+            moved=dict(self.moved),
+            assumed=self.assumed,
+        )
 
     @property
     def cost(self) -> tuple[int, int]:
         """How unlikely the order is."""
         moved = set(self.moved.values())
-        return (sum(self.at.get(self.home[table]) == table for table in moved), self.assumed)
+        return (sum(self.home[table] == self.place_of[table] for table in moved), self.assumed)
 
-    def after(
+    def carry_out(
         self, number: int, rename: Rename, table: Hashable | None, *, roams: bool
-    ) -> "_State | None":
-        """Return the state after one more rename, None if that is not possible.
+    ) -> bool:
+        """Execute one more rename if that is possible; return whether it was.
 
         Args:
             number: its number.
-            rename: its names.
+            rename: the rename.
             table: its table, None for the table with the old name.
             roams: whether the old name may be one that the table had before the statement.
         """
-        at, home, assumed = dict(self.at), self.home, self.assumed
         place = rename.old
-        here = None
-        if table is not None:
-            here = next((name for name, other in at.items() if other == table), None)
+        here = None if table is None else self.place_of.get(table)
         if here is not None:
             if here != place and not roams:
-                return None
+                return False
             place = here
-        elif place not in at:
+        elif place not in self.at:
             if place in self.touched:
-                return None
+                return False
             # A table without any message so far.
-            at[place] = place if table is None else table
-            home = {**home, at[place]: place}
-            assumed += 1
+            self.at[place] = place if table is None else table
+            self.home[self.at[place]] = place
+            self.assumed += 1
         elif table is not None:
-            return None
-        if rename.new != place and rename.new in at:
-            return None
-        mover = at[rename.new] = at.pop(place)
-        return _State(
-            at=at,
-            home=home,
-            touched=self.touched | {place, rename.new},
-            moved={**self.moved, number: mover},
-            assumed=assumed,
-        )
+            return False
+        if rename.new != place and rename.new in self.at:
+            return False
+        mover = self.at[rename.new] = self.moved[number] = self.at.pop(place)
+        self.place_of[mover] = rename.new
+        self.touched |= {place, rename.new}
+        return True
 
 
 def _settled(
@@ -185,9 +199,7 @@ def _settled(
 ) -> tuple[Mapping[int, Hashable], bool]:
     """Return what each rename of a group moved, in their order, and whether that is certain."""
     names = {name for number in group for name in (renames[number].old, renames[number].new)}
-    at = {name: present[name] for name in names if name in present}
-    home = {table: name for name, table in at.items()}
-    start = _State(at=at, home=home, touched=frozenset(at), moved={})
+    start = _State.before({name: present[name] for name in names if name in present})
     # A table whose renames all leave one name had this name before the statement.
     olds: dict[Hashable, set[Name]] = {}
     for number in group:
@@ -195,9 +207,9 @@ def _settled(
     roaming = {table for table, left in olds.items() if len(left) == 1}
     tries = _MOST_STEPS // len(group)
 
-    def after(state: _State, number: int) -> _State | None:
+    def carry_out(state: _State, number: int) -> bool:
         table = tables[number]
-        return state.after(number, renames[number], table, roams=table in roaming)
+        return state.carry_out(number, renames[number], table, roams=table in roaming)
 
     def orders(left: Sequence[int], state: _State) -> Iterator[_State]:
         """Yield the possible states after the remaining renames."""
@@ -208,14 +220,13 @@ def _settled(
             tries -= 1
             if tries < 0:
                 return
-            following = after(state, number)
-            if following is not None:
+            following = state.copy()
+            if carry_out(following, number):
                 yield from orders([other for other in left if other != number], following)
 
-    as_sent = start if in_order else None
-    for number in group:
-        as_sent = as_sent and after(as_sent, number)
-    if as_sent is not None and not any(as_sent.cost):
+    as_sent = start.copy()
+    is_possible = in_order and all(carry_out(as_sent, number) for number in group)
+    if is_possible and not any(as_sent.cost):
         return as_sent.moved, True
     # By their names, so that the order of the events does not matter.
     wanted = sorted(group, key=lambda number: renames[number])
@@ -224,13 +235,13 @@ def _settled(
     for state in orders(wanted, start):
         outcomes.setdefault(state.cost, {}).setdefault(frozenset(state.at.items()), state)
     least = min(outcomes, default=None)
-    if as_sent is not None and (least is None or as_sent.cost <= least):
+    if is_possible and (least is None or as_sent.cost <= least):
         return as_sent.moved, True
     if least is None:
         moved: dict[int, Hashable] = {}
         for number in wanted:
             table, old = tables[number], renames[number].old
-            moved[number] = at.get(old, old) if table is None else table
+            moved[number] = start.at.get(old, old) if table is None else table
         return moved, len(set(moved.values())) == len(moved)
     best = list(outcomes[least].values())
     return best[0].moved, len(best) == 1
