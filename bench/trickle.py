@@ -433,14 +433,14 @@ def readers_apart(loaded: Loaded, repetitions: int) -> Reads:
         many, before = files(after), read("after many batches")
         maintain(after.lake)
         maintained = read("after many batches and `maintain`")
-        told = (
+        sentence = (
             f"The mirror had {many} files, {files(after)} after `maintain`, the other "
             f"{files(fresh)}."
         )
     finally:
         spark.stop()
     shutil.rmtree(anew)
-    return Reads(before=before, maintained=maintained, files=told)
+    return Reads(before=before, maintained=maintained, files=sentence)
 
 
 def _ways(feed: Feed, traffic: Traffic) -> list[tuple[str, Callable[[], int]]]:

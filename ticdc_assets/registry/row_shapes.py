@@ -399,28 +399,25 @@ def _with_key(
     # A table has one primary key; a schema that names two means the first.
     primary = next((index for index in indexes if index.primary and index.columns), None)
     indexes = [index for index in indexes if not index.primary or index is primary]
-    names, handle = _primary_key(shape), _handle_key(shape)
-    if names is None and (handle is None or _is_rest_of_key(handle, indexes, columns)):
+    # A row has the names of its primary key, or flags.
+    named = _primary_key(shape)
+    if named is not None:
+        return _required(columns, named), _with_primary_key(indexes, named)
+    handle = _handle_key(shape)
+    if handle is None or _is_rest_of_key(handle, indexes, columns):
         return columns, indexes
-    marked = [column for column in shape.columns if handle and column.name in handle]
-    is_primary = names is not None or (
-        bool(marked) and all((column.flags or 0) & ColumnFlag.PRIMARY_KEY for column in marked)
-    )
-    names = tuple(dict.fromkeys(column.name for column in marked)) if names is None else names
-    columns = [
-        replace(column, nullable=False) if column.name in names and column.nullable else column
-        for column in columns
-    ]
+    marked = [column for column in shape.columns if column.name in handle]
+    names = tuple(dict.fromkeys(column.name for column in marked))
+    columns = _required(columns, names)
     of_no_kind = all(not (column.flags or 0) & _KEY_FLAGS for column in marked)
     table = replace(_NO_TABLE, columns=tuple(columns), indexes=tuple(indexes))
     if marked and of_no_kind and set(table.handle_key) == handle:
         return columns, indexes
-    primary_names = names if is_primary else ()
-    if set(primary_names) != set(_primary_columns(indexes)):
-        indexes = [index for index in indexes if not index.primary]
-        if primary_names:
-            indexes.append(_index(ROW_ID, primary_names, primary=True))
-    if is_primary or handle is None:
+    is_primary = bool(marked) and all(
+        (column.flags or 0) & ColumnFlag.PRIMARY_KEY for column in marked
+    )
+    indexes = _with_primary_key(indexes, names if is_primary else ())
+    if is_primary:
         return columns, indexes
     if names and all(not index.unique or set(index.columns) != handle for index in indexes):
         # Under the name that TiDB would give it.
@@ -443,6 +440,22 @@ def _with_key(
         else:
             others.append(index)
     return columns, chosen + others
+
+
+def _required(columns: list[ColumnSchema], names: Collection[str]) -> list[ColumnSchema]:
+    """Return the columns, those of these names NOT NULL."""
+    return [
+        replace(column, nullable=False) if column.name in names and column.nullable else column
+        for column in columns
+    ]
+
+
+def _with_primary_key(indexes: list[IndexSchema], names: tuple[str, ...]) -> list[IndexSchema]:
+    """Return the indexes with the primary key over these columns, () for none."""
+    if set(names) == set(_primary_columns(indexes)):
+        return indexes
+    others = [index for index in indexes if not index.primary]
+    return [*others, _index(ROW_ID, names, primary=True)] if names else others
 
 
 def _index(name: str, columns: tuple[str, ...], *, primary: bool) -> IndexSchema:
