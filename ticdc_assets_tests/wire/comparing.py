@@ -10,12 +10,14 @@ from unittest import mock
 
 import pyarrow as pa
 
+import ticdc_assets.base.compiled  # noqa: F401  so batches are read with loops (`loops_pay`)
 from ticdc_assets.base.errors import WireError
 from ticdc_assets.model.events import Bootstrap, DdlEvent, Event, Op, RowChange, Watermark
 from ticdc_assets.model.schemas import schema_from_json
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire import batch as batch_module
 from ticdc_assets.wire.batch import decode_batch
+from ticdc_assets.wire.compression import Compression
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.rows import (
     CHANGE_SCHEMA,
@@ -85,14 +87,24 @@ def batch_decoded(
     records = batch_of(values)
     with mock.patch.object(batch_module, "FEW_ROWS", sys.maxsize):
         few = decode_batch(wire_format, records)
-    with mock.patch.object(batch_module, "FEW_ROWS", -1):
-        batch = decode_batch(wire_format, records)
+    batch = decode_at_once(wire_format, records)
     few.validate(full=True)
     for one, other in zip(few.to_pylist(), batch.to_pylist(), strict=True):
         assert one == other, values[one["offset"] - FIRST_OFFSET]
     outcomes = outcomes_of(batch, len(values))
     assert all(outcomes)
     return outcomes
+
+
+def decode_at_once(
+    wire_format: WireFormat,
+    batch: pa.RecordBatch,
+    *,
+    compression: Compression = Compression.NONE,
+) -> pa.RecordBatch:
+    """Return the rows of a batch, read by the batch reader however few they are."""
+    with mock.patch.object(batch_module, "FEW_ROWS", -1):
+        return decode_batch(wire_format, batch, compression=compression)
 
 
 def outcomes_of(batch: pa.RecordBatch, count: int) -> list[Outcome]:
