@@ -6,10 +6,9 @@ gives exactly one row of kind `error`. The meaning is that of `wire.decode`, dow
 position of errors; the result depends on the records alone, and splitting a batch anywhere changes
 nothing.
 
-Decoding takes a few times the memory of the decompressed messages. So `decode_pieces` takes as many
-records at a time as have together `PIECE_BYTES`, or one larger record
-(`compression.MAX_DECOMPRESSED` at most): its memory does not depend on how many records a batch
-has, nor on how well they are compressed.
+Decoding takes a few times the memory of the decompressed messages. So it takes as many records at a
+time as have together `PIECE_BYTES`, or one larger record (`compression.MAX_DECOMPRESSED` at most):
+its memory does not depend on how many records a batch has, nor on how well they are compressed.
 
 Each format has two readers: the reference, which reads one record, and a batch reader, which reads
 most records of a batch at once, a column at a time (`decode_exact`). The reference reads the few
@@ -18,7 +17,6 @@ records that the batch reader leaves.
 Not handled: typing of values, and schemas of rows.
 """
 
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -38,14 +36,11 @@ from ticdc_assets.wire.compression import Compression, decompressed
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.rows import (
     CHANGE_SCHEMA,
-    PART_BYTES,
+    PIECE_BYTES,
     SourcedRows,
     read_by,
     takeable,
 )
-
-PIECE_BYTES: Final = 16 << 20
-"""Bytes of content that are decoded together, at most."""
 
 FEW_ROWS: Final = 300
 """Batches of about so many rows at most are read by the reference alone: it takes milliseconds.
@@ -64,17 +59,17 @@ def decode_batch(
     *,
     compression: Compression = Compression.NONE,
 ) -> pa.RecordBatch:
-    """Return the events of `batch` as rows of `CHANGE_SCHEMA`, all at once.
+    """Return the events of `batch` as rows of `CHANGE_SCHEMA`, all in one batch.
 
     Args:
         wire_format: how the records are written.
         batch: records with the columns topic, partition, offset, key and value; more are ignored.
         compression: how their values were compressed.
     """
-    pieces = list(
-        decode_pieces(wire_format, batch, compression=compression, piece_bytes=sys.maxsize)
-    )
-    return pieces[0] if pieces else pa.RecordBatch.from_pylist([], CHANGE_SCHEMA)
+    pieces = list(decode_pieces(wire_format, batch, compression=compression))
+    if len(pieces) == 1:
+        return pieces[0]
+    return pa.concat_batches(pieces or [pa.RecordBatch.from_pylist([], CHANGE_SCHEMA)])
 
 
 def decode_pieces(
@@ -119,7 +114,7 @@ def _pieces(
     for stop, (key, value) in enumerate(zip(keys, values, strict=True), 1):
         content = _content(wire_format, compression, Record(key=key, value=value))
         size += len(key or b"") + len(content or b"")
-        contents.append(None if content is None or len(content) > PART_BYTES else content)
+        contents.append(None if content is None or len(content) > PIECE_BYTES else content)
         del content
         if size >= piece_bytes or stop == batch.num_rows:
             records = batch.slice(start, stop - start)
@@ -206,20 +201,19 @@ def _decoded(
     rows = max(records.num_rows, size // _ROW_BYTES)
     if rows > FEW_ROWS and loops_pay(rows):
         exact = BATCH_READERS[wire_format](contents)
-        if exact is not None:
-            is_left[exact.sources] = False
+        is_left[exact.sources] = False
         _ALONE.count += int(np.count_nonzero(is_left))
     left = np.flatnonzero(is_left)
     others = read_by(partial(decode, wire_format, compression=compression), records, left)
     return (others if exact is None else exact.joined(others)).rows
 
 
-def _at_once(module: str, batch: pa.RecordBatch) -> SourcedRows | None:
+def _at_once(module: str, batch: pa.RecordBatch) -> SourcedRows:
     """Return the rows of the batch reader of a module, which is imported at its first call."""
     return import_module(f"ticdc_assets.wire.{module}").decode_exact(batch)
 
 
-BATCH_READERS: Final[Mapping[WireFormat, Callable[[pa.RecordBatch], SourcedRows | None]]] = {
+BATCH_READERS: Final[Mapping[WireFormat, Callable[[pa.RecordBatch], SourcedRows]]] = {
     WireFormat.SIMPLE_JSON: partial(_at_once, "simple_json_batch"),
     WireFormat.SIMPLE_AVRO: partial(_at_once, "simple_avro_batch"),
     WireFormat.CANAL_JSON: partial(_at_once, "canal_json_batch"),

@@ -23,9 +23,9 @@ from ticdc_assets.model.schemas import RowShape
 from ticdc_assets.model.tso import LOGICAL_BITS
 from ticdc_assets.wire import canal_json, canal_loops
 from ticdc_assets.wire.canal_json import EXTENSION, FIELDS, WATERMARK_TYPE, Columns
-from ticdc_assets.wire.column_rows import PartRows, exact_rows, row_columns
+from ticdc_assets.wire.column_rows import row_columns, values_of
 from ticdc_assets.wire.json_fields import read_names
-from ticdc_assets.wire.json_loops import Flags, Octets, Places, Texts
+from ticdc_assets.wire.json_loops import Flags, Octets, Places
 from ticdc_assets.wire.json_tape import (
     Checked,
     ColumnList,
@@ -54,12 +54,9 @@ _GROWTH: Final = 3
 """How many times its own length an image grows at most."""
 
 
-def decode_exact(batch: pa.RecordBatch) -> SourcedRows | None:
+def decode_exact(batch: pa.RecordBatch) -> SourcedRows:
     """Return the rows of those records of `batch` that are changes of one row and watermarks."""
-    return exact_rows(batch, _rows)
-
-
-def _rows(texts: Texts, _records: pa.RecordBatch) -> PartRows:
+    texts = values_of(batch)
     tape, found = tape_of(texts, _RULES, workspace("value"))
     is_ddl, words, es, extensions, *_ = found
     types = np.where(tape.kinds(is_ddl) == FALSE, tape.words(words, _WORDS), NONE)
@@ -101,7 +98,7 @@ def _rows(texts: Texts, _records: pa.RecordBatch) -> PartRows:
         es_only, plain.of("es", chosen) << LOGICAL_BITS, extension.of("commitTs", chosen)
     )
     which = tables.which[chosen]
-    return chosen, row_columns(
+    columns = row_columns(
         ~own_marks,
         op=types[chosen],
         commit_ts=pa.array(np.where(own_marks, extension.of("watermarkTs", chosen), commit_ts)),
@@ -115,6 +112,7 @@ def _rows(texts: Texts, _records: pa.RecordBatch) -> PartRows:
         shape=shapes.column(chosen),
         es_only=es_only,
     )
+    return SourcedRows.of(batch, chosen, columns)
 
 
 def _only_rows(tape: Tape, checked: Checked, name: str, good: Flags) -> Places:
