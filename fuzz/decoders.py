@@ -28,21 +28,17 @@ from ticdc_assets.demo.simulator.encoders.compression import compressed
 from ticdc_assets.model.events import Bootstrap, DdlEvent, Event, Op, RowChange, Watermark
 from ticdc_assets.model.tso import MAX_TSO
 from ticdc_assets.wire import WireFormat, decode
+from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.compression import Compression, supports
 from ticdc_assets.wire.record import Record
-from ticdc_assets_tests.wire.comparing import (
-    as_stored,
-    batch_of,
-    decode_at_once,
-    outcomes_of,
-)
+from ticdc_assets_tests.wire.comparing import as_stored, batch_of, outcomes_of
 
 Outcome: TypeAlias = list[Event] | tuple[str, str, str, str] | None
 """What a decoder says; None where it failed."""
 Reference: TypeAlias = Callable[..., list[Event]]
 """Is called like `wire.decode`."""
 Columnar: TypeAlias = Callable[..., pa.RecordBatch]
-"""Is called like `decode_at_once`."""
+"""Is called like `wire.batch.decode_batch`."""
 
 BATCH_RECORDS: Final = 200
 LARGE_EVERY: Final = 50
@@ -78,7 +74,7 @@ class DecoderTarget:
         seeds: Seeds,
         *,
         reference: Reference = decode,
-        columnar: Columnar = decode_at_once,
+        columnar: Columnar = decode_batch,
     ) -> None:
         self.name = wire_format.value
         self.source = seeds.source
@@ -94,7 +90,7 @@ class DecoderTarget:
             compression for compression in Compression if supports(wire_format, compression)
         ]
         # The first batch loads modules and compiles loops: no input causes that time and memory.
-        decode_at_once(wire_format, batch_of(seeds.records))
+        decode_batch(wire_format, batch_of(seeds.records))
 
     # --- inputs ---
 

@@ -12,12 +12,12 @@ its memory does not depend on how many records a batch has, nor on how well they
 
 Each format has two readers: the reference, which reads one record, and a batch reader, which reads
 most records of a batch at once, a column at a time (`decode_exact`). The reference reads the few
-records that the batch reader leaves.
+records that the batch reader leaves, and all while it does not pay to load the compiled loops. The
+rows are the same, to the last byte of their texts.
 
 Not handled: typing of values, and schemas of rows.
 """
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib import import_module
@@ -41,13 +41,6 @@ from ticdc_assets.wire.rows import (
     read_by,
     takeable,
 )
-
-FEW_ROWS: Final = 300
-"""Batches of about so many rows at most are read by the reference alone: it takes milliseconds.
-
-So are larger ones while it does not pay to load the compiled loops. The rows are the same, to the
-last byte of their texts.
-"""
 
 _ROW_BYTES: Final = 500
 """A record counts as a row for each so many bytes: in Open Protocol and Craft it has up to 16."""
@@ -160,26 +153,6 @@ def runs_within(sizes: npt.NDArray[np.int64], most: int) -> Iterator[tuple[int, 
         start = stop
 
 
-class _Alone(threading.local):
-    """How many records the reference read in this thread."""
-
-    count = 0
-
-
-_ALONE: Final = _Alone()
-
-
-def read_alone() -> int:
-    """Return how many records of large batches the reference read since the last call.
-
-    It counts those of this thread. In a format as TiCDC writes it these are DDL and bootstraps; if
-    they are many, the batch reader does not know the messages, and decoding takes ten times as
-    long.
-    """
-    found, _ALONE.count = _ALONE.count, 0
-    return found
-
-
 def _decoded(
     wire_format: WireFormat,
     compression: Compression,
@@ -196,16 +169,15 @@ def _decoded(
         contents: the same, decompressed.
         size: the bytes of its keys and values.
     """
-    exact = None
+    by_reference = partial(
+        read_by, partial(decode, wire_format, compression=compression), records
+    )
+    if not loops_pay(max(records.num_rows, size // _ROW_BYTES)):
+        return by_reference(np.arange(records.num_rows)).rows
+    exact = BATCH_READERS[wire_format](contents)
     is_left = np.ones(records.num_rows, np.bool_)
-    rows = max(records.num_rows, size // _ROW_BYTES)
-    if rows > FEW_ROWS and loops_pay(rows):
-        exact = BATCH_READERS[wire_format](contents)
-        is_left[exact.sources] = False
-        _ALONE.count += int(np.count_nonzero(is_left))
-    left = np.flatnonzero(is_left)
-    others = read_by(partial(decode, wire_format, compression=compression), records, left)
-    return (others if exact is None else exact.joined(others)).rows
+    is_left[exact.sources] = False
+    return exact.joined(by_reference(np.flatnonzero(is_left))).rows
 
 
 def _at_once(module: str, batch: pa.RecordBatch) -> SourcedRows:

@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,7 +16,6 @@ from ticdc_assets.model.schemas import schema_from_json
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire import batch as batch_module
 from ticdc_assets.wire.batch import decode_batch
-from ticdc_assets.wire.compression import Compression
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.rows import (
     CHANGE_SCHEMA,
@@ -83,28 +81,17 @@ def decoded(value: Input, wire_format: WireFormat = WireFormat.SIMPLE_JSON) -> O
 def batch_decoded(
     values: Sequence[Input], wire_format: WireFormat = WireFormat.SIMPLE_JSON
 ) -> list[Outcome]:
-    """Return what the batch decoder says about each value, the same of few and of many."""
+    """Return what the batch decoder says about each value, the same with loops and without."""
     records = batch_of(values)
-    with mock.patch.object(batch_module, "FEW_ROWS", sys.maxsize):
+    with mock.patch.object(batch_module, "loops_pay", lambda _: False):
         few = decode_batch(wire_format, records)
-    batch = decode_at_once(wire_format, records)
+    batch = decode_batch(wire_format, records)
     few.validate(full=True)
     for one, other in zip(few.to_pylist(), batch.to_pylist(), strict=True):
         assert one == other, values[one["offset"] - FIRST_OFFSET]
     outcomes = outcomes_of(batch, len(values))
     assert all(outcomes)
     return outcomes
-
-
-def decode_at_once(
-    wire_format: WireFormat,
-    batch: pa.RecordBatch,
-    *,
-    compression: Compression = Compression.NONE,
-) -> pa.RecordBatch:
-    """Return the rows of a batch, read by the batch reader however few they are."""
-    with mock.patch.object(batch_module, "FEW_ROWS", -1):
-        return decode_batch(wire_format, batch, compression=compression)
 
 
 def outcomes_of(batch: pa.RecordBatch, count: int) -> list[Outcome]:
