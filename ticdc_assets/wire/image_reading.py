@@ -99,8 +99,8 @@ class ImageReader:
         self._count = len(names)
         # As JSON texts: a name in another spelling does not match, nor does one with an escape.
         names_as_bytes, offsets = _joined([quoted(name)[1:-1] for name in names])
-        slots = loops.slots_of(names_as_bytes, offsets)
-        self._names = loops.Names(names_as_bytes, offsets, slots, *_joined(sorted(zones)))
+        followers = np.arange(len(offsets), dtype=np.int32)
+        self._names = loops.Names(names_as_bytes, offsets, followers, *_joined(sorted(zones)))
 
     def read(self, columns: "Sequence[pa.Array[Any]]") -> Images | None:
         """Return the images of some columns of strings, one column after the other.
