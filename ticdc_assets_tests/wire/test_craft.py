@@ -452,7 +452,6 @@ WRONG = [
         1,
     ),
     (message(headers(kind=u(3)), [B], TERMS), "trailing_bytes", 7),
-    (message(headers(kind=u(3), partition=z(5)), [b""], TERMS), "out_of_range", 4),
     (message(headers(kind=u(3)), [b""], TERMS, [table(0)]), "wrong_tables", 18),
     (message(headers(kind=u(2)), [b""], TERMS), "truncated", 7),
     (message(headers(kind=u(2)), [u(5)], TERMS), "truncated", 8),
