@@ -20,9 +20,8 @@ union), or a `WireError` that names the byte.
     map       the same, each item a string and a value
 
 Every length and every count is checked against the bytes that are left before it is used, and no
-array or map is longer than `MAX_ITEMS`. Numbers in more bytes than they need, bytes after the end,
-and two map entries of one key are refused: no library writes them. Reading recurs only as deep as
-the type.
+array or map is longer than `MAX_ITEMS`. Bytes after the end, and two map entries of one key are
+refused: no library writes them. Reading recurs only as deep as the type.
 
 Source: https://avro.apache.org/docs/1.11.1/specification/#binary-encoding
 """
@@ -48,9 +47,6 @@ class Reader(ByteReader):
     """A position in the bytes of a message, which only moves on."""
 
     __slots__ = ()
-
-    is_shortest = True
-    wrong_number = ("invalid_number", "a number of 64 bits in its shortest form")
 
     def length(self, expected: str) -> int:
         """Return the next number, the length of what follows.
