@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
+import ticdc_assets.base.compiled  # noqa: F401  so batches are read with loops (`loops_pay`)
 from fuzz.binary_damage import damaged_structure, json_texts
 from fuzz.damage import BYTES, damaged
 from fuzz.findings import Batch, Failure, Findings, Note

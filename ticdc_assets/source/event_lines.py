@@ -114,7 +114,7 @@ class _Printer:
         self._format = capture_format
         self._sent = SchemaHistory()
         self._inferred = GrowingCatalog(capture_format.timezone or "UTC")
-        # By identity of the schema, which its reader keeps alive: hashing one costs more than a row.
+        # By identity of the schema, which its reader keeps: hashing one costs more than a row.
         self._readers: dict[tuple[int, str], SchemaReader] = {}
 
     def line(self, event: Event, coordinates: Coordinates) -> dict[str, Any]:

@@ -169,9 +169,7 @@ def _decoded(
         contents: the same, decompressed.
         size: the bytes of its keys and values.
     """
-    by_reference = partial(
-        read_by, partial(decode, wire_format, compression=compression), records
-    )
+    by_reference = partial(read_by, partial(decode, wire_format, compression=compression), records)
     if not loops_pay(max(records.num_rows, size // _ROW_BYTES)):
         return by_reference(np.arange(records.num_rows)).rows
     exact = BATCH_READERS[wire_format](contents)

@@ -179,7 +179,7 @@ def _not_shortest(tape: Tape, unsure: Nodes) -> list[int]:
         unsure: `json_image_loops.UNSURE` of each number.
     """
     images: list[int] = []
-    for way, kind, texts_of in (
+    for way, kind, written_texts in (
         (loops.FLOAT_WAY, np.float32, float_texts),
         (loops.DOUBLE_WAY, np.float64, double_texts),
     ):
@@ -194,7 +194,7 @@ def _not_shortest(tape: Tape, unsure: Nodes) -> list[int]:
         with np.errstate(over="ignore"):
             values = sent.cast(pa.float64()).to_numpy().astype(kind)
         is_finite = np.isfinite(values)
-        written = texts_of(np.where(is_finite, values, kind(0)))
+        written = written_texts(np.where(is_finite, values, kind(0)))
         same = np.asarray(pc.equal(written, sent.cast(pa.binary())))
         images += own["image"][~(same & is_finite)].tolist()
     return images

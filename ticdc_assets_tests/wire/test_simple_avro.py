@@ -363,7 +363,8 @@ def test_numbers_at_the_limits() -> None:
     for value, raw in NUMBERS.items():
         (outcome,) = assert_equal([dml(INSERT, some(block(text("a") + LONG + raw)), NONE)], AVRO)
         assert outcome == [replace(ROW, after={"a": str(value)})]
-    (longer,) = assert_equal([dml(INSERT, some(block(text("a") + LONG + b"\x82\x80\x00")), NONE)], AVRO)
+    image = block(text("a") + LONG + b"\x82\x80\x00")
+    (longer,) = assert_equal([dml(INSERT, some(image), NONE)], AVRO)
     assert longer == [replace(ROW, after={"a": "1"})]
 
 
