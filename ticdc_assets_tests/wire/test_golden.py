@@ -367,6 +367,7 @@ def test_the_kinds_of_rows_there_are(folder: str) -> None:
     for _, event in events_of(folder):
         if isinstance(event, RowChange):
             seen["partitioned"] += event.table_id is not None
+            seen["numbered"] += event.row_id != 0
             if event.op is Op.UPDATE:
                 assert event.before is not None
                 assert event.after is not None
@@ -374,7 +375,7 @@ def test_the_kinds_of_rows_there_are(folder: str) -> None:
                 seen["null"] += None in event.before.values()
                 key = flagged(event, ColumnFlag.HANDLE_KEY)
                 seen["keyless"] += not any(name in event.before for name in key)
-    of_format = ("null",) if folder.startswith("canal") else ("keyless", "partitioned")
+    of_format = ("null",) if folder.startswith("canal") else ("keyless", "partitioned", "numbered")
     assert all(seen[kind] for kind in ("less", *of_format)), seen
 
 
