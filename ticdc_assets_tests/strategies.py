@@ -441,6 +441,7 @@ def flagged_rows(draw: st.DrawFn, *, in_open: bool = False) -> RowChange:
         handle_key_only=is_cut,
         claim_check_location=draw(st.none() | texts.filter(bool)) if is_cut else None,
         shape=RowShape(columns=tuple(columns), partial=is_cut or op is Op.DELETE),
+        row_id=draw(signed_numbers) if in_open else 0,
     )
 
 

@@ -291,8 +291,8 @@ def test_batches_of_few_records_are_read_by_the_batch_reader(
     target = target_of(CRAFT)
     readers = {**batch_module.BATCH_READERS, CRAFT: raises(KeyError("x"))}
     monkeypatch.setattr(batch_module, "BATCH_READERS", readers)
-    ((kind, _),) = kinds(target, Batch(records=good().records[:2])).items()
-    assert kind.startswith("batch raises KeyError in ")
+    found = kinds(target, Batch(records=good().records[:2]))
+    assert any(kind.startswith("batch raises KeyError in ") for kind in found)
 
 
 def test_the_input_at_which_a_batch_raises_is_found() -> None:

@@ -350,22 +350,9 @@ class SchemaReader:
         self._schema = schema
         self._names = frozenset(column.name for column in schema.columns)
         self._version = schema.version
-        # By identity of the shape, which the value keeps alive.
-        self._respellings: dict[int, tuple[RowShape, dict[str, Respelling]]] = {}
-
-    def respells(self, shape: RowShape) -> bool:
-        """Return whether values of rows of `shape` are respelled."""
-        return bool(self._respelling(shape))
 
     def _respelling(self, shape: RowShape | None) -> dict[str, Respelling]:
-        if shape is None:
-            return {}
-        found = self._respellings.get(id(shape))
-        if found is None:
-            if len(self._respellings) >= _MOST_SHAPES:
-                self._respellings.clear()
-            found = self._respellings[id(shape)] = (shape, respellings(shape, self._schema))
-        return found[1]
+        return {} if shape is None else respellings(shape, self._schema)
 
     def read(
         self, image: Mapping[str, PhysicalValue], side: str, shape: RowShape | None
@@ -420,6 +407,20 @@ class _Version(SchemaReader):
     def __init__(self, schema: TableSchema, timezone: str, carrier: RowCarrier) -> None:
         super().__init__(schema, timezone)
         self.carrier = carrier
+        # By identity of the shape, which the value keeps alive.
+        self._respellings: dict[int, tuple[RowShape | None, dict[str, Respelling]]] = {}
+
+    def respells(self, shape: RowShape) -> bool:
+        """Return whether values of rows of `shape` are respelled."""
+        return bool(self._respelling(shape))
+
+    def _respelling(self, shape: RowShape | None) -> dict[str, Respelling]:
+        found = self._respellings.get(id(shape))
+        if found is None:
+            if len(self._respellings) >= _MOST_SHAPES:
+                self._respellings.clear()
+            found = self._respellings[id(shape)] = (shape, super()._respelling(shape))
+        return found[1]
 
     def carry(self, row: CanonicalRow, commit_ts: int, side: str) -> CarriedRow:
         """Return the row under the final schema."""

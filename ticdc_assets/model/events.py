@@ -87,6 +87,7 @@ class RowChange:
         checksum: row checksums, if sent.
         shape: what the message says of the columns; None where it says nothing (Simple). An encoder
             of any format but Simple JSON needs it.
+        row_id: TiDB's internal integer row id, if sent (Open Protocol); 0 is not sent.
         es_only: True if the message has no commit ts, so that `commit_ts` is its `es` (epoch ms)
             shifted to a TSO.
     """
@@ -104,6 +105,7 @@ class RowChange:
     claim_check_location: str | None = None
     checksum: Checksum | None = None
     shape: RowShape | None = None
+    row_id: int = 0
     es_only: bool = False
 
 

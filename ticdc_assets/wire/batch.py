@@ -169,13 +169,13 @@ def _decoded(
         contents: the same, decompressed.
         size: the bytes of its keys and values.
     """
-    by_reference = partial(read_by, partial(decode, wire_format, compression=compression), records)
-    if not loops_pay(max(records.num_rows, size // _ROW_BYTES)):
-        return by_reference(np.arange(records.num_rows)).rows
-    exact = BATCH_READERS[wire_format](contents)
+    reference = partial(decode, wire_format, compression=compression)
     is_left = np.ones(records.num_rows, np.bool_)
+    if not loops_pay(max(records.num_rows, size // _ROW_BYTES)):
+        return read_by(reference, records, np.flatnonzero(is_left)).rows
+    exact = BATCH_READERS[wire_format](contents)
     is_left[exact.sources] = False
-    return exact.joined(by_reference(np.flatnonzero(is_left))).rows
+    return exact.joined(read_by(reference, records, np.flatnonzero(is_left))).rows
 
 
 def _at_once(module: str, batch: pa.RecordBatch) -> SourcedRows:

@@ -21,6 +21,8 @@ class Kind(StrEnum):
     MILLISECONDS = "milliseconds"
     """From 0 to the most that can be shifted to a TSO."""
     UINT32 = "integer of 32 bits"
+    ROW_ID = "row id"
+    """A signed integer of 64 bits."""
     TEXT = "text"
     NAME = "name"
     """A text that is not empty."""

@@ -34,7 +34,7 @@ from ticdc_assets.wire.tape_loops import NONE, Nodes
 _STRINGS: Final = (tape_loops.TEXT, tape_loops.ESCAPED)
 
 _NODES: Final[Mapping[Kind, tuple[int, ...]]] = {
-    **dict.fromkeys(LARGEST, (tape_loops.INTEGER,)),
+    **dict.fromkeys((*LARGEST, Kind.ROW_ID), (tape_loops.INTEGER,)),
     **dict.fromkeys((Kind.TEXT, Kind.NAME), _STRINGS),
     **dict.fromkeys((Kind.IMAGES, Kind.NAMES), (tape_loops.ARRAY,)),
     **dict.fromkeys(

@@ -20,6 +20,7 @@ All numbers are big-endian. Of a key (`t`: 1 row, 2 DDL, 3 watermark):
     ts     integer   x    x       x       commit ts, watermark ts
     scm    text      x    o               database
     tbl    text      x    o               table; after the change, for a DDL
+    rid    signed    o                    TiDB's integer row id
     ptn    integer   o                    id of the physical partition
     t      integer   x    x       x       kind of the event
     ohk    boolean   o                    the columns were cut to the handle key (large message)
@@ -37,8 +38,7 @@ no place for a schema. Of a column:
     v      any       see `open_values`; null is NULL, missing is refused
 
 x required (a text must not be empty, as TiCDC leaves out what is empty), o may be missing or null,
-blank: ignored. Unknown fields are ignored too: a newer TiCDC may add some, and the old one sends
-TiDB's row id as `rid`. An image that is
+blank: ignored. Unknown fields are ignored too: a newer TiCDC may add some. An image that is
 missing, null or empty counts as absent.
 
 The flags of a column may be outdated. TiCDC's new encoder keeps them by the id of a partition and
@@ -116,6 +116,7 @@ _ROW_KEY: Final = (
     Field("ts", Kind.INTEGER),
     Field("scm", Kind.NAME),
     Field("tbl", Kind.NAME),
+    Field("rid", Kind.ROW_ID, Presence.OPTIONAL),
     Field("ptn", Kind.INTEGER, Presence.OPTIONAL),
     Field("ohk", Kind.BOOLEAN, Presence.OPTIONAL),
     Field("ccl", Kind.TEXT, Presence.OPTIONAL),
@@ -439,10 +440,15 @@ def _read_row(part: Part, key: Mapping[str, Any], position: str) -> Event:
             partial=handle_key_only or op is Op.DELETE,
             damaged=damaged,
         ),
+        row_id=fields.get("rid", 0),
     )
 
 
-_READERS_OF_KEYS: Final = {**READERS, Kind.INTEGER: _natural}
+_READERS_OF_KEYS: Final = {
+    **READERS,
+    Kind.INTEGER: _natural,
+    Kind.ROW_ID: partial(read_integer, minimum=-(2**63), maximum=2**63 - 1),
+}
 _READERS: Final[Mapping[int, Callable[[Part, Mapping[str, Any], str], Event]]] = {
     ROW: _read_row,
     DDL: _read_ddl,

@@ -143,7 +143,11 @@ def as_stored(outcome: Outcome) -> Outcome:
     if isinstance(outcome, tuple):
         return outcome
     return [
-        replace(event, action_code=None) if isinstance(event, DdlEvent) else event
+        replace(event, row_id=0)
+        if isinstance(event, RowChange)
+        else replace(event, action_code=None)
+        if isinstance(event, DdlEvent)
+        else event
         for event in outcome
     ]
 

@@ -553,6 +553,7 @@ def test_what_the_format_has_no_place_for_is_left_out() -> None:
         INSERTED,
         table_id=7,
         schema_version=8,
+        row_id=9,
         checksum=Checksum(version=1, corrupted=False, current=1, previous=2),
         after={**AFTER, "e": ZonedTimestamp(location="UTC", value="2")},
     )

@@ -371,8 +371,8 @@ def test_columns_of_other_images_before_and_after() -> None:
 def test_keys_of_open_protocol() -> None:
     changes = [
         b'"t":2', b'"t":3', b'"t":1,"ohk":true', b'"t":1,"ccl":"x"', b'"rid":5,"t":1',
-        b'"rid":1.5,"t":1', b'"rid":-,"t":1', b'"ptn":0,"t":1', b'"ptn":-1,"t":1',
-        b'"ptn":9223372036854775808,"t":1',
+        b'"rid":-0,"t":1', b'"rid":-9223372036854775808,"t":1', b'"rid":1.5,"t":1',
+        b'"rid":-,"t":1', b'"ptn":0,"t":1', b'"ptn":-1,"t":1', b'"ptn":9223372036854775808,"t":1',
     ]  # fmt: skip
     keys = [OPEN_KEY.replace(b'"t":1', change) for change in changes]
     keys += [OPEN_KEY.replace(b'"d"', b'"' + text + b'"') for text in (b"", *TEXT_BYTES)]

@@ -138,11 +138,11 @@ def test_the_fields_of_a_key() -> None:
         )
     )
     assert (cut.commit_ts, cut.database, cut.table) == (0, "a.b", "../../x")
-    assert cut.table_id == 7
+    assert (cut.table_id, cut.row_id) == (7, -5)
     assert (cut.handle_key_only, cut.claim_check_location, cut.shape.partial) == (True, None, True)
     assert located.claim_check_location == "s3://b/../x.json"
     assert (located.handle_key_only, located.shape.partial) == (True, True)
-    assert (plain.table_id, plain.handle_key_only) == (None, False)
+    assert (plain.table_id, plain.row_id, plain.handle_key_only) == (None, 0, False)
     assert plain.shape.partial is False
     assert (ddl.database, ddl.table, ddl.ddl_type, ddl.action_code) == ("", "", "QUERY", 250)
 
@@ -342,6 +342,7 @@ WRONG_PARTS = [
     (b'{"ts":1,"scm":null,"tbl":"t","t":1}', INSERT_VALUE, "missing_field", "$.keys[0].scm"),
     (b'{"ts":1,"scm":"s","tbl":"","t":1}', INSERT_VALUE, "empty_text", "$.keys[0].tbl"),
     (b'{"ts":1,"scm":"s","tbl":1,"t":1}', INSERT_VALUE, "wrong_type", "$.keys[0].tbl"),
+    (b'{"ts":1,"scm":"s","tbl":"t","rid":1.5,"t":1}', b"", "wrong_type", "$.keys[0].rid"),
     (b'{"ts":1,"scm":"s","tbl":"t","ptn":-1,"t":1}', b"", "out_of_range", "$.keys[0].ptn"),
     (b'{"ts":1,"scm":"s","tbl":"t","ohk":1,"t":1}', b"", "wrong_type", "$.keys[0].ohk"),
     (b'{"ts":1,"scm":"s","tbl":"t","ccl":[],"t":1}', b"", "wrong_type", "$.keys[0].ccl"),

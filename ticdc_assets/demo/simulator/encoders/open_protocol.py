@@ -121,6 +121,7 @@ def _row_key(row: RowChange, *, ticdc: bool) -> bytes:
         return dumps(
             {
                 **names,
+                **without_empty(rid=row.row_id),
                 **partition,
                 "t": ROW,
                 **without_empty(ohk=is_cut, ccl=location),
