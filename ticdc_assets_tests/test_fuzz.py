@@ -28,6 +28,7 @@ from ticdc_assets.model.events import Event, Op, RowChange, Watermark
 from ticdc_assets.registry.ddl import parse_ddl
 from ticdc_assets.registry.ddl_statement import DdlStatement
 from ticdc_assets.wire import WireFormat, decode
+from ticdc_assets.wire import batch as batch_module
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.compression import Compression, supports
 from ticdc_assets.wire.record import Record
@@ -282,6 +283,16 @@ def test_a_batch_with_another_error_is_caught() -> None:
 def test_a_batch_that_lacks_rows_is_caught() -> None:
     assert kinds(broken_batch(lambda rows: rows.slice(1)), good())
     assert kinds(broken_batch(lambda rows: rows.drop_columns(["sql"])), good())
+
+
+def test_batches_of_few_records_are_read_by_the_batch_reader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    target = target_of(CRAFT)
+    readers = {**batch_module.BATCH_READERS, CRAFT: raises(KeyError("x"))}
+    monkeypatch.setattr(batch_module, "BATCH_READERS", readers)
+    found = kinds(target, Batch(records=good().records[:2]))
+    assert any(kind.startswith("batch raises KeyError in ") for kind in found)
 
 
 def test_the_input_at_which_a_batch_raises_is_found() -> None:

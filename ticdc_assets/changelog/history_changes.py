@@ -289,7 +289,7 @@ class HistoryResolver:
             versions=plan.versions[: number + 1],
             steps=plan.steps[:number],
             removals=(),
-            handover=None,
+            parts=(),
             earlier=None,
         )
         return (

@@ -13,14 +13,10 @@ from itertools import pairwise
 
 from ticdc_assets.base.isolation import Failure
 from ticdc_assets.changelog.cited_rows import GroupsByName
-from ticdc_assets.changelog.lineages import (
-    Lineage,
-    ReceivedRows,
-)
+from ticdc_assets.changelog.lineages import Lineage
 from ticdc_assets.changelog.plan import (
     Caveat,
     FailedPlan,
-    Handover,
     HandoverPart,
     MirrorPlan,
 )
@@ -75,10 +71,16 @@ class LineagePlans:
         ]
         caveats += self._partial_caveats(lineage)
         caveats += self._lacking_caveats(lineage, versions)
-        handover = self._handover(lineage.received)
-        if handover is not None:
-            inherited = [caveat for part in handover.parts for caveat in part.plan.caveats]
-            caveats += inherited
+        parts = tuple(
+            HandoverPart(
+                plan=self.finish(part.lineage),
+                schema=part.schema,
+                within=part.within,
+                outside=part.outside,
+            )
+            for part in lineage.received
+        )
+        caveats += [caveat for part in parts for caveat in part.plan.caveats]
         # Rows are read with the schemas as sent; the mirror has the columns of its table.
         schema = self._orders.ordered(versions[-1])
         generated = frozenset(column.name for column in schema.columns if column.virtual)
@@ -95,7 +97,7 @@ class LineagePlans:
                 {(item.database, item.table, item.schema_version) for item in lineage.held}
             ),
             "removals": [[item.ts, item.rows.described()] for item in lineage.removals],
-            "handover": handover and _described(handover),
+            "handover": [lineage.floor_ts, [*map(_described, parts)]] if parts else None,
         }
         if lineage.exported is not None:
             described["exported"] = lineage.exported.described()
@@ -106,8 +108,8 @@ class LineagePlans:
         text = f'{text[:-1]}, "versions": [{", ".join(map(self._text_of, versions))}]}}'
         digest = hashlib.sha256(text.encode()).hexdigest()
         earlier = None if lineage.earlier is None else self.finish(lineage.earlier)
-        given = [part.plan for part in handover.parts] if handover is not None else []
-        pasts = [digest, *(item and item.past_digest for item in (earlier, *given))]
+        pasts = [digest, earlier and earlier.past_digest]
+        pasts += [part.plan.past_digest for part in parts]
         return MirrorPlan(
             mirror_id=lineage.mirror_id,
             database=database,
@@ -123,7 +125,7 @@ class LineagePlans:
             wrong_version=tuple(lineage.wrong_version),
             caveats=_once(caveats),
             removals=tuple(lineage.removals),
-            handover=handover,
+            parts=parts,
             exported=lineage.exported,
             is_whole=lineage.is_whole,
             digest=digest,
@@ -177,22 +179,6 @@ class LineagePlans:
                 or any(respellings(group.shape, version) for version in versions)
             )
             for group in self._groups.of(lineage, lineage.held_above)
-        )
-
-    def _handover(self, received: ReceivedRows | None) -> Handover | None:
-        if received is None:
-            return None
-        return Handover(
-            ts=received.ts,
-            parts=tuple(
-                HandoverPart(
-                    plan=self.finish(part.lineage),
-                    schema=received.schema,
-                    within=part.within,
-                    outside=part.outside,
-                )
-                for part in received.parts
-            ),
         )
 
     def _lacking_caveats(self, lineage: Lineage, versions: Sequence[TableSchema]) -> list[Caveat]:
@@ -277,19 +263,13 @@ def _once(caveats: Iterable[Caveat]) -> tuple[Caveat, ...]:
     return tuple(first.values())
 
 
-def _described(handover: Handover) -> object:
+def _described(part: HandoverPart) -> object:
     """Return a text of everything that decides which rows are handed over."""
     return [
-        handover.ts,
-        [
-            [
-                part.plan.digest,
-                part.schema.version,
-                part.within and part.within.described(),
-                part.outside and part.outside.described(),
-            ]
-            for part in handover.parts
-        ],
+        part.plan.digest,
+        part.schema.version,
+        part.within and part.within.described(),
+        part.outside and part.outside.described(),
     ]
 
 

@@ -49,7 +49,9 @@ class Lineage:
 
     Two lineages are equal only if they are one object: a snapshot equals its table in all but time.
 
-    `is_whole`: all of its rows are known, from its CREATE or an export on.
+    `is_whole`: all of its rows are known, from its CREATE or an export on. `held_above`: held rows
+    above it belong to this table, those before a handover too. `received`: the rows of other tables
+    that it has at `floor_ts`.
     """
 
     mirror_id: str
@@ -58,6 +60,7 @@ class Lineage:
     bindings: list[Binding]
     has_id: bool = True
     floor_ts: int = 0
+    held_above: int = 0
     versions: dict[int, TableSchema] = field(default_factory=dict[int, TableSchema])
     past_versions: set[int] = field(default_factory=set[int])
     ddls: list[tuple[DdlEvent, DdlStatement]] = field(
@@ -69,7 +72,7 @@ class Lineage:
     partitions: Partitioning | None = None
     unknown_partitions: str | None = "its CREATE TABLE was not seen"
     removals: list[Removal] = field(default_factory=list[Removal])
-    received: "ReceivedRows | None" = None
+    received: "tuple[LineagePart, ...]" = ()
     exported: ExportedRows | None = None
     is_whole: bool = False
     earlier: "Lineage | None" = None
@@ -90,15 +93,10 @@ class Lineage:
         """The newest schema known so far."""
         return self.versions[max(self.versions)]
 
-    @property
-    def held_above(self) -> int:
-        """Held rows above it belong to this table, those before a handover too."""
-        return self.floor_ts if self.received is None else self.received.held_above
-
     def begins_anew(self, ts: int) -> None:
         """Drop the rows before `ts`, and their caveats."""
-        self.floor_ts = ts
-        self.received = None
+        self.floor_ts = self.held_above = ts
+        self.received = ()
         self.exported = None
         self.removals.clear()
         self.caveats.clear()
@@ -174,21 +172,12 @@ class Lineage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineagePart:
-    """A part of a handover, while the plan is being built."""
+    """A `HandoverPart` while the plan is being built."""
 
     lineage: Lineage
+    schema: TableSchema
     within: PartitionRows | None = None
     outside: PartitionRows | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReceivedRows:
-    """The rows that a table began again with; rows held for it before still count."""
-
-    ts: int
-    parts: tuple[LineagePart, ...]
-    schema: TableSchema
-    held_above: int
 
 
 def name_of(schema: TableSchema) -> TableName:

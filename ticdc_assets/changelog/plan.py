@@ -165,14 +165,6 @@ class HandoverPart:
     outside: PartitionRows | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Handover:
-    """A table begins again at `ts` with the rows of `parts`, as they were then."""
-
-    ts: int
-    parts: tuple[HandoverPart, ...]
-
-
 LACKS_EXPORT = "incomplete: rows that did not change since are in an export only, at TSO"
 """Begin of the caveat of a mirror that lacks the rows of an export above the cut."""
 
@@ -256,7 +248,7 @@ class MirrorPlan(TablePlan):
             schema version of another table: they are counted and held.
         caveats: reasons why the mirror may differ from its table.
         removals: rows that partition DDL removed, in the order of time.
-        handover: the rows of other tables that it has at `floor_ts`, None for none.
+        parts: the rows of other tables that it has at `floor_ts`, by a handover.
         exported: the rows of an export that it has at `floor_ts`, None for none.
         incomplete_until: TSO of an export above the cut without which rows are missing, None if
             none is known.
@@ -279,7 +271,7 @@ class MirrorPlan(TablePlan):
     wrong_version: tuple[RowGroup, ...] = ()
     caveats: tuple[Caveat, ...]
     removals: tuple[Removal, ...] = ()
-    handover: Handover | None = None
+    parts: tuple[HandoverPart, ...] = ()
     exported: ExportedRows | None = None
     incomplete_until: int | None = field(default=None, compare=False)
     is_whole: bool = field(default=True, compare=False)
@@ -287,11 +279,6 @@ class MirrorPlan(TablePlan):
     earlier: "MirrorPlan | None" = field(default=None, compare=False, repr=False)
     past_digest: str = ""
     reads_shapes: bool = field(default=False, compare=False)
-
-    @property
-    def parts(self) -> tuple[HandoverPart, ...]:
-        """The rows that are handed over to it."""
-        return () if self.handover is None else self.handover.parts
 
     def sources(
         self, goes_on: Callable[["MirrorPlan"], bool] = lambda _: True

@@ -11,7 +11,7 @@ trace.
 Two kinds of DDL move rows without row events. DROP and TRUNCATE PARTITION remove the rows of some
 partitions (`lineages`). Where a table's rows change hands or their identity (EXCHANGE
 PARTITION, another primary key, FLASHBACK of truncated rows) the table begins again with the rows of
-other tables at that moment (`Handover`), which are planned like mirrors of that moment. Inexact
+other tables at that moment (a handover), which are planned like mirrors of that moment. Inexact
 definitions are marked, never guessed.
 """
 
@@ -30,7 +30,6 @@ from ticdc_assets.changelog.lineages import (
     PARTITION_REASON,
     Lineage,
     LineagePart,
-    ReceivedRows,
     changes_key,
     keeps_version,
     name_of,
@@ -256,7 +255,7 @@ class _Builder:
         if present is not None:
             self._unbind(present, ddl.event.commit_ts)
         lineage = self._begin(name, schema, after_ts=ddl.event.commit_ts)
-        lineage.floor_ts = ddl.event.commit_ts
+        lineage.begins_anew(ddl.event.commit_ts)
         lineage.is_whole = True
         self._note(lineage, ddl)
         spread_by_create(lineage, ddl.beyond_schemas, self._named)
@@ -325,7 +324,7 @@ class _Builder:
         self._note(lineage, ddl)
         if before is not None:
             # Which changes are of one row depends on the key at their time.
-            self._hand_over(lineage, ts, [LineagePart(lineage=before)], before.schema)
+            self._hand_over(lineage, ts, [LineagePart(lineage=before, schema=before.schema)])
 
     def _exchange(self, ddl: RegisteredDdl) -> None:
         """Swap the rows of a partition with those of a table.
@@ -363,10 +362,13 @@ class _Builder:
             other.add_caveat(f"{PARTITION_REASON} ({change.action})", event)
             return
         other_before = self._snapshot(other, event.commit_ts)
-        parts = [LineagePart(lineage=before, outside=rows), LineagePart(lineage=other_before)]
-        self._hand_over(lineage, event.commit_ts, parts, event.schema)
-        parts = [LineagePart(lineage=before, within=rows)]
-        self._hand_over(other, event.commit_ts, parts, other.schema)
+        parts = [
+            LineagePart(lineage=before, schema=event.schema, outside=rows),
+            LineagePart(lineage=other_before, schema=event.schema),
+        ]
+        self._hand_over(lineage, event.commit_ts, parts)
+        parts = [LineagePart(lineage=before, schema=other.schema, within=rows)]
+        self._hand_over(other, event.commit_ts, parts)
         # The rows of pingcap/ticdc cite the version of the partitioned table from now on. It may be
         # below that of the table's last DDL, which such rows have passed all the same.
         database, table = other.name
@@ -399,18 +401,16 @@ class _Builder:
         self._snapshots.append(snapshot)
         return snapshot
 
-    def _hand_over(
-        self, lineage: Lineage, ts: int, parts: Sequence[LineagePart], schema: TableSchema
-    ) -> None:
-        """Let a table begin again with the rows of `parts`."""
+    @staticmethod
+    def _hand_over(lineage: Lineage, ts: int, parts: Sequence[LineagePart]) -> None:
+        """Let a table begin again with the rows of `parts`, which have the same schema."""
         own = [part.lineage for part in parts if part.lineage.mirror_id == lineage.mirror_id]
         lineage.earlier = own[0] if own else None
-        received = ReceivedRows(
-            ts=ts, parts=tuple(parts), schema=schema, held_above=lineage.held_above
-        )
+        held_above = lineage.held_above
         lineage.begins_anew(ts)  # the caveats of the parts are its own
-        lineage.forget_versions(schema.version)
-        lineage.received = received
+        lineage.held_above = held_above
+        lineage.forget_versions(parts[0].schema.version)
+        lineage.received = tuple(parts)
         lineage.is_whole = all(part.lineage.is_whole for part in parts)
 
     def _recover(self, ddl: RegisteredDdl) -> None:
@@ -432,9 +432,8 @@ class _Builder:
             lineage = self._begin(name, event.schema, after_ts=event.commit_ts)
             lineage.partitions = truncated.partitions
             lineage.unknown_partitions = truncated.unknown_partitions
-            self._hand_over(
-                lineage, event.commit_ts, [LineagePart(lineage=truncated)], event.schema
-            )
+            part = LineagePart(lineage=truncated, schema=event.schema)
+            self._hand_over(lineage, event.commit_ts, [part])
         elif gone is None:
             lineage = self._begin(name, event.schema, after_ts=event.commit_ts)
             lineage.add_caveat("recovered table: its rows before that are not known", event)

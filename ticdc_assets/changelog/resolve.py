@@ -305,7 +305,7 @@ class RowResolver:
         if version is None:
             schema = self._plan.versions[number]
             carrier = RowCarrier(schema, self._plan, self._timezone, path=self._path)
-            version = self._versions[number] = _Version(schema, carrier, self._timezone)
+            version = self._versions[number] = _Version(schema, self._timezone, carrier)
         return version
 
     def key_of(self, carried: CarriedRow, image: str = "row") -> str:
@@ -335,38 +335,33 @@ _MOST_SHAPES = 4096
 """Most shapes whose respellings a version caches."""
 
 
-class _Version:
-    """Reads images that cite one schema version."""
+class SchemaReader:
+    """Reads images that cite one schema version.
 
-    def __init__(self, schema: TableSchema, carrier: RowCarrier, timezone: str) -> None:
+    Args:
+        schema: the schema.
+        timezone: the changefeed's time zone (IANA name).
+    """
+
+    def __init__(self, schema: TableSchema, timezone: str) -> None:
         self._converters: list[tuple[str, Callable[[PhysicalValue], str | None]]] = [
             (column.name, canonical_of(column, timezone)) for column in schema.columns
         ]
         self._schema = schema
         self._names = frozenset(column.name for column in schema.columns)
         self._version = schema.version
-        self.carrier = carrier
-        # By identity of the shape, which the value keeps alive.
-        self._respellings: dict[int, tuple[RowShape, dict[str, Respelling]]] = {}
-
-    def respells(self, shape: RowShape) -> bool:
-        """Return whether values of rows of `shape` are respelled."""
-        return bool(self._respelling(shape))
 
     def _respelling(self, shape: RowShape | None) -> dict[str, Respelling]:
-        if shape is None:
-            return {}
-        found = self._respellings.get(id(shape))
-        if found is None:
-            if len(self._respellings) >= _MOST_SHAPES:
-                self._respellings.clear()
-            found = self._respellings[id(shape)] = (shape, respellings(shape, self._schema))
-        return found[1]
+        return {} if shape is None else respellings(shape, self._schema)
 
     def read(
         self, image: Mapping[str, PhysicalValue], side: str, shape: RowShape | None
     ) -> tuple[CanonicalRow, tuple[str, ...]]:
-        """Return the canonical row under this schema, and the columns the image lacks."""
+        """Return the canonical row under this schema, and the columns the image lacks.
+
+        Raises:
+            ImageError: the image, which is called `side`, does not fit the schema.
+        """
         respelling = self._respelling(shape)
         row: CanonicalRow = {}
         missing: list[str] = []
@@ -404,6 +399,28 @@ class _Version:
                     value = image[name]
                     row[name] = convert(respelling[name](value) if name in respelling else value)
         return row
+
+
+class _Version(SchemaReader):
+    """Reads images that cite one schema version of a plan, and carries them to the cut."""
+
+    def __init__(self, schema: TableSchema, timezone: str, carrier: RowCarrier) -> None:
+        super().__init__(schema, timezone)
+        self.carrier = carrier
+        # By identity of the shape, which the value keeps alive.
+        self._respellings: dict[int, tuple[RowShape | None, dict[str, Respelling]]] = {}
+
+    def respells(self, shape: RowShape) -> bool:
+        """Return whether values of rows of `shape` are respelled."""
+        return bool(self._respelling(shape))
+
+    def _respelling(self, shape: RowShape | None) -> dict[str, Respelling]:
+        found = self._respellings.get(id(shape))
+        if found is None:
+            if len(self._respellings) >= _MOST_SHAPES:
+                self._respellings.clear()
+            found = self._respellings[id(shape)] = (shape, super()._respelling(shape))
+        return found[1]
 
     def carry(self, row: CanonicalRow, commit_ts: int, side: str) -> CarriedRow:
         """Return the row under the final schema."""

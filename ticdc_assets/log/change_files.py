@@ -33,7 +33,6 @@ from ticdc_assets.spark.executing import executor
 from ticdc_assets.spark.session import Session
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
-from ticdc_assets.wire.batch import read_alone
 from ticdc_assets.wire.rows import CHANGE_SCHEMA, COORDINATES, ERROR
 
 Decode: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -194,7 +193,6 @@ class DecodedFiles:
         errors: records that could not be decoded.
         totals: of the rows in the files of the change log.
         records: number of records read.
-        alone: records of large batches that were decoded one by one (`read_alone`).
         left_out: rows that were left out (`Choose`).
     """
 
@@ -203,7 +201,6 @@ class DecodedFiles:
     errors: int
     totals: list[Totals]
     records: int = 0
-    alone: int = 0
     left_out: int = 0
 
 
@@ -233,7 +230,6 @@ def decode_into_files(
 
     def decoded(some: Iterable[RowPart]) -> Iterator[DecodedFiles]:
         counts = Counter[str]()
-        read_alone()
 
         def read() -> Iterator[pa.RecordBatch]:
             for part in some:
@@ -249,9 +245,7 @@ def decode_into_files(
             return wanted
 
         written = write_rows(map(chosen, decode(read())), batch=batch, into=into)
-        yield replace(
-            written, records=counts["records"], alone=read_alone(), left_out=counts["left_out"]
-        )
+        yield replace(written, records=counts["records"], left_out=counts["left_out"])
 
     runs_on = executor(spark, into.change_log, "decoding", rows=records.count, size=records.size)
     tasks = tasks_for(records, runs_on.workers)
@@ -266,7 +260,6 @@ def joined_files(parts: Sequence[DecodedFiles]) -> DecodedFiles:
         errors=sum(part.errors for part in parts),
         totals=joined_totals(group for part in parts for group in part.totals),
         records=sum(part.records for part in parts),
-        alone=sum(part.alone for part in parts),
         left_out=sum(part.left_out for part in parts),
     )
 

@@ -68,7 +68,6 @@ class Decoding:
         batches: batches decoded by this call.
         changes: rows appended to the change log, by kind.
         quarantined: records that could not be decoded.
-        alone: records that were decoded one by one among many (`batch.read_alone`).
         days: rows appended to the change log, by landing day.
     """
 
@@ -76,7 +75,6 @@ class Decoding:
     batches: int
     changes: dict[str, int]
     quarantined: int
-    alone: int
     days: dict[date, int]
 
 
@@ -86,7 +84,7 @@ def decode_new(lake: Lake) -> Decoding:
     changes, days = Counter[str](), Counter[date](finish_decoding(lake))
     landed = landed_batch(lake.paths)
     batch, done = decoded_position(lake.paths)
-    quarantined = alone = batches = 0
+    quarantined = batches = 0
     for added in decode_seeds(lake):
         changes.update(added.kinds)
         days.update(added.days)
@@ -102,14 +100,12 @@ def decode_new(lake: Lake) -> Decoding:
         changes.update(added.kinds)
         days.update(added.days)
         quarantined += found.errors
-        alone += found.alone
         batches += 1
     return Decoding(
         batch=batch,
         batches=batches,
         changes=dict(changes),
         quarantined=quarantined,
-        alone=alone,
         days=dict(days),
     )
 

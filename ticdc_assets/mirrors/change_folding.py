@@ -2,9 +2,9 @@
 
 In: the change log, a mirror's plan at the TSO, and optionally the mirror at an older cut. Out: a
 `Folded`: the mirror's rows at the TSO, or only the changes since that cut. If a table started again
-with rows of other tables (`plan.Handover`), those are folded first and its changes are folded over
-them. If the table was truncated (`retention`), the rows of its base cut and the changes above it
-replace the full list of changes.
+with rows of other tables (`plan.HandoverPart`), those are folded first and its changes are folded
+over them. If the table was truncated (`retention`), the rows of its base cut and the changes above
+it replace the full list of changes.
 
 Writing mirrors (`mirrors`) and reading them as of a TSO between cuts (`as_of`) both use this
 module, so they give the same rows. This module finds the rows; `fold_runs` folds them, in this
@@ -164,9 +164,7 @@ class ChangeFolding(ChangeReader):
             self.lake.paths,
             cut,
             # A CREATE or TRUNCATE below the truncation point that the base did not know.
-            above=mirror.floor_ts
-            if mirror.floor_ts != cut.floor_ts and mirror.handover is None
-            else None,
+            above=mirror.floor_ts if mirror.floor_ts != cut.floor_ts and not mirror.parts else None,
         )
         convert = mirror_operations(
             cut.table_schema,
@@ -242,7 +240,7 @@ class ChangeFolding(ChangeReader):
 
     def begins_empty(self, mirror: MirrorPlan) -> bool:
         """Return whether a mirror is made from its changes in the change log alone."""
-        return mirror.handover is None and self.start(mirror) is None
+        return not mirror.parts and self.start(mirror) is None
 
 
 class _Past(NamedTuple):

@@ -138,7 +138,7 @@ class HistoryFolding:
             (part for part in parts if part.plan.mirror_id == plan.mirror_id), None
         )
         if plan.earlier is not None:
-            ends = VersionEvent.TRUNCATE if plan.handover is None else VersionEvent.EXCHANGE
+            ends = VersionEvent.EXCHANGE if parts else VersionEvent.TRUNCATE
             yield (
                 plan.earlier,
                 Passage(

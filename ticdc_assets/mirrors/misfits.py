@@ -123,7 +123,7 @@ class Misfits:
 
             append_faults(self._lake.paths, new(), app_id="apply")
             # The fold did not read the handed-over changes again.
-            begin = mirror.handover.ts if mirror.handover else 0
+            begin = mirror.floor_ts if mirror.parts else 0
             fixed = [
                 place
                 for row in faults

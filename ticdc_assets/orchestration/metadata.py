@@ -112,7 +112,6 @@ def decoding_metadata(
         "changes": sum(decoding.changes.values()),
         **{f"changes_{kind}": count for kind, count in sorted(decoding.changes.items())},
         "quarantined": decoding.quarantined,
-        "read_one_by_one": decoding.alone,
         "batch": decoding.batch,
         "batches": decoding.batches,
         "dagster/row_count": sum(row["rows"] for row in statistics.rows),

@@ -195,7 +195,7 @@ def sent_images(row: Mapping[str, Any]) -> SentImages:
 
 def light(plan: MirrorPlan) -> MirrorPlan:
     """Return the plan without its past: no worker needs that, and it may be large."""
-    return replace(plan, handover=None, earlier=None)
+    return replace(plan, parts=(), earlier=None)
 
 
 def change_operations(plan: MirrorPlan, timezone: str) -> ArrowMap:

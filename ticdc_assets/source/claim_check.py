@@ -23,11 +23,11 @@ database), and deleting files that no row cites any more.
 """
 
 import re
-from base64 import b64decode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final
 
+import msgspec
 import pyarrow as pa
 from pyarrow import fs
 
@@ -42,7 +42,7 @@ from ticdc_assets.base.isolation import first_sentence
 from ticdc_assets.config import ClaimCheck
 from ticdc_assets.model.events import Event, RowChange
 from ticdc_assets.storage.stores import files_at
-from ticdc_assets.wire import decode, go_json
+from ticdc_assets.wire import decode
 from ticdc_assets.wire.compression import MAX_DECOMPRESSED, Compression
 from ticdc_assets.wire.formats import WireFormat
 from ticdc_assets.wire.record import Record
@@ -271,27 +271,24 @@ def _file_name(location: str) -> str:
     return name
 
 
+class _File(msgspec.Struct):
+    """The record in a file that is not raw: bytes are base64 text."""
+
+    key: bytes | None
+    value: bytes | None
+
+
+_FILES: Final = msgspec.json.Decoder(_File)
+
+
 def _record_of(content: bytes) -> Record:
     """Return the record in a file that is not raw."""
-    members = go_json.parse(content)
-    if type(members) is not dict:
-        raise WireError("wrong_type", "$", "object", shorten(members))
-    members = cast("dict[str, Any]", members)
-    return Record(key=_base64(members, "key"), value=_base64(members, "value"))
-
-
-def _base64(members: Mapping[str, Any], name: str) -> bytes | None:
-    if name not in members:
-        raise WireError("missing_field", f"$.{name}", "the field", "nothing")
-    text = members[name]
-    if text is None:
-        return None
-    if type(text) is not str:
-        raise WireError("wrong_type", f"$.{name}", "base64 or null", shorten(text))
     try:
-        return b64decode(text, validate=True)
-    except ValueError:
-        raise WireError("invalid_base64", f"$.{name}", "base64", shorten(text)) from None
+        found = _FILES.decode(content)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        expected = "an object with key and value, each base64 or null,"
+        raise WireError("invalid_file", "$", expected, shorten(str(error), 120)) from error
+    return Record(key=found.key, value=found.value)
 
 
 def _is_refusal(error: OSError) -> bool:

@@ -24,28 +24,26 @@ the records alone: printing again prints the same.
 Not handled: rows are not printed again when their schema comes; `sync` applies them then.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, assert_never
 
-from ticdc_assets.base.errors import ImageError, InputError, shorten
+from ticdc_assets.base.errors import InputError
+from ticdc_assets.changelog.resolve import SchemaReader
 from ticdc_assets.model.events import (
     Bootstrap,
     DdlEvent,
     Event,
     Image,
-    PhysicalValue,
     RowChange,
     Watermark,
     ZonedTimestamp,
 )
 from ticdc_assets.model.schemas import TableSchema
-from ticdc_assets.model.values import canonical_of
 from ticdc_assets.model.values.zones import find_zone
 from ticdc_assets.registry.growing_catalog import GrowingCatalog
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
 from ticdc_assets.registry.inferred_columns import LABELLED_TYPES
-from ticdc_assets.registry.respelling import respellings
 from ticdc_assets.registry.row_shapes import schema_of_shape
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.source.claim_check import ClaimCheckStore, whole_row
@@ -104,12 +102,11 @@ def _error(error: InputError) -> dict[str, Any]:
     }
 
 
-_Converters: TypeAlias = dict[str, Callable[[PhysicalValue], str | None]]
 _Images: TypeAlias = dict[str, dict[str, str | None] | None]
 """The canonical values of a row: by side, by column."""
 
 _MOST_SCHEMAS: Final = 4096
-"""How many schemas' converters are cached."""
+"""How many schemas' readers are cached."""
 
 
 class _Printer:
@@ -117,8 +114,8 @@ class _Printer:
         self._format = capture_format
         self._sent = SchemaHistory()
         self._inferred = GrowingCatalog(capture_format.timezone or "UTC")
-        # By identity of the schema, which the value keeps alive: hashing one costs more than a row.
-        self._converters: dict[tuple[int, str], tuple[TableSchema, _Converters]] = {}
+        # By identity of the schema, which its reader keeps: hashing one costs more than a row.
+        self._readers: dict[tuple[int, str], SchemaReader] = {}
 
     def line(self, event: Event, coordinates: Coordinates) -> dict[str, Any]:
         match event:
@@ -221,35 +218,19 @@ class _Printer:
     def _canonical(self, schema: TableSchema, row: RowChange) -> _Images:
         shown: _Images = {"before": None, "after": None}
         for side, image in (("before", row.before), ("after", row.after)):
-            if image is None:
-                continue
-            converters = self._converters_of(schema, self._format.timezone or _zone_of(image))
-            respelled = {} if row.shape is None else respellings(row.shape, schema)
-            values: dict[str, str | None] = {}
-            for name, value in image.items():
-                convert = converters.get(name)
-                if convert is None:
-                    raise ImageError(
-                        "unknown_column", f"{side}.{name}", "a column of the schema", shorten(name)
-                    )
-                try:
-                    values[name] = convert(respelled[name](value) if name in respelled else value)
-                except ImageError as error:
-                    raise ImageError(
-                        error.reason, f"{side}.{name}", error.expected, error.got
-                    ) from error
-            shown[side] = values
+            if image is not None:
+                reader = self._reader_of(schema, self._format.timezone or _zone_of(image))
+                shown[side], _ = reader.read(image, side, row.shape)
         return shown
 
-    def _converters_of(self, schema: TableSchema, zone: str) -> _Converters:
+    def _reader_of(self, schema: TableSchema, zone: str) -> SchemaReader:
         known = (id(schema), zone)
-        found = self._converters.get(known)
+        found = self._readers.get(known)
         if found is None:
-            if len(self._converters) >= _MOST_SCHEMAS:
-                self._converters.clear()
-            found = (schema, {column.name: canonical_of(column, zone) for column in schema.columns})
-            self._converters[known] = found
-        return found[1]
+            if len(self._readers) >= _MOST_SCHEMAS:
+                self._readers.clear()
+            found = self._readers[known] = SchemaReader(schema, zone)
+        return found
 
 
 def _head(row: RowChange) -> dict[str, Any]:

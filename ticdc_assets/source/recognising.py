@@ -104,13 +104,20 @@ def _is_debezium(value: bytes) -> bool:
 
 
 def _is_registered_avro(value: bytes) -> bool:
-    # A zero and the four bytes of a schema's id, which is small.
-    return len(value) > 5 and value[:2] == b"\0\0"
+    # A zero and the four bytes of a schema's id, which is small; or AWS Glue's version 3 without
+    # compression, and the 16 bytes of a schema's id.
+    return (len(value) > 5 and value[:2] == b"\0\0") or (len(value) > 18 and value[:2] == b"\3\0")
+
+
+def _is_canal(value: bytes) -> bool:
+    # A packet of version 1 and of the type MESSAGES.
+    return value.startswith(b"\x10\x01\x18\x07")
 
 
 _FOREIGN: Sequence[tuple[str, Callable[[bytes], bool]]] = (
     ("Debezium (protocol=debezium)", _is_debezium),
     ("Maxwell (protocol=maxwell)", _has("database", "table", "type", "ts", "data")),
     ("JSON in none of TiCDC's formats", lambda value: bool(_members(value))),
-    ("Avro with a schema registry (protocol=avro)", _is_registered_avro),
+    ("Avro with a schema registry (protocol=avro or debezium-avro)", _is_registered_avro),
+    ("Canal in Protobuf (protocol=canal)", _is_canal),
 )

@@ -19,17 +19,16 @@ union), or a `WireError` that names the byte.
               negative count is followed by a long: the bytes that the items take
     map       the same, each item a string and a value
 
-Every length and every count is checked against the bytes that are left before it is used: an item
-takes `least` bytes, and no array or map is longer than `MAX_ITEMS`. Numbers in more bytes than they
-need, bytes after the end, and two map entries of one key are refused: no library writes them.
-Reading recurs only as deep as the type.
+Every length and every count is checked against the bytes that are left before it is used, and no
+array or map is longer than `MAX_ITEMS`. Bytes after the end, and two map entries of one key are
+refused: no library writes them. Reading recurs only as deep as the type.
 
 Source: https://avro.apache.org/docs/1.11.1/specification/#binary-encoding
 """
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from ticdc_assets.base.errors import WireError, shorten
@@ -49,9 +48,6 @@ class Reader(ByteReader):
 
     __slots__ = ()
 
-    is_shortest = True
-    wrong_number = ("invalid_number", "a number of 64 bits in its shortest form")
-
     def length(self, expected: str) -> int:
         """Return the next number, the length of what follows.
 
@@ -67,11 +63,8 @@ class Reader(ByteReader):
             )
         return length
 
-    def blocks(self, least: int) -> Iterator[int]:
+    def blocks(self) -> Iterator[int]:
         """Yield the count of each block of an array or map; the caller reads the items between.
-
-        Args:
-            least: the fewest bytes that an item takes.
 
         Raises:
             WireError: a count is more than can follow, or the size of a block is wrong.
@@ -86,7 +79,7 @@ class Reader(ByteReader):
                 return
             first = self.position
             total += count
-            room = min((self.end - first) // least, MAX_ITEMS)
+            room = min(self.end - first, MAX_ITEMS)
             if count > room or total > MAX_ITEMS:
                 raise WireError(
                     "invalid_count", f"byte {start}", f"at most {room} items", str(count)
@@ -106,11 +99,6 @@ class AvroType:
 
     __slots__ = ()
 
-    @property
-    def least(self) -> int:
-        """The fewest bytes that a value takes."""
-        return 1
-
     def read(self, reader: Reader, /) -> Any:
         """Return the value at the reader's position, and move past it."""
         raise NotImplementedError
@@ -119,11 +107,6 @@ class AvroType:
 @dataclass(frozen=True, slots=True)
 class Null(AvroType):
     """The type of None."""
-
-    @property
-    def least(self) -> int:
-        """None takes no byte."""
-        return 0
 
     def read(self, _reader: Reader, /) -> None:
         """Read nothing."""
@@ -164,11 +147,6 @@ class Floating(AvroType):
     """The types float and double, by their layout."""
 
     layout: struct.Struct
-
-    @property
-    def least(self) -> int:
-        """The size, which is always the same."""
-        return self.layout.size
 
     def read(self, reader: Reader, /) -> float:
         """Read little-endian IEEE 754."""
@@ -232,15 +210,10 @@ class Optional(AvroType):
     """The union of null and another type; a value is None or one of that type."""
 
     type: AvroType
-    _union: Union = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        """Name the branches."""
-        object.__setattr__(self, "_union", Union({0: NULL, 1: self.type}))
 
     def read(self, reader: Reader, /) -> Any:
         """Read null or a value."""
-        return self._union.read(reader)[1]
+        return Union({0: NULL, 1: self.type}).read(reader)[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,16 +221,6 @@ class RecordType(AvroType):
     """Fields in their order; a value is a dict of all of them."""
 
     fields: Sequence[tuple[str, AvroType]]
-    _least: int = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        """Sum up the fewest bytes that the fields take."""
-        object.__setattr__(self, "_least", sum(kind.least for _, kind in self.fields))
-
-    @property
-    def least(self) -> int:
-        """The fewest bytes that the fields take together."""
-        return self._least
 
     def read(self, reader: Reader, /) -> dict[str, Any]:
         """Read the fields one after the other."""
@@ -278,7 +241,7 @@ class Array(AvroType):
     def read(self, reader: Reader, /) -> list[Any]:
         """Read blocks of items."""
         found: list[Any] = []
-        for count in reader.blocks(self.items.least):
+        for count in reader.blocks():
             found += [self.items.read(reader) for _ in range(count)]
         return found
 
@@ -292,7 +255,7 @@ class Map(AvroType):
     def read(self, reader: Reader, /) -> dict[str, Any]:
         """Read blocks of entries."""
         found: dict[str, Any] = {}
-        for count in reader.blocks(STRING.least + self.values.least):
+        for count in reader.blocks():
             for _ in range(count):
                 start = reader.position
                 name = STRING.read(reader)

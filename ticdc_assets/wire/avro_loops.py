@@ -144,7 +144,8 @@ def entries_listed(
                     at = np.int64(-1)
                     break
                 # Entries have no order, so there is one column of each name, after the root.
-                column = column_of(octets, nodes[name], 0, ROOT, known, slots, used)
+                start, stop = nodes[name].start, nodes[name].end
+                column = column_of(octets, start, stop, 0, ROOT, known, slots, used)
                 if known[column].child == mark:
                     at = np.int64(-1)
                     break

@@ -6,20 +6,18 @@ gives exactly one row of kind `error`. The meaning is that of `wire.decode`, dow
 position of errors; the result depends on the records alone, and splitting a batch anywhere changes
 nothing.
 
-Decoding takes a few times the memory of the decompressed messages. So `decode_pieces` takes as many
-records at a time as have together `PIECE_BYTES`, or one larger record
-(`compression.MAX_DECOMPRESSED` at most): its memory does not depend on how many records a batch
-has, nor on how well they are compressed.
+Decoding takes a few times the memory of the decompressed messages. So it takes as many records at a
+time as have together `PIECE_BYTES`, or one larger record (`compression.MAX_DECOMPRESSED` at most):
+its memory does not depend on how many records a batch has, nor on how well they are compressed.
 
 Each format has two readers: the reference, which reads one record, and a batch reader, which reads
 most records of a batch at once, a column at a time (`decode_exact`). The reference reads the few
-records that the batch reader leaves.
+records that the batch reader leaves, and all while it does not pay to load the compiled loops. The
+rows are the same, to the last byte of their texts.
 
 Not handled: typing of values, and schemas of rows.
 """
 
-import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib import import_module
@@ -38,21 +36,11 @@ from ticdc_assets.wire.compression import Compression, decompressed
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.rows import (
     CHANGE_SCHEMA,
-    PART_BYTES,
+    PIECE_BYTES,
     SourcedRows,
     read_by,
     takeable,
 )
-
-PIECE_BYTES: Final = 16 << 20
-"""Bytes of content that are decoded together, at most."""
-
-FEW_ROWS: Final = 300
-"""Batches of about so many rows at most are read by the reference alone: it takes milliseconds.
-
-So are larger ones while it does not pay to load the compiled loops. The rows are the same, to the
-last byte of their texts.
-"""
 
 _ROW_BYTES: Final = 500
 """A record counts as a row for each so many bytes: in Open Protocol and Craft it has up to 16."""
@@ -64,17 +52,17 @@ def decode_batch(
     *,
     compression: Compression = Compression.NONE,
 ) -> pa.RecordBatch:
-    """Return the events of `batch` as rows of `CHANGE_SCHEMA`, all at once.
+    """Return the events of `batch` as rows of `CHANGE_SCHEMA`, all in one batch.
 
     Args:
         wire_format: how the records are written.
         batch: records with the columns topic, partition, offset, key and value; more are ignored.
         compression: how their values were compressed.
     """
-    pieces = list(
-        decode_pieces(wire_format, batch, compression=compression, piece_bytes=sys.maxsize)
-    )
-    return pieces[0] if pieces else pa.RecordBatch.from_pylist([], CHANGE_SCHEMA)
+    pieces = list(decode_pieces(wire_format, batch, compression=compression))
+    if len(pieces) == 1:
+        return pieces[0]
+    return pa.concat_batches(pieces or [pa.RecordBatch.from_pylist([], CHANGE_SCHEMA)])
 
 
 def decode_pieces(
@@ -119,7 +107,7 @@ def _pieces(
     for stop, (key, value) in enumerate(zip(keys, values, strict=True), 1):
         content = _content(wire_format, compression, Record(key=key, value=value))
         size += len(key or b"") + len(content or b"")
-        contents.append(None if content is None or len(content) > PART_BYTES else content)
+        contents.append(None if content is None or len(content) > PIECE_BYTES else content)
         del content
         if size >= piece_bytes or stop == batch.num_rows:
             records = batch.slice(start, stop - start)
@@ -165,26 +153,6 @@ def runs_within(sizes: npt.NDArray[np.int64], most: int) -> Iterator[tuple[int, 
         start = stop
 
 
-class _Alone(threading.local):
-    """How many records the reference read in this thread."""
-
-    count = 0
-
-
-_ALONE: Final = _Alone()
-
-
-def read_alone() -> int:
-    """Return how many records of large batches the reference read since the last call.
-
-    It counts those of this thread. In a format as TiCDC writes it these are DDL and bootstraps; if
-    they are many, the batch reader does not know the messages, and decoding takes ten times as
-    long.
-    """
-    found, _ALONE.count = _ALONE.count, 0
-    return found
-
-
 def _decoded(
     wire_format: WireFormat,
     compression: Compression,
@@ -201,25 +169,21 @@ def _decoded(
         contents: the same, decompressed.
         size: the bytes of its keys and values.
     """
-    exact = None
+    reference = partial(decode, wire_format, compression=compression)
     is_left = np.ones(records.num_rows, np.bool_)
-    rows = max(records.num_rows, size // _ROW_BYTES)
-    if rows > FEW_ROWS and loops_pay(rows):
-        exact = BATCH_READERS[wire_format](contents)
-        if exact is not None:
-            is_left[exact.sources] = False
-        _ALONE.count += int(np.count_nonzero(is_left))
-    left = np.flatnonzero(is_left)
-    others = read_by(partial(decode, wire_format, compression=compression), records, left)
-    return (others if exact is None else exact.joined(others)).rows
+    if not loops_pay(max(records.num_rows, size // _ROW_BYTES)):
+        return read_by(reference, records, np.flatnonzero(is_left)).rows
+    exact = BATCH_READERS[wire_format](contents)
+    is_left[exact.sources] = False
+    return exact.joined(read_by(reference, records, np.flatnonzero(is_left))).rows
 
 
-def _at_once(module: str, batch: pa.RecordBatch) -> SourcedRows | None:
+def _at_once(module: str, batch: pa.RecordBatch) -> SourcedRows:
     """Return the rows of the batch reader of a module, which is imported at its first call."""
     return import_module(f"ticdc_assets.wire.{module}").decode_exact(batch)
 
 
-BATCH_READERS: Final[Mapping[WireFormat, Callable[[pa.RecordBatch], SourcedRows | None]]] = {
+BATCH_READERS: Final[Mapping[WireFormat, Callable[[pa.RecordBatch], SourcedRows]]] = {
     WireFormat.SIMPLE_JSON: partial(_at_once, "simple_json_batch"),
     WireFormat.SIMPLE_AVRO: partial(_at_once, "simple_avro_batch"),
     WireFormat.CANAL_JSON: partial(_at_once, "canal_json_batch"),

@@ -6,10 +6,11 @@ compared with the bytes that are left before it is used.
     uvarint       7 bits a byte, the lowest first; all bytes but the last have the top bit set
     varint        a uvarint of the zigzag number: 0, -1, 1, -2 are 0, 1, 2, 3
 
-Numbers of more than 64 bits are refused.
+Numbers that take more bytes than they need are accepted, as in Go; those of more than 64 bits are
+refused.
 """
 
-from typing import ClassVar, Final, NoReturn
+from typing import Final, NoReturn
 
 from ticdc_assets.base.errors import WireError, shorten
 
@@ -27,11 +28,6 @@ class ByteReader:
 
     __slots__ = ("end", "position", "value")
 
-    is_shortest: ClassVar[bool] = False
-    """Whether numbers that take more bytes than they need are refused."""
-    wrong_number: ClassVar[tuple[str, str]] = ("number_too_long", "a number of 64 bits")
-    """The reason why a number is refused, and what is expected."""
-
     def __init__(self, value: bytes, position: int = 0, end: int | None = None) -> None:
         self.value = value
         self.position = position
@@ -45,8 +41,7 @@ class ByteReader:
             byte = value[position]
             number |= (byte & 0x7F) << shift
             if byte < 0x80:
-                is_longer = byte == 0 and position > start
-                if number > MAX_UINT64 or (is_longer and self.is_shortest):
+                if number > MAX_UINT64:
                     break
                 self.position = position + 1
                 return number
@@ -54,9 +49,8 @@ class ByteReader:
         else:
             if self.end - start < LONGEST_NUMBER:
                 self.truncated(start, "the end of a number")
-        reason, expected = self.wrong_number
         got = shorten(value[start : start + LONGEST_NUMBER])
-        raise WireError(reason, f"byte {start}", expected, got)
+        raise WireError("number_too_long", f"byte {start}", "a number of 64 bits", got)
 
     def varint(self) -> int:
         """Read a signed number of 64 bits."""

@@ -23,9 +23,9 @@ from ticdc_assets.model.schemas import RowShape
 from ticdc_assets.model.tso import LOGICAL_BITS
 from ticdc_assets.wire import canal_json, canal_loops
 from ticdc_assets.wire.canal_json import EXTENSION, FIELDS, WATERMARK_TYPE, Columns
-from ticdc_assets.wire.column_rows import PartRows, exact_rows, row_columns
+from ticdc_assets.wire.column_rows import row_columns, values_of
 from ticdc_assets.wire.json_fields import read_names
-from ticdc_assets.wire.json_loops import Flags, Octets, Places, Texts
+from ticdc_assets.wire.json_loops import Flags, Octets, Places
 from ticdc_assets.wire.json_tape import (
     Checked,
     ColumnList,
@@ -54,12 +54,9 @@ _GROWTH: Final = 3
 """How many times its own length an image grows at most."""
 
 
-def decode_exact(batch: pa.RecordBatch) -> SourcedRows | None:
+def decode_exact(batch: pa.RecordBatch) -> SourcedRows:
     """Return the rows of those records of `batch` that are changes of one row and watermarks."""
-    return exact_rows(batch, _rows)
-
-
-def _rows(texts: Texts, _records: pa.RecordBatch) -> PartRows:
+    texts = values_of(batch)
     tape, found = tape_of(texts, _RULES, workspace("value"))
     is_ddl, words, es, extensions, *_ = found
     types = np.where(tape.kinds(is_ddl) == FALSE, tape.words(words, _WORDS), NONE)
@@ -101,7 +98,7 @@ def _rows(texts: Texts, _records: pa.RecordBatch) -> PartRows:
         es_only, plain.of("es", chosen) << LOGICAL_BITS, extension.of("commitTs", chosen)
     )
     which = tables.which[chosen]
-    return chosen, row_columns(
+    columns = row_columns(
         ~own_marks,
         op=types[chosen],
         commit_ts=pa.array(np.where(own_marks, extension.of("watermarkTs", chosen), commit_ts)),
@@ -115,6 +112,7 @@ def _rows(texts: Texts, _records: pa.RecordBatch) -> PartRows:
         shape=shapes.column(chosen),
         es_only=es_only,
     )
+    return SourcedRows.of(batch, chosen, columns)
 
 
 def _only_rows(tape: Tape, checked: Checked, name: str, good: Flags) -> Places:
@@ -159,25 +157,28 @@ class _Tables:
     @classmethod
     def of(cls, tape: Tape, checked: Checked, types: Places) -> "_Tables":
         """Return the tables of messages, by the nodes of the messages' types."""
-        which = np.empty(len(types), np.int32)
         parts = np.stack([checked.values[name].astype(np.int32) for name in _DESCRIBING])
-        objects = types[types >= 0]
         # Each type is a name and a value.
-        members = int((tape.nodes["next"][objects] - objects).sum()) // 2
-        room = canal_loops.room_for(
-            len(types),
-            tape.workspace.array("types", 4 * members + 8 * len(types), canal_loops.TYPE),
-        )
+        sizes = np.where(types < 0, 0, tape.nodes["next"][types] - types)
+        lasts = np.empty(len(types), np.int32)
         canal_loops.described(
-            tape.texts.octets, tape.nodes, parts, types.astype(np.int32), room, which
+            tape.texts.octets,
+            tape.nodes,
+            parts,
+            types.astype(np.int32),
+            ImageLists(tape).room,
+            np.empty(2 * int(sizes.max(initial=0)) + 8, canal_loops.TYPE),
+            lasts,
         )
+        _, first, which = np.unique(lasts, return_index=True, return_inverse=True)
         tables = [
-            _table(tape, [*parts[:, message].tolist(), int(types[message])], count)
-            for message, _, _, count in room.all[: room.used[0]].tolist()
+            None
+            if lasts[message] < 0
+            else _table(tape, [*parts[:, message].tolist(), int(types[message])])
+            for message in first.tolist()
         ]
-        refused = np.array([table is None for table in tables] + [True], np.bool_)
-        which[refused[which]] = NONE
-        return cls(tables, which)
+        refused = np.array([table is None for table in tables], np.bool_)
+        return cls(tables, np.where(refused[which], NONE, which).astype(np.int32))
 
     def texts(self, name: str, which: Places) -> "pa.Array[Any]":
         """Return a name of the tables of messages."""
@@ -195,12 +196,12 @@ class _Tables:
         return found
 
 
-def _table(tape: Tape, nodes: list[int], count: int) -> _Table | None:
-    """Return the table that a message describes by these nodes, with so many types."""
+def _table(tape: Tape, nodes: list[int]) -> _Table | None:
+    """Return the table that a message describes by these nodes."""
     database, table, primary_key, rank, types = map(tape.bytes_at, nodes)
     members = frozenset(_parse(types).items())
     # Of two equal names the last counts, and which is last depends on the order.
-    if len(members) < count:
+    if len(members) < int(tape.nodes["next"][nodes[-1]] - nodes[-1]) // 2:
         return None
     return _table_said(database, table, primary_key, rank, members)
 

@@ -13,32 +13,15 @@ What is compressed depends on the format (`_CHANGES`):
 
 A null value stays null: a tombstone is not compressed.
 
-lz4 is the frame format, exactly one frame to the end of the value (all numbers little-endian):
+lz4 is the frame format. snappy is the block format: the length of the content as a varint of at
+most 5 bytes, then elements. No element makes more than 64 bytes out of 3.
 
-    4 bytes   magic                04 22 4d 18
-    1 byte    flags                01vbscrd: version 01; v blocks independent; b checksum a block;
-                                   s content size; c content checksum; r reserved, 0; d dictionary
-    1 byte    block size           0mmm0000: mmm 4 to 7 is 64 KiB, 256 KiB, 1 MiB, 4 MiB
-    8 bytes   content size         if s
-    1 byte    header checksum
-    blocks:
-      4 bytes   size               of what follows; top bit set: stored, not compressed
-      n bytes   block
-      4 bytes   block checksum     if b
-    4 bytes   end mark             00 00 00 00
-    4 bytes   content checksum     if c
+A value's claims are checked before memory is taken for it: the content of an lz4 frame is read
+through a stream, up to the limit; a snappy length is compared with the limit and with the most that
+its bytes can expand to. All checksums are verified.
 
-snappy is the block format: the length of the content as a varint of at most 5 bytes, then elements.
-No element makes more than 64 bytes out of 3.
-
-A value's claims are checked before memory is taken for it: an lz4 frame is walked through once,
-which bounds its content, and is then read through a stream with that bound and the limit; a snappy
-length is compared with the limit and with the most that its bytes can expand to. All checksums are
-verified. TiCDC's writers never send dictionaries, several frames or skippable frames: these are
-refused.
-
-Source: `Encode` and `Decode` in pingcap/tiflow pkg/compression/compress.go at 017624f; the lz4
-frame format 1.6.1; snappy's format_description.txt.
+Source: `Encode` and `Decode` in pingcap/tiflow pkg/compression/compress.go at 017624f; snappy's
+format_description.txt.
 """
 
 from collections.abc import Callable, Mapping
@@ -134,20 +117,15 @@ _CHANGES: Final[Mapping[WireFormat, Callable[[Record, Change], Record]]] = {
 # --- lz4 ---
 
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
-_BLOCK_SIZES: Final = {code << 4: 1 << (8 + 2 * code) for code in range(4, 8)}
-_VERSION_BITS: Final = 0b1100_0000
-_VERSION: Final = 0b0100_0000
-_BLOCK_CHECKSUMS: Final = 0b0001_0000
-_CONTENT_SIZE: Final = 0b0000_1000
-_CONTENT_CHECKSUM: Final = 0b0000_0100
-_RESERVED_OR_DICTIONARY: Final = 0b0000_0011
-_STORED: Final = 1 << 31
 _MOST_PER_BYTE: Final = 255
-"""Most bytes that one byte of a compressed lz4 block adds to a match or literal."""
+"""Most bytes that one byte of an lz4 frame expands to."""
+_AT_ONCE: Final = 1 << 20
 
 
 def _read_lz4(value: bytes, limit: int) -> bytes:
-    most = min(_lz4_bound(value, limit), limit)
+    if not content_of(value, "an lz4 frame").startswith(_LZ4_MAGIC):
+        raise _invalid_lz4(f"the magic number {_LZ4_MAGIC.hex(' ')}", value[:4].hex(" "))
+    most = min(len(value) * _MOST_PER_BYTE, limit)
     pieces: list[bytes] = []
     size = 0
     try:
@@ -155,76 +133,23 @@ def _read_lz4(value: bytes, limit: int) -> bytes:
             # A read takes memory for all the bytes it names, so it names the most that can come.
             # One byte more shows content beyond the limit, or else the end of the frame, where the
             # codec checks the rest. Not `read`: it leaks its memory when it fails.
-            while piece := stream.read_buffer(most + 1 - size).to_pybytes():
+            while piece := stream.read_buffer(min(most + 1 - size, _AT_ONCE)).to_pybytes():
                 size += len(piece)
                 if size > most:
                     raise _too_large(limit, f"more than {limit} bytes")
                 pieces.append(piece)
     except (OSError, pa.ArrowException) as error:
         # The codec does not say at which byte.
-        raise _invalid_lz4(0, "a valid lz4 frame", shorten(str(error), 120)) from error
+        raise _invalid_lz4("a valid lz4 frame", shorten(str(error), 120)) from error
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def _lz4_bound(value: bytes, limit: int) -> int:
-    """Walk through the one frame that `value` must be; return the most bytes of its content."""
-    content_of(value, "an lz4 frame")
-    if not value.startswith(_LZ4_MAGIC):
-        raise _invalid_lz4(0, f"the magic number {_LZ4_MAGIC.hex(' ')}", value[:4].hex(" "))
-    if len(value) < 7:
-        raise _truncated_lz4(value)
-    flags, block_size = value[4], _BLOCK_SIZES.get(value[5])
-    if flags & _VERSION_BITS != _VERSION or flags & _RESERVED_OR_DICTIONARY:
-        raise _invalid_lz4(4, "flags of version 01 without a dictionary", f"{flags:08b}")
-    if block_size is None:
-        raise _invalid_lz4(5, "a block size of 64 KiB to 4 MiB", f"{value[5]:08b}")
-    position = 6
-    if flags & _CONTENT_SIZE:
-        if len(value) < 15:
-            raise _truncated_lz4(value)
-        content_size = int.from_bytes(value[6:14], "little")
-        if content_size > limit:
-            raise _too_large(limit, f"{content_size} bytes", at=6)
-        position = 14
-    position += 1
-    trailer = 4 if flags & _BLOCK_CHECKSUMS else 0
-    bound = 0
-    while True:
-        if position + 4 > len(value):
-            raise _truncated_lz4(value)
-        word = int.from_bytes(value[position : position + 4], "little")
-        if word == 0:
-            break
-        size = word & (_STORED - 1)
-        if size > block_size:
-            raise _invalid_lz4(position, f"a block of at most {block_size} bytes", str(size))
-        if position + 4 + size + trailer > len(value):
-            raise _truncated_lz4(value)
-        bound += size if word & _STORED else min(block_size, size * _MOST_PER_BYTE)
-        position += 4 + size + trailer
-    position += 8 if flags & _CONTENT_CHECKSUM else 4
-    if position > len(value):
-        raise _truncated_lz4(value)
-    if position < len(value):
-        raise WireError(
-            "trailing_bytes",
-            f"byte {position}",
-            "the end of the lz4 frame",
-            shorten(value[position : position + 16]),
-        )
-    return bound
+def _invalid_lz4(expected: str, got: str) -> WireError:
+    return WireError("invalid_lz4", "byte 0", expected, got)
 
 
-def _truncated_lz4(value: bytes) -> WireError:
-    return _invalid_lz4(len(value), "the rest of the lz4 frame", "the end")
-
-
-def _invalid_lz4(position: int, expected: str, got: str) -> WireError:
-    return WireError("invalid_lz4", f"byte {position}", expected, got)
-
-
-def _too_large(limit: int, got: str, *, at: int = 0) -> WireError:
-    return WireError("too_large", f"byte {at}", f"at most {limit} bytes of content", got)
+def _too_large(limit: int, got: str) -> WireError:
+    return WireError("too_large", "byte 0", f"at most {limit} bytes of content", got)
 
 
 # --- snappy ---

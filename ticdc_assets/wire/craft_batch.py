@@ -20,12 +20,12 @@ from ticdc_assets.model.schemas import RowShape
 from ticdc_assets.wire import craft, craft_loops
 from ticdc_assets.wire.binary_loops import ROOM
 from ticdc_assets.wire.binary_tape import BinaryTape
-from ticdc_assets.wire.column_rows import PartRows, exact_rows, row_columns
+from ticdc_assets.wire.column_rows import row_columns, values_of
 from ticdc_assets.wire.column_types import TYPE_NAMES
 from ticdc_assets.wire.craft_layout import MAX_FLAGS
 from ticdc_assets.wire.craft_values import form_of
 from ticdc_assets.wire.json_image_loops import Images
-from ticdc_assets.wire.json_loops import Octets, Texts
+from ticdc_assets.wire.json_loops import Octets
 from ticdc_assets.wire.json_tape import ColumnList, Shapes, chosen_of, workspace
 from ticdc_assets.wire.rows import SourcedRows
 
@@ -46,12 +46,9 @@ def _forms() -> Octets:
 _FORMS: Final = _forms()
 
 
-def decode_exact(batch: pa.RecordBatch) -> SourcedRows | None:
+def decode_exact(batch: pa.RecordBatch) -> SourcedRows:
     """Return the rows of those records of `batch` that are messages of rows, as TiCDC writes."""
-    return exact_rows(batch, _rows, room=ROOM)
-
-
-def _rows(texts: Texts, _records: pa.RecordBatch) -> PartRows:
+    texts = values_of(batch, room=ROOM)
     place = workspace("value")
     binary = BinaryTape(texts, place)
     room = place.array("rows", binary.size // craft_loops.ROW_BYTES + 1, craft_loops.ROW)
@@ -77,7 +74,7 @@ def _rows(texts: Texts, _records: pa.RecordBatch) -> PartRows:
     chosen = np.flatnonzero(~np.isin(records, records[~good]))
     table_ids = rows["table_id"][chosen]
     updated = (rows["before"] >= 0) & ~deleted
-    return records[chosen], row_columns(
+    columns = row_columns(
         np.ones(len(chosen), np.bool_),
         index=pa.array(rows["index"][chosen]),
         op=np.where(deleted, _DELETE, np.where(updated, _UPDATE, _INSERT))[chosen],
@@ -90,6 +87,7 @@ def _rows(texts: Texts, _records: pa.RecordBatch) -> PartRows:
         handle_key_only=np.zeros(len(chosen), np.bool_),
         shape=shapes.column(chosen),
     )
+    return SourcedRows.of(batch, records[chosen], columns)
 
 
 def _shape(after: ColumnList, before: ColumnList, is_partial: bool) -> RowShape:

@@ -13,9 +13,6 @@ count takes memory for more than was sent.
     string chunk  all lengths as uvarints, then all bytes
     nullable      the same with varints as lengths, -1 for null
 
-Numbers that take more bytes than they need are accepted, as in Go; those of more than 64 bits are
-refused.
-
 Source: pingcap/tiflow pkg/sink/codec/craft/message_encoder.go and message_decoder.go at 017624f.
 """
 

@@ -80,7 +80,6 @@ class GroupKind(IntEnum):
     BEFORE = 2
 
 
-_TABLE_ID: Final = "-1, or the physical table id of a row"
 _TERM: Final = "-1, or one of the terms"
 
 
@@ -107,7 +106,7 @@ class Field(NamedTuple):
 HEADER: Final = (
     Field("commit_ts", Reader.delta_uvarints, 0, MAX_TSO, "out_of_range", "0 to 2^63-1"),
     Field("kind", Reader.uvarints, 1, 3, "unknown_kind", "1 (row), 2 (DDL) or 3 (watermark)"),
-    Field("table_id", Reader.delta_varints, -1, MAX_TSO, "out_of_range", _TABLE_ID),
+    Field("table_id", Reader.delta_varints, -1, MAX_TSO, "out_of_range", "-1, or a table id"),
     Field("database", Reader.delta_varints, -1, None, "unknown_term", _TERM),
     Field("table", Reader.delta_varints, -1, None, "unknown_term", _TERM),
 )
@@ -318,9 +317,8 @@ def _read_terms(reader: Reader) -> tuple[str, ...]:
 
 def _read_headers(reader: Reader, count: int, terms: Sequence[str]) -> tuple[Header, ...]:
     columns: list[list[int]] = []
-    starts: dict[str, int] = {}
     for field in HEADER:
-        start = starts[field.name] = reader.position
+        start = reader.position
         most = len(terms) - 1 if field.most is None else field.most
         columns.append(field.chunk(reader, count))
         for number in columns[-1]:
@@ -328,10 +326,10 @@ def _read_headers(reader: Reader, count: int, terms: Sequence[str]) -> tuple[Hea
                 raise WireError(field.reason, f"byte {start}", field.expected, shorten(number))
     reader.finish()
     commit_ts, kinds, table_ids, databases, tables = columns
-    headers = tuple(
+    return tuple(
         Header(
             commit_ts=ts,
-            kind=_EVENT_KINDS[kind],
+            kind=EventKind(kind),
             table_id=None if table_id == -1 else table_id,
             database=None if database == -1 else terms[database],
             table=None if table == -1 else terms[table],
@@ -340,14 +338,8 @@ def _read_headers(reader: Reader, count: int, terms: Sequence[str]) -> tuple[Hea
             commit_ts, kinds, table_ids, databases, tables, strict=True
         )
     )
-    for header in headers:
-        if header.table_id is not None and header.kind is not EventKind.ROW:
-            place = f"byte {starts['table_id']}"
-            raise WireError("out_of_range", place, _TABLE_ID, shorten(header.table_id))
-    return headers
 
 
-_EVENT_KINDS: Final = {int(kind): kind for kind in EventKind}
 _GROUP_KINDS: Final = frozenset(map(int, GroupKind))
 
 

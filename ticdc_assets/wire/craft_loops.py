@@ -284,7 +284,7 @@ def columns_listed(
                     good = False
                     break
                 name = nodes[first + term]
-                last = column_of(octets, name, label, last, known, slots, used)
+                last = column_of(octets, name.start, name.end, label, last, known, slots, used)
                 cell = cells[count]
                 cell.name, cell.value, cell.column = first + term, value, last
                 target.used[USED_WRITTEN] += COLUMN_BYTES + name.end - name.start

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ticdc_assets.base.compiled import compiled
+from ticdc_assets.base.compiled import compiled, inlined
 from ticdc_assets.model.values.column_loops import ESCAPED, NULL, TEXT, ZONED, Column
 from ticdc_assets.model.values.text_loops import NULL_WORD, stands
 from ticdc_assets.model.values.word_loops import copied, same, stop
@@ -27,34 +27,22 @@ INEXACT: Final = -1
 """In place of the count of columns of an image that is not exact."""
 
 _QUOTE, _BACKSLASH, _COMMA, _COLON, _OPEN, _CLOSE = 34, 92, 44, 58, 123, 125
-_SEED, _PRIME, _HASH_BITS = 2166136261, 16777619, 0xFFFFFFFF
 _LOCATION = np.frombuffer(b'{"location":"', np.uint8)
 _VALUE = np.frombuffer(b'","value":"', np.uint8)
 
 
-@compiled
-def _put(names: Octets, offsets: Places, slots: Places) -> None:
-    mask = len(slots) - 1
-    for number in range(len(offsets) - 1):
-        found = _SEED
-        for place in range(offsets[number], offsets[number + 1]):
-            found = ((found ^ names[place]) * _PRIME) & _HASH_BITS
-        slot = found & mask
-        while slots[slot] >= 0:
-            slot = (slot + 1) & mask
-        slots[slot] = number
-
-
-def slots_of(names: Octets, offsets: Places) -> Places:
-    """Return a table from hashes of names to their numbers, with free slots (-1) between them.
-
-    Args:
-        names: the names one after the other.
-        offsets: where each begins, and the end of the last.
-    """
-    slots = np.full(1 << (4 * len(offsets) - 1).bit_length(), -1, np.int32)
-    _put(names, offsets, slots)
-    return slots
+@inlined
+def _name_end(
+    data: Octets, begin: int, last: int, names: Octets, offsets: Places, column: int
+) -> int:
+    """Return the end of a name if it is that of a column, else -1."""
+    if column >= len(offsets) - 1:
+        return -1
+    offset = offsets[column]
+    end = begin + offsets[column + 1] - offset
+    if end < last and data[end] == _QUOTE and same(data, begin, names, offset, end - begin):
+        return end
+    return -1
 
 
 @compiled
@@ -86,14 +74,15 @@ class Names(NamedTuple):
     Attributes:
         data: the columns' names, as JSON texts, one after the other.
         offsets: where each name begins, and the end of the last.
-        slots: `slots_of` these names.
+        followers: for the place before the first column, and for each column, the column that
+            followed it in an image the last time; as many as columns for none.
         zones: names of zones that a timestamp may have, one after the other.
         zone_offsets: where each begins, and the end of the last.
     """
 
     data: Octets
     offsets: Places
-    slots: Places
+    followers: Places
     zones: Octets
     zone_offsets: Places
 
@@ -118,9 +107,8 @@ class Members(NamedTuple):
 def find_members(images: Texts, table: Names, members: Members) -> None:
     """Find the values of images, and put them into `members`."""
     data, starts, stops = images
-    names, name_offsets, slots, zones, zone_offsets = table
+    names, name_offsets, followers, zones, zone_offsets = table
     begins, ends, forms, counts = members
-    mask = len(slots) - 1
     for row in range(len(starts)):
         counts[row] = INEXACT
         place, last = starts[row], stops[row] - 1
@@ -128,8 +116,7 @@ def find_members(images: Texts, table: Names, members: Members) -> None:
             continue
         place += 1
         count = 0
-        # Columns are nearly always in their table's order.
-        following = 0
+        before = 0
         good = True
         # Each turn takes one member; `place` stays at or before `last`, where the object ends.
         while good and place < last:
@@ -142,33 +129,18 @@ def find_members(images: Texts, table: Names, members: Members) -> None:
                 break
             place += 1
             begin = place
-            column = -1
-            if following < len(name_offsets) - 1:
-                offset = name_offsets[following]
-                place = begin + name_offsets[following + 1] - offset
-                if (
-                    place < last
-                    and data[place] == _QUOTE
-                    and same(data, begin, names, offset, place - begin)
-                ):
-                    column = following
-            if column < 0:
-                place = begin
-                found = _SEED
-                while place < last and data[place] != _QUOTE:
-                    found = ((found ^ data[place]) * _PRIME) & _HASH_BITS
-                    place += 1
-                slot = found & mask
-                while column < 0 and slots[slot] >= 0:
-                    number = slots[slot]
-                    offset = name_offsets[number]
-                    size = name_offsets[number + 1] - offset
-                    if size == place - begin and same(data, begin, names, offset, size):
-                        column = number
-                    slot = (slot + 1) & mask
-            if last - place < 2 or data[place + 1] != _COLON:
+            # Images nearly always have their columns in the same order.
+            column = np.int64(followers[before])
+            place = _name_end(data, begin, last, names, name_offsets, column)
+            if place < 0:
+                column = np.int64(0)
+                while place < 0 and column < len(name_offsets) - 1:
+                    place = _name_end(data, begin, last, names, name_offsets, column)
+                    column += place < 0
+                followers[before] = column
+            if place < 0 or last - place < 2 or data[place + 1] != _COLON:
                 break
-            if column < 0 or forms[column, row] != 0:
+            if forms[column, row] != 0:
                 break
             place += 2
             if place >= last:
@@ -210,7 +182,7 @@ def find_members(images: Texts, table: Names, members: Members) -> None:
             else:
                 break
             count += 1
-            following = column + 1
+            before = column + 1
             good = True
         if good and place == last:
             counts[row] = count

@@ -18,7 +18,7 @@ from ticdc_assets.model.values.column_loops import ABSENT, NULL, Column
 from ticdc_assets.model.values.columns import Flags, Places
 from ticdc_assets.model.values.vector_loops import PADDING
 from ticdc_assets.wire import image_loops as loops
-from ticdc_assets.wire.column_rows import part_of
+from ticdc_assets.wire.column_rows import texts_of
 
 MOST_BYTES: Final = 1 << 30
 """Bytes of images that are read at once, so that places in them fit int32."""
@@ -99,8 +99,8 @@ class ImageReader:
         self._count = len(names)
         # As JSON texts: a name in another spelling does not match, nor does one with an escape.
         names_as_bytes, offsets = _joined([quoted(name)[1:-1] for name in names])
-        slots = loops.slots_of(names_as_bytes, offsets)
-        self._names = loops.Names(names_as_bytes, offsets, slots, *_joined(sorted(zones)))
+        followers = np.arange(len(offsets), dtype=np.int32)
+        self._names = loops.Names(names_as_bytes, offsets, followers, *_joined(sorted(zones)))
 
     def read(self, columns: "Sequence[pa.Array[Any]]") -> Images | None:
         """Return the images of some columns of strings, one column after the other.
@@ -140,6 +140,6 @@ def _bytes_of(
     column: "pa.Array[Any]",
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
     """Return the bytes of a column of strings, and where the present strings begin and end."""
-    octets, starts, ends = part_of(column, lambda octets: octets)
+    octets, starts, ends = texts_of(column, lambda octets: octets)
     there = column.is_valid().to_numpy(zero_copy_only=False)
     return octets, starts[there].astype(np.int32), ends[there].astype(np.int32)

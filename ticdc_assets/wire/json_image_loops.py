@@ -132,7 +132,7 @@ def members_listed(
             odd, size, at = False, 1, top + 1
             while at < behind:
                 name, value = nodes[at], nodes[at + 1]
-                last = column_of(octets, name, 0, last, known, slots, used)
+                last = column_of(octets, name.start, name.end, 0, last, known, slots, used)
                 cell = cells[count]
                 cell.name, cell.value, cell.column = at, at + 1, last
                 count += 1
@@ -147,19 +147,26 @@ def members_listed(
 
 @inlined
 def column_of(
-    octets: Octets, name: Nodes, label: int, last: int, known: Nodes, slots: Places, used: Ints
+    octets: Octets,
+    start: int,
+    end: int,
+    label: int,
+    last: int,
+    known: Nodes,
+    slots: Places,
+    used: Ints,
 ) -> int:
-    """Return the column with a name and a label after another one, see `Columns`."""
-    size = name.end - name.start
+    """Return the column whose name is between two places, with a label, after another column."""
+    size = end - start
     # Nearly always it is the column that followed the last time.
     found = np.int64(known[last].child)
-    if found == 0 or not _is(octets, known[found], last, label, name.start, size):
+    if found == 0 or not _is(octets, known[found], last, label, start, size):
         mask = len(slots) - 1
         seed = np.uint64(last) << HALF ^ np.uint64(label)
-        slot = np.int64(hashed(octets, name.start, name.end, seed) >> HALF) & mask
+        slot = np.int64(hashed(octets, start, end, seed) >> HALF) & mask
         found = np.int64(slots[slot])
         while found != 0:
-            if _is(octets, known[found], last, label, name.start, size):
+            if _is(octets, known[found], last, label, start, size):
                 break
             slot = (slot + 1) & mask
             found = np.int64(slots[slot])
@@ -169,7 +176,7 @@ def column_of(
             slots[slot] = found
             column = known[found]
             column.before, column.label, column.child = last, label, 0
-            column.start, column.end = name.start, name.end
+            column.start, column.end = start, end
         known[last].child = found
     return found
 

@@ -284,11 +284,12 @@ class ImageLists:
     Attributes:
         tape: the tape of the images.
         tables: the tables at which lists begin; a list of one is never that of another.
+        room: the columns of the lists, for the loops.
     """
 
     tape: Tape
     tables: Sequence[Hashable] = (None,)
-    _columns: json_image_loops.Columns = field(init=False)
+    room: json_image_loops.Columns = field(init=False)
     _described: list[tuple[int, int, str]] = field(default_factory=list[tuple[int, int, str]])
     _lists: dict[int, ColumnList] = field(default_factory=dict[int, ColumnList])
     _listed: int = 0
@@ -298,7 +299,7 @@ class ImageLists:
         most = len(self.tape.nodes) // 2 + self.roots + 1
         columns = self.tape.workspace.array("columns", most, json_image_loops.COLUMN)
         columns[: self.roots] = 0
-        self._columns = json_image_loops.Columns(
+        self.room = json_image_loops.Columns(
             columns,
             np.zeros(1 << (2 * most).bit_length(), np.int32),
             np.full(1, self.roots, np.int64),
@@ -323,7 +324,7 @@ class ImageLists:
             np.empty(count, np.uint8),
             np.empty(count, np.bool_),
         )
-        take(self._columns, images)
+        take(self.room, images)
         return images
 
     def members(self, objects: npt.NDArray[np.integer[Any]], firsts: Places) -> Images:
@@ -344,13 +345,13 @@ class ImageLists:
     @property
     def columns(self) -> Nodes:
         """`json_image_loops.COLUMN` of each column; the roots have none."""
-        return self._columns.columns[: self._columns.used[0]]
+        return self.room.columns[: self.room.used[0]]
 
     @property
     def described(self) -> list[tuple[int, int, str]]:
         """For each column its predecessor, its label, and its name."""
         known = len(self._described)
-        if known != self._columns.used[0]:
+        if known != self.room.used[0]:
             octets = self.tape.texts.octets.data
             for before, start, end, label, _ in self.columns[known:].tolist():
                 raw = bytes(octets[start:end])

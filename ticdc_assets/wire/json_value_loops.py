@@ -51,7 +51,6 @@ _LEAST_POINT[list(b"uU")] = 0x80, 0x10000
 _GO_ESCAPED: Final = table_of(b'abfnrtv\\"')
 _GO_UNESCAPED: Final = np.zeros(256, np.uint8)
 _GO_UNESCAPED[list(b'abfnrtv\\"')] = list(b'\a\b\f\n\r\t\v\\"')
-_FIVES: Final = np.array([5**power for power in range(10)], np.int64)
 
 (
     REFUSED_WAY,
@@ -111,27 +110,21 @@ def _is_integer(octets: Octets, at: int, end: int, signed: bool) -> bool:
 
 
 @inlined
-def _digits(octets: Octets, at: int, end: int, digits: int, more: bool) -> tuple[bool, bool]:
+def _digits(octets: Octets, at: int, end: int, digits: int) -> tuple[bool, bool]:
     """Return whether a number has no exponent and no needless zeros, and whether it is sure.
 
     It is sure if no text of fewer digits, and no other of as many, reads as the same binary number:
-    always with up to 15 digits in 64 bits, and 6 in 32 bits; and with 7 if the number is exactly
-    one of 32 bits, as two numbers of 6 and 7 digits are farther apart than half of the distance of
-    two numbers of 32 bits.
-
-    `digits` of them are sure, and one more if `more` and the number is a binary fraction.
+    always with up to 15 digits in 64 bits, and 6 in 32 bits.
     """
     negative = octets[at] == MINUS
     start = at + negative
-    # Up to a number that is not sure; its result is not used.
-    value, counted, point = np.int64(0), 0, end
+    counted, point = 0, end
     for place in range(start, end):
         byte = octets[place]
         if byte == POINT:
             point = place + 1
         elif ZERO <= byte <= NINE:
             counted += counted > 0 or byte != ZERO
-            value = value * 10 + byte - ZERO
         else:
             return False, False
     fraction = end - point
@@ -140,11 +133,7 @@ def _digits(octets: Octets, at: int, end: int, digits: int, more: bool) -> tuple
     if fraction == 0 and negative and counted == 0:
         return False, False
     # Far from the smallest numbers, of which some have fewer digits.
-    if end - start > 24:
-        return True, False
-    if counted <= digits:
-        return True, True
-    return True, more and counted == digits + 1 and fraction < 8 and value % _FIVES[fraction] == 0
+    return True, counted <= digits and end - start <= 24
 
 
 @inlined
@@ -276,8 +265,7 @@ def _from_number(
     elif way in (INTEGER_WAY, UNSIGNED_WAY):
         good = node.kind == INTEGER and _is_integer(octets, start, end, way == INTEGER_WAY)
     elif way in (FLOAT_WAY, DOUBLE_WAY):
-        is_float = way == FLOAT_WAY
-        good, sure = _digits(octets, start, end, 6 if is_float else 15, is_float)
+        good, sure = _digits(octets, start, end, 6 if way == FLOAT_WAY else 15)
     else:
         good = False
     return (copied(octets, start, end, written, place) if good else -1), sure

@@ -111,7 +111,8 @@ def columns_listed(texts: Texts, nodes: Nodes, columns: Columns, images: Images)
                 if not good:
                     break
                 cell = cells[count]
-                last = column_of(octets, nodes[at], label, last, known, slots, used)
+                name = nodes[at]
+                last = column_of(octets, name.start, name.end, label, last, known, slots, used)
                 cell.name, cell.value, cell.column = at, value, last
                 count += 1
                 at = nodes[at + 1].next

@@ -22,9 +22,9 @@ from ticdc_assets.model.schemas import ColumnFlag, RowShape, SentColumn, sent_sh
 from ticdc_assets.wire import json_value_loops as loops
 from ticdc_assets.wire import open_loops, open_protocol
 from ticdc_assets.wire.byte_columns import double_texts, float_texts, gathered_texts
-from ticdc_assets.wire.column_rows import PartRows, exact_rows, part_of, row_columns
+from ticdc_assets.wire.column_rows import row_columns, texts_of, values_of
 from ticdc_assets.wire.fields import Field, Kind
-from ticdc_assets.wire.json_loops import Flags, Ints, Octets, Places, Texts
+from ticdc_assets.wire.json_loops import Flags, Ints, Octets, Places
 from ticdc_assets.wire.json_tape import (
     Checked,
     ColumnList,
@@ -62,14 +62,10 @@ Three control characters are four bytes of base64, and 18 of JSON.
 """
 
 
-def decode_exact(batch: pa.RecordBatch) -> SourcedRows | None:
+def decode_exact(batch: pa.RecordBatch) -> SourcedRows:
     """Return the rows of those records of `batch` that hold row changes and watermarks."""
-    return exact_rows(batch, _rows)
-
-
-def _rows(values: Texts, records: pa.RecordBatch) -> PartRows:
-    of_keys = workspace("key")
-    keys = part_of(records.column("key"), of_keys.padded)
+    values, of_keys = values_of(batch), workspace("key")
+    keys = texts_of(batch.column("key"), of_keys.padded)
     room = np.empty(len(keys.octets) // 8 + 1, open_loops.PART)
     parts = room[: open_loops.parts_of_records(keys, values, room)]
     starts, ends, key_starts, key_ends = (
@@ -110,7 +106,7 @@ def _rows(values: Texts, records: pa.RecordBatch) -> PartRows:
     numbers = parts["record"].astype(np.int64)
     chosen = np.flatnonzero(~np.isin(numbers, numbers[~good]))
     own_marks = marks[chosen]
-    return numbers[chosen], row_columns(
+    columns = row_columns(
         ~own_marks,
         index=pa.array(parts["index"][chosen]),
         op=ops[chosen],
@@ -124,6 +120,7 @@ def _rows(values: Texts, records: pa.RecordBatch) -> PartRows:
         claim_check_location=chosen_of(location, chosen),
         shape=shapes.column(chosen),
     )
+    return SourcedRows.of(batch, numbers[chosen], columns)
 
 
 def _types_of(kinds: Checked) -> Ints:
@@ -182,7 +179,7 @@ def _not_shortest(tape: Tape, unsure: Nodes) -> list[int]:
         unsure: `json_image_loops.UNSURE` of each number.
     """
     images: list[int] = []
-    for way, kind, texts_of in (
+    for way, kind, written_texts in (
         (loops.FLOAT_WAY, np.float32, float_texts),
         (loops.DOUBLE_WAY, np.float64, double_texts),
     ):
@@ -197,7 +194,7 @@ def _not_shortest(tape: Tape, unsure: Nodes) -> list[int]:
         with np.errstate(over="ignore"):
             values = sent.cast(pa.float64()).to_numpy().astype(kind)
         is_finite = np.isfinite(values)
-        written = texts_of(np.where(is_finite, values, kind(0)))
+        written = written_texts(np.where(is_finite, values, kind(0)))
         same = np.asarray(pc.equal(written, sent.cast(pa.binary())))
         images += own["image"][~(same & is_finite)].tolist()
     return images

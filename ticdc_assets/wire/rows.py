@@ -87,8 +87,8 @@ DAMAGED_ROW: Final = "row with a damaged image"
 OF_MIRRORS: Final = (ROW, SNAPSHOT)
 """Kinds of rows that mirrors are built from."""
 
-PART_BYTES: Final = 1 << 22
-"""Bytes of values that are read at once, at most: a longer one is left to the reference."""
+PIECE_BYTES: Final = 1 << 22
+"""Bytes of content that are decoded together, at most: a longer value is left to the reference."""
 
 COORDINATES: Final = ("topic", "partition", "offset")
 """The columns that identify a record."""

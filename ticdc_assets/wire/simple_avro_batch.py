@@ -22,10 +22,10 @@ from ticdc_assets.wire import avro, avro_loops, simple_avro
 from ticdc_assets.wire.avro_loops import FLAG_FIELD, NUMBER_FIELD, TEXT_FIELD
 from ticdc_assets.wire.binary_loops import ROOM
 from ticdc_assets.wire.binary_tape import BinaryTape
-from ticdc_assets.wire.column_rows import PartRows, checksum_texts, exact_rows, row_columns
+from ticdc_assets.wire.column_rows import checksum_texts, row_columns, values_of
 from ticdc_assets.wire.fields import LARGEST, Kind
 from ticdc_assets.wire.json_image_loops import Images
-from ticdc_assets.wire.json_loops import Flags, Texts
+from ticdc_assets.wire.json_loops import Flags
 from ticdc_assets.wire.json_tape import chosen_of, workspace
 from ticdc_assets.wire.rows import SourcedRows
 from ticdc_assets.wire.simple_message import CHECKSUM, FIELDS, VERSION, MessageType
@@ -69,12 +69,9 @@ _FIELDS: Final = tuple(_rules(simple_avro.DML.fields[:-1]))
 _RULES: Final = np.array([tuple(rule) for _, *rule in _FIELDS], avro_loops.RULE)
 
 
-def decode_exact(batch: pa.RecordBatch) -> SourcedRows | None:
+def decode_exact(batch: pa.RecordBatch) -> SourcedRows:
     """Return the rows of those records of `batch` that are row changes as TiCDC writes them."""
-    return exact_rows(batch, _rows, room=ROOM)
-
-
-def _rows(texts: Texts, _records: pa.RecordBatch) -> PartRows:
+    texts = values_of(batch, room=ROOM)
     binary = BinaryTape(texts, workspace("value"))
     count = len(texts.starts)
     numbers, at = np.empty((len(_RULES), count), np.int64), np.empty(count, np.int64)
@@ -105,7 +102,7 @@ def _rows(texts: Texts, _records: pa.RecordBatch) -> PartRows:
 
     chosen = np.flatnonzero(good)
     values = {name: own[chosen] for name, own in values.items()}
-    return chosen, row_columns(
+    columns = row_columns(
         np.ones(len(chosen), np.bool_),
         op=values["type"],
         commit_ts=pa.array(values["commitTs"]),
@@ -126,3 +123,4 @@ def _rows(texts: Texts, _records: pa.RecordBatch) -> PartRows:
             ],
         ),
     )
+    return SourcedRows.of(batch, chosen, columns)

@@ -13,10 +13,9 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from ticdc_assets.wire.column_rows import PartRows, checksum_texts, exact_rows, row_columns
+from ticdc_assets.wire.column_rows import checksum_texts, row_columns, values_of
 from ticdc_assets.wire.fields import Field, Kind
 from ticdc_assets.wire.json_image_loops import Images
-from ticdc_assets.wire.json_loops import Texts
 from ticdc_assets.wire.json_tape import (
     ImageLists,
     Rules,
@@ -37,13 +36,9 @@ _RULES: Final = Rules.of(*((_VERSION, *FIELDS[kind]) for kind in _TYPES), beside
 _CHECKSUM: Final = Rules.of(CHECKSUM)
 
 
-def decode_exact(batch: pa.RecordBatch) -> SourcedRows | None:
+def decode_exact(batch: pa.RecordBatch) -> SourcedRows:
     """Return the rows of those records of `batch` that are row changes and watermarks."""
-    return exact_rows(batch, _rows)
-
-
-def _rows(texts: Texts, _records: pa.RecordBatch) -> PartRows:
-    tape, found = tape_of(texts, _RULES, workspace("value"))
+    tape, found = tape_of(values_of(batch), _RULES, workspace("value"))
     types = tape.words(found[0], _TYPES)
     checked = tape.checked(found, types, _RULES)
     good = checked.good & (checked.values["version"] == VERSION)
@@ -63,7 +58,7 @@ def _rows(texts: Texts, _records: pa.RecordBatch) -> PartRows:
 
     chosen = np.flatnonzero(good)
     rows = types[chosen] != _WATERMARK
-    return chosen, row_columns(
+    columns = row_columns(
         rows,
         op=types[chosen],
         commit_ts=checked.numbers("commitTs", chosen),
@@ -85,3 +80,4 @@ def _rows(texts: Texts, _records: pa.RecordBatch) -> PartRows:
             ],
         ),
     )
+    return SourcedRows.of(batch, chosen, columns)

@@ -6,12 +6,7 @@ from dataclasses import replace
 import pytest
 
 from ticdc_assets.changelog.encoder_damage import damage_caveats
-from ticdc_assets.changelog.plan import (
-    Handover,
-    HandoverPart,
-    MirrorPlan,
-    earlier_first,
-)
+from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, earlier_first
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.changelog.test_encoder_damage import CREATE, planned
 
@@ -22,9 +17,7 @@ def handed_over(givers: Sequence[MirrorPlan], ts: int) -> MirrorPlan:
     """Return the plan of a table that begins at `ts` with the rows of others."""
     first = givers[0]
     parts = tuple(HandoverPart(plan=item, schema=first.schema) for item in givers)
-    return replace(
-        first, floor_ts=ts, digest=str(ts), handover=Handover(ts=ts, parts=parts), exported=None
-    )
+    return replace(first, floor_ts=ts, digest=str(ts), parts=parts, exported=None)
 
 
 def in_a_chain(first: MirrorPlan) -> MirrorPlan:

@@ -240,8 +240,7 @@ def test_a_value_that_does_not_go_over_is_a_fault() -> None:
     upstream = started()
     upstream.exchange_partition(P, "p1", N)
     plan = tables(PLAIN["simple-json"], upstream)[N].plan
-    assert plan.handover is not None
-    (part,) = plan.handover.parts
+    (part,) = plan.parts
     row: CanonicalRow = {"id": "12", "v": "parts12"}
     carried = part_carrier(part, plan, "UTC")(row)
     assert carried is not None

@@ -219,6 +219,8 @@ def test_a_compression_is_recognised(tmp_path: Path) -> None:
         (b'{"payload":{"op":"c","source":{},"after":{}},"schema":{}}', "Debezium"),
         (b'{"database":"d","table":"t","type":"insert","ts":1,"data":{}}', "Maxwell"),
         (b"\x00\x00\x00\x00\x07\x02\x04", "Avro with a schema registry"),
+        (b"\x03\x00" + b"\xc0" * 16 + b"\x02", "Avro with a schema registry"),  # of AWS Glue
+        (b"\x10\x01\x18\x07\x2a\x00", "Canal in Protobuf"),
         (b'{"hello":"world"}', "JSON in none of"),
         (b"hello", "no format of TiCDC"),
     ],

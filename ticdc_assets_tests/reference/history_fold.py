@@ -130,14 +130,12 @@ class _HistoryFolder:
 
     def _earlier(self, plan: MirrorPlan, resolver: HistoryResolver) -> list[RowVersion]:
         """Return the versions that are there when the first change of the plan comes."""
-        own = plan.handover and next(
-            (part for part in plan.handover.parts if part.plan.mirror_id == plan.mirror_id), None
-        )
+        own = next((part for part in plan.parts if part.plan.mirror_id == plan.mirror_id), None)
         versions: list[RowVersion] = []
         if plan.earlier is not None:
-            carrier = VersionCarrier(plan.earlier.schema, plan, self._timezone, part=own or None)
+            carrier = VersionCarrier(plan.earlier.schema, plan, self._timezone, part=own)
             stays = hands_over(own, self._timezone) if own else None
-            by = VersionEvent.TRUNCATE if plan.handover is None else VersionEvent.EXCHANGE
+            by = VersionEvent.EXCHANGE if plan.parts else VersionEvent.TRUNCATE
             for version in self.versions(plan.earlier):
                 if version.valid_to is None and (
                     stays is None or not surely_given(stays, version.row)

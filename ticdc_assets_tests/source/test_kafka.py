@@ -28,7 +28,6 @@ from ticdc_assets.base.errors import (
 from ticdc_assets.base.ports import HOST, free_port, port_is_free
 from ticdc_assets.config import CaptureSource, KafkaSource, OptionValue
 from ticdc_assets.source.capture import CaptureRecord, CaptureWriter, read_capture
-from ticdc_assets.source.kafka import records as kafka_records
 from ticdc_assets.source.kafka.administration import Administration, OffsetRange
 from ticdc_assets.source.kafka.connection import Trouble, client_options
 from ticdc_assets.source.kafka.records import consume, fetch, produce
@@ -274,16 +273,13 @@ def test_range_whose_records_are_gone_is_an_error(broker: OwnBroker, topic: str)
 
 
 @pytest.mark.kafka
-def test_last_records_may_come_a_moment_later(
-    broker: OwnBroker, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_last_records_may_come_a_moment_later(broker: OwnBroker, topic: str) -> None:
     """As from a replica that knows less than the leader, whose offsets were listed."""
     broker.create_topic(topic, 1)
     given = records(topic, 10, partitions=1)
     produce(broker.source(), given[:7])
     ranges = {(topic, 0): OffsetRange(earliest=0, end=10)}
-    monkeypatch.setattr(kafka_records, "TIMEOUT_SECONDS", 1.0)
-    fetching = fetch(broker.source(), ranges)
+    fetching = fetch(broker.source(), ranges, timeout_seconds=1.0)
     assert len(next(fetching)) == 7
     with pytest.raises(SourceUnavailableError, match=r"now ends topic .* at offset 7, before 10"):
         next(fetching)

@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -81,12 +80,11 @@ def decoded(value: Input, wire_format: WireFormat = WireFormat.SIMPLE_JSON) -> O
 def batch_decoded(
     values: Sequence[Input], wire_format: WireFormat = WireFormat.SIMPLE_JSON
 ) -> list[Outcome]:
-    """Return what the batch decoder says about each value, the same of few and of many."""
+    """Return what the batch decoder says about each value, the same with loops and without."""
     records = batch_of(values)
-    with mock.patch.object(batch_module, "FEW_ROWS", sys.maxsize):
+    with mock.patch.object(batch_module, "loops_pay", return_value=False):
         few = decode_batch(wire_format, records)
-    with mock.patch.object(batch_module, "FEW_ROWS", -1):
-        batch = decode_batch(wire_format, records)
+    batch = decode_batch(wire_format, records)
     few.validate(full=True)
     for one, other in zip(few.to_pylist(), batch.to_pylist(), strict=True):
         assert one == other, values[one["offset"] - FIRST_OFFSET]

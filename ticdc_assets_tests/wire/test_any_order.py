@@ -65,7 +65,7 @@ FOLDERS = {
 def read_at_once(wire_format: WireFormat, values: Sequence[Input]) -> list[int]:
     """Return the numbers of the records that need no reference."""
     exact = BATCH_READERS[wire_format](batch_of(values))
-    return [] if exact is None else np.unique(exact.sources).tolist()
+    return np.unique(exact.sources).tolist()
 
 
 def other_of(wire_format: WireFormat, value: Input, *differences: Difference) -> Record:

@@ -163,24 +163,6 @@ def test_a_ddl_without_new_schema_is_placed_by_the_one_before() -> None:
     assert row["pre_schema"] == USER_TEXT
 
 
-def test_what_the_reference_reads_among_many_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    records = batch_of([INSERT, DDL, b"x", WATERMARK])
-    batch_module.read_alone()
-    decode_batch(WireFormat.SIMPLE_JSON, records)
-    assert batch_module.read_alone() == 0
-    monkeypatch.setattr(batch_module, "FEW_ROWS", 3)
-    decode_batch(WireFormat.SIMPLE_JSON, records)
-    assert batch_module.read_alone() == 2
-    assert batch_module.read_alone() == 0
-
-
-def test_a_large_record_counts_as_the_rows_that_it_may_have() -> None:
-    # Few records of Open Protocol or Craft may have thousands of rows.
-    batch_module.read_alone()
-    decode_batch(WireFormat.SIMPLE_JSON, batch_of([INSERT, b" " * 600 * batch_module.FEW_ROWS]))
-    assert batch_module.read_alone() == 1
-
-
 def test_no_records_give_no_rows() -> None:
     batch = decode_batch(WireFormat.SIMPLE_JSON, batch_of([]))
     assert batch.num_rows == 0
@@ -188,11 +170,11 @@ def test_no_records_give_no_rows() -> None:
 
 
 @pytest.mark.parametrize("value_type", [pa.binary(), pa.large_binary(), pa.binary_view()])
-@pytest.mark.parametrize("few", [0, 3])
+@pytest.mark.parametrize("with_loops", [True, False])
 def test_other_columns_and_wider_types_are_taken(
-    value_type: pa.DataType, few: int, monkeypatch: pytest.MonkeyPatch
+    value_type: pa.DataType, with_loops: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_module, "FEW_ROWS", few)
+    monkeypatch.setattr(batch_module, "loops_pay", lambda _: with_loops)
     batch = pa.RecordBatch.from_arrays(
         [
             pa.array([INSERT, b"\xff", None], value_type),

@@ -28,7 +28,6 @@ from ticdc_assets.model.events import (
 from ticdc_assets.model.schemas import RowShape, SentColumn, TableSchema
 from ticdc_assets.model.tso import MAX_TSO
 from ticdc_assets.wire import WireFormat, canal_json, decode, repeating
-from ticdc_assets.wire import batch as batch_module
 from ticdc_assets.wire import rows as rows_module
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.fields import LARGEST, Kind
@@ -141,7 +140,6 @@ def test_rows_as_ticdc_writes_them_need_no_reference(monkeypatch: pytest.MonkeyP
         pytest.fail("the reference was asked")
 
     monkeypatch.setattr(rows_module, "decoded_rows", refuse)
-    monkeypatch.setattr(batch_module, "FEW_ROWS", 0)
     plain = [message for message in EVENTS if message not in (DDL, PLAIN_DDL)]
     many_brackets = INSERT.replace(b'"id":"2"', b'"id":"' + b"[{" * 500 + b'"')
     batch = decode_batch(CANAL, batch_of([*plain, many_brackets]))

@@ -33,7 +33,7 @@ from ticdc_assets.model.events import (
 )
 from ticdc_assets.model.schemas import ColumnFlag, RowShape, SentColumn
 from ticdc_assets.model.values.floats import to_float32
-from ticdc_assets.wire import WireFormat, column_rows, repeating
+from ticdc_assets.wire import WireFormat, repeating
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.column_types import TYPE_NAMES
 from ticdc_assets.wire.craft import decode
@@ -452,7 +452,6 @@ WRONG = [
         1,
     ),
     (message(headers(kind=u(3)), [B], TERMS), "trailing_bytes", 7),
-    (message(headers(kind=u(3), partition=z(5)), [b""], TERMS), "out_of_range", 4),
     (message(headers(kind=u(3)), [b""], TERMS, [table(0)]), "wrong_tables", 18),
     (message(headers(kind=u(2)), [b""], TERMS), "truncated", 7),
     (message(headers(kind=u(2)), [u(5)], TERMS), "truncated", 8),
@@ -674,11 +673,3 @@ def test_rows_of_many_shapes_in_one_batch() -> None:
         for first in (1, 2)
     ]
     assert all(isinstance(outcome, list) for outcome in assert_equal(values + values[::-1], CRAFT))
-
-
-@pytest.mark.parametrize("size", [1, 100, 1000])
-def test_the_parts_of_a_batch_do_not_show(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    values = [*SMALL, UPDATE, None, THREE, b"", INSERT, UPDATE, WATERMARK, b"\xff", DELETE]
-    whole = decode_batch(CRAFT, batch_of(values))
-    monkeypatch.setattr(column_rows, "PART_BYTES", size)
-    assert decode_batch(CRAFT, batch_of(values)) == whole

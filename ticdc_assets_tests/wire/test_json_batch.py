@@ -198,7 +198,6 @@ def test_the_image_before_an_update_of_canal_json_may_have_any_columns_in_any_or
     ]
     assert_equal(values, WireFormat.CANAL_JSON)
     exact = canal_json_batch.decode_exact(batch_of(values))
-    assert exact is not None
     assert exact.sources.tolist()[:16] == list(range(16))
 
 
@@ -248,7 +247,6 @@ def test_many_columns_with_long_names_and_numbers_of_other_widths() -> None:
         )
     assert_equal(values, WireFormat.CANAL_JSON)
     exact = canal_json_batch.decode_exact(batch_of(values))
-    assert exact is not None
     assert len(exact.sources) == len(values)
 
 
@@ -256,7 +254,6 @@ def test_the_message_of_a_format_is_plain() -> None:
     """Else none of the tests here would try what they are meant to."""
     for wire_format, record in PLAIN:
         exact = BATCH_READERS[wire_format](batch_of([record]))
-        assert exact is not None
         assert exact.sources[0] == 0
 
 
@@ -267,7 +264,6 @@ def test_nearly_all_rows_of_the_encoders_are_plain(wire_format: WireFormat, fold
     """The reference says the same, so only this sees rows that it reads alone."""
     batch = batch_of(golden.records(folder))
     exact = BATCH_READERS[wire_format](batch)
-    assert exact is not None
     rows = decode_batch(wire_format, batch).column("kind").to_pylist().count(ROW)
     taken = exact.rows.column("kind").to_pylist().count(ROW)
     # Open Protocol's numbers with an exponent, of which there are many in this scenario, are not.
@@ -280,7 +276,6 @@ def assert_written_alike(records: list[Input]) -> None:
     assert_equal(records, WireFormat.OPEN_PROTOCOL)
     batch = batch_of(records)
     exact = open_protocol_batch.decode_exact(batch)
-    assert exact is not None
     rows = read_by(open_protocol.decode, batch, np.arange(batch.num_rows)).rows
     taken = set(batch.column("offset").take(pa.array(exact.sources)).to_pylist())
     among = [offset in taken for offset in rows.column("offset").to_pylist()]

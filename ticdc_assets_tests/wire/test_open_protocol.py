@@ -733,7 +733,6 @@ def test_as_many_columns_as_there_are_are_read_at_once() -> None:
     ]
     assert_equal([*records, MIXED], OPEN)
     exact = open_protocol_batch.decode_exact(batch_of(records))
-    assert exact is not None
     assert exact.sources.tolist() == list(range(60))
 
 

@@ -31,32 +31,6 @@ _EMPTY: Final = np.frombuffer(b"", np.uint8)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Values:
-    """The values of one column.
-
-    Attributes:
-        content: their bytes, one after the other.
-        offsets: where each begins, and where the last one ends.
-        is_null: which are NULL, or in a row with a fault.
-        is_hex: which are the digits of a hexadecimal literal.
-    """
-
-    content: Bytes
-    offsets: Numbers
-    is_null: npt.NDArray[np.bool_]
-    is_hex: npt.NDArray[np.bool_]
-
-    def array(self) -> "pa.Array[Any]":
-        """Return the values as an Arrow array of bytes."""
-        size = len(self.is_null)
-        offsets, content = pa.py_buffer(self.offsets), pa.py_buffer(self.content)
-        every = pa.Array.from_buffers(pa.large_binary(), size, [None, offsets, content])
-        if not self.is_null.any():
-            return every
-        return pa.compute.if_else(pa.array(self.is_null), None, every)
-
-
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Fields:
     """The fields of some rows.
 
@@ -100,11 +74,14 @@ class Fields:
         found = cls._of_csv(data, places, fields, dialect)
         found.faults[:] = loops.GOOD
         count = int(np.count_nonzero(fields.begins[:, 0] >= 0))
-        values = [found.values(number).array()[0].as_py() or b"" for number in range(count)]
+        values = [found.values(number)[0][0].as_py() or b"" for number in range(count)]
         return tuple(value.decode("utf-8", "replace") for value in values)
 
-    def values(self, number: int) -> Values:
-        """Return the values of a column."""
+    def values(self, number: int) -> tuple["pa.Array[Any]", npt.NDArray[np.bool_]]:
+        """Return the values of a column as bytes, and which are digits of a hexadecimal literal.
+
+        Values of rows with a fault are null.
+        """
         begins, ends, forms = (item[number] for item in self._fields)
         forms = np.where(self.faults == loops.GOOD, forms, loops.NULL)
         is_null = forms == loops.NULL
@@ -113,12 +90,11 @@ class Fields:
         loops.values(
             self._data, begins, ends, forms.astype(np.uint8), self._quote, content, offsets
         )
-        return Values(
-            content=content[: offsets[-1]],
-            offsets=offsets,
-            is_null=is_null,
-            is_hex=forms == loops.HEXADECIMAL,
-        )
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(content)]
+        every = pa.Array.from_buffers(pa.large_binary(), len(begins), buffers)
+        if is_null.any():
+            every = pa.compute.if_else(pa.array(is_null), None, every)
+        return every, forms == loops.HEXADECIMAL
 
 
 def bytes_of(text: str) -> Bytes:

@@ -28,7 +28,7 @@ from ticdc_assets.model.schemas import ColumnSchema, TableSchema
 from ticdc_assets.model.values.vector_loops import PADDING
 from ticdc_assets.source.exports import value_loops as loops
 from ticdc_assets.source.exports.dialect import BinaryText, CsvDialect
-from ticdc_assets.source.exports.fields import FAULTS, Fields, Values
+from ticdc_assets.source.exports.fields import FAULTS, Fields
 from ticdc_assets.source.exports.folder import UNREADABLE_FILE
 from ticdc_assets.source.exports.lacking import LackingColumns
 from ticdc_assets.source.exports.rows import INSTANT, PARQUET_DIALECT
@@ -117,98 +117,71 @@ class ImageMaker:
             if code != loops.GOOD:
                 where = np.flatnonzero(fields.faults == code)
                 faults.add(where, "invalid_row", None, f"{len(known)} fields", FAULTS[code])
-        content: list[npt.NDArray[np.uint8]] = []
-        zones: list[str | None] = []
-        begins, ends = (np.empty((len(known), size), np.int64) for _ in range(2))
-        at = 0
+        texts: list[Any] = []
         binary = dialect.binary if format == "csv" else BinaryText.RAW
         spellings = _PARQUET_SPELLINGS if format == "parquet" else _SPELLINGS
         for number, column in enumerate(known):
-            values = fields.values(number)
+            values, is_hex = fields.values(number)
             zone = self._timezone if kind_of(column) is Kind.TIMESTAMP else None
             if zone is not None and format == "parquet" and _are_instants(values):
                 values, zone = _without_suffix(values), "UTC"
             if format == "parquet" and kind_of(column) in _MOMENTS and not column.nullable:
                 got = "NULL, which Dumpling writes for zero dates: export CSV or SQL"
-                where = np.flatnonzero(values.is_null)
+                where = np.flatnonzero(np.asarray(values.is_null()))
                 faults.add(where, f"invalid_{kind_of(column)}", column.name, "a date", got)
-            zones.append(zone)
-            values = _spelled(values, column, spellings, binary, faults)
-            content.append(values.content)
-            begins[number] = np.where(values.is_null, -1, values.offsets[:-1] + at)
-            ends[number] = values.offsets[1:] + at
-            at += len(values.content)
-        images = _written(known, zones, content, begins, ends, faults)
-        images, shapes = self._lacking.completed(images, known, faults)
+            values = _spelled(values, is_hex, column, spellings, binary, faults)
+            name = json.dumps(column.name, ensure_ascii=False)
+            texts += [f"{',' if number else ''}{name}:", _quoted(values, zone)]
+        parts = [
+            pa.scalar(part.encode(), pa.large_binary()) if isinstance(part, str) else part
+            for part in ("{", *texts, "}", "")
+        ]
+        images = pc.binary_join_element_wise(*parts) if known else pa.array([b"{}"] * size)
+        images, shapes = self._lacking.completed(_texts(images, faults), known, faults)
         return faults.images(images, shapes)
 
 
-def _written(
-    columns: Sequence[ColumnSchema],
-    zones: Sequence[str | None],
-    content: Sequence[npt.NDArray[np.uint8]],
-    begins: npt.NDArray[np.int64],
-    ends: npt.NDArray[np.int64],
-    faults: "Faults",
-) -> "pa.Array[Any]":
-    """Return images of values; `zones` are those of columns that have one."""
-    size = begins.shape[1]
-    data = np.concatenate([*content, np.zeros(PADDING, np.uint8)])
-    names = [
-        ("{" if not number else ",") + json.dumps(column.name, ensure_ascii=False) + ":"
-        for number, column in enumerate(columns)
-    ]
-    before = [
-        '"' if zone is None else '{"location":' + json.dumps(zone) + ',"value":"' for zone in zones
-    ]
-    suffixes = ['"' if zone is None else '"}' for zone in zones]
-    joined = (_joined(names), _joined(before), _joined(suffixes))
-    good = faults.good
-    fixed = sum(len(name.encode()) for name in names) + sum(len(text) + 9 for text in before)
-    room = len(data) + size * (fixed + 1) + len(data) // 8
-    offsets = np.empty(size + 1, np.int64)
-    while True:
-        text = np.empty(room + PADDING, np.uint8)
-        written = loops.images(loops.Values(data, begins, ends), *joined, good, text, offsets)
-        if written >= 0:
-            break
-        room = 2 * room + 6 * int((ends - begins).max(initial=0))
-    images = _texts(text[:written], offsets, good, faults)
-    if not columns:
-        images = pc.if_else(pa.array(faults.good), "{}", None)
-    return images
-
-
-def _joined(texts: Sequence[str]) -> loops.Joined:
-    encoded = [text.encode() for text in texts]
-    ends = np.cumsum([len(item) for item in encoded], dtype=np.int64)
-    joined = bytearray(b"".join([*encoded, bytes(PADDING)]))
-    return loops.Joined(np.frombuffer(joined, np.uint8), ends)
-
-
-def _texts(
-    content: npt.NDArray[np.uint8],
-    offsets: npt.NDArray[np.int64],
-    good: npt.NDArray[np.bool_],
-    faults: "Faults",
-) -> "pa.Array[Any]":
-    """Return bytes as texts; rows whose bytes are not UTF-8 get a fault."""
-    size = len(good)
-    every = pa.Array.from_buffers(
-        pa.large_string(), size, [None, pa.py_buffer(offsets), pa.py_buffer(content)]
+def _quoted(values: "pa.Array[Any]", zone: str | None) -> "pa.Array[Any]":
+    """Return values as they are in the JSON text of images, with their zone if there is one."""
+    size = len(values)
+    _, offsets, content = values.buffers()
+    places = np.frombuffer(offsets, np.int64)[values.offset : values.offset + size + 1]
+    data = np.frombuffer(content or b"", np.uint8)[places[0] : places[-1]]
+    before = after = '"'
+    if zone is not None:
+        before, after = '{"location":' + json.dumps(zone) + ',"value":"', '"}'
+    # An escape has up to six bytes.
+    escapes = int(np.count_nonzero((data < ord(" ")) | (data == ord('"')) | (data == ord("\\"))))
+    most = len(data) + 5 * escapes + size * max(len("null"), len(before) + len(after))
+    written, ends = np.empty(most + PADDING, np.uint8), np.empty(size + 1, np.int64)
+    loops.quoted(
+        np.concatenate([data, np.zeros(PADDING, np.uint8)]),
+        places - places[0],
+        np.asarray(values.is_null()),
+        *(_padded(before), _padded(after)),
+        *(written, ends),
     )
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(written)]
+    return pa.Array.from_buffers(pa.large_binary(), size, buffers)
+
+
+def _padded(text: str) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(bytearray(text.encode() + bytes(PADDING)), np.uint8)
+
+
+def _texts(images: "pa.Array[Any]", faults: "Faults") -> "pa.Array[Any]":
+    """Return bytes as texts; rows whose bytes are not UTF-8 get a fault."""
     try:
-        every.validate(full=True)
+        texts = images.cast(pa.large_string())
     except pa.ArrowInvalid:
-        raw = every.view(pa.large_binary())
-        for row, value in enumerate(raw.to_pylist()):
+        for row, value in enumerate(images.to_pylist()):
             try:
                 value.decode()
             except UnicodeDecodeError as error:
                 got = shorten(value[max(0, error.start - 20) : error.start + 20])
                 faults.add(np.array([row]), "invalid_text", None, "UTF-8", got)
-        every = pc.if_else(pa.array(faults.good), raw, b"").cast(pa.large_string())
-    return pc.if_else(pa.array(faults.good), every, None).cast(pa.string())
+        texts = pc.if_else(pa.array(faults.good), images, b"").cast(pa.large_string())
+    return pc.if_else(pa.array(faults.good), texts, None).cast(pa.string())
 
 
 class Faults:
@@ -270,55 +243,46 @@ def _refused(size: int, reason: str, expected: str, got: str) -> ExportImages:
 _MOMENTS: Final = frozenset({Kind.DATETIME, Kind.TIMESTAMP})
 
 
-def _are_instants(values: Values) -> bool:
+def _are_instants(values: "pa.Array[Any]") -> bool:
     """Whether values of a Parquet file are times in UTC."""
-    found = pc.all(pc.ends_with(values.array().cast(pa.large_string()), INSTANT)).as_py()
-    return bool(found) and not values.is_null.all()
+    found = pc.all(pc.ends_with(values.cast(pa.large_string()), INSTANT)).as_py()
+    return bool(found) and values.null_count < len(values)
 
 
-def _without_suffix(values: Values) -> Values:
-    texts = values.array().cast(pa.large_string())
-    return _values_of(pc.utf8_slice_codeunits(texts, 0, -len(INSTANT)).cast(pa.large_binary()))
+def _without_suffix(values: "pa.Array[Any]") -> "pa.Array[Any]":
+    texts = values.cast(pa.large_string())
+    return pc.utf8_slice_codeunits(texts, 0, -len(INSTANT)).cast(pa.large_binary())
 
 
 # Spelling ---------------------------------------------------------------------------------------
 
 
 def _spelled(
-    values: Values,
+    values: "pa.Array[Any]",
+    is_hex: npt.NDArray[np.bool_],
     column: ColumnSchema,
     spellings: "_Spellings",
     binary: BinaryText,
     faults: Faults,
-) -> Values:
-    """Return values of a column in the form of messages."""
+) -> "pa.Array[Any]":
+    """Return values of a column in the form of messages; those with a fault are null."""
     kind = kind_of(column)
     make = spellings.get(kind)
+    spell: Callable[[bytes], bytes] = (lambda raw: raw) if make is None else make(column)
     if make is None:
-        if values.is_hex.any():
-            return _mapped(values, column, lambda raw: raw, BinaryText.RAW, faults)
-        return values
-    if kind is Kind.BIT and spellings is _PARQUET_SPELLINGS and not values.is_hex.any():
-        make = _bit_number
+        if not is_hex.any():
+            return values
+        binary = BinaryText.RAW
+    if kind is Kind.BIT and spellings is _PARQUET_SPELLINGS and not is_hex.any():
+        spell = _bit_number
     if kind in (Kind.ENUM, Kind.SET):
         binary = BinaryText.RAW
-    return _mapped(values, column, make(column), binary, faults)
-
-
-def _mapped(
-    values: Values,
-    column: ColumnSchema,
-    spell: Callable[[bytes], bytes],
-    binary: BinaryText,
-    faults: Faults,
-) -> Values:
-    """Return a function's result for each value; it is called once for repeated values."""
-    found = pa.nulls(len(values.is_null), pa.large_binary())
-    # The same bytes may mean two things.
-    for form, rows in ((BinaryText.HEX, values.is_hex), (binary, ~values.is_hex)):
+    found = pa.nulls(len(values), pa.large_binary())
+    # The same bytes may mean two things; repeated ones are spelled once.
+    for form, rows in ((BinaryText.HEX, is_hex), (binary, ~is_hex)):
         if not rows.any():
             continue
-        encoded = pc.if_else(pa.array(rows), values.array(), None).dictionary_encode()
+        encoded = pc.if_else(pa.array(rows), values, None).dictionary_encode()
         known: list[bytes | None] = []
         for text in encoded.dictionary.to_pylist():
             try:
@@ -328,18 +292,7 @@ def _mapped(
                 where = pc.equal(encoded.indices, len(known) - 1).fill_null(False)
                 faults.add_misfit(np.flatnonzero(np.asarray(where)), column, text)
         found = pc.coalesce(found, pa.array(known, pa.large_binary()).take(encoded.indices))
-    return _values_of(found)
-
-
-def _values_of(array: "pa.Array[Any]") -> Values:
-    _, offsets, content = array.buffers()
-    size = len(array)
-    return Values(
-        content=np.frombuffer(content, np.uint8) if content else np.empty(0, np.uint8),
-        offsets=np.frombuffer(offsets, np.int64)[array.offset : array.offset + size + 1],
-        is_null=np.asarray(array.is_null()),
-        is_hex=np.zeros(size, np.bool_),
-    )
+    return found
 
 
 _READERS: Final[Mapping[BinaryText, Callable[[bytes], bytes]]] = {
@@ -387,8 +340,8 @@ def _number(numbers: Mapping[bytes, int], label: bytes) -> int:
     return found
 
 
-def _bit_number(_column: ColumnSchema) -> Callable[[bytes], bytes]:
-    return lambda raw: b"%d" % int(raw)
+def _bit_number(raw: bytes) -> bytes:
+    return b"%d" % int(raw)
 
 
 def _decimal(column: ColumnSchema) -> Callable[[bytes], bytes]:

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as fs
@@ -117,8 +116,7 @@ def read_rows(
             return
         for chunk_rows in _rows_of_chunks(filesystem, root, part, dialect, _CHUNK_BYTES):
             line = chunk_rows.next_part.line
-            for columns, batch in chunk_rows.batches:
-                yield _row_batch(part.file, columns, batch)
+            yield from chunk_rows.batches
             if chunk_rows.problem is not None:
                 yield _problem(part.file, line, chunk_rows.problem)
                 return
@@ -149,16 +147,10 @@ def ends_with_a_row(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Batch:
-    rows: "pa.Array[Any]"
-    lines: npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _ChunkRows:
-    """Rows of a chunk: batches with their columns' names, and where to continue."""
+    """Rows of a chunk, and where to continue."""
 
-    batches: Sequence[tuple[tuple[str, ...] | None, _Batch]]
+    batches: Sequence[pa.RecordBatch]
     next_part: FilePart
     problem: str | None = None
 
@@ -231,9 +223,7 @@ def _rows_of_csv(
     if count and columns is None and dialect.header and part.begin == 0:
         columns = Fields.header(data[rows.begins[0] : rows.ends[0]], dialect)
         first = 1
-    batches: list[tuple[tuple[str, ...] | None, _Batch]] = []
-    if count > first:
-        batches.append((columns, _batch(data, *(item[first:count] for item in rows))))
+    batches = [_row_batch(part.file, columns, data, rows, first, count)] if count > first else []
     return (
         _ChunkRows(batches=batches, next_part=replace(part, line=int(line), columns=columns)),
         int(used),
@@ -255,7 +245,7 @@ def _rows_of_sql(
         heads,
     )
     columns = part.columns
-    batches: list[tuple[tuple[str, ...] | None, _Batch]] = []
+    batches: list[pa.RecordBatch] = []
     first = 0
     for place in range(0, headed, 3):
         before, begin, end = heads[place : place + 3].tolist()
@@ -263,10 +253,10 @@ def _rows_of_sql(
         if named == columns:
             continue
         if before > first:
-            batches.append((columns, _batch(data, *(item[first:before] for item in rows))))
+            batches.append(_row_batch(part.file, columns, data, rows, first, before))
         first, columns = before, named
     if count > first:
-        batches.append((columns, _batch(data, *(item[first:count] for item in rows))))
+        batches.append(_row_batch(part.file, columns, data, rows, first, count))
     in_rows = state == sql_loops.ROWS
     before = heads[headed - 3] if headed else 0
     is_bare = in_rows and count == before and (headed > 0 or part.is_bare)
@@ -321,31 +311,30 @@ def _columns_of(head: bytes) -> tuple[str, ...] | None:
     return tuple(quoted.replace("``", "`") or bare for quoted, bare in names)
 
 
-def _batch(
+def _row_batch(
+    file: ExportFile,
+    columns: tuple[str, ...] | None,
     data: bytes,
-    begins: npt.NDArray[np.int64],
-    ends: npt.NDArray[np.int64],
-    lines: npt.NDArray[np.int64],
-) -> _Batch:
+    rows: value_loops.Rows,
+    first: int,
+    end: int,
+) -> pa.RecordBatch:
+    """Return the rows of `data` from one number to another."""
+    begins, ends, lines = (item[first:end] for item in rows)
     # The rows, and between two of them what separates them.
     offsets = np.stack([begins, ends], axis=1).ravel()
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     pieces = pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
-    rows = pieces.take(pa.array(np.arange(0, len(offsets), 2)))
-    return _Batch(rows=rows.cast(pa.binary()), lines=lines.copy())
-
-
-def _row_batch(file: ExportFile, columns: tuple[str, ...] | None, batch: _Batch) -> pa.RecordBatch:
-    size = len(batch.rows)
-    begins = np.concatenate([[True], batch.lines[1:] != batch.lines[:-1]])
-    starts = np.maximum.accumulate(np.where(begins, np.arange(size), 0))
+    size = len(lines)
+    is_first = np.concatenate([[True], lines[1:] != lines[:-1]])
+    starts = np.maximum.accumulate(np.where(is_first, np.arange(size), 0))
     return _rows_of(
         file,
         size,
-        line=pa.array(batch.lines),
+        line=pa.array(lines.copy()),
         index=pa.array((np.arange(size) - starts).astype(np.int32)),
         columns=None if columns is None else json.dumps(columns, ensure_ascii=False),
-        row=batch.rows,
+        row=pieces.take(pa.array(np.arange(0, len(offsets), 2))).cast(pa.binary()),
     )
 
 

@@ -1,7 +1,7 @@
-"""Compiled loops over values of exports: their bytes without escapes, and images of rows.
+"""Compiled loops over values of exports: their bytes without escapes, and their JSON text.
 
-In: bytes of rows, and the places and forms of their fields. Out: the bytes of values, and the JSON
-text of images (`wire.rows`). Fields are found by `csv_loops` and `sql_loops`.
+In: bytes of rows, and the places and forms of their fields. Out: the bytes of values, and values as
+they are in images (`wire.rows`). Fields are found by `csv_loops` and `sql_loops`.
 """
 
 from typing import Final, NamedTuple
@@ -66,18 +66,6 @@ class Rows(NamedTuple):
     begins: Places
     ends: Places
     lines: Places
-
-
-class Joined(NamedTuple):
-    """Texts of columns, one after the other.
-
-    Attributes:
-        content: the texts.
-        ends: where each ends; it begins where the one before ends.
-    """
-
-    content: Bytes
-    ends: Places
 
 
 @compiled
@@ -155,84 +143,39 @@ def _unescaped(byte: int) -> int:
     return byte
 
 
-class Values(NamedTuple):
-    """Values of columns.
-
-    Attributes:
-        content: the values of all columns, without escapes.
-        begins: for each column and row where the value begins; -1 for NULL.
-        ends: where it ends.
-    """
-
-    content: Bytes
-    begins: Places
-    ends: Places
-
-
 @compiled
-def images(
-    values: Values,
-    names: Joined,
-    prefixes: Joined,
-    suffixes: Joined,
-    good: npt.NDArray[np.bool_],
-    content: Bytes,
+def quoted(
+    data: Bytes,
     offsets: Places,
-) -> int:
-    """Write the JSON text of images.
+    is_null: npt.NDArray[np.bool_],
+    before: Bytes,
+    after: Bytes,
+    content: Bytes,
+    ends: Places,
+) -> None:
+    """Write values of one column as they are in the JSON text of images.
 
     All arrays of bytes end with `vector_loops.PADDING` more.
 
     Args:
-        values: the values.
-        names: the names of the columns as JSON texts, with the text before and after them.
-        prefixes: the text before the values of each column.
-        suffixes: the text after them.
-        good: which rows have an image.
-        content: receives the text.
-        offsets: receives where the image of each row begins, and where the last one ends.
-
-    Returns:
-        How many bytes were written; -1 if there is no room for them.
+        data: the values, without escapes.
+        offsets: where each begins, and where the last one ends.
+        is_null: which are NULL.
+        before: the text before values that are not NULL.
+        after: the text after them.
+        content: receives the text; it has room for all of it.
+        ends: receives where the text of each value begins, and where the last one ends.
     """
-    data, begins, ends = values
-    name_texts, name_ends = names
-    prefix_texts, prefix_ends = prefixes
-    suffix_texts, suffix_ends = suffixes
-    width, size = begins.shape
-    room = len(content) - PADDING
     to = 0
-    for row in range(size):
-        offsets[row] = to
-        if not good[row]:
+    for row in range(len(is_null)):
+        ends[row] = to
+        if is_null[row]:
+            content[to], content[to + 1] = ord("n"), ord("u")
+            content[to + 2], content[to + 3] = ord("l"), ord("l")
+            to += 4
             continue
-        for column in range(width):
-            first, last = begins[column, row], ends[column, row]
-            name = name_ends[column - 1] if column else 0
-            begin = prefix_ends[column - 1] if column else 0
-            behind = suffix_ends[column - 1] if column else 0
-            most = (
-                name_ends[column]
-                - name
-                + prefix_ends[column]
-                - begin
-                + suffix_ends[column]
-                - behind
-                + 6 * (last - first)
-                + 8
-            )
-            if to + most > room:
-                return -1
-            to = copied(name_texts, name, name_ends[column], content, to)
-            if first < 0:
-                content[to], content[to + 1] = ord("n"), ord("u")
-                content[to + 2], content[to + 3] = ord("l"), ord("l")
-                to += 4
-                continue
-            to = copied(prefix_texts, begin, prefix_ends[column], content, to)
-            to = bytes_in_text(data[first:], last - first, content, to)
-            to = copied(suffix_texts, behind, suffix_ends[column], content, to)
-        content[to] = ord("}")
-        to += 1
-    offsets[size] = to
-    return to
+        first = offsets[row]
+        to = copied(before, 0, len(before) - PADDING, content, to)
+        to = bytes_in_text(data[first:], offsets[row + 1] - first, content, to)
+        to = copied(after, 0, len(after) - PADDING, content, to)
+    ends[len(is_null)] = to

@@ -128,7 +128,7 @@ def consume(
     if limit == 0:
         return
     count = 0
-    for messages in _messages(source, ranges, timeout_seconds):
+    for messages in fetch(source, ranges, timeout_seconds=timeout_seconds):
         for message in messages:
             yield _capture_record(message)
             count += 1
@@ -136,37 +136,29 @@ def consume(
                 return
 
 
-def fetch(
-    source: KafkaSource, ranges: Mapping[tuple[str, int], OffsetRange]
-) -> Iterator[list[Message]]:
-    """Return the records of `ranges`, some hundreds at a time, in order within each partition.
-
-    This includes records of open and aborted transactions, unless the option `isolation.level` is
-    `read_committed`.
-
-    Args:
-        source: the cluster.
-        ranges: the offsets to read of each (topic, partition), which must all exist.
-
-    Raises:
-        SourceUnavailableError: the broker stopped answering, or records of a range are gone.
-    """
-    return _messages(source, ranges, TIMEOUT_SECONDS)
-
-
 _FETCHED: Final = 1000
 """How many messages are taken from the client at a time."""
 
 
-def _messages(
+def fetch(
     source: KafkaSource,
     ranges: Mapping[tuple[str, int], OffsetRange],
-    timeout_seconds: float,
+    *,
+    timeout_seconds: float = TIMEOUT_SECONDS,
 ) -> Iterator[list[Message]]:
-    """Yield the messages of `ranges`, in order within each partition.
+    """Yield the records of `ranges`, some hundreds at a time, in order within each partition.
 
-    A partition that stays shorter than its range is an error. A replica next to this client
-    (`client.rack`), or a new leader, may know of the last records a moment later.
+    This includes records of open and aborted transactions, unless the option `isolation.level` is
+    `read_committed`. A partition that stays shorter than its range is an error. A replica next to
+    this client (`client.rack`), or a new leader, may know of the last records a moment later.
+
+    Args:
+        source: the cluster.
+        ranges: the offsets to read of each (topic, partition), which must all exist.
+        timeout_seconds: how long the broker may send nothing before it is an error.
+
+    Raises:
+        SourceUnavailableError: the broker stopped answering, or records of a range are gone.
     """
     left = {key: span for key, span in ranges.items() if span.earliest < span.end}
     if not left:
