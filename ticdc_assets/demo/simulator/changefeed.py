@@ -161,7 +161,6 @@ class StandInChangefeed:
             wire_format,
             self._options.messages,
             table_order=upstream.table_order,
-            timezone=upstream.timezone,
         )
         self._is_starting = True
         self._rng = random.Random(seed)
@@ -495,7 +494,7 @@ class StandInChangefeed:
             before=self._image(schema, row.before),
             after=self._image(schema, row.after),
         )
-        return self._form.row(change, row, schema)
+        return self._form.row(change, schema)
 
     def _image(self, schema: TableSchema, row: Row | None) -> Image | None:
         if row is None:

@@ -18,19 +18,17 @@ watermark. The new TiCDC (pingcap/ticdc) differs:
       those of one key are. Of a table's rows in one transaction the inserts of split updates are
       last.
 
-Which tables were exchanged follows from the history, so `follow` over all of it gives the same; the
-flags of Open Protocol's columns are forgotten at a restart.
+Which tables were exchanged follows from the history, so `follow` over all of it gives the same.
 
 Source: pingcap/ticdc at b813e76f9: logservice/schemastore/persist_storage_ddl_handlers.go,
 pkg/common/event/ddl_event.go, pkg/eventservice/event_scanner.go, pkg/sink/codec.
 
-Not handled: TiDB's row ids (Open Protocol), `old` repeating `data` in older TiCDC's deletes, and
-names with a backquote in RENAME, DROP and EXCHANGE, which the new TiCDC does not escape.
+Not handled: TiDB's row ids (Open Protocol), row keys (Canal-JSON), checksums (Simple), `old`
+repeating `data` in older TiCDC's deletes, and names with a backquote in RENAME, DROP and EXCHANGE,
+which the new TiCDC does not escape.
 """
 
-import json
-from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
@@ -39,13 +37,11 @@ from ticdc_assets.demo.simulator.columns import as_typed, path_sql
 from ticdc_assets.demo.simulator.commits import CommittedDdl
 from ticdc_assets.demo.simulator.dialects import Dialect, MessageOptions, dialect_of
 from ticdc_assets.demo.simulator.encoders import encode, open_protocol, simple_avro
-from ticdc_assets.demo.simulator.encoders.sent_row import SentRow
 from ticdc_assets.demo.simulator.shapes import canal_shape_of, shape_of
 from ticdc_assets.demo.simulator.stored_table import in_table_order
 from ticdc_assets.demo.simulator.transaction import CommittedRow
 from ticdc_assets.model.events import (
     Bootstrap,
-    Checksum,
     DdlEvent,
     Event,
     Image,
@@ -56,15 +52,11 @@ from ticdc_assets.model.events import (
 )
 from ticdc_assets.model.schemas import NO_TABLE_ID, RowShape, TableSchema
 from ticdc_assets.model.tso import from_physical_ms, physical_ms
-from ticdc_assets.model.values.checksums import row_checksum
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.record import Record
 
 TableOrder: TypeAlias = Callable[[TableSchema], tuple[str, ...]]
 """Gives the names of a table's columns in the order of the table."""
-
-_CHECKSUM_VERSION: Final = 2
-"""What TiDB has written since 8.1."""
 
 _WRITTEN_BY_TICDC: Final = frozenset(
     {ActionCode.DROP_TABLE, ActionCode.DROP_VIEW, ActionCode.RENAME_TABLE}
@@ -72,7 +64,6 @@ _WRITTEN_BY_TICDC: Final = frozenset(
 """Statements whose text is TiCDC's in both dialects."""
 
 _WITH_UPDATED_COLUMNS: Final = frozenset({WireFormat.OPEN_PROTOCOL, WireFormat.CANAL_JSON})
-_WITH_CHECKSUMS: Final = frozenset({WireFormat.SIMPLE_JSON, WireFormat.SIMPLE_AVRO})
 _WITH_PARTITIONS: Final = frozenset({WireFormat.OPEN_PROTOCOL, WireFormat.CRAFT})
 _WITHOUT_SCHEMA: Final = frozenset(
     {WireFormat.OPEN_PROTOCOL, WireFormat.CANAL_JSON, WireFormat.CRAFT}
@@ -86,7 +77,6 @@ class MessageForm:
         wire_format: its format.
         options: its options, with the dialect.
         table_order: the order of the columns of a table, which its schema does not have.
-        timezone: its time zone.
 
     Raises:
         ConfigError: the dialect does not have the format.
@@ -98,18 +88,15 @@ class MessageForm:
         options: MessageOptions,
         *,
         table_order: TableOrder,
-        timezone: str = "UTC",
     ) -> None:
         self._format = wire_format
         self._options = options
         self._is_new = dialect_of(wire_format, options.dialect) is Dialect.TICDC
         self._table_order = table_order
-        self._timezone = timezone
         self._shapes: dict[tuple[int, int, str, str], RowShape] = {}
         self._schemas: dict[tuple[int, int, int | None, str, str], TableSchema] = {}
         # The versions that rows of tables cite that were exchanged with a partition, by table id.
         self._exchanged: dict[int, int] = {}
-        self._flags: dict[int, Mapping[str, int]] = {}
 
     # What the format and the dialect have
 
@@ -188,7 +175,6 @@ class MessageForm:
     def restart(self) -> None:
         """Forget what a process of TiCDC keeps in memory."""
         self._exchanged.clear()
-        self._flags.clear()
 
     # DDL, bootstraps and watermarks
 
@@ -264,7 +250,6 @@ class MessageForm:
         for event in ddl.events:
             for schema in (event.schema, event.pre_schema):
                 if schema is not None:
-                    self._flags.pop(schema.table_id, None)
                     self._exchanged.pop(schema.table_id, None)
             if ddl.exchanged is not None and event.schema is not None:
                 self._exchanged[ddl.exchanged] = event.schema.version
@@ -297,16 +282,8 @@ class MessageForm:
 
     # Rows
 
-    def row(self, row: RowChange, committed: CommittedRow, schema: TableSchema) -> RowChange:
-        """Return a row change as the format has it.
-
-        Args:
-            row: the row change.
-            committed: what was committed.
-            schema: the table's schema, as `schema` returned it.
-        """
-        if self._format in _WITH_CHECKSUMS and self._options.checksums:
-            row = replace(row, checksum=self._checksum(row, committed))
+    def row(self, row: RowChange, schema: TableSchema) -> RowChange:
+        """Return a row change as the format has it; `schema` is what `schema` returned."""
         if self._format is WireFormat.SIMPLE_JSON:
             return row
         row = replace(row, shape=self._shape(schema))
@@ -319,7 +296,7 @@ class MessageForm:
             before = {name: value for name, value in before.items() if name in key}
         if self._only_updated and before and after:
             before = {name: value for name, value in before.items() if after[name] != value}
-        row = replace(
+        return replace(
             row,
             table_id=self._partition(row, schema),
             schema_version=None,
@@ -329,53 +306,11 @@ class MessageForm:
             commit_ts=self._sent_ts(row.commit_ts),
             es_only=self._es_only,
         )
-        return self._with_additions(row, committed) if self._is_new else row
-
-    def _with_additions(self, row: RowChange, committed: CommittedRow) -> RowChange:
-        """Return a row change with what the new TiCDC adds."""
-        options = self._options
-        if self._format is WireFormat.CANAL_JSON:
-            if options.content_compatible:
-                # TiKV encodes it otherwise; nobody reads it.
-                key = json.dumps([committed.physical_id, *committed.key])
-                return SentRow.of(row, row_key=b64encode(key.encode()).decode())
-            return row
-        damages = options.damaged_old_values and self._only_updated and row.op is Op.UPDATE
-        flags = self._flags_of(committed, row) if options.stale_flags else None
-        if damages or flags is not None:
-            return SentRow.of(row, stale_flags=flags, damages_old_values=damages)
-        return row
-
-    def _flags_of(self, committed: CommittedRow, row: RowChange) -> Mapping[str, int]:
-        """Return the flags that were kept when the first row of a physical table came."""
-        assert row.shape is not None
-        return self._flags.setdefault(
-            committed.physical_id,
-            {column.name: int(column.flags or 0) for column in row.shape.columns},
-        )
 
     def _partition(self, row: RowChange, schema: TableSchema) -> int | None:
         """Return the physical partition's id, for tables that are divided, where it is sent."""
         divided = row.table_id != schema.table_id
         return row.table_id if divided and self._format in _WITH_PARTITIONS else None
-
-    def _checksum(self, row: RowChange, committed: CommittedRow) -> Checksum:
-        def of(image: Image | None) -> int:
-            # The halves of a split update share one checksum, and each of them zeroes its side.
-            if image is None or committed.is_split:
-                return 0
-            # It is over the columns by their ids, whatever the order of the schema that is sent.
-            checksum = row_checksum(committed.schema, image, self._timezone)
-            if checksum is None:
-                raise ValueError(f"no checksum of a row of {row.database}.{row.table}")
-            return checksum
-
-        return Checksum(
-            version=_CHECKSUM_VERSION,
-            corrupted=False,
-            current=of(row.after),
-            previous=of(row.before),
-        )
 
     def _shape(self, schema: TableSchema) -> RowShape:
         key = (schema.table_id, schema.version, schema.database, schema.table)
