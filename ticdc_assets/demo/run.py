@@ -30,12 +30,7 @@ from rich.text import Text
 from ticdc_assets.base.errors import ConfigError, SourceUnavailableError
 from ticdc_assets.base.names import counted
 from ticdc_assets.base.progress import tell
-from ticdc_assets.config import (
-    Changefeed,
-    Compute,
-    KafkaSource,
-    Settings,
-)
+from ticdc_assets.config import Changefeed, Compute, KafkaSource, Settings
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.lock import held_lock
 from ticdc_assets.demo.broker import LocalBroker
@@ -44,11 +39,7 @@ from ticdc_assets.demo.place import CHANGEFEED, DIRECTORY, find_door, use_demo
 from ticdc_assets.demo.simulator.changefeed import FeedOptions
 from ticdc_assets.demo.simulator.commits import Truth
 from ticdc_assets.demo.simulator.dialects import Dialect, MessageOptions, dialect_of
-from ticdc_assets.demo.simulator.run import (
-    SimulatorProgress,
-    SimulatorRun,
-    run_simulator,
-)
+from ticdc_assets.demo.simulator.run import SimulatorRun, run_simulator
 from ticdc_assets.log.cuts import Cut, require_cut
 from ticdc_assets.model.tso import to_datetime
 from ticdc_assets.observe.status_reading import read_status
@@ -245,23 +236,24 @@ def _start_spark(say: Note) -> None:
     get_spark()
 
 
-def _counts(progress: SimulatorProgress) -> str:
+def _counts(simulator: SimulatorRun) -> str:
+    shop = simulator.workload
     return (
-        f"{counted(progress.transactions, 'transaction')}, {progress.statements} DDL, "
-        f"{counted(progress.records, 'record')}"
+        f"{counted(shop.transactions, 'transaction')}, {shop.statements} DDL, "
+        f"{counted(simulator.records, 'record')}"
     )
 
 
-def _ticker(say: Note) -> Callable[[SimulatorProgress], None]:
+def _ticker(say: Note) -> Callable[[SimulatorRun], None]:
     """Return what says how far the shop is, every few seconds: a sync may take its time."""
     due = _TICK_SECONDS
 
-    def tick(progress: SimulatorProgress) -> None:
+    def tick(simulator: SimulatorRun) -> None:
         nonlocal due
-        if progress.finished or progress.seconds >= due:
-            due = progress.seconds + _TICK_SECONDS
-            closed = "; the shop is closed" if progress.finished else ""
-            say(f"upstream: {_counts(progress)} in Kafka{closed}")
+        if simulator.finished or simulator.seconds >= due:
+            due = simulator.seconds + _TICK_SECONDS
+            closed = "; the shop is closed" if simulator.finished else ""
+            say(f"upstream: {_counts(simulator)} in Kafka{closed}")
 
     return tick
 
@@ -270,7 +262,7 @@ def _follow(settings: Settings, feed: Changefeed, simulator: SimulatorRun, say: 
     """Sync while the shop is open, once more when it is closed, and compare."""
     # The first sync shows all of it on Spark; those that follow take what costs least.
     compute = Compute.SPARK
-    while not simulator.progress.finished:
+    while not simulator.finished:
         # An error of the shop comes out here, instead of waiting for it for ever.
         with suppress(TimeoutError):
             simulator.join(0.0)
@@ -307,7 +299,7 @@ def _compare(settings: Settings, feed: Changefeed, cut: Cut, simulator: Simulato
     wanted = _truth_rows(simulator.changefeed.truth())
     listing = Table(
         title=f"{CHANGEFEED} at {cut.tso} ({to_datetime(cut.tso):%H:%M:%S.%f} UTC)",
-        caption=f"{_counts(simulator.progress)}; cut {cut.number}",
+        caption=f"{_counts(simulator)}; cut {cut.number}",
     )
     for title in ("mirror", "rows", "applied TSO", "lag", "equals the truth"):
         listing.add_column(title, justify="right" if title in {"rows", "lag"} else "left")

@@ -89,7 +89,6 @@ class FeedOptions:
         dispatcher: how rows are spread over partitions.
         rows_per_flush: at most about this many rows between two watermarks.
         bootstraps: False to send none at all.
-        bootstrap_delay_rows: send a table's first BOOTSTRAP only after this many of its rows.
         ddl_watermarks: allow watermarks equal to a DDL's commit ts before and after it.
         force_replicate: send tables without a key too.
         first_ts: send nothing at or below this TSO: the changefeed was created later.
@@ -101,7 +100,6 @@ class FeedOptions:
     dispatcher: Dispatcher = Dispatcher.INDEX_VALUE
     rows_per_flush: int = 40
     bootstraps: bool = True
-    bootstrap_delay_rows: int = 0
     ddl_watermarks: bool = False
     force_replicate: bool = False
     first_ts: int = 0
@@ -167,7 +165,7 @@ class StandInChangefeed:
         # Records in line, None between rounds, and after each batch the watermark then reached.
         self._waiting: deque[tuple[_Place, int, Record] | int | None] = deque()
         self._offsets: dict[_Place, int] = defaultdict(int)
-        self._bootstraps = _Bootstraps(self._options.bootstrap_delay_rows)
+        self._bootstraps = _Bootstraps()
         self._converters: dict[
             tuple[int, int], Mapping[str, Callable[[str | None], PhysicalValue]]
         ] = {}
@@ -539,43 +537,36 @@ class _Batch:
 
 
 @dataclass(slots=True)
-class _Count:
-    """One table: the topic of its bootstraps, its rows so far, its schema now, and the one sent."""
+class _Table:
+    """One table: the topic of its bootstraps, its schema now, and the one sent."""
 
     topic: str
-    rows: int = 0
-    schema: TableSchema | None = None
-    sent: TableSchema | None = None
+    schema: TableSchema
+    sent: TableSchema
 
 
 class _Bootstraps:
-    """When a BOOTSTRAP of a table is due, by counts of one process of TiCDC.
+    """When a BOOTSTRAP of a table is due, as one process of TiCDC has it."""
 
-    Args:
-        delay_rows: send it only after this many rows.
-    """
-
-    def __init__(self, delay_rows: int) -> None:
-        self._delay_rows = delay_rows
-        self._counts: dict[int, _Count] = {}
+    def __init__(self) -> None:
+        self._tables: dict[int, _Table] = {}
 
     def clear(self) -> None:
         """Forget everything, as a restart does."""
-        self._counts.clear()
+        self._tables.clear()
 
     def is_due(self, table_id: int, schema: TableSchema, topic: str) -> bool:
-        """Count one more row of a table and return whether a BOOTSTRAP goes before it."""
-        count = self._counts.setdefault(table_id, _Count(topic))
-        count.rows += 1
-        count.schema = schema
-        is_due = count.sent is None and count.rows > self._delay_rows
-        if is_due:
-            count.sent = schema
-        return is_due
+        """Return whether a BOOTSTRAP goes before a row of a table."""
+        table = self._tables.get(table_id)
+        if table is None:
+            self._tables[table_id] = _Table(topic, schema=schema, sent=schema)
+            return True
+        table.schema = schema
+        return False
 
     def note_sent(self, schema: TableSchema, topic: str) -> None:
         """Record that a BOOTSTRAP was sent before any row."""
-        self._counts[schema.table_id] = _Count(topic, schema=schema, sent=schema)
+        self._tables[schema.table_id] = _Table(topic, schema=schema, sent=schema)
 
     def late(
         self, is_undescribed: Callable[[TableSchema], bool]
@@ -585,11 +576,9 @@ class _Bootstraps:
         Args:
             is_undescribed: returns whether no message but a BOOTSTRAP has a schema that rows cite.
         """
-        for count in self._counts.values():
-            schema, sent = count.schema, count.sent
-            if schema is None or sent is None:
-                continue
+        for table in self._tables.values():
+            schema, sent = table.schema, table.sent
             is_renamed = (schema.database, schema.table) != (sent.database, sent.table)
             if is_renamed or (schema.version != sent.version and is_undescribed(schema)):
-                count.sent = schema
-                yield schema, count.topic
+                table.sent = schema
+                yield schema, table.topic

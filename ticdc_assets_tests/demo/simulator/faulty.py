@@ -22,19 +22,28 @@ JSON = 245
 class FaultyChangefeed(StandInChangefeed):
     """Sends Open Protocol with faults.
 
-    Attributes:
+    Args:
+        args: those of the stand-in.
+        options: the same.
         stale_flags: whether the flags of a partition's columns are those of its first row until a
             restart, 0 for columns that were added since.
         damaged_old_values: whether an old value that becomes NULL loses its name, and one that is
             empty or zero is NULL.
     """
 
-    stale_flags = False
-    damaged_old_values = False
-    _flags: dict[int, dict[str, int]] = {}  # noqa: RUF012 - a restart gives it another
+    def __init__(
+        self,
+        *args: Any,
+        stale_flags: bool = False,
+        damaged_old_values: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(*args, **options)
+        self._is_stale, self._damages = stale_flags, damaged_old_values
+        self._flags: dict[int, dict[str, int]] = {}
 
     def restart(self, checkpoint_ts: int) -> None:
-        self._flags = {}
+        self._flags.clear()
         super().restart(checkpoint_ts)
 
     def _encode(self, events: Sequence[Event]) -> Sequence[Record]:
@@ -48,9 +57,9 @@ class FaultyChangefeed(StandInChangefeed):
         if fields["t"] != ROW:
             return text
         row = json.loads(text)
-        if self.stale_flags and "ptn" in fields:
+        if self._is_stale and "ptn" in fields:
             self._make_stale(row, fields["ptn"])
-        if not self.damaged_old_values or "p" not in row:
+        if not self._damages or "p" not in row:
             return written(row)
         old = ",".join(damaged(name, column, row["u"]) for name, column in row.pop("p").items())
         return written(row)[:-1] + f',"p":{{{old}}}}}'.encode()
@@ -60,8 +69,7 @@ class FaultyChangefeed(StandInChangefeed):
             # A DELETE may be cut to the key, which says nothing of the other columns.
             if "u" not in row:
                 return
-            columns = {name: column["f"] for name, column in row["u"].items()}
-            self._flags = {**self._flags, partition: columns}
+            self._flags[partition] = {name: column["f"] for name, column in row["u"].items()}
         for image in row.values():
             for name, column in image.items():
                 column["f"] = self._flags[partition].get(name, 0)

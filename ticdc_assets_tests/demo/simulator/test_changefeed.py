@@ -191,19 +191,6 @@ def test_a_later_changefeed_sends_only_what_is_later() -> None:
     assert any(isinstance(event, Bootstrap) for event in events)
 
 
-def test_late_bootstraps_come_after_some_rows() -> None:
-    options = of(Dialect.TIFLOW, bootstrap_delay_rows=5)
-    # Of one partition, where the order of records is that of their sending.
-    changefeed = StandInChangefeed(shop(1, steps_per_ddl=0), "shop", partitions=1, options=options)
-    records = list(changefeed.records())
-    rows: Counter[int | None] = Counter()
-    for _, event in SIMPLE.events(records):
-        if isinstance(event, RowChange):
-            rows[event.table_id] += 1
-        elif isinstance(event, Bootstrap) and event.schema.table_id not in rows:
-            pytest.fail("a bootstrap came before the first row")
-
-
 def test_a_partition_added_later() -> None:
     upstream = OddUpstream(timezone=ZONE)
     workload = ShopWorkload(upstream, 1, steps_per_ddl=9)
