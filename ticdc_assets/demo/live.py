@@ -13,10 +13,10 @@ Everything started here ends with its `with` block, whatever the reason.
 
 import hmac
 import json
+import math
 import os
 import secrets
 import socketserver
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -43,7 +43,6 @@ Say: TypeAlias = Callable[[str], None]
 
 _UI_PORT = 3000
 _REST_SECONDS = 0.1
-_FOREVER_SECONDS = 10 * 365 * 86_400.0
 _BUSY_SECONDS = 1.0
 _SHOWN_ROWS = 10
 
@@ -71,31 +70,27 @@ def go_on_live(
         PrerequisiteError: something listens on `port`.
         TicdcError: a sync failed with an error that waiting does not fix.
     """
-
-    def say(text: str) -> None:
-        note(_over(text))
-
     if port is None:
         port = _UI_PORT if port_is_free(_UI_PORT) else free_port()
     url = f"http://{HOST}:{port}"
-    watch = CutWatch(settings, say)
+    watch = CutWatch(settings, note)
     with (
         signals_interrupt(),
-        live_changefeed(simulator, lambda text: say(f"the changefeed has ended: {text}")) as run,
+        live_changefeed(simulator, lambda text: note(f"the changefeed has ended: {text}")) as run,
         _open_door(directory, run, url),
         ui_server(settings, port) as server,
     ):
-        announce_ui(server, port, lambda url: say(f"the Dagster UI is at {url}"))
-        say(
+        announce_ui(server, port, lambda url: note(f"the Dagster UI is at {url}"))
+        note(
             "live: the broker and the changefeed keep running, and the mirrors follow; stop with "
             "Ctrl-C"
         )
-        say("change rows from another terminal, in this folder:")
+        note("change rows from another terminal, in this folder:")
         for line in examples:
-            say(f"  {line}")
+            note(f"  {line}")
         with suppress(KeyboardInterrupt):
-            _follow(settings, watch, say)
-        say("ending: the follow run, the Dagster UI, the changefeed, the broker")
+            _follow(settings, watch, note)
+        note("ending: the follow run, the Dagster UI, the changefeed, the broker")
 
 
 # The door -----------------------------------------------------------------------------------------
@@ -149,7 +144,7 @@ def _follow(settings: Settings, watch: "CutWatch", say: Say) -> None:
             report = run_follow(
                 settings,
                 CHANGEFEED,
-                seconds=_FOREVER_SECONDS,
+                seconds=math.inf,
                 rest_seconds=_REST_SECONDS,
                 say=lambda _: watch.look(),
             )
@@ -163,7 +158,7 @@ def _follow(settings: Settings, watch: "CutWatch", say: Say) -> None:
 
 
 class CutWatch:
-    """Prints each new cut, and the rows that it changed.
+    """Prints each new cut that changed rows, and these rows.
 
     Args:
         settings: the demo's.
@@ -176,21 +171,16 @@ class CutWatch:
         self._cut = newest_cut(self._lake.paths)
 
     def look(self) -> None:
-        """Print the newest cut, if it is another one than at the last check."""
+        """Print the newest cut and its changes, if there are any since the last check."""
         before, cut = self._cut, newest_cut(self._lake.paths)
         if cut is None or (before is not None and before.number == cut.number):
             return
         self._cut = cut
         changes = [line for pair in _changed(before, cut) for line in self._lines(*pair)]
-        title = f"cut {cut.number} at {to_datetime(cut.tso):%H:%M:%S.%f} UTC"
         if changes:
-            self._say(title)
+            self._say(f"cut {cut.number} at {to_datetime(cut.tso):%H:%M:%S.%f} UTC")
             for line in changes:
                 self._say(f"  {line}")
-        elif sys.stderr.isatty():
-            # A watermark came and nothing else: one line that stays where it is.
-            sys.stderr.write(_over(f"{title}, nothing changed"))
-            sys.stderr.flush()
 
     def _lines(self, before: MirrorCut | None, after: MirrorCut | None) -> Iterator[str]:
         """Yield what is different in a mirror."""
@@ -227,11 +217,6 @@ class CutWatch:
         )
         key = mirror.table_schema.handle_key
         return {tuple(f"{name}={row[name]}" for name in key): row for row in rows}
-
-
-def _over(line: str) -> str:
-    """Return a line that takes the place of one that stays where it is."""
-    return f"\r\033[K{line}" if sys.stderr.isatty() else line
 
 
 def _changed(before: Cut | None, after: Cut) -> Iterator[tuple[MirrorCut | None, MirrorCut | None]]:

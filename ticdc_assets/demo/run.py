@@ -23,7 +23,6 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -64,7 +63,6 @@ _PARTITIONS = 3
 _EXPORT = "export"
 _TICK_SECONDS = 5.0
 _CLOSING_SECONDS = 60.0
-_WIDTH = 110
 _SAMPLED = ("shop", "customers")
 _SAMPLED_COLUMNS = ("id", "name", "city", "level", "balance", "created")
 _SAMPLED_ROWS = 3
@@ -81,6 +79,7 @@ def run_demo(
     port: int | None = None,
     say: Note,
     note: Note,
+    show: Callable[[Table], None],
 ) -> bool:
     """Run the demo and print its table; return whether every mirror equals the truth.
 
@@ -94,6 +93,7 @@ def run_demo(
         port: where the Dagster UI of a live demo listens; None for one that is free.
         say: called with each line of progress, from any thread.
         note: called with each line of a live demo, and of what to do after a demo.
+        show: called with each table.
 
     Raises:
         BusyError: a demo is running in the folder.
@@ -134,7 +134,8 @@ def run_demo(
                     f"{seconds} s, in {wire_format} (dialect {dialect})"
                 )
                 simulator.start()
-                same = _follow(settings, feed, simulator, say)
+                cut = _follow(settings, simulator, say)
+                same = _compare(settings, feed, cut, simulator, show)
                 # Live, a person may leave no order.
                 order = _first_order(settings)
                 if live:
@@ -258,8 +259,8 @@ def _ticker(say: Note) -> Callable[[SimulatorRun], None]:
     return tick
 
 
-def _follow(settings: Settings, feed: Changefeed, simulator: SimulatorRun, say: Note) -> bool:
-    """Sync while the shop is open, once more when it is closed, and compare."""
+def _follow(settings: Settings, simulator: SimulatorRun, say: Note) -> Cut:
+    """Sync while the shop is open, and once more when it is closed; return the newest cut."""
     # The first sync shows all of it on Spark; those that follow take what costs least.
     compute = Compute.SPARK
     while not simulator.finished:
@@ -273,7 +274,7 @@ def _follow(settings: Settings, feed: Changefeed, simulator: SimulatorRun, say: 
     cut = _sync(settings, say)
     if cut is None:
         raise SourceUnavailableError("no cut was published although the shop is closed")
-    return _compare(settings, feed, cut, simulator)
+    return cut
 
 
 def _sync(settings: Settings, say: Note) -> Cut | None:
@@ -288,7 +289,13 @@ def _sync(settings: Settings, say: Note) -> Cut | None:
     return applying.cut
 
 
-def _compare(settings: Settings, feed: Changefeed, cut: Cut, simulator: SimulatorRun) -> bool:
+def _compare(
+    settings: Settings,
+    feed: Changefeed,
+    cut: Cut,
+    simulator: SimulatorRun,
+    show: Callable[[Table], None],
+) -> bool:
     """Print the table and return whether every mirror equals the truth."""
     lake = Lake.open(settings.lake, feed)
     mirrors = list_mirrors(lake.paths, read_status(lake, datetime.now(UTC)))
@@ -321,11 +328,10 @@ def _compare(settings: Settings, feed: Changefeed, cut: Cut, simulator: Simulato
         same = False
         name_shown = Text(f"{database}.{table}")
         listing.add_row(name_shown, "-", "-", "-", "[red]NO: there is no mirror[/red]")
-    console = Console(width=_WIDTH, highlight=False)
-    console.print(listing)
+    show(listing)
     customers = cut.mirror(*_SAMPLED)
     if customers is not None:
-        console.print(_sample(published_table(lake, customers), feed))
+        show(_sample(published_table(lake, customers), feed))
     return same
 
 

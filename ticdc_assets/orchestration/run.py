@@ -474,14 +474,10 @@ _LAUNCHED = ".dagster/grpc_info"
 
 
 def _pass_on(lines: IO[bytes], ending: threading.Event) -> None:
-    """Write the server's lines to standard error until it ends; then come tracebacks of runs.
-
-    In a terminal they take the place of a live demo's line about a cut that changed nothing.
-    """
-    over = b"\r\033[K" if sys.stderr.isatty() else b""
+    """Write the server's lines to standard error until it ends; then come tracebacks of runs."""
     for line in lines:
         if not ending.is_set():
-            sys.stderr.buffer.write(over + line)
+            sys.stderr.buffer.write(line)
             sys.stderr.flush()
 
 

@@ -132,6 +132,13 @@ def check_java(env: Mapping[str, str] | None = None) -> Check:
     return Check.passed("java", f"Java {version} at {java}")
 
 
+def require_java() -> None:
+    """Raise `PrerequisiteError` unless `check_java` passes."""
+    java = check_java()
+    if not java.ok:
+        raise PrerequisiteError(java.sentence())
+
+
 def check_python(version: tuple[int, int] | None = None) -> Check:
     """Check the version of the running Python, or of the given one."""
     major, minor = version or sys.version_info[:2]
