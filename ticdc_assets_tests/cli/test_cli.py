@@ -30,7 +30,7 @@ from ticdc_assets.delta.lock import writer_lock
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.upstream import Upstream
-from ticdc_assets.doctor.checks import check_lease, check_rows
+from ticdc_assets.doctor.checks import check_lease
 from ticdc_assets.log import damage, decoding
 from ticdc_assets.log.cuts import FailedMirror, newest_cut
 from ticdc_assets.log.publishing import publish
@@ -236,9 +236,6 @@ def test_long_lists_of_tables_are_cut(commands: Commands) -> None:
     published = cut(10, mirrors=tuple(mirrors), held=unknown)
     publish_with_tables(commands.paths("f"), published, with_mirrors=False)
     assert "shop.t19 and 10 more" in commands.refused("show", "f", "shop", "orders")
-    lacking, untaken = check_rows(commands.paths("f"))
-    assert "shop.t19 and 10 more: " in lacking.found
-    assert untaken.found.endswith("crm.n19 and 10 more")
     (*_, line) = cut_lines("f", published)
     assert line.startswith("f: incomplete mirrors: ")
     assert line.endswith("shop.t19 and 10 more")
