@@ -22,7 +22,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeAlias
 
 from ticdc_assets.base.errors import BusyError, StatementError
 from ticdc_assets.base.names import counted
@@ -38,8 +37,7 @@ from ticdc_assets.observe.report.texts import visible
 from ticdc_assets.orchestration.following import Ending
 from ticdc_assets.orchestration.run import announce_ui, run_follow, signals_interrupt, ui_server
 from ticdc_assets.reading.mirrors import iterate_rows, published_table
-
-Say: TypeAlias = Callable[[str], None]
+from ticdc_assets.spark.jars import Progress
 
 _UI_PORT = 3000
 _REST_SECONDS = 0.1
@@ -54,7 +52,7 @@ def go_on_live(
     *,
     port: int | None,
     examples: Iterable[str],
-    note: Say,
+    note: Progress,
 ) -> None:
     """Go on with a demo until it is interrupted.
 
@@ -137,7 +135,7 @@ def _answer(line: bytes, token: str, run: Callable[[str], Executed]) -> Mapping[
 # The mirrors --------------------------------------------------------------------------------------
 
 
-def _follow(settings: Settings, watch: "CutWatch", say: Say) -> None:
+def _follow(settings: Settings, watch: "CutWatch", say: Progress) -> None:
     """Follow the changefeed until somebody asks to stop."""
     while True:
         try:
@@ -165,7 +163,7 @@ class CutWatch:
         say: called with each line.
     """
 
-    def __init__(self, settings: Settings, say: Say) -> None:
+    def __init__(self, settings: Settings, say: Progress) -> None:
         self._lake = Lake.open(settings.lake, settings.changefeed(CHANGEFEED))
         self._say = say
         self._cut = newest_cut(self._lake.paths)

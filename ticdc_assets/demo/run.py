@@ -52,11 +52,9 @@ from ticdc_assets.reading.mirrors import (
     require_mirror,
 )
 from ticdc_assets.spark.compute import computing, watched
-from ticdc_assets.spark.jars import SPARK_JARS, resolve
+from ticdc_assets.spark.jars import SPARK_JARS, Progress, resolve
 from ticdc_assets.spark.session import get_spark
 from ticdc_assets.wire import WireFormat
-
-Note = Callable[[str], None]
 
 _MARKER = "demo.json"
 _PARTITIONS = 3
@@ -77,8 +75,8 @@ def run_demo(
     seconds: int,
     live: bool = False,
     port: int | None = None,
-    say: Note,
-    note: Note,
+    say: Progress,
+    note: Progress,
     show: Callable[[Table], None],
 ) -> bool:
     """Run the demo and print its table; return whether every mirror equals the truth.
@@ -217,7 +215,7 @@ def _shown(path: Path) -> str:
     return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
 
 
-def _seed(settings: Settings, directory: Path, say: Note) -> None:
+def _seed(settings: Settings, directory: Path, say: Progress) -> None:
     """Let the mirrors begin with what the shop had before its changefeed."""
     say("the shop was exported, and its changefeed starts there; the mirrors start with its rows")
     tell("seeding the mirrors from the export")
@@ -231,7 +229,7 @@ def _seed(settings: Settings, directory: Path, say: Note) -> None:
     say(f"ran: {ran.sentence}")
 
 
-def _start_spark(say: Note) -> None:
+def _start_spark(say: Progress) -> None:
     resolve(SPARK_JARS, progress=say)
     say("starting Spark")
     get_spark()
@@ -245,7 +243,7 @@ def _counts(simulator: SimulatorRun) -> str:
     )
 
 
-def _ticker(say: Note) -> Callable[[SimulatorRun], None]:
+def _ticker(say: Progress) -> Callable[[SimulatorRun], None]:
     """Return what says how far the shop is, every few seconds: a sync may take its time."""
     due = _TICK_SECONDS
 
@@ -259,7 +257,7 @@ def _ticker(say: Note) -> Callable[[SimulatorRun], None]:
     return tick
 
 
-def _follow(settings: Settings, simulator: SimulatorRun, say: Note) -> Cut:
+def _follow(settings: Settings, simulator: SimulatorRun, say: Progress) -> Cut:
     """Sync while the shop is open, and once more when it is closed; return the newest cut."""
     # The first sync shows all of it on Spark; those that follow take what costs least.
     compute = Compute.SPARK
@@ -277,7 +275,7 @@ def _follow(settings: Settings, simulator: SimulatorRun, say: Note) -> Cut:
     return cut
 
 
-def _sync(settings: Settings, say: Note) -> Cut | None:
+def _sync(settings: Settings, say: Progress) -> Cut | None:
     say("a run of the Dagster job begins: land, decode, register, apply")
     with watched() as ran:
         report = run_sync(settings, CHANGEFEED)
@@ -421,6 +419,6 @@ def _configure(
     return use_demo(directory)
 
 
-def demo_broker(directory: Path, *, note: Note) -> LocalBroker:
+def demo_broker(directory: Path, *, note: Progress) -> LocalBroker:
     """Return the demo's Kafka broker, with the topics it had, not started yet."""
     return LocalBroker(directory / "broker", progress=note)
