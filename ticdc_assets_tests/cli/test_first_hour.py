@@ -245,7 +245,7 @@ def test_ctrl_c_while_a_command_waits_for_a_broker(
     assert not any("Traceback" in line or "Aborted" in line for line in command.lines)
 
 
-@pytest.mark.parametrize("name", sorted(STAYS))
+@pytest.mark.parametrize("name", sorted(main.commands))
 def test_each_command_says_what_stays(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(**_: object) -> None:
         raise KeyboardInterrupt
@@ -262,8 +262,12 @@ def test_each_command_says_what_stays(name: str, monkeypatch: pytest.MonkeyPatch
     assert result.stderr == f"\n{sentence(name)}\n"
 
 
-def test_what_stays_is_known_of_each_command() -> None:
-    assert set(STAYS) == set(main.commands)
+def test_what_stays_is_known_of_each_command_that_changes_something() -> None:
+    reading = set(main.commands) - set(STAYS)
+    assert reading == {
+        *("decode", "doctor", "dump", "metrics", "path", "quarantine", "report", "show", "sql"),
+        *("status", "tables"),
+    }
 
 
 @pytest.mark.dagster

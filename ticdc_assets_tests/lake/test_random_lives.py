@@ -209,7 +209,6 @@ def messages_of(seed: int, wire_format: WireFormat, *, cut_deletes: bool) -> Mes
         dialect=Dialect.TIFLOW if is_old else Dialect.TICDC,
         delete_only_handle_key=cut_deletes,
         batched_creates=rng.random() < 0.5,
-        bootstraps_at_start=rng.random() < 0.5,
     )
 
 

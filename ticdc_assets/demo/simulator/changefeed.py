@@ -160,7 +160,6 @@ class StandInChangefeed:
             self._options.messages,
             table_order=upstream.table_order,
         )
-        self._is_starting = True
         self._rng = random.Random(seed)
         # Records in line, None between rounds, and after each batch the watermark then reached.
         self._waiting: deque[tuple[_Place, int, Record] | int | None] = deque()
@@ -240,7 +239,6 @@ class StandInChangefeed:
         self._bootstraps.clear()
         self._form.restart()
         self._step_back_to(checkpoint_ts)
-        self._is_starting = True
         if checkpoint_ts > 0:
             batch = _Batch()
             self._add_watermark(batch, checkpoint_ts)
@@ -295,7 +293,6 @@ class StandInChangefeed:
                 self._form.follow(commit)
             return
         batch = _Batch()
-        self._add_start(batch)
         if isinstance(commit, CommittedDdl):
             self._add_ddl(batch, commit)
         else:
@@ -357,20 +354,6 @@ class StandInChangefeed:
     ) -> None:
         event = Bootstrap(build_ts_ms=build_ms, schema=schema)
         self._add_event(batch, event, self._places(topic))
-
-    def _add_start(self, batch: "_Batch") -> None:
-        """Add what is sent when a changefeed starts, once."""
-        if not self._is_starting:
-            return
-        self._is_starting = False
-        for event in self._form.start_events(self._schemas()):
-            if isinstance(event, Bootstrap) and event.schema is not None:
-                topic = self._topic_of((event.schema.database, event.schema.table))
-                self._bootstraps.note_sent(event.schema, topic)
-                self._add_bootstrap(batch, event.schema, topic, self._now_ms())
-            else:
-                places = self._ddl_places(self._default_topic)
-                self._add_event(batch, replace(event, build_ts_ms=self._now_ms()), places)
 
     def _ddl_places(self, topic: str) -> list[_Place]:
         places = self._places(topic)
@@ -563,10 +546,6 @@ class _Bootstraps:
             return True
         table.schema = schema
         return False
-
-    def note_sent(self, schema: TableSchema, topic: str) -> None:
-        """Record that a BOOTSTRAP was sent before any row."""
-        self._tables[schema.table_id] = _Table(topic, schema=schema, sent=schema)
 
     def late(
         self, is_undescribed: Callable[[TableSchema], bool]

@@ -30,8 +30,6 @@ class MessageOptions:
         only_updated_columns: leave columns that did not change out of `before` (not Simple, Craft).
         delete_only_handle_key: reduce the image of a DELETE to the handle key (not Simple).
         batched_creates: new dialect: send CREATE TABLE as that of a batch (fast create table).
-        bootstraps_at_start: new dialect: send a bootstrap of each table at a start; those of
-            formats without bootstraps are empty DDL (`send-all-bootstrap-at-start`).
     """
 
     dialect: Dialect | None = None
@@ -40,7 +38,6 @@ class MessageOptions:
     only_updated_columns: bool = False
     delete_only_handle_key: bool = False
     batched_creates: bool = False
-    bootstraps_at_start: bool = False
 
 
 def dialect_of(wire_format: WireFormat, wanted: Dialect | None) -> Dialect:

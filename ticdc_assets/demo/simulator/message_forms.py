@@ -23,9 +23,9 @@ Which tables were exchanged follows from the history, so `follow` over all of it
 Source: pingcap/ticdc at b813e76f9: logservice/schemastore/persist_storage_ddl_handlers.go,
 pkg/common/event/ddl_event.go, pkg/eventservice/event_scanner.go, pkg/sink/codec.
 
-Not handled: TiDB's row ids (Open Protocol), row keys (Canal-JSON), checksums (Simple), `old`
-repeating `data` in older TiCDC's deletes, and names with a backquote in RENAME, DROP and EXCHANGE,
-which the new TiCDC does not escape.
+Not handled: TiDB's row ids (Open Protocol), row keys (Canal-JSON), checksums (Simple), bootstraps
+of all tables at a start, `old` repeating `data` in older TiCDC's deletes, and names with a
+backquote in RENAME, DROP and EXCHANGE, which the new TiCDC does not escape.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -177,28 +177,6 @@ class MessageForm:
         self._exchanged.clear()
 
     # DDL, bootstraps and watermarks
-
-    def start_events(self, schemas: Iterable[TableSchema]) -> Sequence[DdlEvent | Bootstrap]:
-        """Return what is sent at a start, whose tables have `schemas`."""
-        if not (self._is_new and self._options.bootstraps_at_start):
-            return ()
-        if self.has_bootstraps:
-            return [
-                Bootstrap(build_ts_ms=0, schema=self._cited(self._in_order(schema)))
-                for schema in schemas
-            ]
-        empty = DdlEvent(
-            ddl_type="QUERY",
-            commit_ts=0,
-            build_ts_ms=0,
-            sql="",
-            database="",
-            table="",
-            schema=None,
-            pre_schema=None,
-            action_code=0,
-        )
-        return [empty for _ in schemas]
 
     def ddl_events(self, ddl: CommittedDdl) -> Sequence[DdlEvent]:
         """Return the events of a DDL as they are in this dialect, for `event`."""

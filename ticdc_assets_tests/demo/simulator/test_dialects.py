@@ -179,35 +179,6 @@ def test_creates_of_a_batch() -> None:
     assert {code for _, code in words} == {None, 60}
 
 
-def test_a_start_without_content() -> None:
-    upstream = started()
-    for wire_format in (WireFormat.CANAL_JSON, WireFormat.OPEN_PROTOCOL):
-        feed = FeedOptions(
-            messages=MessageOptions(bootstraps_at_start=True),
-            first_ts=upstream.clock.next(),
-        )
-        put(upstream, A, 50 + len(upstream.history))
-        changefeed = StandInChangefeed(
-            upstream, "t", partitions=1, wire_format=wire_format, options=feed
-        )
-        sent = list(changefeed.tick())
-        first = sent[:3]
-        if wire_format is WireFormat.CANAL_JSON:
-            messages = [json.loads(record.value or b"") for record in first]
-            assert {(m["sql"], m["table"], m["es"], str(m["_tidb"])) for m in messages} == {
-                ("", "", 0, "{}")
-            }
-        else:
-            assert [texts(record) for record in first] == [
-                [({"ts": 0, "scm": "", "tbl": "", "t": 2}, '{"q":"","t":0}')]
-            ] * 3
-        # Again after a restart; in Canal-JSON with the build time of then.
-        changefeed.restart(changefeed.watermark_ts)
-        put(upstream, A, 60 + len(upstream.history))
-        values = [record.value or b"" for record in changefeed.tick()]
-        assert sum(b'"sql":"",' in value or b'"q":""' in value for value in values) >= 3
-
-
 def test_open_protocol_keeps_order_and_escapes_nothing() -> None:
     upstream = started()
     upstream.alter_table(P, AddColumn(column=column("w", "int"), first=True))

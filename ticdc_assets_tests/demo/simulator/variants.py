@@ -154,7 +154,7 @@ VARIANTS = {
     "simple-json-cut": Variant(WireFormat.SIMPLE_JSON, replace(_CUT, dialect=Dialect.TIFLOW)),
     "open-protocol-cut-lz4": Variant(
         WireFormat.OPEN_PROTOCOL,
-        replace(_CUT, batched_creates=True, bootstraps_at_start=True),
+        replace(_CUT, batched_creates=True),
         Compression.LZ4,
         {"stale_flags": True},
     ),
@@ -171,7 +171,7 @@ VARIANTS = {
     ),
     "canal-json-plain-cut": Variant(
         WireFormat.CANAL_JSON,
-        replace(_CUT, tidb_extension=False, content_compatible=True, bootstraps_at_start=True),
+        replace(_CUT, tidb_extension=False, content_compatible=True),
     ),
     # Of the two, Craft knows the cut of deletes only.
     "craft-cut": Variant(WireFormat.CRAFT, _CUT),
@@ -210,7 +210,6 @@ def variant_of(wire_format: WireFormat, seed: int, *, keyless: bool = False) -> 
     options = MessageOptions(
         dialect=Dialect.TICDC,
         batched_creates=rng.random() < 0.5,
-        bootstraps_at_start=rng.random() < 0.5,
         only_updated_columns=not keyless and rng.random() < 0.5,
     )
     if wire_format is not WireFormat.OPEN_PROTOCOL:
