@@ -112,11 +112,10 @@ def _open_door(directory: Path, run: Callable[[str], Executed], ui: str) -> Iter
     with _Server((HOST, 0), Handler) as server:
         door = Door(pid=os.getpid(), port=server.server_address[1], token=token, ui=ui)
         threading.Thread(target=server.serve_forever, name="door", daemon=True).start()
-        door.write(directory)
         try:
-            yield
+            with door.shown(directory):
+                yield
         finally:
-            door.remove(directory)
             server.shutdown()
 
 

@@ -312,7 +312,11 @@ def _check_capture(
         with read_capture(source.path) as reader:
             records = list(islice(reader, _CAPTURE_RECORDS))
         size = source.path.stat().st_size
-        landed = [] if lake is None else _check_captured(changefeed, source, lake)
+        landed = []
+        if lake is not None:
+            from ticdc_assets.log.sources import capture_ranges
+
+            landed = _check_landed(changefeed, lake, capture_ranges(source), {})
     except TicdcError as error:
         fix = "put the file there, or correct source.capture in the configuration"
         return [Check.failed(name, str(error), needed, fix)]
@@ -323,12 +327,6 @@ def _check_capture(
         *landed,
         _check_records(changefeed, records),
     ]
-
-
-def _check_captured(changefeed: Changefeed, source: CaptureSource, lake: AnyPath) -> list[Check]:
-    from ticdc_assets.log.sources import capture_ranges
-
-    return _check_landed(changefeed, lake, capture_ranges(source), {})
 
 
 def _check_records(changefeed: Changefeed, records: Sequence[CaptureRecord]) -> Check:
