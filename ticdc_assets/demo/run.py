@@ -23,7 +23,6 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rich.table import Table
 from rich.text import Text
 
 from ticdc_assets.base.errors import ConfigError, SourceUnavailableError
@@ -45,7 +44,6 @@ from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.wording import duration
 from ticdc_assets.orchestration.run import run_seed, run_sync
 from ticdc_assets.reading.mirrors import (
-    TableRows,
     iterate_rows,
     list_mirrors,
     published_table,
@@ -77,7 +75,7 @@ def run_demo(
     port: int | None = None,
     say: Progress,
     note: Progress,
-    show: Callable[[Table], None],
+    show: Callable[..., None],
 ) -> bool:
     """Run the demo and print its table; return whether every mirror equals the truth.
 
@@ -91,7 +89,7 @@ def run_demo(
         port: where the Dagster UI of a live demo listens; None for one that is free.
         say: called with each line of progress, from any thread.
         note: called with each line of a live demo, and of what to do after a demo.
-        show: called with each table.
+        show: called with each table: its title, columns, rows and caption.
 
     Raises:
         BusyError: a demo is running in the folder.
@@ -292,7 +290,7 @@ def _compare(
     feed: Changefeed,
     cut: Cut,
     simulator: SimulatorRun,
-    show: Callable[[Table], None],
+    show: Callable[..., None],
 ) -> bool:
     """Print the table and return whether every mirror equals the truth."""
     lake = Lake.open(settings.lake, feed)
@@ -302,12 +300,7 @@ def _compare(
     for database, table, row in iterate_rows(published, feed.timezone):
         rows.setdefault((database, table), Counter())[_comparable(json.loads(row))] += 1
     wanted = _truth_rows(simulator.changefeed.truth())
-    listing = Table(
-        title=f"{CHANGEFEED} at {cut.tso} ({to_datetime(cut.tso):%H:%M:%S.%f} UTC)",
-        caption=f"{_counts(simulator)}; cut {cut.number}",
-    )
-    for title in ("mirror", "rows", "applied TSO", "lag", "equals the truth"):
-        listing.add_column(title, justify="right" if title in {"rows", "lag"} else "left")
+    listed: list[tuple[str | Text, ...]] = []
     same = cut.tso == simulator.changefeed.watermark_ts
     names = set(wanted)
     for item in mirrors:
@@ -315,36 +308,31 @@ def _compare(
         names.discard(name)
         equal = rows.get(name, Counter()) == wanted.get(name, Counter()) and name in wanted
         same &= equal
-        listing.add_row(
-            Text(f"{item.database}.{item.table}"),
-            str(item.rows),
-            str(item.applied_ts),
-            duration(item.status.lag_seconds),
-            "[green]yes[/green]" if equal else "[red]NO[/red]",
-        )
-    for database, table in sorted(names):
+        lag = duration(item.status.lag_seconds)
+        verdict = Text("yes", style="green") if equal else Text("NO", style="red")
+        listed.append((".".join(name), str(item.rows), str(item.applied_ts), lag, verdict))
+    for name in sorted(names):
         same = False
-        name_shown = Text(f"{database}.{table}")
-        listing.add_row(name_shown, "-", "-", "-", "[red]NO: there is no mirror[/red]")
-    show(listing)
+        listed.append((".".join(name), "-", "-", "-", Text("NO: there is no mirror", style="red")))
+    show(
+        f"{CHANGEFEED} at {cut.tso} ({to_datetime(cut.tso):%H:%M:%S.%f} UTC)",
+        ("mirror", "rows", "applied TSO", "lag", "equals the truth"),
+        listed,
+        f"{_counts(simulator)}; cut {cut.number}",
+    )
     customers = cut.mirror(*_SAMPLED)
     if customers is not None:
-        show(_sample(published_table(lake, customers), feed))
+        # A person sees what is in the shop.
+        first = iterate_rows(
+            [published_table(lake, customers)], feed.timezone, limit=_SAMPLED_ROWS, by_key=True
+        )
+        show(
+            ".".join(_SAMPLED),
+            _SAMPLED_COLUMNS,
+            ([json.loads(text)[name] or "NULL" for name in _SAMPLED_COLUMNS] for _, _, text in first),
+            f"times are of today in the shop's zone, {feed.timezone}",
+        )
     return same
-
-
-def _sample(customers: TableRows, feed: Changefeed) -> Table:
-    """Return the first rows of a mirror, so that a person sees what is in the shop."""
-    listing = Table(
-        title=".".join(_SAMPLED),
-        caption=f"times are of today in the shop's zone, {feed.timezone}",
-    )
-    for name in _SAMPLED_COLUMNS:
-        listing.add_column(name, justify="right" if name == "balance" else "left")
-    for _, _, text in iterate_rows([customers], feed.timezone, limit=_SAMPLED_ROWS, by_key=True):
-        row = json.loads(text)
-        listing.add_row(*(Text(row[name] or "NULL") for name in _SAMPLED_COLUMNS))
-    return listing
 
 
 def _truth_rows(truth: Truth) -> dict[tuple[str, str], Counter[str]]:
