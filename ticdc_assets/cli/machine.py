@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ticdc_assets.base.names import counted
+from ticdc_assets.base.ports import require_free
 from ticdc_assets.cli.base import main, note, reported_errors
 from ticdc_assets.cli.printing import print_table
 from ticdc_assets.cli.waiting import end_progress_lines, own_lines
@@ -117,8 +118,10 @@ def demo(
     All files are in one folder, which is emptied first: an earlier demo is replaced. With --live
     the demo then keeps running: change rows with `upstream`, and see the changes in the mirrors.
     """
-    if port is not None and not live:
-        raise click.UsageError("--port is the port of the Dagster UI of --live; give both")
+    if port is not None:
+        if not live:
+            raise click.UsageError("--port is the port of the Dagster UI of --live; give both")
+        require_free(port)
     from ticdc_assets.spark.preflight import require_java
 
     require_java()  # before anything of an earlier demo is removed

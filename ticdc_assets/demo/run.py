@@ -16,16 +16,16 @@ import json
 import shlex
 import shutil
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.text import Text
 
-from ticdc_assets.base.errors import ConfigError, SourceUnavailableError
+from ticdc_assets.base.errors import ConfigError, SourceUnavailableError, TicdcError
 from ticdc_assets.base.names import counted
 from ticdc_assets.base.progress import tell
 from ticdc_assets.config import Changefeed, Compute, KafkaSource, Settings
@@ -100,51 +100,52 @@ def run_demo(
     _require_own(directory)
     with demo_lock(directory):
         _empty(directory)
-        with ThreadPoolExecutor(1) as pool:
-            # Two JVMs take their time: side by side it is less.
-            spark_start: Future[object] = pool.submit(_start_spark, say)
-            with demo_broker(directory, note=say) as broker:
-                settings = _configure(directory, broker, wire_format)
-                tell("starting Spark")
-                spark_start.result()
-                say("Spark is up")
-                feed = settings.changefeed(CHANGEFEED)
-                assert isinstance(feed.source, KafkaSource)
-                simulator = run_simulator(
-                    feed.source,
-                    export=directory / _EXPORT,
-                    partitions=_PARTITIONS,
-                    timezone=feed.timezone,
-                    wire_format=wire_format,
-                    feed=FeedOptions(messages=MessageOptions(dialect=dialect)),
-                    max_transactions=transactions,
-                    max_seconds=seconds,
-                    transactions_per_second=transactions / seconds,
-                    on_progress=_ticker(say),
+        # Two JVMs take their time: side by side it is less. Ctrl-C does not wait for Spark's.
+        starting = threading.Thread(target=_start_spark, args=(say,), name="spark", daemon=True)
+        starting.start()
+        with demo_broker(directory, note=say) as broker:
+            settings = _configure(directory, broker, wire_format)
+            tell("starting Spark")
+            starting.join()
+            get_spark()  # raises what kept it from starting
+            say("Spark is up")
+            feed = settings.changefeed(CHANGEFEED)
+            assert isinstance(feed.source, KafkaSource)
+            simulator = run_simulator(
+                feed.source,
+                export=directory / _EXPORT,
+                partitions=_PARTITIONS,
+                timezone=feed.timezone,
+                wire_format=wire_format,
+                feed=FeedOptions(messages=MessageOptions(dialect=dialect)),
+                max_transactions=transactions,
+                max_seconds=seconds,
+                transactions_per_second=transactions / seconds,
+                on_progress=_ticker(say),
+            )
+            settings = _configure(directory, broker, wire_format, simulator.exported_ts)
+            with computing(Compute.SPARK):
+                _seed(settings, directory, say)
+            say(
+                f"the shop opens: up to {counted(transactions, 'transaction')} within "
+                f"{seconds} s, in {wire_format} (dialect {dialect})"
+            )
+            simulator.start()
+            cut = _follow(settings, simulator, say)
+            same = _compare(settings, feed, cut, simulator, show)
+            # Live, a person may leave no order.
+            order = _first_order(settings)
+            if live:
+                go_on_live(
+                    settings,
+                    directory,
+                    simulator,
+                    port=port,
+                    examples=_examples(directory, order),
+                    note=note,
                 )
-                settings = _configure(directory, broker, wire_format, simulator.exported_ts)
-                with computing(Compute.SPARK):
-                    _seed(settings, directory, say)
-                say(
-                    f"the shop opens: up to {counted(transactions, 'transaction')} within "
-                    f"{seconds} s, in {wire_format} (dialect {dialect})"
-                )
-                simulator.start()
-                cut = _follow(settings, simulator, say)
-                same = _compare(settings, feed, cut, simulator, show)
-                # Live, a person may leave no order.
-                order = _first_order(settings)
-                if live:
-                    go_on_live(
-                        settings,
-                        directory,
-                        simulator,
-                        port=port,
-                        examples=_examples(directory, order),
-                        note=note,
-                    )
-                # Nothing comes any more: live, the mirrors would soon be late.
-                _configure(directory, broker, wire_format, simulator.exported_ts, ended=True)
+            # Nothing comes any more: live, the mirrors would soon be late.
+            _configure(directory, broker, wire_format, simulator.exported_ts, ended=True)
         say(f"done; the broker is stopped, the tables stay in {directory}")
         for line in _go_on(directory, order):
             note(line)
@@ -228,9 +229,10 @@ def _seed(settings: Settings, directory: Path, say: Progress) -> None:
 
 
 def _start_spark(say: Progress) -> None:
-    resolve(SPARK_JARS, progress=say)
-    say("starting Spark")
-    get_spark()
+    with suppress(TicdcError):
+        resolve(SPARK_JARS, progress=say)
+        say("starting Spark")
+        get_spark()
 
 
 def _counts(simulator: SimulatorRun) -> str:
