@@ -75,3 +75,7 @@ def sample(folder: Path) -> None:
 
     for path in write_sample(folder):
         click.echo(path)
+    note(
+        "next, in that folder and with a broker running (ticdc-assets broker): "
+        "ticdc-assets play topic.jsonl.gz mine"
+    )

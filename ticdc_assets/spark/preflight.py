@@ -1,7 +1,7 @@
 """Requirements of a machine, as checks that say how to meet them.
 
-In: the environment. Out: `Check` values, never an exception for something that is merely missing;
-`doctor` combines them with the checks of lake and sources. Nothing is changed but probe files,
+In: the environment. Out: `Check` values, never an exception for something that is merely missing,
+except from `require_java`; `doctor` combines them with the checks of lake and sources. Nothing is changed but probe files,
 which are removed, so running the checks again is always safe.
 
 `python -m ticdc_assets.spark.preflight` runs the checks that need nothing installed. `make setup`
@@ -218,7 +218,7 @@ def check_configuration(env: Mapping[str, str]) -> "tuple[Check, Settings | None
         return wrong(
             f"{path} does not exist",
             f"{another}, or write this, with names of your own:\n\n{FIRST_CHANGEFEED}\n"
-            "and run this again",
+            "and run this again (`ticdc-assets sample` writes a small example to try)",
         )
     names = ", ".join(changefeed.name for changefeed in settings.changefeeds)
     found = f"{settings.path} with {names or 'no changefeed'}"

@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -219,7 +220,8 @@ def test_the_demos_ui_has_its_broker(
     """However it is told to use the demo: otherwise two daemons could work on one instance."""
     folder = commands.folder / ".demo"
     folder.mkdir()
-    (folder / "changefeeds.yaml").write_text("changefeeds: []")
+    commands.add_capture("shop", "capture.jsonl")
+    shutil.copy(commands.folder / "changefeeds.yaml", folder)
     served: list[str] = []
 
     @contextmanager

@@ -30,7 +30,7 @@ from ticdc_assets_tests.demo.simulator.builders import (
     wide_upstream,
 )
 from ticdc_assets_tests.demo.simulator.odd_upstream import OddUpstream
-from ticdc_assets_tests.demo.simulator.variants import SIMPLE, assert_rules, global_watermark
+from ticdc_assets_tests.demo.simulator.variants import SIMPLE, assert_rules
 
 ZONE = "Asia/Shanghai"
 
@@ -44,28 +44,6 @@ def shop(seed: int, *, steps: int = 110, steps_per_ddl: int = 5) -> OddUpstream:
     for _ in ShopWorkload(upstream, seed, steps_per_ddl=steps_per_ddl).steps(steps):
         pass
     return upstream
-
-
-OPTIONS = {
-    "plain": FeedOptions(),
-    "table": FeedOptions(dispatcher=Dispatcher.TABLE),
-    "ddl watermarks": FeedOptions(ddl_watermarks=True),
-    "small flushes": FeedOptions(rows_per_flush=1),
-    "one flush": FeedOptions(rows_per_flush=100_000),
-}
-
-
-@pytest.mark.parametrize(("seed", "options"), list(enumerate(OPTIONS.values())), ids=list(OPTIONS))
-@pytest.mark.thorough
-def test_the_fold_of_the_records_is_the_truth(seed: int, options: FeedOptions) -> None:
-    upstream = shop(seed)
-    changefeed = StandInChangefeed(upstream, "shop", options=options, seed=seed)
-    records = list(changefeed.tick())
-    assert_rules(records, ddl_in=range(4))
-    at = global_watermark(records, range(4))
-    assert at == changefeed.watermark_ts > upstream.history[-1].commit_ts
-    SIMPLE.require_truth(changefeed, records)
-    assert sum(map(len, changefeed.truth().values())) > 100
 
 
 @pytest.mark.parametrize("dialect", Dialect)
