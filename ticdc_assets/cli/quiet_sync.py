@@ -18,7 +18,6 @@ import json
 import uuid
 from collections.abc import Hashable
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.metadata import version
 
 from ticdc_assets.base.errors import BusyError, LakeDamagedError, TicdcError
@@ -29,19 +28,6 @@ from ticdc_assets.log.seeds import landed_seed
 from ticdc_assets.observe.status import Status
 from ticdc_assets.orchestration.source_watcher import SourceWatcher
 from ticdc_assets.storage.paths import write_at_once
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuietSync:
-    """A sync that has nothing to do.
-
-    Attributes:
-        reason: why, as an apply says it.
-        status: how the changefeed is.
-    """
-
-    reason: str
-    status: Status
 
 
 class LastSync:
@@ -69,8 +55,8 @@ class LastSync:
         with suppress(OSError):  # the sync is done, and the next one makes a run
             write_at_once(self._file, json.dumps(self._seen(cut)))
 
-    def quiet(self) -> QuietSync | None:
-        """Return the sync that there is to do, if nothing is, else None."""
+    def quiet(self) -> tuple[str, Status] | None:
+        """Return why a sync has nothing to do, and the status; None if it may have something."""
         # Only now, since a command with other work needs none of it.
         from datetime import UTC, datetime
 
@@ -94,7 +80,7 @@ class LastSync:
                 status = read_status(self._lake, datetime.now(UTC))
         except (BusyError, LakeDamagedError):
             return None  # the run says so, and mends it where it can
-        return QuietSync(reason=answer.ended.reason, status=status)
+        return answer.ended.reason, status
 
     def _stored(self) -> dict[str, object] | None:
         try:
