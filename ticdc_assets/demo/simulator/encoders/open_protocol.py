@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import orjson
 
+from ticdc_assets.demo.simulator.encoders.batches import DEFAULT_BATCH_SIZE, batches
 from ticdc_assets.demo.simulator.encoders.column_types import type_code
 from ticdc_assets.demo.simulator.encoders.go_json import (
     dumps,
@@ -40,9 +41,6 @@ from ticdc_assets.wire.open_protocol import DDL, NUMBER_SIZE, ROW, VERSION_BYTES
 from ticdc_assets.wire.open_values import Spelling, from_base64, spelling
 from ticdc_assets.wire.record import Record
 
-DEFAULT_BATCH_SIZE: Final = 16
-"""TiCDC's default of `max-batch-size`: rows of a record."""
-
 _IMAGES: Final[Mapping[Op, Mapping[str, str]]] = {
     Op.INSERT: {"u": "after"},
     Op.UPDATE: {"u": "after", "p": "before"},
@@ -58,23 +56,17 @@ def encode(
 
     Rows that follow each other share a record. A row's `table_id` is written as its partition, so
     only rows of partitioned tables should have one. Build times, schemas, schema versions and
-    checksums have no place in the format and are left out. TiCDC also closes a record of 10 MB,
-    which no row here comes near.
+    checksums have no place in the format and are left out.
 
     Args:
         events: rows with their shape, DDL and watermarks.
         ticdc: whether the new TiCDC writes.
         max_batch_size: rows that a record has at most.
     """
-    batches: list[list[tuple[bytes, bytes]]] = []
-    is_open = False
-    for event in events:
-        is_row = isinstance(event, RowChange)
-        if not (is_row and is_open and len(batches[-1]) < max_batch_size):
-            batches.append([])
-        batches[-1].append(_written(event, ticdc=ticdc))
-        is_open = is_row
-    return [_record(parts) for parts in batches]
+    return [
+        _record([_written(event, ticdc=ticdc) for event in batch])
+        for batch in batches(events, max_batch_size)
+    ]
 
 
 def _record(parts: Sequence[tuple[bytes, bytes]]) -> Record:
