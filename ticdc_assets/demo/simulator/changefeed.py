@@ -51,6 +51,7 @@ from ticdc_assets.demo.simulator.commits import (
     tables_before,
 )
 from ticdc_assets.demo.simulator.dialects import MessageOptions
+from ticdc_assets.demo.simulator.encoders import encode
 from ticdc_assets.demo.simulator.encoders.compression import compressed
 from ticdc_assets.demo.simulator.message_forms import MessageForm
 from ticdc_assets.demo.simulator.stored_table import Row, TableName
@@ -444,7 +445,7 @@ class StandInChangefeed:
 
     def _encode(self, events: Sequence[Event]) -> Sequence[Record]:
         """Return the records of events that one message may hold together."""
-        return self._form.encode(events)
+        return encode(self._wire_format, events, ticdc=self._form.is_new)
 
     # Rows
 

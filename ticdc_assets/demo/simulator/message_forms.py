@@ -1,10 +1,10 @@
 """What each format makes of an event: the same change, as the old and the new TiCDC send it.
 
 In: events as the upstream knows them, with schemas and versions, as the Simple protocol sends them.
-Out: the events that a format and dialect can carry, None where it has no such message, and their
-records. The formats besides Simple know no schema versions, bootstraps and zones of timestamps, but
-say of each column what it is; Canal-JSON without the TiDB extension knows no commit ts and no
-watermark. The new TiCDC (pingcap/ticdc) differs:
+Out: the events that a format and dialect can carry, None where it has no such message. The formats
+besides Simple know no schema versions, bootstraps and zones of timestamps, but say of each column
+what it is; Canal-JSON without the TiDB extension knows no commit ts and no watermark. The new TiCDC
+(pingcap/ticdc) differs:
 
     - The text of a DDL is what TiDB's parser writes, not what was typed; RENAME, DROP and EXCHANGE
       PARTITION are written with full names, RENAMEs of one statement end in `;`.
@@ -36,7 +36,6 @@ from ticdc_assets.demo.simulator.alterations import ActionCode
 from ticdc_assets.demo.simulator.columns import as_typed, path_sql
 from ticdc_assets.demo.simulator.commits import CommittedDdl
 from ticdc_assets.demo.simulator.dialects import Dialect, MessageOptions, dialect_of
-from ticdc_assets.demo.simulator.encoders import encode, open_protocol, simple_avro
 from ticdc_assets.demo.simulator.shapes import canal_shape_of, shape_of
 from ticdc_assets.demo.simulator.stored_table import in_table_order
 from ticdc_assets.demo.simulator.transaction import CommittedRow
@@ -53,7 +52,6 @@ from ticdc_assets.model.events import (
 from ticdc_assets.model.schemas import NO_TABLE_ID, RowShape, TableSchema
 from ticdc_assets.model.tso import from_physical_ms, physical_ms
 from ticdc_assets.wire import WireFormat
-from ticdc_assets.wire.record import Record
 
 TableOrder: TypeAlias = Callable[[TableSchema], tuple[str, ...]]
 """Gives the names of a table's columns in the order of the table."""
@@ -78,6 +76,9 @@ class MessageForm:
         options: its options, with the dialect.
         table_order: the order of the columns of a table, which its schema does not have.
 
+    Attributes:
+        is_new: whether the new TiCDC writes.
+
     Raises:
         ConfigError: the dialect does not have the format.
     """
@@ -91,7 +92,7 @@ class MessageForm:
     ) -> None:
         self._format = wire_format
         self._options = options
-        self._is_new = dialect_of(wire_format, options.dialect) is Dialect.TICDC
+        self.is_new = dialect_of(wire_format, options.dialect) is Dialect.TICDC
         self._table_order = table_order
         self._shapes: dict[tuple[int, int, str, str], RowShape] = {}
         self._schemas: dict[tuple[int, int, int | None, str, str], TableSchema] = {}
@@ -130,7 +131,7 @@ class MessageForm:
         return self._schemas[key]
 
     def _in_order(self, schema: TableSchema) -> TableSchema:
-        if self._is_new or self._format is WireFormat.CANAL_JSON:
+        if self.is_new or self._format is WireFormat.CANAL_JSON:
             return in_table_order(schema, self._table_order(schema))
         return schema
 
@@ -140,7 +141,7 @@ class MessageForm:
 
     def bootstrap_id(self, row: CommittedRow) -> int:
         """Return the id under which a BOOTSTRAP is counted for the table of a row."""
-        return row.schema.table_id if self._is_new else row.physical_id
+        return row.schema.table_id if self.is_new else row.physical_id
 
     def is_undescribed(self, schema: TableSchema) -> bool:
         """Return whether rows cite a version of their table that no DDL of it has."""
@@ -150,7 +151,7 @@ class MessageForm:
 
     def sent_order(self, rows: Iterable[CommittedRow]) -> Iterable[CommittedRow]:
         """Return the rows of a transaction in the order in which they are sent."""
-        if not self._is_new:
+        if not self.is_new:
             return rows
         tables: dict[int, list[CommittedRow]] = {}
         for row in rows:
@@ -168,7 +169,7 @@ class MessageForm:
             row: one of them.
             dispatch_key: what decides over its partition.
         """
-        if self._is_new and self._format is not WireFormat.OPEN_PROTOCOL:
+        if self.is_new and self._format is not WireFormat.OPEN_PROTOCOL:
             return str(row.physical_id)
         return dispatch_key
 
@@ -180,7 +181,7 @@ class MessageForm:
 
     def ddl_events(self, ddl: CommittedDdl) -> Sequence[DdlEvent]:
         """Return the events of a DDL as they are in this dialect, for `event`."""
-        if not self._is_new:
+        if not self.is_new:
             return [
                 event
                 if event.action_code in _WRITTEN_BY_TICDC
@@ -223,7 +224,7 @@ class MessageForm:
 
     def follow(self, ddl: CommittedDdl) -> None:
         """Record what a DDL changes in later messages."""
-        if not self._is_new:
+        if not self.is_new:
             return
         for event in ddl.events:
             for schema in (event.schema, event.pre_schema):
@@ -300,22 +301,6 @@ class MessageForm:
                 shape = shape_of(schema)
             self._shapes[key] = shape
         return shape
-
-    # Records
-
-    def encode(self, events: Sequence[Event]) -> Sequence[Record]:
-        """Return the records of events that one message may hold together.
-
-        Args:
-            events: the events, as `row`, `event` and `ddl_events` returned them.
-        """
-        match self._format:
-            case WireFormat.OPEN_PROTOCOL:
-                return open_protocol.encode(events, ticdc=self._is_new)
-            case WireFormat.SIMPLE_AVRO:
-                return simple_avro.encode(events, ticdc=self._is_new)
-            case _:
-                return encode(self._format, events)
 
 
 def _without_zones(image: Image | None) -> Image | None:
