@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from ticdc_assets.base.errors import ConfigError, StatementError
+from ticdc_assets.base.errors import StatementError
 from ticdc_assets.config import KafkaSource
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.clock import TsoClock, wall_clock_ms
@@ -246,13 +246,10 @@ def run_simulator(
         on_progress: called with the run after each sending.
 
     Raises:
-        ConfigError: the target does not name exactly one topic.
         SourceUnavailableError: the broker does not answer.
     """
-    names = [*target.topics, *(pattern.text for pattern in target.patterns)]
-    if len(names) != 1:
-        raise ConfigError(f"topics: one topic is needed to write to, got {len(names)}")
-    topic = names[0]
+    (topic,) = (*target.topics, *(pattern.text for pattern in target.patterns))
+    options, exported_ts = feed or FeedOptions(), None
     administration = Administration(target)
     checked: set[str] = set()
 
@@ -272,12 +269,9 @@ def run_simulator(
         produce(target, records)
 
     # What sends milliseconds alone must have commits in different ones.
-    extension = feed is None or feed.messages.tidb_extension
-    upstream = Upstream(
-        clock=TsoClock(now_ms=wall_clock_ms, apart=not extension), timezone=timezone
-    )
+    clock = TsoClock(now_ms=wall_clock_ms, apart=not options.messages.tidb_extension)
+    upstream = Upstream(clock=clock, timezone=timezone)
     workload = ShopWorkload(upstream, seed, steps_per_ddl=steps_per_ddl)
-    options, exported_ts = feed or FeedOptions(), None
     if export is not None:
         for _ in workload.steps(_STEPS_BEFORE):
             pass

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from ticdc_assets.base.errors import ConfigError, StatementError
-from ticdc_assets.config import KafkaSource
+from ticdc_assets.base.errors import StatementError
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.clock import TsoClock, wall_clock_ms
-from ticdc_assets.demo.simulator.run import SimulatorRun, live_changefeed, run_simulator
+from ticdc_assets.demo.simulator.run import SimulatorRun, live_changefeed
 from ticdc_assets.demo.simulator.shop import ShopWorkload
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.source.capture import CaptureRecord, read_capture
@@ -106,9 +105,3 @@ def test_a_capture_of_a_shop(tmp_path: Path, name: str, variant: Variant) -> Non
     # It goes on where it ended.
     assert write_capture(path, changefeed.tick()) == 4
     assert len(list(read_capture(path))) == len(records) + 4
-
-
-def test_one_topic_is_needed() -> None:
-    target = KafkaSource(bootstrap_servers="127.0.0.1:9", topics=("a", "b"))
-    with pytest.raises(ConfigError, match="one topic"):
-        run_simulator(target)
