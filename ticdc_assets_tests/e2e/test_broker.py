@@ -146,7 +146,7 @@ def test_a_partition_added_later(feed: WrittenFeed) -> None:
     assert f"waiting: no watermark yet from {feed.topic}/2" in told
     assert feed.cut_ts == cut
     assert feed.rows == truth
-    feed.changefeed.set_partitions(3)
+    feed.changefeed.partitions = 3
     feed.go_on()
     told = feed.sync()
     assert "published: " in told

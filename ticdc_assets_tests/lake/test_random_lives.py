@@ -448,7 +448,7 @@ class Life:
         if self.rng.random() < 0.6:
             self.changefeed.restart(self.rng.choice(self.moments[-3:]))
         else:
-            self.changefeed.set_partitions(self.changefeed.partitions + 1)
+            self.changefeed.partitions += 1
         self.data()
 
     def sync(self, max_records: int | None = None) -> None:

@@ -127,6 +127,7 @@ class StandInChangefeed:
     Attributes:
         upstream: whose history is sent.
         topic: the topic of all records, or the pattern.
+        partitions: number of partitions now; with more of them, rows are spread again over all.
         watermark_ts: highest watermark so far that was given out with everything at or below it,
             in all partitions; 0 before the first.
         rounds: how often a record came that Kafka is to have only after all before it: a watermark,
@@ -151,21 +152,18 @@ class StandInChangefeed:
         self.rounds = 0
         self.upstream = upstream
         self._pattern = TopicPattern(topic) if is_topic_pattern(topic) else None
-        if self._pattern is not None and self._pattern.topic_for("a", "b") is None:
-            raise ValueError(f"{topic!r} does not give the topic of a table")
-        self._partitions = partitions
+        self.partitions = partitions
         self._wire_format = wire_format
         self._options = options or FeedOptions()
         self._form = MessageForm(
-            wire_format,
-            self._options.messages,
-            table_order=upstream.table_order,
+            wire_format, self._options.messages, table_order=upstream.table_order
         )
         self._rng = random.Random(seed)
         # Records in line, None between rounds, and after each batch the watermark then reached.
         self._waiting: deque[tuple[_Place, int, Record] | int | None] = deque()
         self._offsets: dict[_Place, int] = defaultdict(int)
-        self._bootstraps = _Bootstraps()
+        # What one process of TiCDC knows.
+        self._described: dict[int, _Described] = {}
         self._converters: dict[
             tuple[int, int], Mapping[str, Callable[[str | None], PhysicalValue]]
         ] = {}
@@ -173,14 +171,9 @@ class StandInChangefeed:
         self._position = 0
 
     @property
-    def partitions(self) -> int:
-        """Number of partitions now."""
-        return self._partitions
-
-    @property
     def next_offsets(self) -> Mapping[int, int]:
         """The offset that the next record of each partition gets, where there is one topic."""
-        return {number: self._offsets[self.topic, number] for number in range(self._partitions)}
+        return {number: self._offsets[self.topic, number] for number in range(self.partitions)}
 
     @property
     def transactions(self) -> tuple[int, ...]:
@@ -222,8 +215,13 @@ class StandInChangefeed:
         """Yield all records, and a watermark of this moment above everything committed."""
         yield from self.records()
         batch = _Batch()
-        for schema, topic in self._bootstraps.late(self._form.is_undescribed):
-            self._add_bootstrap(batch, schema, topic, self._now_ms())
+        for table in self._described.values():
+            schema, sent = table.schema, table.sent
+            is_renamed = (schema.database, schema.table) != (sent.database, sent.table)
+            is_new = schema.version != sent.version and self._form.is_undescribed(schema)
+            if is_renamed or is_new:
+                table.sent = schema
+                self._add_bootstrap(batch, schema, table.topic, self._now_ms())
         self._add_watermark(batch, self.upstream.clock.next())
         self._line_up(batch)
         yield from self.records()
@@ -237,17 +235,13 @@ class StandInChangefeed:
             checkpoint_ts: a TSO at or below `watermark_ts`.
         """
         self._waiting.clear()
-        self._bootstraps.clear()
+        self._described.clear()
         self._form.restart()
         self._step_back_to(checkpoint_ts)
         if checkpoint_ts > 0:
             batch = _Batch()
             self._add_watermark(batch, checkpoint_ts)
             self._line_up(batch)
-
-    def set_partitions(self, partitions: int) -> None:
-        """Go on with more partitions; rows are spread again over all of them."""
-        self._partitions = partitions
 
     def inject(self, partition: int, *, key: bytes | None, value: bytes | None) -> CaptureRecord:
         """Return a record TiCDC did not send (a tombstone, damage) at the next offset."""
@@ -342,7 +336,10 @@ class StandInChangefeed:
                 schema = self._form.schema(row)
                 table_id = self._form.bootstrap_id(row)
                 topic = place[0]
-                if sends_bootstraps and self._bootstraps.is_due(table_id, schema, topic):
+                if table_id in self._described:
+                    self._described[table_id].schema = schema
+                elif sends_bootstraps:
+                    self._described[table_id] = _Described(topic, schema=schema, sent=schema)
                     batch.add(place, events)
                     events = []
                     self._add_bootstrap(batch, schema, topic, build_ms)
@@ -415,7 +412,7 @@ class StandInChangefeed:
                 batch.add(place, [sent])
 
     def _places(self, topic: str) -> list[_Place]:
-        return [(topic, number) for number in range(self._partitions)]
+        return [(topic, number) for number in range(self.partitions)]
 
     def _line_up(self, batch: "_Batch") -> None:
         """Put a batch in line: order within a partition kept, partitions mixed at random."""
@@ -460,7 +457,7 @@ class StandInChangefeed:
             parts += row.key
         dispatch_key = json.dumps(parts)
         topic = self._topic_of((schema.database, schema.table))
-        place = (topic, zlib.crc32(dispatch_key.encode()) % self._partitions)
+        place = (topic, zlib.crc32(dispatch_key.encode()) % self.partitions)
         return place, self._form.group(row, dispatch_key)
 
     def _row_change(self, row: CommittedRow, commit_ts: int, build_ms: int) -> RowChange:
@@ -521,44 +518,9 @@ class _Batch:
 
 
 @dataclass(slots=True)
-class _Table:
-    """One table: the topic of its bootstraps, its schema now, and the one sent."""
+class _Described:
+    """A table that a BOOTSTRAP was sent of: its topic, the schema of rows now, and the one sent."""
 
     topic: str
     schema: TableSchema
     sent: TableSchema
-
-
-class _Bootstraps:
-    """When a BOOTSTRAP of a table is due, as one process of TiCDC has it."""
-
-    def __init__(self) -> None:
-        self._tables: dict[int, _Table] = {}
-
-    def clear(self) -> None:
-        """Forget everything, as a restart does."""
-        self._tables.clear()
-
-    def is_due(self, table_id: int, schema: TableSchema, topic: str) -> bool:
-        """Return whether a BOOTSTRAP goes before a row of a table."""
-        table = self._tables.get(table_id)
-        if table is None:
-            self._tables[table_id] = _Table(topic, schema=schema, sent=schema)
-            return True
-        table.schema = schema
-        return False
-
-    def late(
-        self, is_undescribed: Callable[[TableSchema], bool]
-    ) -> Iterator[tuple[TableSchema, str]]:
-        """Yield the schemas and topics of the BOOTSTRAPs that time makes due, once each.
-
-        Args:
-            is_undescribed: returns whether no message but a BOOTSTRAP has a schema that rows cite.
-        """
-        for table in self._tables.values():
-            schema, sent = table.schema, table.sent
-            is_renamed = (schema.database, schema.table) != (sent.database, sent.table)
-            if is_renamed or (schema.version != sent.version and is_undescribed(schema)):
-                table.sent = schema
-                yield schema, table.topic

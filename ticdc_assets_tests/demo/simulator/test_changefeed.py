@@ -176,7 +176,7 @@ def test_a_partition_added_later() -> None:
     for _ in workload.steps(100):
         pass
     records = list(changefeed.tick())
-    changefeed.set_partitions(5)
+    changefeed.partitions = 5
     for _ in workload.steps(100):
         pass
     records += changefeed.tick()
