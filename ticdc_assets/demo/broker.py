@@ -123,7 +123,7 @@ class LocalBroker:
         """
         if self.running:
             return self
-        say = self._progress or _ignore
+        say = self._progress or (lambda _: None)
         require_java()
         jars = resolve(BROKER_JARS, progress=self._progress)
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -287,7 +287,3 @@ appender.out.layout.pattern = %d{ISO8601} %p %c{1}: %m%n
 def _signal_group(group: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
-
-
-def _ignore(_: str) -> None:
-    """Say nothing."""

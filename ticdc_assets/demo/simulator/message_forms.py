@@ -115,12 +115,6 @@ class MessageForm:
     def _es_only(self) -> bool:
         return self._format is WireFormat.CANAL_JSON and not self._options.tidb_extension
 
-    @property
-    def _only_updated(self) -> bool:
-        options = self._options
-        wanted = options.only_updated_columns or options.content_compatible
-        return wanted and self._format in _WITH_UPDATED_COLUMNS
-
     def schema(self, row: CommittedRow) -> TableSchema:
         """Return the schema of a row's table as messages have it."""
         schema = row.schema
@@ -273,11 +267,13 @@ class MessageForm:
         key = schema.handle_key
         if options.delete_only_handle_key and row.op is Op.DELETE and before is not None and key:
             before = {name: value for name, value in before.items() if name in key}
-        if self._only_updated and before and after:
+        only_updated = options.only_updated_columns or options.content_compatible
+        if only_updated and self._format in _WITH_UPDATED_COLUMNS and before and after:
             before = {name: value for name, value in before.items() if after[name] != value}
+        is_partition = row.table_id != schema.table_id
         return replace(
             row,
-            table_id=self._partition(row, schema),
+            table_id=row.table_id if is_partition and self._format in _WITH_PARTITIONS else None,
             schema_version=None,
             before=before,
             after=after,
@@ -285,11 +281,6 @@ class MessageForm:
             commit_ts=self._sent_ts(row.commit_ts),
             es_only=self._es_only,
         )
-
-    def _partition(self, row: RowChange, schema: TableSchema) -> int | None:
-        """Return the physical partition's id, for tables that are divided, where it is sent."""
-        divided = row.table_id != schema.table_id
-        return row.table_id if divided and self._format in _WITH_PARTITIONS else None
 
     def _shape(self, schema: TableSchema) -> RowShape:
         key = (schema.table_id, schema.version, schema.database, schema.table)
