@@ -331,10 +331,7 @@ def _compare(
         show(
             ".".join(_SAMPLED),
             _SAMPLED_COLUMNS,
-            (
-                [json.loads(row)[name] or "NULL" for name in _SAMPLED_COLUMNS]
-                for _, _, row in first
-            ),
+            ([json.loads(row)[name] or "NULL" for name in _SAMPLED_COLUMNS] for _, _, row in first),
             f"times are of today in the shop's zone, {feed.timezone}",
         )
     return same

@@ -214,9 +214,7 @@ def test_a_port_in_use_is_named_at_once(commands: Commands, words: list[str]) ->
     assert not (commands.folder / "d").exists()
 
 
-def test_the_demos_ui_has_its_broker(
-    commands: Commands, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_demos_ui_has_its_broker(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
     """However it is told to use the demo: otherwise two daemons could work on one instance."""
     folder = commands.folder / ".demo"
     folder.mkdir()

@@ -85,6 +85,9 @@ class AlterAction:
         Raises:
             ValueError: the action does not fit the table.
         """
+        return self._change(table, timezone, at)
+
+    def _change(self, table: StoredTable, timezone: str, at: datetime) -> str:
         raise NotImplementedError
 
 
@@ -100,7 +103,7 @@ class AddColumn(AlterAction):
     first: bool = False
     after: str | None = None
 
-    def __call__(self, table: StoredTable, timezone: str, at: datetime) -> str:
+    def _change(self, table: StoredTable, timezone: str, at: datetime) -> str:
         column = self.column
         if table.schema.column(column.name) is not None:
             raise ValueError(f"{table.schema.table}: column {column.name!r} exists")
@@ -122,7 +125,7 @@ class DropColumn(AlterAction):
     code = ActionCode.DROP_COLUMN
     name: str
 
-    def __call__(self, table: StoredTable, timezone: str, at: datetime) -> str:
+    def _change(self, table: StoredTable, timezone: str, at: datetime) -> str:
         _existing(table, self.name)
         _undivided(table, self.name)
         wider = [index.columns for index in table.secondary if len(index.columns) > 1]
@@ -148,7 +151,7 @@ class RenameColumn(AlterAction):
     name: str
     new_name: str
 
-    def __call__(self, table: StoredTable, timezone: str, at: datetime) -> str:
+    def _change(self, table: StoredTable, timezone: str, at: datetime) -> str:
         _undivided(table, self.name)
         _replace_column(table, self.name, replace(_existing(table, self.name), name=self.new_name))
         return f"RENAME COLUMN {quoted(self.name)} TO {quoted(self.new_name)}"
@@ -168,7 +171,7 @@ class ModifyColumn(AlterAction):
     first: bool = False
     after: str | None = None
 
-    def __call__(self, table: StoredTable, timezone: str, at: datetime) -> str:
+    def _change(self, table: StoredTable, timezone: str, at: datetime) -> str:
         old, new = _existing(table, self.name), self.column
         _undivided(table, self.name)
         if old.name in table.primary_key:
@@ -196,7 +199,7 @@ class SetDefault(AlterAction):
     name: str
     default: str | int | None
 
-    def __call__(self, table: StoredTable, timezone: str, at: datetime) -> str:
+    def _change(self, table: StoredTable, timezone: str, at: datetime) -> str:
         column = replace(_existing(table, self.name), default=self.default)
         _replace_column(table, self.name, column)
         if self.default is None:
@@ -211,7 +214,7 @@ class AddPrimaryKey(AlterAction):
     code = ActionCode.ADD_PRIMARY_KEY
     columns: tuple[str, ...]
 
-    def __call__(self, table: StoredTable, timezone: str, at: datetime) -> str:
+    def _change(self, table: StoredTable, timezone: str, at: datetime) -> str:
         if table.primary_key:
             raise ValueError(f"{table.schema.table}: there is a primary key")
         for name in self.columns:
@@ -230,7 +233,7 @@ class DropPrimaryKey(AlterAction):
 
     code = ActionCode.DROP_PRIMARY_KEY
 
-    def __call__(self, table: StoredTable, timezone: str, at: datetime) -> str:
+    def _change(self, table: StoredTable, timezone: str, at: datetime) -> str:
         if not table.primary_key or table.clustered:
             raise ValueError(f"{table.schema.table}: no primary key that could be dropped")
         table.primary_key = ()

@@ -65,6 +65,11 @@ class Transaction:
         written = self._writes.get(name, {})
         return written[key] if key in written else self._tables[name].rows.get(key)
 
+    def rows(self, name: TableName) -> dict[Key, Row]:
+        """Return all rows of a table as this transaction sees them."""
+        seen = {**self._tables[name].rows, **self._writes.get(name, {})}
+        return {key: row for key, row in seen.items() if row is not None}
+
     def insert(self, name: TableName, values: Row) -> Key:
         """Insert a row, columns left out get their default, and return its key.
 
