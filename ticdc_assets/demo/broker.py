@@ -86,7 +86,7 @@ class LocalBroker:
         self.directory = directory.absolute()
         self.port = 0
         self._wanted_port = port
-        self._progress = progress
+        self._progress: Progress = progress or (lambda _: None)
         self._controller_port = 0
         self._supervisor: subprocess.Popen[bytes] | None = None
 
@@ -123,7 +123,7 @@ class LocalBroker:
         """
         if self.running:
             return self
-        say = self._progress or (lambda _: None)
+        say = self._progress
         require_java()
         jars = resolve(BROKER_JARS, progress=self._progress)
         self.directory.mkdir(parents=True, exist_ok=True)

@@ -129,9 +129,11 @@ def _row_value(row: RowChange, *, ticdc: bool) -> dict[str, Any]:
     }
     # The old TiCDC has a Go map, whose keys are written in the order of their bytes, which is that
     # of code points.
-    order = list if ticdc else sorted
     return {
-        member: {name: _column(columns[name], image[name]) for name in order(image)}
+        member: {
+            name: _column(columns[name], image[name])
+            for name in (list(image) if ticdc else sorted(image))
+        }
         for member, image in images.items()
     }
 
