@@ -158,17 +158,6 @@ def assert_offsets(records: Iterable[CaptureRecord]) -> None:
         offsets[record.partition] += 1
 
 
-def test_a_later_changefeed_sends_only_what_is_later() -> None:
-    upstream = shop(2)
-    first_ts = upstream.history[len(upstream.history) // 2].commit_ts
-    changefeed = StandInChangefeed(upstream, "shop", options=FeedOptions(first_ts=first_ts))
-    events = [event for _, event in SIMPLE.events(changefeed.tick())]
-    stamps = [event.commit_ts for event in events if isinstance(event, RowChange | DdlEvent)]
-    assert stamps
-    assert min(stamps) >= first_ts
-    assert any(isinstance(event, Bootstrap) for event in events)
-
-
 def test_a_partition_added_later() -> None:
     upstream = OddUpstream(timezone=ZONE)
     workload = ShopWorkload(upstream, 1, steps_per_ddl=9)
