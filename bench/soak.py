@@ -306,10 +306,10 @@ def compare(item: Written) -> bool:
     same = found == wanted and cut.tso == item.final_ts
     topics = read_watermark(item.paths).topics
     states = Counter(str(topic.state) for topic in topics)
-    progress = item.simulator.progress
+    shop = item.simulator.workload
     click.echo(
-        f"{name}: {progress.transactions} transactions, {progress.statements} DDL, "
-        f"{progress.records} records in {len(topics)} topics "
+        f"{name}: {shop.transactions} transactions, {shop.statements} DDL, "
+        f"{item.simulator.records} records in {len(topics)} topics "
         f"({', '.join(f'{count} {state}' for state, count in sorted(states.items()))}); "
         f"{cut.number} cuts; {wanted.total()} rows in {len(cut.mirrors)} mirrors: "
         f"{'equal to the truth' if same else 'NOT EQUAL TO THE TRUTH'}"

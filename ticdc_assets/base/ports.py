@@ -7,6 +7,8 @@ refused.
 import random
 import socket
 
+from ticdc_assets.base.errors import PrerequisiteError
+
 HOST = "127.0.0.1"
 
 # Below the range from which systems take the ports of outgoing connections (Linux from 32768), so
@@ -24,6 +26,12 @@ def port_is_free(port: int) -> bool:
         except OSError:
             return False
         return True
+
+
+def require_free(port: int) -> None:
+    """Raise `PrerequisiteError` if something listens on `port` of 127.0.0.1."""
+    if not port_is_free(port):
+        raise PrerequisiteError(f"port {port} of {HOST} is in use; choose another one with --port")
 
 
 def free_port(*, other_than: int = 0) -> int:

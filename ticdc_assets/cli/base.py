@@ -35,12 +35,11 @@ def reported_errors(command: _Command) -> _Command:
 
     A command that ends well says last where its work ran, if it had any.
     """
-    work = _in_sentences(command)
 
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> Any:
-        with watched() as ran:
-            result = work(*args, **kwargs)
+        with watched() as ran, _in_sentences():
+            result = command(*args, **kwargs)
         if ran.sentence:
             note(f"ran: {ran.sentence}")
         return result
@@ -48,31 +47,28 @@ def reported_errors(command: _Command) -> _Command:
     return run  # pyright: ignore[reportReturnType]  # wraps keeps the signature
 
 
-def _in_sentences(command: _Command) -> _Command:
-    @functools.wraps(command)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        try:
-            with _naming_damage():
-                return command(*args, **kwargs)
-        except TicdcError as error:
-            raise click.ClickException(str(error)) from error
-        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+@contextmanager
+def _in_sentences() -> Iterator[None]:
+    try:
+        with _naming_damage():
+            yield
+    except TicdcError as error:
+        raise click.ClickException(str(error)) from error
+    except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+        raise
+    except Exception as error:
+        sentence = _refusal(error) or _unprintable(error)
+        if sentence is None and isinstance(error, OSError):
+            sentence = _refusal_of_files(error)
+        if sentence is None:
             raise
-        except Exception as error:
-            sentence = _refusal(error) or _unprintable(error)
-            if sentence is None and isinstance(error, OSError):
-                sentence = _refusal_of_files(error)
-            if sentence is None:
-                raise
-            raise click.ClickException(sentence) from error
-        except BaseException as error:
-            # Rust code may panic on a full disk, and a panic is not an Exception.
-            sentence = _refusal(error) if type(error).__name__ == RUST_PANIC else None
-            if sentence is None:
-                raise
-            raise click.ClickException(sentence) from error
-
-    return run  # pyright: ignore[reportReturnType]  # wraps keeps the signature
+        raise click.ClickException(sentence) from error
+    except BaseException as error:
+        # Rust code may panic on a full disk, and a panic is not an Exception.
+        sentence = _refusal(error) if type(error).__name__ == RUST_PANIC else None
+        if sentence is None:
+            raise
+        raise click.ClickException(sentence) from error
 
 
 def _refusal(error: BaseException) -> str | None:
@@ -223,7 +219,8 @@ def failure_of(work: Callable[[], object], name: str) -> str | None:
 
     def sentence_of() -> str | None:
         try:
-            _in_sentences(work)()
+            with _in_sentences():
+                work()
         except click.ClickException as error:
             return error.message
         return None

@@ -28,33 +28,22 @@ STAYS: Final = {
     "alerts": "a message may have been sent; nothing else was changed",
     "backfill": "tables that were folded again stay; run it again for the others",
     "broker": "what its topics have stays in its folder",
-    "decode": _READS,
     "demo": "run it again, and it starts over",
     "diff": _COMPARES,
-    "doctor": _READS,
-    "dump": _READS,
     "maintain": "what was removed and compacted stays, and the next maintain does the rest",
-    "metrics": _READS,
-    "path": _READS,
     "play": "records that were played stay in Kafka",
-    "quarantine": _READS,
     "rebuild": "the mirrors are unchanged or, if they were published, all rebuilt; run it again",
     "record": "records that were recorded stay in the capture; run it again, and it continues",
     "redrive": "records that were not decoded stay in quarantine; run it again",
-    "report": _READS,
     "rewind": "all mirrors are at one cut, the one before or the older one; run it again",
     "sample": "files that were written stay; run it again in another folder",
     "seed": "rows that landed stay; run it again, and it continues",
-    "show": _READS,
-    "sql": _READS,
-    "status": _READS,
     "sync": _SYNC,
-    "tables": _READS,
     "ui": "the tables and the recorded runs stay",
     "upstream": "the statement may have been committed; check with `ticdc-assets --demo show`",
     "verify": _COMPARES,
 }
-"""What stays of a command that was stopped, by its name."""
+"""What stays of a command that was stopped, by its name; the others change nothing."""
 
 
 def sentence(command: str | None) -> str:

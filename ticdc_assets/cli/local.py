@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ticdc_assets.base.errors import ConfigError, SourceUnavailableError
+from ticdc_assets.base.errors import SourceUnavailableError
 from ticdc_assets.cli.base import main, note, reported_errors
 from ticdc_assets.cli.waiting import end_progress_lines
 
@@ -35,12 +35,12 @@ def broker(directory: Path, port: int | None) -> None:
     no authentication. The topics stay in --directory; a second start continues with them.
     """
     end_progress_lines()
-    from ticdc_assets.base.ports import port_is_free
+    from ticdc_assets.base.ports import require_free
     from ticdc_assets.delta.lock import held_lock
     from ticdc_assets.demo.broker import LocalBroker
 
-    if port is not None and not port_is_free(port):
-        raise ConfigError(f"port {port} is in use; choose another --port")
+    if port is not None:
+        require_free(port)
     for number in (signal.SIGINT, signal.SIGTERM):
         # Also where a script started it in the background, with SIGINT ignored.
         signal.signal(number, signal.default_int_handler)
@@ -75,3 +75,7 @@ def sample(folder: Path) -> None:
 
     for path in write_sample(folder):
         click.echo(path)
+    note(
+        "next, in that folder and with a broker running (ticdc-assets broker): "
+        "ticdc-assets play topic.jsonl.gz mine"
+    )

@@ -239,8 +239,6 @@ def _lease_json(lease: "LeaseState | None") -> dict[str, object] | None:
 
 
 def _print_status(item: "Status", source_error: str | None) -> None:
-    from rich.table import Table
-
     from ticdc_assets.observe.wording import duration, lag_text
 
     name, lag = item.changefeed, item.lag
@@ -281,38 +279,39 @@ def _print_status(item: "Status", source_error: str | None) -> None:
         if verdict.level:
             click.echo(f"{name}: {verdict.level.word}: {check}: {shown_text(verdict.sentence)}")
     if item.topics:
-        topics = Table(title=shown_text(f"{name}: topics"))
-        numbers = {"partitions", "tables", "waiting records"}
-        for title in ("topic", "state", "partitions", "tables", "waiting records", "watermark"):
-            topics.add_column(title, justify="right" if title in numbers else "left")
-        for topic in item.topics:
-            topics.add_row(
-                shown_text(topic.topic),
-                topic.state,
-                str(topic.partitions),
-                "?" if topic.tables is None else str(topic.tables),
-                str(topic.backlog),
-                "none"
-                if topic.watermark_ts is None
-                else f"{to_datetime(topic.watermark_ts):%Y-%m-%d %H:%M:%S} UTC",
-            )
-        print_table(topics)
-    if item.tables:
-        worst = Table(
-            title=shown_text(f"{name}: tables, worst first"),
-            caption=in_total(len(item.tables), "table"),
+        print_table(
+            f"{name}: topics",
+            ("topic", "state", "partitions", "tables", "waiting records", "watermark"),
+            (
+                (
+                    topic.topic,
+                    topic.state,
+                    str(topic.partitions),
+                    "?" if topic.tables is None else str(topic.tables),
+                    str(topic.backlog),
+                    "none"
+                    if topic.watermark_ts is None
+                    else f"{to_datetime(topic.watermark_ts):%Y-%m-%d %H:%M:%S} UTC",
+                )
+                for topic in item.topics
+            ),
         )
-        for title in ("database", "table", "rows", "lag", "state"):
-            worst.add_column(title, justify="right" if title in {"rows", "lag"} else "left")
-        for table in item.tables[:_WORST_TABLES]:
-            worst.add_row(
-                shown_text(table.database),
-                shown_text(table.table),
-                str(table.rows) if table.has_mirror else "no mirror",
-                lag_text(table.lag_seconds, is_finished=item.ending is not None),
-                shown_text(table.brief),
-            )
-        print_table(worst)
+    if item.tables:
+        print_table(
+            f"{name}: tables, worst first",
+            ("database", "table", "rows", "lag", "state"),
+            (
+                (
+                    table.database,
+                    table.table,
+                    str(table.rows) if table.has_mirror else "no mirror",
+                    lag_text(table.lag_seconds, is_finished=item.ending is not None),
+                    table.brief,
+                )
+                for table in item.tables[:_WORST_TABLES]
+            ),
+            in_total(len(item.tables), "table"),
+        )
 
 
 @main.command()
@@ -358,21 +357,21 @@ def tables(changefeed: str, as_json: bool) -> None:
     if not mirrors:
         click.echo(f"{changefeed}: no published cut yet")
         return
-    from rich.table import Table
-
     # A failed mirror is at an older cut.
     cut = max(mirrors, key=lambda item: item.applied_ts)
-    listing = Table(title=f"{changefeed} at {cut.moment}")
-    for title in ("database", "table", "key", "rows", "lag", "state"):
-        listing.add_column(title, justify="right" if title in {"rows", "lag"} else "left")
-    for item in mirrors:
-        listing.add_row(
-            *map(shown_text, (item.database, item.table, ", ".join(item.key) or "none")),
-            str(item.rows) if item.status.has_mirror else "no mirror",
-            lag_text(item.status.lag_seconds, is_finished=status.ending is not None),
-            shown_text(item.status.verdict.sentence),
-        )
-    print_table(listing)
+    print_table(
+        f"{changefeed} at {cut.moment}",
+        ("database", "table", "key", "rows", "lag", "state"),
+        (
+            (
+                *(item.database, item.table, ", ".join(item.key) or "none"),
+                str(item.rows) if item.status.has_mirror else "no mirror",
+                lag_text(item.status.lag_seconds, is_finished=status.ending is not None),
+                item.status.verdict.sentence,
+            )
+            for item in mirrors
+        ),
+    )
 
 
 @main.command()
@@ -416,14 +415,8 @@ def quarantine(changefeed: str, as_json: bool) -> None:
     if not rows:
         click.echo(f"{changefeed}: nothing is quarantined")
         return
-    from rich.table import Table
-
-    listing = Table(title=f"{changefeed}: {len(rows)} quarantined")
-    for title in names:
-        listing.add_column(title, overflow="fold")
-    for row in rows:
-        listing.add_row(*(shown_text(str(row[name])) for name in names))
-    print_table(listing)
+    shown = ([str(row[name]) for name in names] for row in rows)
+    print_table(f"{changefeed}: {len(rows)} quarantined", names, shown)
 
 
 @main.command()

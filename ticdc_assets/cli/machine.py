@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ticdc_assets.base.errors import PrerequisiteError
 from ticdc_assets.base.names import counted
+from ticdc_assets.base.ports import require_free
 from ticdc_assets.cli.base import main, note, reported_errors
+from ticdc_assets.cli.printing import print_table
 from ticdc_assets.cli.waiting import end_progress_lines, own_lines
 from ticdc_assets.config import WIRE_FORMATS, load_settings
+from ticdc_assets.demo.place import DIRECTORY, run_upstream, use_demo
 
 if TYPE_CHECKING:
     from ticdc_assets.spark.preflight import Check
@@ -21,7 +23,7 @@ DIALECTS = ("ticdc", "tiflow")
 _DIRECTORY = click.option(
     "--directory",
     type=click.Path(file_okay=False, path_type=Path),
-    default=".demo",
+    default=DIRECTORY,
     show_default=True,
     help="The demo's folder.",
 )
@@ -116,14 +118,13 @@ def demo(
     All files are in one folder, which is emptied first: an earlier demo is replaced. With --live
     the demo then keeps running: change rows with `upstream`, and see the changes in the mirrors.
     """
-    if port is not None and not live:
-        raise click.UsageError("--port is the port of the Dagster UI of --live; give both")
-    from ticdc_assets.spark.preflight import check_java
+    if port is not None:
+        if not live:
+            raise click.UsageError("--port is the port of the Dagster UI of --live; give both")
+        require_free(port)
+    from ticdc_assets.spark.preflight import require_java
 
-    # Before anything of an earlier demo is removed.
-    java = check_java()
-    if not java.ok:
-        raise PrerequisiteError(java.sentence())
+    require_java()  # before anything of an earlier demo is removed
     lake = directory / "lake"
     if lake.is_dir():
         at = datetime.fromtimestamp(lake.stat().st_mtime, UTC)
@@ -148,6 +149,7 @@ def demo(
         port=port,
         say=lines.say,
         note=note_at_the_end,
+        show=print_table,
     )
     if not same:
         raise click.ClickException("a mirror differs from the simulator's truth")
@@ -164,8 +166,6 @@ def upstream(statement: str, directory: Path) -> None:
     on columns, as for MySQL; name tables `database.table`. The demo's changefeed
     sends the commit to its broker, and the mirrors follow.
     """
-    from ticdc_assets.demo.place import run_upstream
-
     click.echo(run_upstream(directory, statement))
 
 
@@ -195,6 +195,8 @@ def ui(port: int, demo_directory: Path | None) -> None:
     end_progress_lines()
     from ticdc_assets.orchestration.run import serve_ui
 
+    if demo_directory is None and click.get_current_context().find_root().params.get("demo"):
+        demo_directory = Path(DIRECTORY)
     if demo_directory is None:
         # A wrong entry is a failing check there, and the other changefeeds are synced.
         settings = load_settings(partly=True)
@@ -202,9 +204,9 @@ def ui(port: int, demo_directory: Path | None) -> None:
             note(f"{settings.path}: {mistake}")
         end_with_status(serve_ui(settings, port, note))
         return
-    from ticdc_assets.demo.place import use_demo
     from ticdc_assets.demo.run import demo_broker, demo_lock
 
-    settings, folder = use_demo(demo_directory.resolve()), demo_directory.resolve()
+    folder = demo_directory.resolve()
+    settings = use_demo(folder)
     with demo_lock(folder), demo_broker(folder, note=note):
         end_with_status(serve_ui(settings, port, note))

@@ -97,8 +97,27 @@ def _console() -> "Console":
     return Console(width=None if sys.stdout.isatty() else 160, emoji=False, highlight=False)
 
 
-def print_table(listing: "Table") -> None:
-    """Print a table for people."""
+_RIGHT = frozenset(
+    {"rows", "exported", "rebuilt", "lag", "partitions", "tables", "waiting records", "balance"}
+)
+"""The titles of columns of numbers."""
+
+
+def print_table(
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Iterable["str | Text"]],
+    caption: str | None = None,
+) -> None:
+    """Print rows of texts as a table for people."""
+    from rich.table import Table
+
+    listing = Table(title=shown_text(title), caption=caption)
+    for name in columns:
+        justify = "right" if name in _RIGHT else "left"
+        listing.add_column(name, justify=justify, overflow="fold")
+    for row in rows:
+        listing.add_row(*(shown_text(cell) if isinstance(cell, str) else cell for cell in row))
     _print_whole(_console(), listing)
 
 
@@ -132,22 +151,17 @@ def print_row_differences(title: str, rows: Iterable["RowDifference"], *, other:
         rows: the rows.
         other: the name of the other side.
     """
-    from rich.table import Table
-
-    listing = Table(title=shown_text(title))
-    for name in ("row", "key", "column", "mirror", other):
-        listing.add_column(name, overflow="fold")
+    listed: list[tuple[str | Text, ...]] = []
     for row in rows:
         key = ", ".join(
             f"{name}={'NULL' if value is None else value}" for name, value in row.key.items()
         )
         copies = "" if row.copies == 1 else f", {row.copies} times"
-        first = (shown_text(f"{row.finding}{copies}"), shown_text(key))
+        first = (f"{row.finding}{copies}", key)
         if not row.columns:
-            listing.add_row(*first, "", "", "")
+            listed.append((*first, "", "", ""))
         for item in row.columns:
-            listing.add_row(
-                *first, shown_text(item.name), shown_value(item.mirror), shown_value(item.rebuilt)
-            )
+            values = (shown_value(item.mirror), shown_value(item.rebuilt))
+            listed.append((*first, item.name, *values))
             first = ("", "")
-    print_table(listing)
+    print_table(title, ("row", "key", "column", "mirror", other), listed)

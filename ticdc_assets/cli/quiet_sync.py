@@ -14,11 +14,9 @@ writer's lock, and the figures are judged as the checks do. Losing the file cost
 """
 
 import hashlib
-import json
 import uuid
 from collections.abc import Hashable
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.metadata import version
 
 from ticdc_assets.base.errors import BusyError, LakeDamagedError, TicdcError
@@ -31,19 +29,6 @@ from ticdc_assets.orchestration.source_watcher import SourceWatcher
 from ticdc_assets.storage.paths import write_at_once
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuietSync:
-    """A sync that has nothing to do.
-
-    Attributes:
-        reason: why, as an apply says it.
-        status: how the changefeed is.
-    """
-
-    reason: str
-    status: Status
-
-
 class LastSync:
     """What the command stores about the last sync of a changefeed.
 
@@ -54,7 +39,7 @@ class LastSync:
 
     def __init__(self, settings: Settings, lake: Lake) -> None:
         self._lake = lake
-        self._file = settings.home() / "ticdc_assets" / f"{lake.changefeed.name}.json"
+        self._file = settings.home() / "ticdc_assets" / lake.changefeed.name
         self._source: Hashable = None
 
     def look(self) -> None:
@@ -67,59 +52,49 @@ class LastSync:
         if self._source is None:
             return
         with suppress(OSError):  # the sync is done, and the next one makes a run
-            write_at_once(self._file, json.dumps(self._seen(cut)))
+            write_at_once(self._file, f"{_text(self._source)} {self._rest(cut)}")
 
-    def quiet(self) -> QuietSync | None:
-        """Return the sync that there is to do, if nothing is, else None."""
+    def quiet(self) -> tuple[str, Status] | None:
+        """Return why a sync has nothing to do, and the status; None if it may have something."""
         # Only now, since a command with other work needs none of it.
         from datetime import UTC, datetime
 
         from ticdc_assets.mirrors.standing import Outcome, standing
         from ticdc_assets.observe.status_reading import read_status
 
-        stored = self._stored()
-        if self._source is None or stored is None or stored["source"] != _text(self._source):
+        source, rest = "", ""
+        with suppress(OSError, ValueError):
+            source, rest = self._file.read_text(encoding="utf-8").split()
+        if self._source is None or source != _text(self._source):
             return None
         try:
-            with (
-                self._lake.writing(),
-                keeping(uuid.uuid4().hex),
-            ):
+            with self._lake.writing(), keeping(uuid.uuid4().hex):
                 answer = standing(self._lake)
                 if answer.ended is None or answer.ended.outcome is not Outcome.UNCHANGED:
                     return None
                 cut = answer.ended.cut
-                if stored != self._seen(None if cut is None else cut.number):
+                if rest != self._rest(None if cut is None else cut.number):
                     return None
                 status = read_status(self._lake, datetime.now(UTC))
         except (BusyError, LakeDamagedError):
             return None  # the run says so, and mends it where it can
-        return QuietSync(reason=answer.ended.reason, status=status)
+        return answer.ended.reason, status
 
-    def _stored(self) -> dict[str, object] | None:
-        try:
-            stored = json.loads(self._file.read_bytes())
-        except (OSError, ValueError):
-            return None
-        return stored if isinstance(stored, dict) and "source" in stored else None
-
-    def _seen(self, cut: int | None) -> dict[str, object]:
-        """Return all that has to be the same for a sync to find nothing."""
-        tables = (
-            self._lake.paths.raw_messages,
-            self._lake.paths.change_log,
-            self._lake.paths.change_groups,
+    def _rest(self, cut: int | None) -> str:
+        """Return all but the source that has to be the same for a sync to find nothing."""
+        paths = self._lake.paths
+        tables = (paths.raw_messages, paths.change_log, paths.change_groups)
+        return _text(
+            (
+                cut,
+                str(paths.base.absolute()),
+                [commit_metadata(table).get("batch", 0) for table in tables],
+                landed_seed(paths),
+                self._lake.changefeed,
+                version("ticdc-assets"),
+            )
         )
-        return {
-            "source": _text(self._source),
-            "cut": cut,
-            "lake": str(self._lake.paths.base.absolute()),
-            "batches": [commit_metadata(table).get("batch", 0) for table in tables],
-            "seed": landed_seed(self._lake.paths),
-            "settings": hashlib.sha256(repr(self._lake.changefeed).encode()).hexdigest(),
-            "package": version("ticdc-assets"),
-        }
 
 
-def _text(source: Hashable) -> str:
-    return hashlib.sha256(repr(source).encode()).hexdigest()
+def _text(value: object) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()

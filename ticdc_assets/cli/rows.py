@@ -92,16 +92,25 @@ def show(
         row
         for _, _, row in iterate_rows([rows], lake.changefeed.timezone, limit=limit, by_key=True)
     )
+    columns = [column.name for column in rows.schema.columns if column.name not in rows.hidden]
+    listed = _print_texts(texts, columns, rows.schema, output)
+    if listed is not None:
+        print_rows(joined_name(database, table), columns, listed, in_total(rows.rows, "row"))
+
+
+def _print_texts(
+    texts: Iterable[str], columns: Sequence[str], schema: "TableSchema", output: str
+) -> list[dict[str, Any]] | None:
+    """Print rows of JSON as lines of JSON or as CSV; return the rows of a table."""
     if output == "jsonl":
         for text in texts:
-            print_json(_printed_line(text, rows.schema))
-        return
-    columns = [column.name for column in rows.schema.columns if column.name not in rows.hidden]
-    values = (_printed(json.loads(text), rows.schema) for text in texts)
+            print_json(orjson.dumps(_printed(orjson.loads(text), schema)).decode())
+        return None
+    rows = (_printed(json.loads(text), schema) for text in texts)
     if output == "csv":
-        _print_csv(columns, values)
-        return
-    print_rows(joined_name(database, table), columns, list(values), in_total(rows.rows, "row"))
+        _print_csv(columns, rows)
+        return None
+    return list(rows)
 
 
 def _printed(row: dict[str, Any], schema: "TableSchema") -> dict[str, Any]:
@@ -112,11 +121,6 @@ def _printed(row: dict[str, Any], schema: "TableSchema") -> dict[str, Any]:
         if row.get(name) is not None:
             row[name] = printed(row[name])
     return row
-
-
-def _printed_line(text: str, schema: "TableSchema") -> str:
-    """Return the same of a line of JSON."""
-    return orjson.dumps(_printed(orjson.loads(text), schema)).decode()
 
 
 def _print_csv(columns: Sequence[str], rows: Iterable[Mapping[str, str | None]]) -> None:
@@ -207,15 +211,10 @@ def _show_deleted(
         limit = 20
     # One more than is shown says whether there are more.
     lines = deleted_lines(lake, cut, name, as_of=tso, limit=None if limit is None else limit + 1)
-    if output == "jsonl":
-        for line in islice(lines, limit):
-            print_json(_printed_line(line, schema))
-        return
-    rows = [_printed(json.loads(line), schema) for line in islice(lines, limit)]
     columns = [item.name for item in schema.columns if item.name not in mirror.hidden]
     columns += [layout.deleted_at, layout.ended_by]
-    if output == "csv":
-        _print_csv(columns, rows)
+    rows = _print_texts(islice(lines, limit), columns, schema, output)
+    if rows is None:
         return
     caption = in_total(len(rows), "row")
     if next(lines, None) is not None:

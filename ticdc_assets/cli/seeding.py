@@ -14,7 +14,6 @@ from ticdc_assets.cli.printing import (
     print_json,
     print_row_differences,
     print_table,
-    shown_text,
 )
 from ticdc_assets.config import load_settings
 from ticdc_assets.model.tso import time_with_tso
@@ -224,19 +223,18 @@ def diff(
 
 
 def _print_difference(difference: "SourceDifference") -> None:
-    from rich.table import Table
-
-    at = time_with_tso(difference.tso)
-    listing = Table(title=f"{difference.changefeed}: mirrors and the export at {at}")
-    for title in ("database", "table", "rows", "exported", "result"):
-        listing.add_column(title, justify="right" if title in {"rows", "exported"} else "left")
-    for item in difference.tables:
-        listing.add_row(
-            *map(shown_text, (item.database, item.table)),
-            *("-" if count is None else str(count) for count in (item.rows, item.exported)),
-            shown_text("; ".join([item.sentence, *item.warnings])),
-        )
-    print_table(listing)
+    print_table(
+        f"{difference.changefeed}: mirrors and the export at {time_with_tso(difference.tso)}",
+        ("database", "table", "rows", "exported", "result"),
+        (
+            (
+                *(item.database, item.table),
+                *("-" if count is None else str(count) for count in (item.rows, item.exported)),
+                "; ".join([item.sentence, *item.warnings]),
+            )
+            for item in difference.tables
+        ),
+    )
     for item in difference.tables:
         if item.examples:
             shown = differing(item.counts.total, len(item.examples))

@@ -28,8 +28,8 @@ from ticdc_assets.model.tso import cut_of
 from ticdc_assets.observe.wording import listed
 
 if TYPE_CHECKING:
-    from ticdc_assets.cli.quiet_sync import QuietSync
     from ticdc_assets.log.cuts import Cut
+    from ticdc_assets.observe.status import Status
 
 
 @main.command()
@@ -154,9 +154,10 @@ def _sync_one(settings: Settings, name: str, until: str | None, max_records: int
         last.look()
         quiet = last.quiet()
         if quiet is not None:
-            for line in quiet_lines(name, quiet):
+            reason, status = quiet
+            for line in quiet_lines(name, reason, status):
                 click.echo(line)
-            end_with(account_failures(name, quiet.status.cut))
+            end_with(account_failures(name, status.cut))
             return
     from ticdc_assets.orchestration.run import run_sync
 
@@ -201,14 +202,13 @@ def account_failures(name: str, cut: "Cut | None") -> Iterable[str]:
         )
 
 
-def quiet_lines(name: str, quiet: "QuietSync") -> Iterable[str]:
+def quiet_lines(name: str, reason: str, status: "Status") -> Iterable[str]:
     """Yield the lines of a sync with nothing to do."""
     from ticdc_assets.observe.verdicts import Check, Level
 
-    status = quiet.status
     yield f"{name}: landed 0 records, {backlog_text(status.backlog)}"
     yield f"{name}: decoded nothing; quarantined 0 records"
-    yield f"{name}: unchanged: {quiet.reason}"
+    yield f"{name}: unchanged: {reason}"
     for check, verdict in status.verdicts.items():
         # Nothing came into quarantine since the sync before looked.
         if verdict.level is not Level.OK and check is not Check.QUARANTINE_GROWTH:

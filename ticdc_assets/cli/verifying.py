@@ -51,23 +51,18 @@ def verify(changefeed: str, database: str | None, table: str | None, *, as_json:
 
 
 def _print_verification(verification: "Verification") -> None:
-    from rich.table import Table
-
-    listing = Table(
-        title=f"{verification.changefeed}: cut {verification.cut} at {verification.moment}"
-    )
-    for title in ("database", "table", "rows", "rebuilt", "content hash", "result"):
-        listing.add_column(title, justify="right" if title in {"rows", "rebuilt"} else "left")
+    rows: list[tuple[str, ...]] = []
     for item in verification.mirrors:
         sides = (item.mirror, item.rebuilt)
         hashes = dict.fromkeys(side.content_hash for side in sides if side is not None)
-        listing.add_row(
-            *map(shown_text, (item.database, item.table)),
-            *("-" if side is None else str(side.rows) for side in sides),
-            ", rebuilt ".join(hashes),
-            shown_text("; ".join(item.findings())),
-        )
-    print_table(listing)
+        counts = ("-" if side is None else str(side.rows) for side in sides)
+        findings = "; ".join(item.findings())
+        rows.append((item.database, item.table, *counts, ", rebuilt ".join(hashes), findings))
+    print_table(
+        f"{verification.changefeed}: cut {verification.cut} at {verification.moment}",
+        ("database", "table", "rows", "rebuilt", "content hash", "result"),
+        rows,
+    )
     for item in verification.mirrors:
         if item.examples:
             shown = differing(item.counts.total, len(item.examples))

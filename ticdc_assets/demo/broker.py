@@ -29,6 +29,7 @@ from ticdc_assets.base.ports import HOST, free_port, port_is_free
 from ticdc_assets.config import KafkaSource, OptionValue
 from ticdc_assets.source.kafka.administration import Administration
 from ticdc_assets.spark.jars import BROKER_JARS, Progress, java_env, java_path, resolve, spark_home
+from ticdc_assets.spark.preflight import require_java
 from ticdc_assets.storage.paths import write_at_once
 
 START_SECONDS = 90.0
@@ -85,7 +86,7 @@ class LocalBroker:
         self.directory = directory.absolute()
         self.port = 0
         self._wanted_port = port
-        self._progress = progress
+        self._progress: Progress = progress or (lambda _: None)
         self._controller_port = 0
         self._supervisor: subprocess.Popen[bytes] | None = None
 
@@ -118,12 +119,12 @@ class LocalBroker:
         """Start the broker and wait until it answers.
 
         Raises:
-            PrerequisiteError: no java, no jars, or the broker did not come up.
+            PrerequisiteError: no supported java, no jars, or the broker did not come up.
         """
         if self.running:
             return self
-        say = self._progress or _ignore
-        java = java_path()
+        say = self._progress
+        require_java()
         jars = resolve(BROKER_JARS, progress=self._progress)
         self.directory.mkdir(parents=True, exist_ok=True)
         self._choose_ports()
@@ -135,7 +136,7 @@ class LocalBroker:
         class_path = os.pathsep.join([*map(str, jars), str(spark_home() / "jars" / "*")])
         # Files are named relative to the broker's folder, where both programs run.
         command = [
-            str(java),
+            str(java_path()),
             *(f"-Xmx{_HEAP}", "-Xms64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
             "-Djava.awt.headless=true",
             f"-Dlog4j2.configurationFile={_LOG_SETTINGS}",
@@ -286,7 +287,3 @@ appender.out.layout.pattern = %d{ISO8601} %p %c{1}: %m%n
 def _signal_group(group: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
-
-
-def _ignore(_: str) -> None:
-    """Say nothing."""

@@ -13,16 +13,15 @@ Everything started here ends with its `with` block, whatever the reason.
 
 import hmac
 import json
+import math
 import os
 import secrets
 import socketserver
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeAlias
 
 from ticdc_assets.base.errors import BusyError, StatementError
 from ticdc_assets.base.names import counted
@@ -38,12 +37,10 @@ from ticdc_assets.observe.report.texts import visible
 from ticdc_assets.orchestration.following import Ending
 from ticdc_assets.orchestration.run import announce_ui, run_follow, signals_interrupt, ui_server
 from ticdc_assets.reading.mirrors import iterate_rows, published_table
-
-Say: TypeAlias = Callable[[str], None]
+from ticdc_assets.spark.jars import Progress
 
 _UI_PORT = 3000
 _REST_SECONDS = 0.1
-_FOREVER_SECONDS = 10 * 365 * 86_400.0
 _BUSY_SECONDS = 1.0
 _SHOWN_ROWS = 10
 
@@ -55,7 +52,7 @@ def go_on_live(
     *,
     port: int | None,
     examples: Iterable[str],
-    note: Say,
+    note: Progress,
 ) -> None:
     """Go on with a demo until it is interrupted.
 
@@ -71,31 +68,27 @@ def go_on_live(
         PrerequisiteError: something listens on `port`.
         TicdcError: a sync failed with an error that waiting does not fix.
     """
-
-    def say(text: str) -> None:
-        note(_over(text))
-
     if port is None:
         port = _UI_PORT if port_is_free(_UI_PORT) else free_port()
     url = f"http://{HOST}:{port}"
-    watch = CutWatch(settings, say)
+    watch = CutWatch(settings, note)
     with (
         signals_interrupt(),
-        live_changefeed(simulator, lambda text: say(f"the changefeed has ended: {text}")) as run,
+        live_changefeed(simulator, lambda text: note(f"the changefeed has ended: {text}")) as run,
         _open_door(directory, run, url),
         ui_server(settings, port) as server,
     ):
-        announce_ui(server, port, lambda url: say(f"the Dagster UI is at {url}"))
-        say(
+        announce_ui(server, port, lambda url: note(f"the Dagster UI is at {url}"))
+        note(
             "live: the broker and the changefeed keep running, and the mirrors follow; stop with "
             "Ctrl-C"
         )
-        say("change rows from another terminal, in this folder:")
+        note("change rows from another terminal, in this folder:")
         for line in examples:
-            say(f"  {line}")
+            note(f"  {line}")
         with suppress(KeyboardInterrupt):
-            _follow(settings, watch, say)
-        say("ending: the follow run, the Dagster UI, the changefeed, the broker")
+            _follow(settings, watch, note)
+        note("ending: the follow run, the Dagster UI, the changefeed, the broker")
 
 
 # The door -----------------------------------------------------------------------------------------
@@ -119,11 +112,10 @@ def _open_door(directory: Path, run: Callable[[str], Executed], ui: str) -> Iter
     with _Server((HOST, 0), Handler) as server:
         door = Door(pid=os.getpid(), port=server.server_address[1], token=token, ui=ui)
         threading.Thread(target=server.serve_forever, name="door", daemon=True).start()
-        door.write(directory)
         try:
-            yield
+            with door.shown(directory):
+                yield
         finally:
-            door.remove(directory)
             server.shutdown()
 
 
@@ -142,14 +134,14 @@ def _answer(line: bytes, token: str, run: Callable[[str], Executed]) -> Mapping[
 # The mirrors --------------------------------------------------------------------------------------
 
 
-def _follow(settings: Settings, watch: "CutWatch", say: Say) -> None:
+def _follow(settings: Settings, watch: "CutWatch", say: Progress) -> None:
     """Follow the changefeed until somebody asks to stop."""
     while True:
         try:
             report = run_follow(
                 settings,
                 CHANGEFEED,
-                seconds=_FOREVER_SECONDS,
+                seconds=math.inf,
                 rest_seconds=_REST_SECONDS,
                 say=lambda _: watch.look(),
             )
@@ -163,34 +155,29 @@ def _follow(settings: Settings, watch: "CutWatch", say: Say) -> None:
 
 
 class CutWatch:
-    """Prints each new cut, and the rows that it changed.
+    """Prints each new cut that changed rows, and these rows.
 
     Args:
         settings: the demo's.
         say: called with each line.
     """
 
-    def __init__(self, settings: Settings, say: Say) -> None:
+    def __init__(self, settings: Settings, say: Progress) -> None:
         self._lake = Lake.open(settings.lake, settings.changefeed(CHANGEFEED))
         self._say = say
         self._cut = newest_cut(self._lake.paths)
 
     def look(self) -> None:
-        """Print the newest cut, if it is another one than at the last check."""
+        """Print the newest cut and its changes, if there are any since the last check."""
         before, cut = self._cut, newest_cut(self._lake.paths)
         if cut is None or (before is not None and before.number == cut.number):
             return
         self._cut = cut
         changes = [line for pair in _changed(before, cut) for line in self._lines(*pair)]
-        title = f"cut {cut.number} at {to_datetime(cut.tso):%H:%M:%S.%f} UTC"
         if changes:
-            self._say(title)
+            self._say(f"cut {cut.number} at {to_datetime(cut.tso):%H:%M:%S.%f} UTC")
             for line in changes:
                 self._say(f"  {line}")
-        elif sys.stderr.isatty():
-            # A watermark came and nothing else: one line that stays where it is.
-            sys.stderr.write(_over(f"{title}, nothing changed"))
-            sys.stderr.flush()
 
     def _lines(self, before: MirrorCut | None, after: MirrorCut | None) -> Iterator[str]:
         """Yield what is different in a mirror."""
@@ -227,11 +214,6 @@ class CutWatch:
         )
         key = mirror.table_schema.handle_key
         return {tuple(f"{name}={row[name]}" for name in key): row for row in rows}
-
-
-def _over(line: str) -> str:
-    """Return a line that takes the place of one that stays where it is."""
-    return f"\r\033[K{line}" if sys.stderr.isatty() else line
 
 
 def _changed(before: Cut | None, after: Cut) -> Iterator[tuple[MirrorCut | None, MirrorCut | None]]:

@@ -11,6 +11,8 @@ Reading writes nothing, so it can be repeated.
 import json
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -44,16 +46,17 @@ class Door:
     token: str
     ui: str
 
-    def write(self, directory: Path) -> None:
-        """Write it into the demo's folder, for this user only."""
+    @contextmanager
+    def shown(self, directory: Path) -> Iterator[None]:
+        """Have it in the demo's folder while the block lasts, for this user only."""
         path = directory / _DOOR
         path.unlink(missing_ok=True)
         path.touch(mode=0o600, exist_ok=False)
-        path.write_text(json.dumps(asdict(self)), encoding="utf-8")
-
-    def remove(self, directory: Path) -> None:
-        """Remove it from the demo's folder."""
-        (directory / _DOOR).unlink(missing_ok=True)
+        try:
+            path.write_text(json.dumps(asdict(self)), encoding="utf-8")
+            yield
+        finally:
+            path.unlink(missing_ok=True)
 
 
 def find_door(directory: Path) -> Door | None:

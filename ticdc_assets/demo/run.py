@@ -16,26 +16,19 @@ import json
 import shlex
 import shutil
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from ticdc_assets.base.errors import ConfigError, SourceUnavailableError
+from ticdc_assets.base.errors import ConfigError, SourceUnavailableError, TicdcError
 from ticdc_assets.base.names import counted
 from ticdc_assets.base.progress import tell
-from ticdc_assets.config import (
-    Changefeed,
-    Compute,
-    KafkaSource,
-    Settings,
-)
+from ticdc_assets.config import Changefeed, Compute, KafkaSource, Settings
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.lock import held_lock
 from ticdc_assets.demo.broker import LocalBroker
@@ -44,36 +37,28 @@ from ticdc_assets.demo.place import CHANGEFEED, DIRECTORY, find_door, use_demo
 from ticdc_assets.demo.simulator.changefeed import FeedOptions
 from ticdc_assets.demo.simulator.commits import Truth
 from ticdc_assets.demo.simulator.dialects import Dialect, MessageOptions, dialect_of
-from ticdc_assets.demo.simulator.run import (
-    SimulatorProgress,
-    SimulatorRun,
-    run_simulator,
-)
+from ticdc_assets.demo.simulator.run import SimulatorRun, run_simulator
 from ticdc_assets.log.cuts import Cut, require_cut
 from ticdc_assets.model.tso import to_datetime
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.wording import duration
 from ticdc_assets.orchestration.run import run_seed, run_sync
 from ticdc_assets.reading.mirrors import (
-    TableRows,
     iterate_rows,
     list_mirrors,
     published_table,
     require_mirror,
 )
 from ticdc_assets.spark.compute import computing, watched
-from ticdc_assets.spark.jars import SPARK_JARS, resolve
+from ticdc_assets.spark.jars import SPARK_JARS, Progress, resolve
 from ticdc_assets.spark.session import get_spark
 from ticdc_assets.wire import WireFormat
-
-Note = Callable[[str], None]
 
 _MARKER = "demo.json"
 _PARTITIONS = 3
 _EXPORT = "export"
 _TICK_SECONDS = 5.0
 _CLOSING_SECONDS = 60.0
-_WIDTH = 110
 _SAMPLED = ("shop", "customers")
 _SAMPLED_COLUMNS = ("id", "name", "city", "level", "balance", "created")
 _SAMPLED_ROWS = 3
@@ -88,8 +73,9 @@ def run_demo(
     seconds: int,
     live: bool = False,
     port: int | None = None,
-    say: Note,
-    note: Note,
+    say: Progress,
+    note: Progress,
+    show: Callable[..., None],
 ) -> bool:
     """Run the demo and print its table; return whether every mirror equals the truth.
 
@@ -103,6 +89,7 @@ def run_demo(
         port: where the Dagster UI of a live demo listens; None for one that is free.
         say: called with each line of progress, from any thread.
         note: called with each line of a live demo, and of what to do after a demo.
+        show: called with each table: its title, columns, rows and caption.
 
     Raises:
         BusyError: a demo is running in the folder.
@@ -113,50 +100,52 @@ def run_demo(
     _require_own(directory)
     with demo_lock(directory):
         _empty(directory)
-        with ThreadPoolExecutor(1) as pool:
-            # Two JVMs take their time: side by side it is less.
-            spark_start: Future[object] = pool.submit(_start_spark, say)
-            with demo_broker(directory, note=say) as broker:
-                settings = _configure(directory, broker, wire_format)
-                tell("starting Spark")
-                spark_start.result()
-                say("Spark is up")
-                feed = settings.changefeed(CHANGEFEED)
-                assert isinstance(feed.source, KafkaSource)
-                simulator = run_simulator(
-                    feed.source,
-                    export=directory / _EXPORT,
-                    partitions=_PARTITIONS,
-                    timezone=feed.timezone,
-                    wire_format=wire_format,
-                    feed=FeedOptions(messages=MessageOptions(dialect=dialect)),
-                    max_transactions=transactions,
-                    max_seconds=seconds,
-                    transactions_per_second=transactions / seconds,
-                    on_progress=_ticker(say),
+        # Two JVMs take their time: side by side it is less. Ctrl-C does not wait for Spark's.
+        starting = threading.Thread(target=_start_spark, args=(say,), name="spark", daemon=True)
+        starting.start()
+        with demo_broker(directory, note=say) as broker:
+            settings = _configure(directory, broker, wire_format)
+            tell("starting Spark")
+            starting.join()
+            get_spark()  # raises what kept it from starting
+            say("Spark is up")
+            feed = settings.changefeed(CHANGEFEED)
+            assert isinstance(feed.source, KafkaSource)
+            simulator = run_simulator(
+                feed.source,
+                export=directory / _EXPORT,
+                partitions=_PARTITIONS,
+                timezone=feed.timezone,
+                wire_format=wire_format,
+                feed=FeedOptions(messages=MessageOptions(dialect=dialect)),
+                max_transactions=transactions,
+                max_seconds=seconds,
+                transactions_per_second=transactions / seconds,
+                on_progress=_ticker(say),
+            )
+            settings = _configure(directory, broker, wire_format, simulator.exported_ts)
+            with computing(Compute.SPARK):
+                _seed(settings, directory, say)
+            say(
+                f"the shop opens: up to {counted(transactions, 'transaction')} within "
+                f"{seconds} s, in {wire_format} (dialect {dialect})"
+            )
+            simulator.start()
+            cut = _follow(settings, simulator, say)
+            same = _compare(settings, feed, cut, simulator, show)
+            # Live, a person may leave no order.
+            order = _first_order(settings)
+            if live:
+                go_on_live(
+                    settings,
+                    directory,
+                    simulator,
+                    port=port,
+                    examples=_examples(directory, order),
+                    note=note,
                 )
-                settings = _configure(directory, broker, wire_format, simulator.exported_ts)
-                with computing(Compute.SPARK):
-                    _seed(settings, directory, say)
-                say(
-                    f"the shop opens: up to {counted(transactions, 'transaction')} within "
-                    f"{seconds} s, in {wire_format} (dialect {dialect})"
-                )
-                simulator.start()
-                same = _follow(settings, feed, simulator, say)
-                # Live, a person may leave no order.
-                order = _first_order(settings)
-                if live:
-                    go_on_live(
-                        settings,
-                        directory,
-                        simulator,
-                        port=port,
-                        examples=_examples(directory, order),
-                        note=note,
-                    )
-                # Nothing comes any more: live, the mirrors would soon be late.
-                _configure(directory, broker, wire_format, simulator.exported_ts, ended=True)
+            # Nothing comes any more: live, the mirrors would soon be late.
+            _configure(directory, broker, wire_format, simulator.exported_ts, ended=True)
         say(f"done; the broker is stopped, the tables stay in {directory}")
         for line in _go_on(directory, order):
             note(line)
@@ -225,7 +214,7 @@ def _shown(path: Path) -> str:
     return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
 
 
-def _seed(settings: Settings, directory: Path, say: Note) -> None:
+def _seed(settings: Settings, directory: Path, say: Progress) -> None:
     """Let the mirrors begin with what the shop had before its changefeed."""
     say("the shop was exported, and its changefeed starts there; the mirrors start with its rows")
     tell("seeding the mirrors from the export")
@@ -239,38 +228,40 @@ def _seed(settings: Settings, directory: Path, say: Note) -> None:
     say(f"ran: {ran.sentence}")
 
 
-def _start_spark(say: Note) -> None:
-    resolve(SPARK_JARS, progress=say)
-    say("starting Spark")
-    get_spark()
+def _start_spark(say: Progress) -> None:
+    with suppress(TicdcError):
+        resolve(SPARK_JARS, progress=say)
+        say("starting Spark")
+        get_spark()
 
 
-def _counts(progress: SimulatorProgress) -> str:
+def _counts(simulator: SimulatorRun) -> str:
+    shop = simulator.workload
     return (
-        f"{counted(progress.transactions, 'transaction')}, {progress.statements} DDL, "
-        f"{counted(progress.records, 'record')}"
+        f"{counted(shop.transactions, 'transaction')}, {shop.statements} DDL, "
+        f"{counted(simulator.records, 'record')}"
     )
 
 
-def _ticker(say: Note) -> Callable[[SimulatorProgress], None]:
+def _ticker(say: Progress) -> Callable[[SimulatorRun], None]:
     """Return what says how far the shop is, every few seconds: a sync may take its time."""
     due = _TICK_SECONDS
 
-    def tick(progress: SimulatorProgress) -> None:
+    def tick(simulator: SimulatorRun) -> None:
         nonlocal due
-        if progress.finished or progress.seconds >= due:
-            due = progress.seconds + _TICK_SECONDS
-            closed = "; the shop is closed" if progress.finished else ""
-            say(f"upstream: {_counts(progress)} in Kafka{closed}")
+        if simulator.finished or simulator.seconds >= due:
+            due = simulator.seconds + _TICK_SECONDS
+            closed = "; the shop is closed" if simulator.finished else ""
+            say(f"upstream: {_counts(simulator)} in Kafka{closed}")
 
     return tick
 
 
-def _follow(settings: Settings, feed: Changefeed, simulator: SimulatorRun, say: Note) -> bool:
-    """Sync while the shop is open, once more when it is closed, and compare."""
+def _follow(settings: Settings, simulator: SimulatorRun, say: Progress) -> Cut:
+    """Sync while the shop is open, and once more when it is closed; return the newest cut."""
     # The first sync shows all of it on Spark; those that follow take what costs least.
     compute = Compute.SPARK
-    while not simulator.progress.finished:
+    while not simulator.finished:
         # An error of the shop comes out here, instead of waiting for it for ever.
         with suppress(TimeoutError):
             simulator.join(0.0)
@@ -281,10 +272,10 @@ def _follow(settings: Settings, feed: Changefeed, simulator: SimulatorRun, say: 
     cut = _sync(settings, say)
     if cut is None:
         raise SourceUnavailableError("no cut was published although the shop is closed")
-    return _compare(settings, feed, cut, simulator)
+    return cut
 
 
-def _sync(settings: Settings, say: Note) -> Cut | None:
+def _sync(settings: Settings, say: Progress) -> Cut | None:
     say("a run of the Dagster job begins: land, decode, register, apply")
     with watched() as ran:
         report = run_sync(settings, CHANGEFEED)
@@ -296,7 +287,13 @@ def _sync(settings: Settings, say: Note) -> Cut | None:
     return applying.cut
 
 
-def _compare(settings: Settings, feed: Changefeed, cut: Cut, simulator: SimulatorRun) -> bool:
+def _compare(
+    settings: Settings,
+    feed: Changefeed,
+    cut: Cut,
+    simulator: SimulatorRun,
+    show: Callable[..., None],
+) -> bool:
     """Print the table and return whether every mirror equals the truth."""
     lake = Lake.open(settings.lake, feed)
     mirrors = list_mirrors(lake.paths, read_status(lake, datetime.now(UTC)))
@@ -305,12 +302,7 @@ def _compare(settings: Settings, feed: Changefeed, cut: Cut, simulator: Simulato
     for database, table, row in iterate_rows(published, feed.timezone):
         rows.setdefault((database, table), Counter())[_comparable(json.loads(row))] += 1
     wanted = _truth_rows(simulator.changefeed.truth())
-    listing = Table(
-        title=f"{CHANGEFEED} at {cut.tso} ({to_datetime(cut.tso):%H:%M:%S.%f} UTC)",
-        caption=f"{_counts(simulator.progress)}; cut {cut.number}",
-    )
-    for title in ("mirror", "rows", "applied TSO", "lag", "equals the truth"):
-        listing.add_column(title, justify="right" if title in {"rows", "lag"} else "left")
+    listed: list[tuple[str | Text, ...]] = []
     same = cut.tso == simulator.changefeed.watermark_ts
     names = set(wanted)
     for item in mirrors:
@@ -318,37 +310,31 @@ def _compare(settings: Settings, feed: Changefeed, cut: Cut, simulator: Simulato
         names.discard(name)
         equal = rows.get(name, Counter()) == wanted.get(name, Counter()) and name in wanted
         same &= equal
-        listing.add_row(
-            Text(f"{item.database}.{item.table}"),
-            str(item.rows),
-            str(item.applied_ts),
-            duration(item.status.lag_seconds),
-            "[green]yes[/green]" if equal else "[red]NO[/red]",
-        )
-    for database, table in sorted(names):
+        lag = duration(item.status.lag_seconds)
+        verdict = Text("yes", style="green") if equal else Text("NO", style="red")
+        listed.append((".".join(name), str(item.rows), str(item.applied_ts), lag, verdict))
+    for name in sorted(names):
         same = False
-        name_shown = Text(f"{database}.{table}")
-        listing.add_row(name_shown, "-", "-", "-", "[red]NO: there is no mirror[/red]")
-    console = Console(width=_WIDTH, highlight=False)
-    console.print(listing)
+        listed.append((".".join(name), "-", "-", "-", Text("NO: there is no mirror", style="red")))
+    show(
+        f"{CHANGEFEED} at {cut.tso} ({to_datetime(cut.tso):%H:%M:%S.%f} UTC)",
+        ("mirror", "rows", "applied TSO", "lag", "equals the truth"),
+        listed,
+        f"{_counts(simulator)}; cut {cut.number}",
+    )
     customers = cut.mirror(*_SAMPLED)
     if customers is not None:
-        console.print(_sample(published_table(lake, customers), feed))
+        # A person sees what is in the shop.
+        first = iterate_rows(
+            [published_table(lake, customers)], feed.timezone, limit=_SAMPLED_ROWS, by_key=True
+        )
+        show(
+            ".".join(_SAMPLED),
+            _SAMPLED_COLUMNS,
+            ([json.loads(row)[name] or "NULL" for name in _SAMPLED_COLUMNS] for _, _, row in first),
+            f"times are of today in the shop's zone, {feed.timezone}",
+        )
     return same
-
-
-def _sample(customers: TableRows, feed: Changefeed) -> Table:
-    """Return the first rows of a mirror, so that a person sees what is in the shop."""
-    listing = Table(
-        title=".".join(_SAMPLED),
-        caption=f"times are of today in the shop's zone, {feed.timezone}",
-    )
-    for name in _SAMPLED_COLUMNS:
-        listing.add_column(name, justify="right" if name == "balance" else "left")
-    for _, _, text in iterate_rows([customers], feed.timezone, limit=_SAMPLED_ROWS, by_key=True):
-        row = json.loads(text)
-        listing.add_row(*(Text(row[name] or "NULL") for name in _SAMPLED_COLUMNS))
-    return listing
 
 
 def _truth_rows(truth: Truth) -> dict[tuple[str, str], Counter[str]]:
@@ -423,6 +409,6 @@ def _configure(
     return use_demo(directory)
 
 
-def demo_broker(directory: Path, *, note: Note) -> LocalBroker:
+def demo_broker(directory: Path, *, note: Progress) -> LocalBroker:
     """Return the demo's Kafka broker, with the topics it had, not started yet."""
     return LocalBroker(directory / "broker", progress=note)

@@ -22,6 +22,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -35,9 +36,8 @@ from ticdc_assets.base.errors import (
 )
 from ticdc_assets.base.isolation import first_sentence
 from ticdc_assets.base.machine import nearest_existing
-from ticdc_assets.base.names import counted, joined_name
+from ticdc_assets.base.names import counted
 from ticdc_assets.config import HOME_VARIABLE, Changefeed, Settings, Writer, lake_path
-from ticdc_assets.observe.wording import listed
 from ticdc_assets.spark.jars import Progress, lake_jars, spark_jars
 from ticdc_assets.spark.preflight import (
     Check,
@@ -52,6 +52,7 @@ from ticdc_assets.spark.preflight import (
 from ticdc_assets.storage.paths import AnyPath, RemotePath
 
 if TYPE_CHECKING:
+    from ticdc_assets.delta.lake import Lake
     from ticdc_assets.storage.lake_paths import LakePaths
 
 LEAST_FREE_BYTES: Final = 5_000_000_000
@@ -125,6 +126,7 @@ def _check_changefeeds(
 ) -> Iterator[Check]:
     """Check the tables, the sources and the alerts of all changefeeds."""
     from ticdc_assets.delta.generations import paths_of
+    from ticdc_assets.delta.lake import Lake
     from ticdc_assets.doctor.sources import check_source
 
     yield check_unnamed(settings)
@@ -143,7 +145,7 @@ def _check_changefeeds(
             paths = paths_of(settings.lake, changefeed.name)
             yield from check_tables(paths)
             yield from check_lease(paths, changefeed.writer)
-            yield from check_rows(paths)
+            yield from check_rows(Lake(changefeed=changefeed, paths=paths))
             yield from sources[changefeed.name].result()
             yield from check_alerts(changefeed)
 
@@ -439,59 +441,26 @@ def check_tables(paths: "LakePaths") -> list[Check]:
     ]
 
 
-def check_rows(paths: "LakePaths") -> list[Check]:
-    """Say which mirrors may lack rows of before the changefeed, and which rows are in none.
+def check_rows(lake: "Lake") -> list[Check]:
+    """Say what the status of a changefeed says of rows: missing, held or not accounted for.
 
     An empty list where no cut was published yet, or where it cannot be read: `check_tables` says
     so.
     """
-    from ticdc_assets.changelog.plan import LACKS_EARLIER
-    from ticdc_assets.log.cuts import newest_cut
+    from ticdc_assets.observe.status_reading import read_status
+    from ticdc_assets.observe.verdicts import Check as Judged
 
     try:
-        cut = newest_cut(paths)
+        status = read_status(lake, datetime.now(UTC))
     except (LakeDamagedError, StoreUnavailableError):
         return []
-    if cut is None:
+    if status.cut is None:
         return []
-    feed, needed = paths.changefeed, "all rows of each table"
-    findings: dict[str, list[str]] = {}
-    for mirror in cut.mirrors:
-        for caveat in mirror.caveats:
-            if caveat.startswith(LACKS_EARLIER):
-                findings.setdefault(caveat, []).append(joined_name(mirror.database, mirror.table))
-    checks = [
-        Check.failed(
-            f"rows {feed}",
-            f"{listed(tables)}: {caveat}",
-            needed,
-            f"export them with Dumpling and run: ticdc-assets seed {feed} EXPORT; tables that "
-            "had no rows when the changefeed began are named in `complete_tables`",
-            vital=False,
-        )
-        for caveat, tables in findings.items()
-    ]
-    created = [item for item in cut.held if item.mirror_id is None]
-    if created:
-        names = dict.fromkeys(joined_name(item.database, item.table) for item in created)
-        count = sum(item.rows for item in created)
-        checks.append(
-            Check.failed(
-                f"rows {feed}",
-                f"{counted(count, 'held row')} of tables that no message created: {listed(names)}",
-                needed,
-                f"export these tables with Dumpling and run: ticdc-assets seed {feed} EXPORT",
-                vital=False,
-            )
-        )
-    checks += [
-        Check.failed(
-            f"rows {feed}",
-            item.sentence,
-            "row changes that are applied, held or in quarantine",
-            f"run: ticdc-assets status {feed}",
-            vital=False,
-        )
-        for item in cut.unaccounted
-    ]
-    return checks or [Check.passed(f"rows {feed}", "all are known")]
+    name = f"rows {lake.changefeed.name}"
+    judged = (Judged.MIRRORS_COMPLETE, Judged.HELD_ROWS, Judged.CHANGES_ACCOUNTED)
+    verdicts = [status.verdicts[item] for item in judged]
+    return [
+        Check.failed(name, verdict.sentence.removesuffix("."), vital=False)
+        for verdict in verdicts
+        if verdict.level
+    ] or [Check.passed(name, "all are known")]

@@ -9,6 +9,7 @@ again is always safe. No check shows the content of a record.
 """
 
 import difflib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -68,16 +69,6 @@ class _Topics:
     def there(self) -> list[str]:
         return sorted({topic for topic, _ in self.offsets})
 
-    def records(self, topic: str) -> int:
-        """Return how many records a topic has now."""
-        return sum(
-            span.end - span.earliest for (name, _), span in self.offsets.items() if name == topic
-        )
-
-    @property
-    def filled(self) -> dict[tuple[str, int], OffsetRange]:
-        return {place: span for place, span in self.offsets.items() if span.earliest < span.end}
-
 
 def _check_kafka(
     changefeed: Changefeed, source: KafkaSource, lake: AnyPath | None, timeout_seconds: float
@@ -103,9 +94,11 @@ def _check_kafka(
                 _missing_fix(topics),
             )
         ]
+    counts = Counter[str]()
+    for (topic, _), span in topics.offsets.items():
+        counts[topic] += span.end - span.earliest
     spans = (
-        f"{topic} with {counted(len(numbers), 'partition')} and "
-        f"{counted(topics.records(topic), 'record')}"
+        f"{topic} with {counted(len(numbers), 'partition')} and {counted(counts[topic], 'record')}"
         for topic, numbers in _numbers(topics.offsets).items()
     )
     found = f"{servers} answers, topic {listed(spans, '; topic ')}"
@@ -287,7 +280,7 @@ def _check_topic_records(
 ) -> Check:
     """Check the first record of some partitions of each topic."""
     ranges: dict[tuple[str, int], OffsetRange] = {}
-    numbers = _numbers(topics.filled)
+    numbers = _numbers(place for place, span in topics.offsets.items() if span.earliest < span.end)
     for topic in islice(numbers, _TOPICS_LOOKED_AT):
         for number in numbers[topic][:_PARTITIONS_LOOKED_AT]:
             first = topics.offsets[topic, number].earliest
@@ -312,7 +305,11 @@ def _check_capture(
         with read_capture(source.path) as reader:
             records = list(islice(reader, _CAPTURE_RECORDS))
         size = source.path.stat().st_size
-        landed = [] if lake is None else _check_captured(changefeed, source, lake)
+        landed = []
+        if lake is not None:
+            from ticdc_assets.log.sources import capture_ranges
+
+            landed = _check_landed(changefeed, lake, capture_ranges(source), {})
     except TicdcError as error:
         fix = "put the file there, or correct source.capture in the configuration"
         return [Check.failed(name, str(error), needed, fix)]
@@ -323,12 +320,6 @@ def _check_capture(
         *landed,
         _check_records(changefeed, records),
     ]
-
-
-def _check_captured(changefeed: Changefeed, source: CaptureSource, lake: AnyPath) -> list[Check]:
-    from ticdc_assets.log.sources import capture_ranges
-
-    return _check_landed(changefeed, lake, capture_ranges(source), {})
 
 
 def _check_records(changefeed: Changefeed, records: Sequence[CaptureRecord]) -> Check:

@@ -35,7 +35,7 @@ from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepo
 import ticdc_assets
 from ticdc_assets.base.errors import PrerequisiteError, TicdcError
 from ticdc_assets.base.isolation import first_sentence
-from ticdc_assets.base.ports import HOST, port_is_free
+from ticdc_assets.base.ports import HOST, require_free
 from ticdc_assets.base.progress import tell
 from ticdc_assets.config import CHANGEFEEDS_VARIABLE, HOME_VARIABLE, LAKE_VARIABLE, Settings
 from ticdc_assets.delta.lock import seen_at_work
@@ -432,10 +432,7 @@ def ui_server(settings: Settings, port: int) -> Iterator[subprocess.Popen[bytes]
     Raises:
         PrerequisiteError: something listens on `port` already.
     """
-    if not port_is_free(port):
-        raise PrerequisiteError(
-            f"port {port} of {HOST} is in use, maybe by another UI; choose another port with --port"
-        )
+    require_free(port)
     command, env = ui_command(settings, port)
     ending = threading.Event()
     with subprocess.Popen(
@@ -474,14 +471,10 @@ _LAUNCHED = ".dagster/grpc_info"
 
 
 def _pass_on(lines: IO[bytes], ending: threading.Event) -> None:
-    """Write the server's lines to standard error until it ends; then come tracebacks of runs.
-
-    In a terminal they take the place of a live demo's line about a cut that changed nothing.
-    """
-    over = b"\r\033[K" if sys.stderr.isatty() else b""
+    """Write the server's lines to standard error until it ends; then come tracebacks of runs."""
     for line in lines:
         if not ending.is_set():
-            sys.stderr.buffer.write(over + line)
+            sys.stderr.buffer.write(line)
             sys.stderr.flush()
 
 

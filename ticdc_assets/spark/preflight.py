@@ -1,8 +1,8 @@
 """Requirements of a machine, as checks that say how to meet them.
 
-In: the environment. Out: `Check` values, never an exception for something that is merely missing;
-`doctor` combines them with the checks of lake and sources. Nothing is changed but probe files,
-which are removed, so running the checks again is always safe.
+In: the environment. Out: `Check` values, never an exception for something that is merely missing,
+except from `require_java`; `doctor` combines them with the checks of lake and sources. Nothing is
+changed but probe files, which are removed, so running the checks again is always safe.
 
 `python -m ticdc_assets.spark.preflight` runs the checks that need nothing installed. `make setup`
 calls it with the machine's own Python before there is an environment, so at module level this file
@@ -13,7 +13,6 @@ they check, inside.
 import importlib.metadata
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -132,6 +131,13 @@ def check_java(env: Mapping[str, str] | None = None) -> Check:
     return Check.passed("java", f"Java {version} at {java}")
 
 
+def require_java() -> None:
+    """Raise `PrerequisiteError` unless `check_java` passes."""
+    java = check_java()
+    if not java.ok:
+        raise PrerequisiteError(java.sentence())
+
+
 def check_python(version: tuple[int, int] | None = None) -> Check:
     """Check the version of the running Python, or of the given one."""
     major, minor = version or sys.version_info[:2]
@@ -212,7 +218,7 @@ def check_configuration(env: Mapping[str, str]) -> "tuple[Check, Settings | None
         return wrong(
             f"{path} does not exist",
             f"{another}, or write this, with names of your own:\n\n{FIRST_CHANGEFEED}\n"
-            "and run this again",
+            "and run this again (`ticdc-assets sample` writes a small example to try)",
         )
     names = ", ".join(changefeed.name for changefeed in settings.changefeeds)
     found = f"{settings.path} with {names or 'no changefeed'}"
@@ -233,15 +239,13 @@ def check_lake(lake: Path) -> Check:
     try:
         with tempfile.TemporaryFile(dir=place) as probe:
             probe.write(b"?")
-        free = shutil.disk_usage(place).free
     except OSError as error:
         return wrong(
             f"{lake}, which cannot be written to ({error.strerror})",
             f"change its permissions or {another}",
         )
     there = "" if lake.exists() else " (not there yet)"
-    found = f"{lake}{there}, {free / 1e9:.0f} GB free"
-    return Check.passed("lake", found)
+    return Check.passed("lake", f"{lake}{there}")
 
 
 # --- running ---

@@ -46,7 +46,7 @@ from ticdc_assets.config.spark import (
 from ticdc_assets.spark.class_archive import archive_options
 from ticdc_assets.spark.driver import has_jvm, is_stopped, running, set_hadoop, start_jvm
 from ticdc_assets.spark.jars import lake_jars
-from ticdc_assets.spark.preflight import check_java
+from ticdc_assets.spark.preflight import require_java
 from ticdc_assets.spark.shipping import ship
 from ticdc_assets.storage.paths import RemotePath
 
@@ -245,9 +245,7 @@ def get_spark(
     if settings.remote is not None:
         return _connected(settings, settings.remote, extra or {})
     if SparkSession.getActiveSession() is None:
-        java = check_java()
-        if not java.ok:
-            raise PrerequisiteError(java.sentence())
+        require_java()
     conf = session_conf(extra, settings=settings, jars=jars)
     local = is_local(conf[MASTER])
     if local:

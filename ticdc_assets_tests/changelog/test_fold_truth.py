@@ -30,9 +30,7 @@ every_format = pytest.mark.parametrize("variant", PLAIN.values(), ids=PLAIN)
 def test_a_shop_with_restarts_at_any_cut(seed: int) -> None:
     variant = PLAIN["simple-json"]
     upstream = Upstream(timezone="Asia/Tokyo")
-    changefeed = variant.changefeed(
-        upstream, FeedOptions(ddl_watermarks=True, bootstrap_delay_rows=5), seed=seed
-    )
+    changefeed = variant.changefeed(upstream, FeedOptions(ddl_watermarks=True), seed=seed)
     workload = ShopWorkload(upstream, seed)
     records = []
     cuts: list[int] = []

@@ -30,7 +30,7 @@ from ticdc_assets.delta.lock import writer_lock
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.upstream import Upstream
-from ticdc_assets.doctor.checks import check_lease, check_rows
+from ticdc_assets.doctor.checks import check_lease
 from ticdc_assets.log import damage, decoding
 from ticdc_assets.log.cuts import FailedMirror, newest_cut
 from ticdc_assets.log.publishing import publish
@@ -236,9 +236,6 @@ def test_long_lists_of_tables_are_cut(commands: Commands) -> None:
     published = cut(10, mirrors=tuple(mirrors), held=unknown)
     publish_with_tables(commands.paths("f"), published, with_mirrors=False)
     assert "shop.t19 and 10 more" in commands.refused("show", "f", "shop", "orders")
-    lacking, untaken = check_rows(commands.paths("f"))
-    assert "shop.t19 and 10 more: " in lacking.found
-    assert untaken.found.endswith("crm.n19 and 10 more")
     (*_, line) = cut_lines("f", published)
     assert line.startswith("f: incomplete mirrors: ")
     assert line.endswith("shop.t19 and 10 more")
@@ -474,63 +471,29 @@ def test_decode_undoes_compression(commands: Commands, compression: str) -> None
     assert {line["type"] for line in shown(commands, "--format", "canal-json")} == {"error"}
 
 
-def whole_messages(commands: Commands, scenario: Scenario) -> Path:
-    """Return a folder of the test with the claim checks of a scenario."""
-    folder = commands.folder / "checks"
-    folder.mkdir()
-    for file in (scenario.folder / "claim-check").iterdir():
-        shutil.copyfile(file, folder / file.name)
-    return folder
-
-
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("open-claim-check", ("open-protocol",)),
+        ("simple-avro-claim-check-raw", ("simple-avro", "--raw-value")),
+    ],
+)
 def test_decode_completes_large_rows(
-    commands: Commands, golden_dir: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    commands: Commands,
+    golden_dir: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    settings: tuple[str, ...],
 ) -> None:
-    scenario = Scenario(golden_dir("options", "open-claim-check"))
-    folder = whole_messages(commands, scenario)
-
-    def decoded(*checks: object) -> list[dict[str, Any]]:
-        return shown(commands, "--format", "open-protocol", *checks, capture=scenario.capture)
-
-    def image(line: dict[str, Any]) -> dict[str, Any]:
-        return line["after"] or line["before"]
-
-    sent, whole = rows(decoded()), rows(decoded("--claim-check", folder))
-    names = [line.get("claim_check_location", "").rpartition("/")[2] for line in sent]
-    assert {name for name in names if name} == {path.name for path in folder.iterdir()}
-    for name, before, now in zip(names, sent, whole, strict=True):
-        if name:
-            assert image(before).items() < image(now).items()
-            assert "claim_check_location" not in now
-        else:
-            assert now == before
-    monkeypatch.chdir(commands.folder)
-    assert rows(decoded("--claim-check", "checks")) == whole
-
-    lost = next(name for name in names if name)
-    (folder / lost).unlink()
-    lines = decoded("--claim-check", folder.as_uri())
-    (missing,) = [line for line in lines if line["type"] == "error"]
-    assert missing["reason"] == "claim_check_missing"
-    assert lost in missing["expected"]
-    cited = sent[names.index(lost)]
-    assert (missing["op"], missing["table"]) == (cited["op"], cited["table"])
-    assert rows(lines) == [line for name, line in zip(names, whole, strict=True) if name != lost]
-
-
-def test_decode_of_claim_checks_that_are_bare_values(
-    commands: Commands, golden_dir: Callable[..., Path]
-) -> None:
-    scenario = Scenario(golden_dir("options", "simple-avro-claim-check-raw"))
-    folder = whole_messages(commands, scenario)
-
-    def decoded(*flags: str) -> list[dict[str, Any]]:
-        settings = ("--format", "simple-avro", "--claim-check", folder, *flags)
-        return rows(shown(commands, *settings, capture=scenario.capture))
-
+    scenario = Scenario(golden_dir("options", name))
+    folder = scenario.folder / "claim-check"
     count = sum(isinstance(event, RowChange) for _, event in scenario.events)
-    assert len(decoded("--raw-value")) == count
-    assert len(decoded()) == count - len(list(folder.iterdir()))
+    monkeypatch.chdir(scenario.folder)
+    for place in (folder, folder.as_uri(), "claim-check"):
+        options = ("--format", *settings, "--claim-check", place)
+        lines = rows(shown(commands, *options, capture=scenario.capture))
+        assert len(lines) == count
+        assert not any("claim_check_location" in line for line in lines)
 
 
 def test_decode_of_a_capture_that_ends_in_the_middle_of_a_line(commands: Commands) -> None:

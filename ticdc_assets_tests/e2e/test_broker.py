@@ -97,7 +97,7 @@ def test_a_workload_that_goes_on_while_we_sync(
     )
     simulator.start()
     syncs = 0
-    while not simulator.progress.finished:
+    while not simulator.finished:
         feed.sync()
         syncs += 1
     simulator.join(60)
@@ -106,7 +106,7 @@ def test_a_workload_that_goes_on_while_we_sync(
     assert feed.cut_ts == simulator.changefeed.watermark_ts
     assert feed.rows == truth_rows(simulator.changefeed.truth())
     landed = feed.landed()
-    assert len(landed) == len(set(landed)) == simulator.progress.records
+    assert len(landed) == len(set(landed)) == simulator.records
 
 
 # What brokers do --------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ def test_a_partition_added_later(feed: WrittenFeed) -> None:
     assert f"waiting: no watermark yet from {feed.topic}/2" in told
     assert feed.cut_ts == cut
     assert feed.rows == truth
-    feed.changefeed.set_partitions(3)
+    feed.changefeed.partitions = 3
     feed.go_on()
     told = feed.sync()
     assert "published: " in told

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,7 @@ from ticdc_assets.spark.compute import computing
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.demo.simulator.builders import churn, fill
+from ticdc_assets_tests.demo.simulator.faulty import FaultyChangefeed
 from ticdc_assets_tests.demo.simulator.odd_upstream import OddUpstream
 from ticdc_assets_tests.demo.simulator.storm import some_statement
 from ticdc_assets_tests.demo.simulator.storm_state import StormState
@@ -207,9 +209,17 @@ def messages_of(seed: int, wire_format: WireFormat, *, cut_deletes: bool) -> Mes
         dialect=Dialect.TIFLOW if is_old else Dialect.TICDC,
         delete_only_handle_key=cut_deletes,
         batched_creates=rng.random() < 0.5,
-        bootstraps_at_start=rng.random() < 0.5,
-        stale_flags=rng.random() < 0.5,
     )
+
+
+def feed_kind(
+    seed: int, wire_format: WireFormat, messages: MessageOptions
+) -> Callable[..., StandInChangefeed]:
+    """Return the changefeed, for half of the lives of new Open Protocol one with stale flags."""
+    is_new = wire_format is WireFormat.OPEN_PROTOCOL and messages.dialect is Dialect.TICDC
+    if is_new and random.Random(f"flags {seed}").random() < 0.5:
+        return partial(FaultyChangefeed, stale_flags=True)
+    return StandInChangefeed
 
 
 def is_row(wire_format: WireFormat, record: CaptureRecord) -> bool:
@@ -270,7 +280,7 @@ class Life:
             first_ts=first_ts,
             messages=messages_of(seed, wire_format, cut_deletes=rng.random() < 0.3),
         )
-        changefeed = StandInChangefeed(
+        changefeed = feed_kind(seed, wire_format, options.messages)(
             upstream,
             rng.choice(("d", "d_{table}")),
             partitions=rng.choice((1, 2)),
@@ -438,7 +448,7 @@ class Life:
         if self.rng.random() < 0.6:
             self.changefeed.restart(self.rng.choice(self.moments[-3:]))
         else:
-            self.changefeed.set_partitions(self.changefeed.partitions + 1)
+            self.changefeed.partitions += 1
         self.data()
 
     def sync(self, max_records: int | None = None) -> None:

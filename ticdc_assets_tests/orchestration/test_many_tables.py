@@ -218,7 +218,7 @@ def test_a_sync_that_finds_nothing_makes_no_run(tmp_path: Path) -> None:
     shop.send()
     commands = Commands(tmp_path)
     commands.done("sync", "shop")
-    kept = tmp_path / "dagster_home" / "ticdc_assets" / "shop.json"
+    kept = tmp_path / "dagster_home" / "ticdc_assets" / "shop"
     assert kept.exists()
 
     def runs() -> int:

@@ -238,4 +238,4 @@ def test_in_any_order_a_row_fits_and_at_the_end_all_is_known(
 def columns_of(whole: Catalog, ts: int, *, partial: bool) -> RowShape:
     wanted = whole.in_force(*NAME, ts)
     assert wanted is not None
-    return shape_of(wanted, partial=partial)
+    return replace(shape_of(wanted), partial=partial)

@@ -51,6 +51,7 @@ from ticdc_assets.demo.simulator.commits import (
     tables_before,
 )
 from ticdc_assets.demo.simulator.dialects import MessageOptions
+from ticdc_assets.demo.simulator.encoders import encode
 from ticdc_assets.demo.simulator.encoders.compression import compressed
 from ticdc_assets.demo.simulator.message_forms import MessageForm
 from ticdc_assets.demo.simulator.stored_table import Row, TableName
@@ -89,7 +90,6 @@ class FeedOptions:
         dispatcher: how rows are spread over partitions.
         rows_per_flush: at most about this many rows between two watermarks.
         bootstraps: False to send none at all.
-        bootstrap_delay_rows: send a table's first BOOTSTRAP only after this many of its rows.
         ddl_watermarks: allow watermarks equal to a DDL's commit ts before and after it.
         force_replicate: send tables without a key too.
         first_ts: send nothing at or below this TSO: the changefeed was created later.
@@ -101,7 +101,6 @@ class FeedOptions:
     dispatcher: Dispatcher = Dispatcher.INDEX_VALUE
     rows_per_flush: int = 40
     bootstraps: bool = True
-    bootstrap_delay_rows: int = 0
     ddl_watermarks: bool = False
     force_replicate: bool = False
     first_ts: int = 0
@@ -128,6 +127,7 @@ class StandInChangefeed:
     Attributes:
         upstream: whose history is sent.
         topic: the topic of all records, or the pattern.
+        partitions: number of partitions now; with more of them, rows are spread again over all.
         watermark_ts: highest watermark so far that was given out with everything at or below it,
             in all partitions; 0 before the first.
         rounds: how often a record came that Kafka is to have only after all before it: a watermark,
@@ -152,23 +152,18 @@ class StandInChangefeed:
         self.rounds = 0
         self.upstream = upstream
         self._pattern = TopicPattern(topic) if is_topic_pattern(topic) else None
-        if self._pattern is not None and self._pattern.topic_for("a", "b") is None:
-            raise ValueError(f"{topic!r} does not give the topic of a table")
-        self._partitions = partitions
+        self.partitions = partitions
         self._wire_format = wire_format
         self._options = options or FeedOptions()
         self._form = MessageForm(
-            wire_format,
-            self._options.messages,
-            table_order=upstream.table_order,
-            timezone=upstream.timezone,
+            wire_format, self._options.messages, table_order=upstream.table_order
         )
-        self._is_starting = True
         self._rng = random.Random(seed)
         # Records in line, None between rounds, and after each batch the watermark then reached.
         self._waiting: deque[tuple[_Place, int, Record] | int | None] = deque()
         self._offsets: dict[_Place, int] = defaultdict(int)
-        self._bootstraps = _Bootstraps(self._options.bootstrap_delay_rows)
+        # What one process of TiCDC knows.
+        self._described: dict[int, _Described] = {}
         self._converters: dict[
             tuple[int, int], Mapping[str, Callable[[str | None], PhysicalValue]]
         ] = {}
@@ -176,14 +171,9 @@ class StandInChangefeed:
         self._position = 0
 
     @property
-    def partitions(self) -> int:
-        """Number of partitions now."""
-        return self._partitions
-
-    @property
     def next_offsets(self) -> Mapping[int, int]:
         """The offset that the next record of each partition gets, where there is one topic."""
-        return {number: self._offsets[self.topic, number] for number in range(self._partitions)}
+        return {number: self._offsets[self.topic, number] for number in range(self.partitions)}
 
     @property
     def transactions(self) -> tuple[int, ...]:
@@ -225,8 +215,13 @@ class StandInChangefeed:
         """Yield all records, and a watermark of this moment above everything committed."""
         yield from self.records()
         batch = _Batch()
-        for schema, topic in self._bootstraps.late(self._form.is_undescribed):
-            self._add_bootstrap(batch, schema, topic, self._now_ms())
+        for table in self._described.values():
+            schema, sent = table.schema, table.sent
+            is_renamed = (schema.database, schema.table) != (sent.database, sent.table)
+            is_new = schema.version != sent.version and self._form.is_undescribed(schema)
+            if is_renamed or is_new:
+                table.sent = schema
+                self._add_bootstrap(batch, schema, table.topic, self._now_ms())
         self._add_watermark(batch, self.upstream.clock.next())
         self._line_up(batch)
         yield from self.records()
@@ -240,18 +235,13 @@ class StandInChangefeed:
             checkpoint_ts: a TSO at or below `watermark_ts`.
         """
         self._waiting.clear()
-        self._bootstraps.clear()
+        self._described.clear()
         self._form.restart()
         self._step_back_to(checkpoint_ts)
-        self._is_starting = True
         if checkpoint_ts > 0:
             batch = _Batch()
             self._add_watermark(batch, checkpoint_ts)
             self._line_up(batch)
-
-    def set_partitions(self, partitions: int) -> None:
-        """Go on with more partitions; rows are spread again over all of them."""
-        self._partitions = partitions
 
     def inject(self, partition: int, *, key: bytes | None, value: bytes | None) -> CaptureRecord:
         """Return a record TiCDC did not send (a tombstone, damage) at the next offset."""
@@ -298,7 +288,6 @@ class StandInChangefeed:
                 self._form.follow(commit)
             return
         batch = _Batch()
-        self._add_start(batch)
         if isinstance(commit, CommittedDdl):
             self._add_ddl(batch, commit)
         else:
@@ -347,7 +336,10 @@ class StandInChangefeed:
                 schema = self._form.schema(row)
                 table_id = self._form.bootstrap_id(row)
                 topic = place[0]
-                if sends_bootstraps and self._bootstraps.is_due(table_id, schema, topic):
+                if table_id in self._described:
+                    self._described[table_id].schema = schema
+                elif sends_bootstraps:
+                    self._described[table_id] = _Described(topic, schema=schema, sent=schema)
                     batch.add(place, events)
                     events = []
                     self._add_bootstrap(batch, schema, topic, build_ms)
@@ -360,20 +352,6 @@ class StandInChangefeed:
     ) -> None:
         event = Bootstrap(build_ts_ms=build_ms, schema=schema)
         self._add_event(batch, event, self._places(topic))
-
-    def _add_start(self, batch: "_Batch") -> None:
-        """Add what is sent when a changefeed starts, once."""
-        if not self._is_starting:
-            return
-        self._is_starting = False
-        for event in self._form.start_events(self._schemas()):
-            if isinstance(event, Bootstrap) and event.schema is not None:
-                topic = self._topic_of((event.schema.database, event.schema.table))
-                self._bootstraps.note_sent(event.schema, topic)
-                self._add_bootstrap(batch, event.schema, topic, self._now_ms())
-            else:
-                places = self._ddl_places(self._default_topic)
-                self._add_event(batch, replace(event, build_ts_ms=self._now_ms()), places)
 
     def _ddl_places(self, topic: str) -> list[_Place]:
         places = self._places(topic)
@@ -434,7 +412,7 @@ class StandInChangefeed:
                 batch.add(place, [sent])
 
     def _places(self, topic: str) -> list[_Place]:
-        return [(topic, number) for number in range(self._partitions)]
+        return [(topic, number) for number in range(self.partitions)]
 
     def _line_up(self, batch: "_Batch") -> None:
         """Put a batch in line: order within a partition kept, partitions mixed at random."""
@@ -464,7 +442,7 @@ class StandInChangefeed:
 
     def _encode(self, events: Sequence[Event]) -> Sequence[Record]:
         """Return the records of events that one message may hold together."""
-        return self._form.encode(events)
+        return encode(self._wire_format, events, ticdc=self._form.is_new)
 
     # Rows
 
@@ -479,7 +457,7 @@ class StandInChangefeed:
             parts += row.key
         dispatch_key = json.dumps(parts)
         topic = self._topic_of((schema.database, schema.table))
-        place = (topic, zlib.crc32(dispatch_key.encode()) % self._partitions)
+        place = (topic, zlib.crc32(dispatch_key.encode()) % self.partitions)
         return place, self._form.group(row, dispatch_key)
 
     def _row_change(self, row: CommittedRow, commit_ts: int, build_ms: int) -> RowChange:
@@ -495,7 +473,7 @@ class StandInChangefeed:
             before=self._image(schema, row.before),
             after=self._image(schema, row.after),
         )
-        return self._form.row(change, row, schema)
+        return self._form.row(change, schema)
 
     def _image(self, schema: TableSchema, row: Row | None) -> Image | None:
         if row is None:
@@ -540,57 +518,9 @@ class _Batch:
 
 
 @dataclass(slots=True)
-class _Count:
-    """One table: the topic of its bootstraps, its rows so far, its schema now, and the one sent."""
+class _Described:
+    """A table that a BOOTSTRAP was sent of: its topic, the schema of rows now, and the one sent."""
 
     topic: str
-    rows: int = 0
-    schema: TableSchema | None = None
-    sent: TableSchema | None = None
-
-
-class _Bootstraps:
-    """When a BOOTSTRAP of a table is due, by counts of one process of TiCDC.
-
-    Args:
-        delay_rows: send it only after this many rows.
-    """
-
-    def __init__(self, delay_rows: int) -> None:
-        self._delay_rows = delay_rows
-        self._counts: dict[int, _Count] = {}
-
-    def clear(self) -> None:
-        """Forget everything, as a restart does."""
-        self._counts.clear()
-
-    def is_due(self, table_id: int, schema: TableSchema, topic: str) -> bool:
-        """Count one more row of a table and return whether a BOOTSTRAP goes before it."""
-        count = self._counts.setdefault(table_id, _Count(topic))
-        count.rows += 1
-        count.schema = schema
-        is_due = count.sent is None and count.rows > self._delay_rows
-        if is_due:
-            count.sent = schema
-        return is_due
-
-    def note_sent(self, schema: TableSchema, topic: str) -> None:
-        """Record that a BOOTSTRAP was sent before any row."""
-        self._counts[schema.table_id] = _Count(topic, schema=schema, sent=schema)
-
-    def late(
-        self, is_undescribed: Callable[[TableSchema], bool]
-    ) -> Iterator[tuple[TableSchema, str]]:
-        """Yield the schemas and topics of the BOOTSTRAPs that time makes due, once each.
-
-        Args:
-            is_undescribed: returns whether no message but a BOOTSTRAP has a schema that rows cite.
-        """
-        for count in self._counts.values():
-            schema, sent = count.schema, count.sent
-            if schema is None or sent is None:
-                continue
-            is_renamed = (schema.database, schema.table) != (sent.database, sent.table)
-            if is_renamed or (schema.version != sent.version and is_undescribed(schema)):
-                count.sent = schema
-                yield schema, count.topic
+    schema: TableSchema
+    sent: TableSchema

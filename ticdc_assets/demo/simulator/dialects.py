@@ -26,18 +26,10 @@ class MessageOptions:
     Attributes:
         dialect: which TiCDC writes; None for the new one where it has the format.
         tidb_extension: Canal-JSON: send commit ts and watermarks.
-        content_compatible: Canal-JSON: spell types in full, and send only updated columns; in the
-            new dialect row keys too.
+        content_compatible: Canal-JSON: spell types in full, and send only updated columns.
         only_updated_columns: leave columns that did not change out of `before` (not Simple, Craft).
         delete_only_handle_key: reduce the image of a DELETE to the handle key (not Simple).
-        checksums: Simple: send row checksums (`integrity-check-level = "correctness"`).
         batched_creates: new dialect: send CREATE TABLE as that of a batch (fast create table).
-        bootstraps_at_start: new dialect: send a bootstrap of each table at a start; those of
-            formats without bootstraps are empty DDL (`send-all-bootstrap-at-start`).
-        stale_flags: Open Protocol of the new dialect: let the flags of columns be those of the
-            first row of each partition, so that columns added later have 0.
-        damaged_old_values: Open Protocol of the new dialect: with `only_updated_columns`, write a
-            value that becomes NULL without its name, and an empty or zero one as NULL.
     """
 
     dialect: Dialect | None = None
@@ -45,11 +37,7 @@ class MessageOptions:
     content_compatible: bool = False
     only_updated_columns: bool = False
     delete_only_handle_key: bool = False
-    checksums: bool = False
     batched_creates: bool = False
-    bootstraps_at_start: bool = False
-    stale_flags: bool = False
-    damaged_old_values: bool = False
 
 
 def dialect_of(wire_format: WireFormat, wanted: Dialect | None) -> Dialect:

@@ -44,7 +44,6 @@ def export_upstream(
     for database in sorted({name[0] for name in upstream.tables}):
         sql = f"CREATE DATABASE {quoted(database)};\n"
         (folder / f"{_file_name(database)}-schema-create.sql").write_text(SETTINGS + sql)
-    write = {"csv": _csv_rows, "sql": _sql_rows}[file_type]
     for name in upstream.tables:
         table = upstream.stored(name)
         stem = f"{_file_name(name[0])}.{_file_name(name[1])}"
@@ -52,8 +51,8 @@ def export_upstream(
         (folder / f"{stem}-schema.sql").write_text(SETTINGS + sql, encoding="utf-8")
         rows = list(table.rows.values())
         for number, begin in enumerate(range(0, len(rows), _ROWS_PER_FILE)):
-            content = b"".join(write(table, rows[begin : begin + _ROWS_PER_FILE]))
-            (folder / f"{stem}.{number:09d}.{file_type}").write_bytes(content)
+            parts = _rows(table, rows[begin : begin + _ROWS_PER_FILE], is_sql=file_type == "sql")
+            (folder / f"{stem}.{number:09d}.{file_type}").write_bytes(b"".join(parts))
     finish(folder, tso)
     return tso
 
@@ -91,60 +90,39 @@ def _create_sql(table: StoredTable, timezone: str) -> str:
     return sql + ";\n"
 
 
-def _columns(table: StoredTable) -> list[ColumnSchema]:
-    """Return the columns whose values are exported: not those that are generated."""
-    return [column for column in table.columns if not column.virtual]
-
-
-def _csv_rows(table: StoredTable, rows: Iterable[Mapping[str, str | None]]) -> Iterator[bytes]:
-    columns = _columns(table)
-    fields = [(column.name, _csv_field(column)) for column in columns]
-    yield b",".join(
-        b'"' + _escaped(column.name.encode(), _ESCAPES_CSV) + b'"' for column in columns
-    )
-    yield b"\r\n"
-    for row in rows:
-        yield b",".join(
-            b"\\N" if (value := row[name]) is None else field(value) for name, field in fields
-        )
-        yield b"\r\n"
-
-
-def _csv_field(column: ColumnSchema) -> Callable[[str], bytes]:
-    kind = kind_of(column)
-    if kind in _NUMBERS:
-        return lambda text: text.encode()
-    raw = _raw(column) if kind in _BYTES else str.encode
-    return lambda text: b'"' + _escaped(raw(text), _ESCAPES_CSV) + b'"'
-
-
-def _sql_rows(table: StoredTable, rows: list[Mapping[str, str | None]]) -> Iterator[bytes]:
-    columns = _columns(table)
-    fields = [(column.name, _sql_field(column)) for column in columns]
-    names = names_sql(column.name for column in columns).replace(", ", ",")
-    head = f"INSERT INTO {quoted(table.schema.table)} ({names}) VALUES\n".encode()
+def _rows(
+    table: StoredTable, rows: Iterable[Mapping[str, str | None]], *, is_sql: bool
+) -> Iterator[bytes]:
+    """Yield the parts of a file of rows; columns that are generated are left out."""
+    columns = [column for column in table.columns if not column.virtual]
+    fields = [(column.name, _field(column, is_sql=is_sql)) for column in columns]
+    null = b"NULL" if is_sql else rb"\N"
+    lines = [
+        b",".join(null if (value := row[name]) is None else field(value) for name, field in fields)
+        for row in rows
+    ]
+    if not is_sql:
+        names = (_escaped(column.name.encode(), _ESCAPES_CSV) for column in columns)
+        header = b",".join(b'"' + name + b'"' for name in names)
+        yield b"".join(line + b"\r\n" for line in (header, *lines))
+        return
+    listed = names_sql(column.name for column in columns).replace(", ", ",")
+    head = f"INSERT INTO {quoted(table.schema.table)} ({listed}) VALUES\n".encode()
     yield SETTINGS.encode()
-    for begin in range(0, len(rows), _ROWS_PER_STATEMENT):
-        yield head
-        some = rows[begin : begin + _ROWS_PER_STATEMENT]
-        texts = [
-            b",".join(
-                b"NULL" if (value := row[name]) is None else field(value) for name, field in fields
-            )
-            for row in some
-        ]
-        yield b",\n".join(b"(" + text + b")" for text in texts)
-        yield b";\n"
+    for begin in range(0, len(lines), _ROWS_PER_STATEMENT):
+        some = lines[begin : begin + _ROWS_PER_STATEMENT]
+        yield head + b",\n".join(b"(" + line + b")" for line in some) + b";\n"
 
 
-def _sql_field(column: ColumnSchema) -> Callable[[str], bytes]:
+def _field(column: ColumnSchema, *, is_sql: bool) -> Callable[[str], bytes]:
     kind = kind_of(column)
     if kind in _NUMBERS:
-        return lambda text: text.encode()
-    if kind in _BYTES:
-        raw = _raw(column)
+        return str.encode
+    raw = _raw(column) if kind in _BYTES else str.encode
+    if is_sql and kind in _BYTES:
         return lambda text: f"x'{raw(text).hex()}'".encode()
-    return lambda text: b"'" + _escaped(text.encode(), _ESCAPES_SQL) + b"'"
+    quote, escapes = (b"'", _ESCAPES_SQL) if is_sql else (b'"', _ESCAPES_CSV)
+    return lambda text: quote + _escaped(raw(text), escapes) + quote
 
 
 def _raw(column: ColumnSchema) -> Callable[[str], bytes]:

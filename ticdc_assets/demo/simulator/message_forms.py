@@ -1,10 +1,10 @@
 """What each format makes of an event: the same change, as the old and the new TiCDC send it.
 
 In: events as the upstream knows them, with schemas and versions, as the Simple protocol sends them.
-Out: the events that a format and dialect can carry, None where it has no such message, and their
-records. The formats besides Simple know no schema versions, bootstraps and zones of timestamps, but
-say of each column what it is; Canal-JSON without the TiDB extension knows no commit ts and no
-watermark. The new TiCDC (pingcap/ticdc) differs:
+Out: the events that a format and dialect can carry, None where it has no such message. The formats
+besides Simple know no schema versions, bootstraps and zones of timestamps, but say of each column
+what it is; Canal-JSON without the TiDB extension knows no commit ts and no watermark. The new TiCDC
+(pingcap/ticdc) differs:
 
     - The text of a DDL is what TiDB's parser writes, not what was typed; RENAME, DROP and EXCHANGE
       PARTITION are written with full names, RENAMEs of one statement end in `;`.
@@ -18,19 +18,17 @@ watermark. The new TiCDC (pingcap/ticdc) differs:
       those of one key are. Of a table's rows in one transaction the inserts of split updates are
       last.
 
-Which tables were exchanged follows from the history, so `follow` over all of it gives the same; the
-flags of Open Protocol's columns are forgotten at a restart.
+Which tables were exchanged follows from the history, so `follow` over all of it gives the same.
 
 Source: pingcap/ticdc at b813e76f9: logservice/schemastore/persist_storage_ddl_handlers.go,
 pkg/common/event/ddl_event.go, pkg/eventservice/event_scanner.go, pkg/sink/codec.
 
-Not handled: TiDB's row ids (Open Protocol), `old` repeating `data` in older TiCDC's deletes, and
-names with a backquote in RENAME, DROP and EXCHANGE, which the new TiCDC does not escape.
+Not handled: TiDB's row ids (Open Protocol), row keys (Canal-JSON), checksums (Simple), bootstraps
+of all tables at a start, `old` repeating `data` in older TiCDC's deletes, and names with a
+backquote in RENAME, DROP and EXCHANGE, which the new TiCDC does not escape.
 """
 
-import json
-from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
@@ -38,14 +36,11 @@ from ticdc_assets.demo.simulator.alterations import ActionCode
 from ticdc_assets.demo.simulator.columns import as_typed, path_sql
 from ticdc_assets.demo.simulator.commits import CommittedDdl
 from ticdc_assets.demo.simulator.dialects import Dialect, MessageOptions, dialect_of
-from ticdc_assets.demo.simulator.encoders import encode, open_protocol, simple_avro
-from ticdc_assets.demo.simulator.encoders.sent_row import SentRow
 from ticdc_assets.demo.simulator.shapes import canal_shape_of, shape_of
 from ticdc_assets.demo.simulator.stored_table import in_table_order
 from ticdc_assets.demo.simulator.transaction import CommittedRow
 from ticdc_assets.model.events import (
     Bootstrap,
-    Checksum,
     DdlEvent,
     Event,
     Image,
@@ -56,15 +51,10 @@ from ticdc_assets.model.events import (
 )
 from ticdc_assets.model.schemas import NO_TABLE_ID, RowShape, TableSchema
 from ticdc_assets.model.tso import from_physical_ms, physical_ms
-from ticdc_assets.model.values.checksums import row_checksum
 from ticdc_assets.wire import WireFormat
-from ticdc_assets.wire.record import Record
 
 TableOrder: TypeAlias = Callable[[TableSchema], tuple[str, ...]]
 """Gives the names of a table's columns in the order of the table."""
-
-_CHECKSUM_VERSION: Final = 2
-"""What TiDB has written since 8.1."""
 
 _WRITTEN_BY_TICDC: Final = frozenset(
     {ActionCode.DROP_TABLE, ActionCode.DROP_VIEW, ActionCode.RENAME_TABLE}
@@ -72,7 +62,6 @@ _WRITTEN_BY_TICDC: Final = frozenset(
 """Statements whose text is TiCDC's in both dialects."""
 
 _WITH_UPDATED_COLUMNS: Final = frozenset({WireFormat.OPEN_PROTOCOL, WireFormat.CANAL_JSON})
-_WITH_CHECKSUMS: Final = frozenset({WireFormat.SIMPLE_JSON, WireFormat.SIMPLE_AVRO})
 _WITH_PARTITIONS: Final = frozenset({WireFormat.OPEN_PROTOCOL, WireFormat.CRAFT})
 _WITHOUT_SCHEMA: Final = frozenset(
     {WireFormat.OPEN_PROTOCOL, WireFormat.CANAL_JSON, WireFormat.CRAFT}
@@ -86,7 +75,9 @@ class MessageForm:
         wire_format: its format.
         options: its options, with the dialect.
         table_order: the order of the columns of a table, which its schema does not have.
-        timezone: its time zone.
+
+    Attributes:
+        is_new: whether the new TiCDC writes.
 
     Raises:
         ConfigError: the dialect does not have the format.
@@ -98,18 +89,15 @@ class MessageForm:
         options: MessageOptions,
         *,
         table_order: TableOrder,
-        timezone: str = "UTC",
     ) -> None:
         self._format = wire_format
         self._options = options
-        self._is_new = dialect_of(wire_format, options.dialect) is Dialect.TICDC
+        self.is_new = dialect_of(wire_format, options.dialect) is Dialect.TICDC
         self._table_order = table_order
-        self._timezone = timezone
         self._shapes: dict[tuple[int, int, str, str], RowShape] = {}
         self._schemas: dict[tuple[int, int, int | None, str, str], TableSchema] = {}
         # The versions that rows of tables cite that were exchanged with a partition, by table id.
         self._exchanged: dict[int, int] = {}
-        self._flags: dict[int, Mapping[str, int]] = {}
 
     # What the format and the dialect have
 
@@ -127,12 +115,6 @@ class MessageForm:
     def _es_only(self) -> bool:
         return self._format is WireFormat.CANAL_JSON and not self._options.tidb_extension
 
-    @property
-    def _only_updated(self) -> bool:
-        options = self._options
-        wanted = options.only_updated_columns or options.content_compatible
-        return wanted and self._format in _WITH_UPDATED_COLUMNS
-
     def schema(self, row: CommittedRow) -> TableSchema:
         """Return the schema of a row's table as messages have it."""
         schema = row.schema
@@ -143,7 +125,7 @@ class MessageForm:
         return self._schemas[key]
 
     def _in_order(self, schema: TableSchema) -> TableSchema:
-        if self._is_new or self._format is WireFormat.CANAL_JSON:
+        if self.is_new or self._format is WireFormat.CANAL_JSON:
             return in_table_order(schema, self._table_order(schema))
         return schema
 
@@ -153,7 +135,7 @@ class MessageForm:
 
     def bootstrap_id(self, row: CommittedRow) -> int:
         """Return the id under which a BOOTSTRAP is counted for the table of a row."""
-        return row.schema.table_id if self._is_new else row.physical_id
+        return row.schema.table_id if self.is_new else row.physical_id
 
     def is_undescribed(self, schema: TableSchema) -> bool:
         """Return whether rows cite a version of their table that no DDL of it has."""
@@ -163,7 +145,7 @@ class MessageForm:
 
     def sent_order(self, rows: Iterable[CommittedRow]) -> Iterable[CommittedRow]:
         """Return the rows of a transaction in the order in which they are sent."""
-        if not self._is_new:
+        if not self.is_new:
             return rows
         tables: dict[int, list[CommittedRow]] = {}
         for row in rows:
@@ -181,42 +163,19 @@ class MessageForm:
             row: one of them.
             dispatch_key: what decides over its partition.
         """
-        if self._is_new and self._format is not WireFormat.OPEN_PROTOCOL:
+        if self.is_new and self._format is not WireFormat.OPEN_PROTOCOL:
             return str(row.physical_id)
         return dispatch_key
 
     def restart(self) -> None:
         """Forget what a process of TiCDC keeps in memory."""
         self._exchanged.clear()
-        self._flags.clear()
 
     # DDL, bootstraps and watermarks
 
-    def start_events(self, schemas: Iterable[TableSchema]) -> Sequence[DdlEvent | Bootstrap]:
-        """Return what is sent at a start, whose tables have `schemas`."""
-        if not (self._is_new and self._options.bootstraps_at_start):
-            return ()
-        if self.has_bootstraps:
-            return [
-                Bootstrap(build_ts_ms=0, schema=self._cited(self._in_order(schema)))
-                for schema in schemas
-            ]
-        empty = DdlEvent(
-            ddl_type="QUERY",
-            commit_ts=0,
-            build_ts_ms=0,
-            sql="",
-            database="",
-            table="",
-            schema=None,
-            pre_schema=None,
-            action_code=0,
-        )
-        return [empty for _ in schemas]
-
     def ddl_events(self, ddl: CommittedDdl) -> Sequence[DdlEvent]:
         """Return the events of a DDL as they are in this dialect, for `event`."""
-        if not self._is_new:
+        if not self.is_new:
             return [
                 event
                 if event.action_code in _WRITTEN_BY_TICDC
@@ -259,12 +218,11 @@ class MessageForm:
 
     def follow(self, ddl: CommittedDdl) -> None:
         """Record what a DDL changes in later messages."""
-        if not self._is_new:
+        if not self.is_new:
             return
         for event in ddl.events:
             for schema in (event.schema, event.pre_schema):
                 if schema is not None:
-                    self._flags.pop(schema.table_id, None)
                     self._exchanged.pop(schema.table_id, None)
             if ddl.exchanged is not None and event.schema is not None:
                 self._exchanged[ddl.exchanged] = event.schema.version
@@ -297,16 +255,8 @@ class MessageForm:
 
     # Rows
 
-    def row(self, row: RowChange, committed: CommittedRow, schema: TableSchema) -> RowChange:
-        """Return a row change as the format has it.
-
-        Args:
-            row: the row change.
-            committed: what was committed.
-            schema: the table's schema, as `schema` returned it.
-        """
-        if self._format in _WITH_CHECKSUMS and self._options.checksums:
-            row = replace(row, checksum=self._checksum(row, committed))
+    def row(self, row: RowChange, schema: TableSchema) -> RowChange:
+        """Return a row change as the format has it; `schema` is what `schema` returned."""
         if self._format is WireFormat.SIMPLE_JSON:
             return row
         row = replace(row, shape=self._shape(schema))
@@ -317,64 +267,19 @@ class MessageForm:
         key = schema.handle_key
         if options.delete_only_handle_key and row.op is Op.DELETE and before is not None and key:
             before = {name: value for name, value in before.items() if name in key}
-        if self._only_updated and before and after:
+        only_updated = options.only_updated_columns or options.content_compatible
+        if only_updated and self._format in _WITH_UPDATED_COLUMNS and before and after:
             before = {name: value for name, value in before.items() if after[name] != value}
-        row = replace(
+        is_partition = row.table_id != schema.table_id
+        return replace(
             row,
-            table_id=self._partition(row, schema),
+            table_id=row.table_id if is_partition and self._format in _WITH_PARTITIONS else None,
             schema_version=None,
             before=before,
             after=after,
             build_ts_ms=row.build_ts_ms if self._format is WireFormat.CANAL_JSON else None,
             commit_ts=self._sent_ts(row.commit_ts),
             es_only=self._es_only,
-        )
-        return self._with_additions(row, committed) if self._is_new else row
-
-    def _with_additions(self, row: RowChange, committed: CommittedRow) -> RowChange:
-        """Return a row change with what the new TiCDC adds."""
-        options = self._options
-        if self._format is WireFormat.CANAL_JSON:
-            if options.content_compatible:
-                # TiKV encodes it otherwise; nobody reads it.
-                key = json.dumps([committed.physical_id, *committed.key])
-                return SentRow.of(row, row_key=b64encode(key.encode()).decode())
-            return row
-        damages = options.damaged_old_values and self._only_updated and row.op is Op.UPDATE
-        flags = self._flags_of(committed, row) if options.stale_flags else None
-        if damages or flags is not None:
-            return SentRow.of(row, stale_flags=flags, damages_old_values=damages)
-        return row
-
-    def _flags_of(self, committed: CommittedRow, row: RowChange) -> Mapping[str, int]:
-        """Return the flags that were kept when the first row of a physical table came."""
-        assert row.shape is not None
-        return self._flags.setdefault(
-            committed.physical_id,
-            {column.name: int(column.flags or 0) for column in row.shape.columns},
-        )
-
-    def _partition(self, row: RowChange, schema: TableSchema) -> int | None:
-        """Return the physical partition's id, for tables that are divided, where it is sent."""
-        divided = row.table_id != schema.table_id
-        return row.table_id if divided and self._format in _WITH_PARTITIONS else None
-
-    def _checksum(self, row: RowChange, committed: CommittedRow) -> Checksum:
-        def of(image: Image | None) -> int:
-            # The halves of a split update share one checksum, and each of them zeroes its side.
-            if image is None or committed.is_split:
-                return 0
-            # It is over the columns by their ids, whatever the order of the schema that is sent.
-            checksum = row_checksum(committed.schema, image, self._timezone)
-            if checksum is None:
-                raise ValueError(f"no checksum of a row of {row.database}.{row.table}")
-            return checksum
-
-        return Checksum(
-            version=_CHECKSUM_VERSION,
-            corrupted=False,
-            current=of(row.after),
-            previous=of(row.before),
         )
 
     def _shape(self, schema: TableSchema) -> RowShape:
@@ -387,22 +292,6 @@ class MessageForm:
                 shape = shape_of(schema)
             self._shapes[key] = shape
         return shape
-
-    # Records
-
-    def encode(self, events: Sequence[Event]) -> Sequence[Record]:
-        """Return the records of events that one message may hold together.
-
-        Args:
-            events: the events, as `row`, `event` and `ddl_events` returned them.
-        """
-        match self._format:
-            case WireFormat.OPEN_PROTOCOL:
-                return open_protocol.encode(events, ticdc=self._is_new)
-            case WireFormat.SIMPLE_AVRO:
-                return simple_avro.encode(events, ticdc=self._is_new)
-            case _:
-                return encode(self._format, events)
 
 
 def _without_zones(image: Image | None) -> Image | None:

@@ -17,14 +17,11 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from ticdc_assets.base.errors import (
-    ConfigError,
-    StatementError,
-)
+from ticdc_assets.base.errors import StatementError
 from ticdc_assets.config import KafkaSource
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.clock import TsoClock, wall_clock_ms
@@ -54,72 +51,37 @@ _STEPS_BEFORE: Final = 100
 _TOPIC_CONFIG: Final = {"retention.ms": "-1"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulatorProgress:
-    """How far a run is.
-
-    Attributes:
-        transactions: row transactions committed upstream.
-        statements: DDL statements committed upstream.
-        records: Kafka records stored.
-        seconds: time since the run began.
-        finished: whether the final watermark is stored.
-    """
-
-    transactions: int = 0
-    statements: int = 0
-    records: int = 0
-    seconds: float = 0.0
-    finished: bool = False
-
-
+@dataclass(kw_only=True)
 class SimulatorRun:
     """One bounded run of a workload, in the calling thread or in one of its own.
 
-    Args:
+    Attributes:
         workload: what commits; its upstream is the changefeed's.
         changefeed: what turns commits into records.
         sink: where records go.
         max_transactions: stop after this many steps of the workload.
         max_seconds: stop after this time.
         transactions_per_second: pace.
-        on_progress: called after each sending.
+        on_progress: called with the run after each sending.
         exported_ts: TSO of the export that the changefeed starts at, None for none.
-
-    Attributes:
-        changefeed: what turns commits into records.
-        sink: where records go.
+        records: how many records are stored.
+        seconds: time from the begin to the last sending.
+        finished: whether the final watermark is stored.
     """
 
-    def __init__(
-        self,
-        workload: ShopWorkload,
-        changefeed: StandInChangefeed,
-        *,
-        exported_ts: int | None = None,
-        sink: Sink,
-        max_transactions: int,
-        max_seconds: float,
-        transactions_per_second: float,
-        on_progress: Callable[[SimulatorProgress], None] | None = None,
-    ) -> None:
-        self.exported_ts = exported_ts
-        self._workload = workload
-        self.changefeed = changefeed
-        self.sink = sink
-        self._max_transactions = max_transactions
-        self._max_seconds = max_seconds
-        self._pace = transactions_per_second
-        self._on_progress = on_progress
-        self._thread: threading.Thread | None = None
-        self._progress = SimulatorProgress()
-        self._error: BaseException | None = None
-        self._began = 0.0
-
-    @property
-    def progress(self) -> SimulatorProgress:
-        """How far the run is; may be read from any thread."""
-        return self._progress
+    workload: ShopWorkload
+    changefeed: StandInChangefeed
+    sink: Sink
+    max_transactions: int
+    max_seconds: float
+    transactions_per_second: float
+    on_progress: Callable[["SimulatorRun"], None] | None = None
+    exported_ts: int | None = None
+    records: int = 0
+    seconds: float = 0.0
+    finished: bool = False
+    _thread: threading.Thread | None = field(default=None, init=False)
+    _error: BaseException | None = field(default=None, init=False)
 
     def start(self) -> None:
         """Run in a thread of its own, which does not keep the program alive."""
@@ -136,30 +98,32 @@ class SimulatorRun:
             self._thread.join(timeout_seconds)
         if self._error is not None:
             raise self._error
-        if not self._progress.finished:
+        if not self.finished:
             raise TimeoutError("the simulator is still running")
 
     def run(self) -> None:
         """Run here, to the end: the changefeed's watermark is above everything then."""
-        self._began = time.monotonic()
+        began = time.monotonic()
         # What was there before the workload begins travels at once: a cluster is not born empty.
-        self._workload.open()
-        self._send(self.changefeed.records())
+        self.workload.open()
+        self._send(self.changefeed.records(), began)
         steps = 0
         next_watermark = time.monotonic() + _WATERMARK_SECONDS
-        while steps < self._max_transactions and not self._is_over():
-            due = min(self._due_steps(steps), self._max_transactions - steps)
-            for _ in self._workload.steps(due):
+        while steps < self.max_transactions:
+            seconds = time.monotonic() - began
+            if seconds > self.max_seconds:
+                break
+            due = min(round(seconds * self.transactions_per_second), self.max_transactions)
+            for _ in self.workload.steps(max(0, due - steps)):
                 steps += 1
             if time.monotonic() >= next_watermark:
-                self._send(self.changefeed.tick())
+                self._send(self.changefeed.tick(), began)
                 next_watermark = time.monotonic() + _WATERMARK_SECONDS
             else:
-                self._send(self.changefeed.records())
-            if steps < self._max_transactions:
+                self._send(self.changefeed.records(), began)
+            if steps < self.max_transactions:
                 time.sleep(_SEND_SECONDS)
-        self._send(self.changefeed.tick())
-        self._report(finished=True)
+        self._send(self.changefeed.tick(), began, is_last=True)
 
     def _run_in_thread(self) -> None:
         try:
@@ -167,25 +131,13 @@ class SimulatorRun:
         except BaseException as error:  # noqa: BLE001 - raised again by join
             self._error = error
 
-    def _is_over(self) -> bool:
-        return time.monotonic() - self._began > self._max_seconds
-
-    def _due_steps(self, taken: int) -> int:
-        return max(0, round((time.monotonic() - self._began) * self._pace) - taken)
-
-    def _send(self, records: Iterable[CaptureRecord]) -> None:
-        self._report(records=send(self.changefeed, records, self.sink))
-
-    def _report(self, *, records: int = 0, finished: bool = False) -> None:
-        self._progress = SimulatorProgress(
-            transactions=self._workload.transactions,
-            statements=self._workload.statements,
-            records=self._progress.records + records,
-            seconds=time.monotonic() - self._began,
-            finished=finished,
-        )
-        if self._on_progress is not None:
-            self._on_progress(self._progress)
+    def _send(
+        self, records: Iterable[CaptureRecord], began: float, *, is_last: bool = False
+    ) -> None:
+        self.records += send(self.changefeed, records, self.sink)
+        self.seconds, self.finished = time.monotonic() - began, is_last
+        if self.on_progress is not None:
+            self.on_progress(self)
 
 
 @contextmanager
@@ -274,7 +226,7 @@ def run_simulator(
     steps_per_ddl: int = STEPS_PER_DDL,
     feed: FeedOptions | None = None,
     export: Path | None = None,
-    on_progress: Callable[[SimulatorProgress], None] | None = None,
+    on_progress: Callable[[SimulatorRun], None] | None = None,
 ) -> SimulatorRun:
     """Return a run of the shop into a Kafka topic, ready for `run` or `start`.
 
@@ -291,16 +243,13 @@ def run_simulator(
         feed: how the changefeed sends.
         export: folder into which the shop is exported before the changefeed begins, which starts
             at the TSO of the export then; None for a changefeed that was there from the beginning.
-        on_progress: called after each sending.
+        on_progress: called with the run after each sending.
 
     Raises:
-        ConfigError: the target does not name exactly one topic.
         SourceUnavailableError: the broker does not answer.
     """
-    names = [*target.topics, *(pattern.text for pattern in target.patterns)]
-    if len(names) != 1:
-        raise ConfigError(f"topics: one topic is needed to write to, got {len(names)}")
-    topic = names[0]
+    (topic,) = (*target.topics, *(pattern.text for pattern in target.patterns))
+    options, exported_ts = feed or FeedOptions(), None
     administration = Administration(target)
     checked: set[str] = set()
 
@@ -320,22 +269,20 @@ def run_simulator(
         produce(target, records)
 
     # What sends milliseconds alone must have commits in different ones.
-    extension = feed is None or feed.messages.tidb_extension
-    upstream = Upstream(
-        clock=TsoClock(now_ms=wall_clock_ms, apart=not extension), timezone=timezone
-    )
+    clock = TsoClock(now_ms=wall_clock_ms, apart=not options.messages.tidb_extension)
+    upstream = Upstream(clock=clock, timezone=timezone)
     workload = ShopWorkload(upstream, seed, steps_per_ddl=steps_per_ddl)
-    options, exported_ts = feed or FeedOptions(), None
     if export is not None:
         for _ in workload.steps(_STEPS_BEFORE):
             pass
         exported_ts = export_upstream(upstream, export)
         options = replace(options, first_ts=exported_ts)
+    changefeed = StandInChangefeed(
+        upstream, topic, partitions=count, wire_format=wire_format, options=options, seed=seed
+    )
     return SimulatorRun(
-        workload,
-        StandInChangefeed(
-            upstream, topic, partitions=count, wire_format=wire_format, options=options, seed=seed
-        ),
+        workload=workload,
+        changefeed=changefeed,
         exported_ts=exported_ts,
         sink=sink,
         max_transactions=max_transactions,

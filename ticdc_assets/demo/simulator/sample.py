@@ -8,21 +8,17 @@ the rows are of today and the mirrors have no lag of months.
 An existing file is never replaced, so running it again changes nothing.
 """
 
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 from ticdc_assets.base.errors import ConfigError
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.clock import TsoClock, wall_clock_ms
-from ticdc_assets.demo.simulator.columns import column, moment_text
 from ticdc_assets.demo.simulator.export import export_upstream
-from ticdc_assets.demo.simulator.stored_table import TableName
+from ticdc_assets.demo.simulator.statements import execute
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.source.capture import CaptureWriter
 from ticdc_assets.storage.paths import write_at_once
-
-ORDERS: Final[TableName] = ("shop", "orders")
 
 CONFIGURATION: Final = """\
 changefeeds:
@@ -39,51 +35,32 @@ changefeeds:
 """
 """What `changefeeds.yaml` says; `start_ts` is the TSO of the export."""
 
-_PLACED: Final = (
-    ("1", "Mei Tanaka", "Osaka", "12.50"),
-    ("2", "Lukas Vogel", "Leipzig", "0.99"),
-    ("3", "Amina Diallo", "Dakar", "7.00"),
-    ("4", "Sofia Reyes", "Valencia", None),
+_OPENED: Final = (
+    "CREATE TABLE shop.orders (id int PRIMARY KEY, customer varchar(40), city varchar(40), "
+    "state enum('new','paid'), total decimal(10,2), placed datetime)",
+    "INSERT INTO shop.orders VALUES "
+    "(1, 'Mei Tanaka', 'Osaka', 'new', 12.50, NOW() - INTERVAL 1680 SECOND), "
+    "(2, 'Lukas Vogel', 'Leipzig', 'new', 0.99, NOW() - INTERVAL 1271 SECOND), "
+    "(3, 'Amina Diallo', 'Dakar', 'new', 7.00, NOW() - INTERVAL 862 SECOND), "
+    "(4, 'Sofia Reyes', 'Valencia', 'new', NULL, NOW() - INTERVAL 453 SECOND)",
+)
+_CHANGES: Final = (
+    "UPDATE shop.orders SET state = 'paid' WHERE id = 1",
+    "DELETE FROM shop.orders WHERE id = 3",
 )
 
 
 def open_orders(upstream: Upstream) -> None:
     """Create the table `shop.orders` with four new orders of the last minutes."""
-    upstream.create_database(ORDERS[0])
-    upstream.create_table(
-        ORDERS,
-        (
-            column("id", "int", nullable=False),
-            column("customer", "varchar(40)"),
-            column("city", "varchar(40)"),
-            column("state", "enum('new','paid')"),
-            column("total", "decimal(10,2)"),
-            column("placed", "datetime"),
-        ),
-        primary_key=("id",),
-    )
-    now = datetime.fromtimestamp(upstream.clock.physical_ms / 1000, UTC)
-    with upstream.transaction() as transaction:
-        for number, (identifier, customer, city, total) in enumerate(_PLACED):
-            placed = now - timedelta(minutes=7 * (len(_PLACED) - number), seconds=11 * number)
-            transaction.insert(
-                ORDERS,
-                {
-                    "id": identifier,
-                    "customer": customer,
-                    "city": city,
-                    "state": "new",
-                    "total": total,
-                    "placed": moment_text(placed, 0),
-                },
-            )
+    upstream.create_database("shop")
+    for statement in _OPENED:
+        execute(upstream, statement)
 
 
 def change_orders(upstream: Upstream) -> None:
-    """Let order 1 be paid, and order 3 be deleted."""
-    with upstream.transaction() as transaction:
-        transaction.update(ORDERS, ("1",), changes={"state": "paid"})
-        transaction.delete(ORDERS, ("3",))
+    """Let order 1 be paid, and delete order 3."""
+    for statement in _CHANGES:
+        execute(upstream, statement)
 
 
 def write_sample(folder: Path) -> tuple[Path, ...]:

@@ -4,7 +4,7 @@ In: a table's schema. Out: the `RowShape` that its rows have in the formats with
 the reverse of `registry.row_shapes`, which reads such shapes. Equal schemas give equal shapes.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from ticdc_assets.model.mysql_types import Kind, base_type, is_unsigned, kind_of
 from ticdc_assets.model.schemas import ColumnFlag, ColumnSchema, RowShape, SentColumn, TableSchema
@@ -12,60 +12,36 @@ from ticdc_assets.registry.inferred_columns import BINARY, TEXT_TYPES
 from ticdc_assets.registry.row_shapes import spelled_type, stored_type
 
 
-def shape_of(
-    schema: TableSchema,
-    names: Collection[str] | None = None,
-    *,
-    generated: Collection[str] = (),
-    partial: bool = False,
-) -> RowShape:
-    """Return the shape that rows have in Open Protocol and Craft: base types and flags.
-
-    Args:
-        schema: the table.
-        names: the columns that are sent; None for all.
-        generated: names of generated columns.
-        partial: what the shape is to say of itself.
-    """
-    flags = _column_flags(schema, generated)
+def shape_of(schema: TableSchema) -> RowShape:
+    """Return the shape that rows have in Open Protocol and Craft: base types and flags."""
+    flags = _column_flags(schema)
     return RowShape(
         columns=tuple(
             SentColumn(column.name, stored_type(column), flags[column.name])
             for column in schema.columns
-            if names is None or column.name in names
-        ),
-        partial=partial,
+        )
     )
 
 
-def canal_shape_of(
-    schema: TableSchema,
-    names: Collection[str] | None = None,
-    *,
-    full_types: bool = False,
-    partial: bool = False,
-) -> RowShape:
+def canal_shape_of(schema: TableSchema, *, full_types: bool = False) -> RowShape:
     """Return the shape that rows have in Canal-JSON: spelled types and the primary key.
 
     Args:
         schema: the table.
-        names: the columns that are sent; None for all.
         full_types: whether types have sizes and labels (content-compatible); of a type whose size
             is not known only the base type is there.
-        partial: what the shape is to say of itself.
     """
     primary = {name for index in schema.own_indexes if index.primary for name in index.columns}
-    columns = [column for column in schema.columns if names is None or column.name in names]
     return RowShape(
         columns=tuple(
-            SentColumn(column.name, spelled_type(column, full=full_types)) for column in columns
+            SentColumn(column.name, spelled_type(column, full=full_types))
+            for column in schema.columns
         ),
-        primary_key=tuple(column.name for column in columns if column.name in primary),
-        partial=partial,
+        primary_key=tuple(column.name for column in schema.columns if column.name in primary),
     )
 
 
-def _column_flags(schema: TableSchema, generated: Collection[str]) -> dict[str, ColumnFlag]:
+def _column_flags(schema: TableSchema) -> dict[str, ColumnFlag]:
     flags = {column.name: _own_flags(column) for column in schema.columns}
 
     def mark(names: Iterable[str], flag: ColumnFlag) -> None:
@@ -73,7 +49,6 @@ def _column_flags(schema: TableSchema, generated: Collection[str]) -> dict[str, 
             if name in flags:
                 flags[name] |= flag
 
-    mark(generated, ColumnFlag.GENERATED)
     mark(schema.handle_key, ColumnFlag.HANDLE_KEY)
     for index in schema.own_indexes:
         if index.primary:

@@ -56,7 +56,12 @@ from ticdc_assets.registry.ddl_statement import (
     DefaultKind,
 )
 from ticdc_assets.registry.ddl_statement import TableName as WrittenName
-from ticdc_assets.registry.inferred_columns import DATABASE_DEFAULTS, column_schema
+from ticdc_assets.registry.inferred_columns import (
+    DATABASE_DEFAULTS,
+    Defaults,
+    column_schema,
+    table_defaults,
+)
 from ticdc_assets.registry.inferred_defaults import CURRENT_TIMESTAMP
 
 SUPPORTED: Final = (
@@ -380,9 +385,10 @@ def _create_table(upstream: Upstream, statement: DdlStatement) -> tuple[TableNam
             key, clustered = parts, item.clustered is not False
         else:
             others.append(index(item.name or f"key_{number}", *parts, unique=item.unique))
+    defaults = table_defaults(statement, DATABASE_DEFAULTS)
     upstream.create_table(
         name,
-        [_column(upstream, item) for item in statement.columns],
+        [_column(upstream, item, defaults) for item in statement.columns],
         primary_key=key,
         indexes=others,
         clustered=clustered,
@@ -443,6 +449,8 @@ def _action(
     after = existing(change.after) if change.after else None
     if change.conditional:
         raise _UnsupportedError("IF EXISTS and IF NOT EXISTS are not supported here")
+    if change.column is not None and (change.column.unique or change.column.primary_key):
+        raise _UnsupportedError("a key of a column in ALTER TABLE is not supported here")
     match change.kind, change.column, change.name:
         case ChangeKind.ADD_COLUMN, ColumnDefinition() as defined, _:
             return AddColumn(column=_column(upstream, defined), first=first, after=after)
@@ -461,10 +469,13 @@ def _action(
             return ModifyColumn(name=existing(name), column=modified, first=first, after=after)
         case _:
             said = change.kind.value.replace("_", " ").upper()
+            said = "such a change" if change.kind is ChangeKind.OTHER else said
             raise _UnsupportedError(f"{said} is not supported here")
 
 
-def _column(upstream: Upstream, defined: ColumnDefinition) -> ColumnSchema:
+def _column(
+    upstream: Upstream, defined: ColumnDefinition, defaults: Defaults = DATABASE_DEFAULTS
+) -> ColumnSchema:
     """Return the column that a text defines.
 
     Raises:
@@ -476,7 +487,7 @@ def _column(upstream: Upstream, defined: ColumnDefinition) -> ColumnSchema:
     ):
         if refused:
             raise _UnsupportedError(f"{said} is not supported here")
-    schema = column_schema(defined, defaults=DATABASE_DEFAULTS, timezone=upstream.timezone)
+    schema = column_schema(defined, defaults=defaults, timezone=upstream.timezone)
     if kind_of(schema) is Kind.UNKNOWN:
         raise ValueError(f"not a column type: {defined.mysql_type!r}")
     is_expression = defined.default.kind is DefaultKind.EXPRESSION

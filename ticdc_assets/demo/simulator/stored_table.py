@@ -4,9 +4,9 @@ In: columns, key and indexes as CREATE TABLE says them. Out: the `TableSchema` w
 TiCDC's form, complete rows with their defaults, and the key of a row.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from ticdc_assets.demo.simulator.columns import default_value
 from ticdc_assets.model.schemas import ColumnSchema, IndexSchema, TableSchema
@@ -23,25 +23,8 @@ Key: TypeAlias = tuple[str, ...]
 ROW_ID: Final = "_tidb_rowid"
 
 
-class Divided(Protocol):
-    """How the rows of a table are divided among physical ones; the demo has no such table."""
-
-    @property
-    def column(self) -> str:
-        """The column that decides; it is in every unique key."""
-        ...
-
-    def physical_id(self, row: Row) -> int:
-        """Return the id of the physical table of a row; a `ValueError` if there is none."""
-        ...
-
-    def with_new_ids(self, new_id: Callable[[], int]) -> "Divided":
-        """Return it with new physical tables."""
-        ...
-
-    def sql(self) -> str:
-        """Return the text of PARTITION BY."""
-        ...
+Divided: TypeAlias = Any
+"""How the rows of a table are divided among physical ones; only tests have such tables."""
 
 
 @dataclass(slots=True)

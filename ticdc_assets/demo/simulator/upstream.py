@@ -186,8 +186,7 @@ class Upstream:
                 there is nothing to cluster by.
             partitioning: how it is divided; its column is in every unique key.
         """
-        if name[0] not in self._databases or name in self._tables:
-            raise ValueError(f"cannot create {name}: no such database, or the table exists")
+        self._require_new(name)
         columns = tuple(
             replace(column, nullable=False) if column.name in primary_key else column
             for column in columns
@@ -224,8 +223,7 @@ class Upstream:
 
     def create_table_like(self, name: TableName, source: TableName) -> int:
         """Run CREATE TABLE ... LIKE and return its commit ts."""
-        if name[0] not in self._databases or name in self._tables:
-            raise ValueError(f"cannot create {name}: no such database, or the table exists")
+        self._require_new(name)
         like = self._table(source)
         table = replace(like, rows={}, next_row_id=1, partitioning=self._divided_anew(like))
         table.schema = replace(
@@ -269,18 +267,22 @@ class Upstream:
         """
         previous: dict[TableName, StoredTable | None] = {}
         events: list[tuple[str, TableSchema | None, TableSchema | None]] = []
-        for name, new_name in renames:
-            table = self._table(name)
-            if new_name in self._tables or new_name[0] not in self._databases:
-                raise ValueError(f"cannot rename {name} to {new_name}")
-            previous.setdefault(name, table)
-            previous.setdefault(new_name, None)
-            renamed = replace(table, rows=dict(table.rows))
-            renamed.schema = replace(table.schema, database=new_name[0], table=new_name[1])
-            del self._tables[name]
-            self._tables[new_name] = renamed
-            text = f"RENAME TABLE {path_sql(name)} TO {path_sql(new_name)}"
-            events.append((text, renamed.schema, table.schema))
+        before = dict(self._tables)
+        try:
+            for name, new_name in renames:
+                table = self._table(name)
+                self._require_new(new_name)
+                previous.setdefault(name, table)
+                previous.setdefault(new_name, None)
+                renamed = replace(table, rows=dict(table.rows))
+                renamed.schema = replace(table.schema, database=new_name[0], table=new_name[1])
+                del self._tables[name]
+                self._tables[new_name] = renamed
+                text = f"RENAME TABLE {path_sql(name)} TO {path_sql(new_name)}"
+                events.append((text, renamed.schema, table.schema))
+        except ValueError:
+            self._tables = before
+            raise
         return self._commit_events(ActionCode.RENAME_TABLE, events, previous=previous)
 
     def alter_table(self, name: TableName, *actions: AlterAction) -> int:
@@ -330,6 +332,12 @@ class Upstream:
         if table is None:
             raise ValueError(f"no table {name}")
         return table
+
+    def _require_new(self, name: TableName) -> None:
+        if name[0] not in self._databases:
+            raise ValueError(f"there is no database {name[0]}")
+        if name in self._tables:
+            raise ValueError(f"there is a table {name}")
 
     def _copy(self, name: TableName) -> StoredTable:
         """Return a table that may be changed, to take the place of the one called `name`."""

@@ -1,7 +1,7 @@
 """Upstreams of odd shapes, for tests of readers of a changefeed.
 
 In: sizes and a seed. Out: an `Upstream` with tables and a history, ready for a
-`StandInChangefeed` with any `FeedOptions` (late bootstraps, ...).
+`StandInChangefeed` with any `FeedOptions`.
 The same arguments give the same history.
 
 Not handled: shapes that TiDB itself refuses (more than 4096 columns, two equal names).

@@ -4,7 +4,7 @@ import base64
 import gzip
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from ticdc_assets.model.events import Bootstrap, DdlEvent, Event, RowChange
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.record import Record
+from ticdc_assets_tests.demo.simulator.faulty import FaultyChangefeed, parts
 from ticdc_assets_tests.demo.simulator.odd_upstream import OddUpstream
 from ticdc_assets_tests.demo.simulator.partitions import Method, Partition, Partitioning
 from ticdc_assets_tests.demo.simulator.variants import PLAIN, Variant
@@ -58,21 +59,23 @@ def records(upstream: OddUpstream, wire_format: WireFormat, **options: Any) -> l
     )
 
 
+def faulty(upstream: OddUpstream, **faults: bool) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield the keys and values of Open Protocol with faults, and only updated old values."""
+    options = FeedOptions(messages=MessageOptions(only_updated_columns=True))
+    changefeed = FaultyChangefeed(
+        upstream, "t", partitions=1, wire_format=WireFormat.OPEN_PROTOCOL, options=options, **faults
+    )
+    return (part for record in changefeed.tick() for part in texts(record))
+
+
 def events(sent: Iterable[CaptureRecord], wire_format: WireFormat) -> list[Event]:
     return [event for _, event in Variant(wire_format).events(sent)]
 
 
-def parts(record: CaptureRecord) -> list[tuple[dict[str, Any], str]]:
+def texts(record: CaptureRecord) -> list[tuple[dict[str, Any], str]]:
     """Return the keys and the text of the values of a record of Open Protocol."""
-    texts: list[list[bytes]] = []
-    for content in ((record.key or b"")[8:], record.value or b""):
-        texts.append([])
-        left = content
-        while left:
-            size = int.from_bytes(left[:8])
-            texts[-1].append(left[8 : 8 + size])
-            left = left[8 + size :]
-    return [(json.loads(key), value.decode()) for key, value in zip(*texts, strict=True)]
+    pairs = parts(Record(key=record.key, value=record.value))
+    return [(json.loads(key), value.decode()) for key, value in pairs]
 
 
 def test_craft_is_of_the_old_one_alone() -> None:
@@ -176,41 +179,12 @@ def test_creates_of_a_batch() -> None:
     assert {code for _, code in words} == {None, 60}
 
 
-def test_a_start_without_content() -> None:
-    upstream = started()
-    for wire_format in (WireFormat.CANAL_JSON, WireFormat.OPEN_PROTOCOL):
-        feed = FeedOptions(
-            messages=MessageOptions(bootstraps_at_start=True),
-            first_ts=upstream.clock.next(),
-        )
-        put(upstream, A, 50 + len(upstream.history))
-        changefeed = StandInChangefeed(
-            upstream, "t", partitions=1, wire_format=wire_format, options=feed
-        )
-        sent = list(changefeed.tick())
-        first = sent[:3]
-        if wire_format is WireFormat.CANAL_JSON:
-            messages = [json.loads(record.value or b"") for record in first]
-            assert {(m["sql"], m["table"], m["es"], str(m["_tidb"])) for m in messages} == {
-                ("", "", 0, "{}")
-            }
-        else:
-            assert [parts(record) for record in first] == [
-                [({"ts": 0, "scm": "", "tbl": "", "t": 2}, '{"q":"","t":0}')]
-            ] * 3
-        # Again after a restart; in Canal-JSON with the build time of then.
-        changefeed.restart(changefeed.watermark_ts)
-        put(upstream, A, 60 + len(upstream.history))
-        texts = [record.value or b"" for record in changefeed.tick()]
-        assert sum(b'"sql":"",' in text or b'"q":""' in text for text in texts if text) >= 3
-
-
 def test_open_protocol_keeps_order_and_escapes_nothing() -> None:
     upstream = started()
     upstream.alter_table(P, AddColumn(column=column("w", "int"), first=True))
     put(upstream, P, 3000)
     sent = [
-        part for record in records(upstream, WireFormat.OPEN_PROTOCOL) for part in parts(record)
+        part for record in records(upstream, WireFormat.OPEN_PROTOCOL) for part in texts(record)
     ]
     rows = [(key, value) for key, value in sent if key["t"] == 1]
     key, value = rows[-1]
@@ -226,16 +200,15 @@ def test_flags_that_are_of_the_first_row() -> None:
         upstream.alter_table(name, AddColumn(column=column("u", "bigint unsigned")))
         put(upstream, name, 5, u=str(2**64 - 1))
 
-    def flags(**options: Any) -> dict[str, dict[str, int]]:
-        found: dict[str, dict[str, int]] = {}
-        for record in records(upstream, WireFormat.OPEN_PROTOCOL, **options):
-            for key, value in parts(record):
-                if key["t"] == 1:
-                    row = json.loads(value)["u"]
-                    found[key["tbl"]] = {name: item["f"] for name, item in row.items()}
-        return found
+    def flags(*, stale_flags: bool) -> dict[str, dict[str, int]]:
+        return {
+            key["tbl"]: {name: item["f"] for name, item in json.loads(value)["u"].items()}
+            for key, value in faulty(upstream, stale_flags=stale_flags)
+            if key["t"] == 1
+        }
 
-    assert flags()["a"]["u"] == flags()["p"]["u"] == 193
+    true = flags(stale_flags=False)
+    assert true["a"]["u"] == true["p"]["u"] == 193
     stale = flags(stale_flags=True)
     assert (stale["a"]["u"], stale["p"]["u"], stale["p"]["id"]) == (193, 0, 11)
 
@@ -245,18 +218,11 @@ def test_old_values_that_are_damaged() -> None:
     for changes in ({"v": None, "b": "1"}, {"v": ""}, {"v": "x"}):
         with upstream.transaction() as transaction:
             transaction.update(A, ("1",), changes=changes)
-    texts = [
+    assert [
         value.partition('"p":')[2]
-        for record in records(
-            upstream,
-            WireFormat.OPEN_PROTOCOL,
-            only_updated_columns=True,
-            damaged_old_values=True,
-        )
-        for key, value in parts(record)
+        for key, value in faulty(upstream, damaged_old_values=True)
         if key["t"] == 1 and '"p":' in value
-    ]
-    assert texts == [
+    ] == [
         '{"t":15,"f":64,"v":"<&>","b":{"t":16,"f":193,"v":9}}}',
         '{"v":{"t":15,"f":64,"v":null}}}',
         '{"v":{"t":15,"f":64,"v":null}}}',

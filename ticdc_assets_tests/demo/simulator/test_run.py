@@ -1,18 +1,13 @@
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from ticdc_assets.base.errors import ConfigError, StatementError
-from ticdc_assets.config import KafkaSource
+from ticdc_assets.base.errors import StatementError
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.clock import TsoClock, wall_clock_ms
-from ticdc_assets.demo.simulator.run import (
-    SimulatorProgress,
-    SimulatorRun,
-    live_changefeed,
-    run_simulator,
-)
+from ticdc_assets.demo.simulator.run import SimulatorRun, live_changefeed
 from ticdc_assets.demo.simulator.shop import ShopWorkload
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.source.capture import CaptureRecord, read_capture
@@ -26,30 +21,30 @@ def live_run(
     max_transactions: int = 60,
     max_seconds: float = 60.0,
     pace: float = 10_000.0,
-    progress: list[SimulatorProgress] | None = None,
+    on_progress: Callable[[SimulatorRun], None] | None = None,
 ) -> SimulatorRun:
     upstream = Upstream(clock=TsoClock(now_ms=wall_clock_ms))
     return SimulatorRun(
-        ShopWorkload(upstream, 1),
-        StandInChangefeed(upstream, "shop"),
+        workload=ShopWorkload(upstream, 1),
+        changefeed=StandInChangefeed(upstream, "shop"),
         sink=stored.extend,
         max_transactions=max_transactions,
         max_seconds=max_seconds,
         transactions_per_second=pace,
-        on_progress=None if progress is None else progress.append,
+        on_progress=on_progress,
     )
 
 
 def test_a_run_leaves_records_truth_and_a_last_watermark() -> None:
     stored: list[CaptureRecord] = []
-    progress: list[SimulatorProgress] = []
-    run = live_run(stored, progress=progress)
+    seen: list[tuple[int, bool]] = []
+    run = live_run(stored, on_progress=lambda run: seen.append((run.records, run.finished)))
     run.run()
     assert global_watermark(stored, range(4)) == run.changefeed.watermark_ts
     SIMPLE.require_truth(run.changefeed, stored)
-    assert [step.records for step in progress] == sorted(step.records for step in progress)
-    assert [step.finished for step in progress] == [False] * (len(progress) - 1) + [True]
-    assert progress[-1].records == len(stored)
+    assert seen == sorted(seen)
+    assert [finished for _, finished in seen] == [False] * (len(seen) - 1) + [True]
+    assert seen[-1] == (len(stored), True)
 
 
 def test_a_run_in_a_thread_keeps_its_pace_and_ends_with_its_time() -> None:
@@ -59,25 +54,17 @@ def test_a_run_in_a_thread_keeps_its_pace_and_ends_with_its_time() -> None:
     with pytest.raises(TimeoutError):
         run.join(timeout_seconds=0.01)
     run.join(timeout_seconds=10)
-    assert run.progress.finished
-    assert run.progress.transactions < 1_000
+    assert run.finished
+    assert run.workload.transactions < 1_000
     SIMPLE.require_truth(run.changefeed, stored)
 
 
 def test_an_error_of_the_sink_reaches_whoever_waits() -> None:
-    upstream = Upstream()
-
     def broken(records: list[CaptureRecord]) -> None:
         raise OSError(f"no room for {len(records)}")
 
-    run = SimulatorRun(
-        ShopWorkload(upstream, 1),
-        StandInChangefeed(upstream, "shop"),
-        sink=broken,
-        max_transactions=1,
-        max_seconds=60.0,
-        transactions_per_second=10_000.0,
-    )
+    run = live_run([], max_transactions=1)
+    run.sink = broken
     run.start()
     with pytest.raises(OSError, match="no room"):
         run.join(timeout_seconds=10)
@@ -118,9 +105,3 @@ def test_a_capture_of_a_shop(tmp_path: Path, name: str, variant: Variant) -> Non
     # It goes on where it ended.
     assert write_capture(path, changefeed.tick()) == 4
     assert len(list(read_capture(path))) == len(records) + 4
-
-
-def test_one_topic_is_needed() -> None:
-    target = KafkaSource(bootstrap_servers="127.0.0.1:9", topics=("a", "b"))
-    with pytest.raises(ConfigError, match="one topic"):
-        run_simulator(target)

@@ -191,6 +191,23 @@ def test_tables_are_created_renamed_truncated_and_dropped(upstream: Upstream) ->
     assert upstream.tables == (("shop", "t"),)
 
 
+def test_renames_are_all_done_or_none(upstream: Upstream) -> None:
+    execute(upstream, "CREATE TABLE shop.t LIKE shop.items")
+    before, truth = len(upstream.history), upstream.truth()
+    with pytest.raises(StatementError, match=r"there is a table shop\.items; nothing was changed"):
+        execute(
+            upstream,
+            "RENAME TABLE shop.items TO shop.x, shop.t TO shop.y, shop.x TO shop.items, "
+            "shop.y TO shop.items",
+        )
+    assert (len(upstream.history), upstream.truth()) == (before, truth)
+
+
+def test_columns_have_the_character_set_of_their_table(upstream: Upstream) -> None:
+    execute(upstream, "CREATE TABLE shop.t (a int PRIMARY KEY, b char(3)) DEFAULT CHARSET=latin1")
+    assert upstream.schema(("shop", "t")).columns[1].charset == "latin1"
+
+
 def test_a_table_without_a_key_is_said_to_stay_upstream(upstream: Upstream) -> None:
     said = execute(upstream, "CREATE TABLE shop.t (a int)").text
     assert "created (TiCDC does not send tables without a primary" in said
@@ -254,6 +271,9 @@ def test_values_without_names_are_for_the_columns_in_their_order(upstream: Upstr
         ("ALTER TABLE shop.items ADD c int AUTO_INCREMENT", "AUTO_INCREMENT is not supported here"),
         ("ALTER TABLE shop.items ADD c datetime ON UPDATE now()", "ON UPDATE is not supported"),
         ("ALTER TABLE shop.items ADD c int NONSENSE", "'NONSENSE' is not supported here"),
+        ("ALTER TABLE shop.items ADD c int UNIQUE", "a key of a column in ALTER TABLE"),
+        ("ALTER TABLE shop.items MODIFY price int PRIMARY KEY", "a key of a column in ALTER TABLE"),
+        ("ALTER TABLE shop.items COMMENT 'x'", "such a change is not supported here"),
         ("ALTER TABLE shop.items DROP COLUMN IF EXISTS note", "IF EXISTS"),
         ("DROP TABLE shop.items, shop.others", "DROP TABLE is not supported here"),
         ("INSERT INTO shop.items (id) SELECT size FROM read_text('/etc/passwd')", "READ_TEXT"),
@@ -305,7 +325,8 @@ def test_a_statement_that_is_not_supported_is_told_what_is(
         ("ALTER TABLE shop.items ADD COLUMN j json DEFAULT '1'", "cannot have a DEFAULT here"),
         ("ALTER TABLE shop.items ADD COLUMN j int DEFAULT 'x'", "'j' int has a wrong DEFAULT"),
         ("ALTER TABLE shop.items ADD COLUMN `gr\udcf6e` int", "the statement is not in UTF-8"),
-        ("CREATE TABLE shop.items (id int)", "cannot create shop.items"),
+        ("CREATE TABLE shop.items (id int)", "there is a table shop.items"),
+        ("CREATE TABLE other.items LIKE shop.items", "there is no database other"),
         ("CREATE TABLE shop.t (id int, KEY (nope))", "does not have"),
         ("DROP TABLE shop.nope", "there is no table shop.nope"),
     ],

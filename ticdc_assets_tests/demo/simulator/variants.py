@@ -4,6 +4,7 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from ticdc_assets.registry.history import Coordinates
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.compression import Compression
+from ticdc_assets_tests.demo.simulator.faulty import FaultyChangefeed
 from ticdc_assets_tests.golden import Rows, comparable, events_of
 from ticdc_assets_tests.reference.fold import FoldedTable, fold
 
@@ -29,6 +31,7 @@ class Variant:
     wire_format: WireFormat
     messages: MessageOptions = field(default_factory=MessageOptions)
     compression: Compression = Compression.NONE
+    faults: Mapping[str, bool] = field(default_factory=dict[str, bool])
 
     @property
     def dialect(self) -> Dialect:
@@ -58,7 +61,8 @@ class Variant:
         partitions: int = 3,
         seed: int = 0,
     ) -> StandInChangefeed:
-        return StandInChangefeed(
+        kind = partial(FaultyChangefeed, **self.faults) if self.faults else StandInChangefeed
+        return kind(
             upstream,
             topic,
             partitions=partitions,
@@ -142,20 +146,17 @@ _CUT = MessageOptions(only_updated_columns=True, delete_only_handle_key=True)
 
 VARIANTS = {
     **PLAIN,
-    "simple-json-checksums-lz4": Variant(
-        WireFormat.SIMPLE_JSON, MessageOptions(checksums=True), Compression.LZ4
-    ),
-    "simple-avro-checksums-snappy": Variant(
-        WireFormat.SIMPLE_AVRO,
-        MessageOptions(dialect=Dialect.TIFLOW, checksums=True),
-        Compression.SNAPPY,
+    "simple-json-lz4": Variant(WireFormat.SIMPLE_JSON, compression=Compression.LZ4),
+    "simple-avro-snappy": Variant(
+        WireFormat.SIMPLE_AVRO, MessageOptions(dialect=Dialect.TIFLOW), Compression.SNAPPY
     ),
     # Simple knows neither option and ignores them.
     "simple-json-cut": Variant(WireFormat.SIMPLE_JSON, replace(_CUT, dialect=Dialect.TIFLOW)),
     "open-protocol-cut-lz4": Variant(
         WireFormat.OPEN_PROTOCOL,
-        replace(_CUT, batched_creates=True, stale_flags=True, bootstraps_at_start=True),
+        replace(_CUT, batched_creates=True),
         Compression.LZ4,
+        {"stale_flags": True},
     ),
     "open-protocol-snappy": Variant(
         WireFormat.OPEN_PROTOCOL, MessageOptions(dialect=Dialect.TIFLOW), Compression.SNAPPY
@@ -170,7 +171,7 @@ VARIANTS = {
     ),
     "canal-json-plain-cut": Variant(
         WireFormat.CANAL_JSON,
-        replace(_CUT, tidb_extension=False, content_compatible=True, bootstraps_at_start=True),
+        replace(_CUT, tidb_extension=False, content_compatible=True),
     ),
     # Of the two, Craft knows the cut of deletes only.
     "craft-cut": Variant(WireFormat.CRAFT, _CUT),
@@ -209,12 +210,15 @@ def variant_of(wire_format: WireFormat, seed: int, *, keyless: bool = False) -> 
     options = MessageOptions(
         dialect=Dialect.TICDC,
         batched_creates=rng.random() < 0.5,
-        bootstraps_at_start=rng.random() < 0.5,
-        stale_flags=rng.random() < 0.5,
-        damaged_old_values=True,
         only_updated_columns=not keyless and rng.random() < 0.5,
     )
-    return Variant(wire_format, options)
+    if wire_format is not WireFormat.OPEN_PROTOCOL:
+        return Variant(wire_format, options)
+    faults = {
+        "stale_flags": rng.random() < 0.5,
+        "damaged_old_values": options.only_updated_columns,
+    }
+    return Variant(wire_format, options, faults=faults)
 
 
 def shuffled(

@@ -9,8 +9,7 @@ Not handled: what an event has in which format (`message_forms`), and events tha
 carry: of these the result, or the error, has no meaning.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Sequence
 
 from ticdc_assets.demo.simulator.encoders import (
     canal_json,
@@ -24,15 +23,24 @@ from ticdc_assets.wire.formats import WireFormat
 from ticdc_assets.wire.record import Record
 
 
-def encode(wire_format: WireFormat, events: Sequence[Event]) -> list[Record]:
-    """Return the records that TiCDC would send for `events`, in their order."""
-    return ENCODERS[wire_format](events)
+def encode(
+    wire_format: WireFormat, events: Sequence[Event], *, ticdc: bool = False
+) -> list[Record]:
+    """Return the records that TiCDC would send for `events`, in their order.
 
-
-ENCODERS: Final[Mapping[WireFormat, Callable[[Sequence[Event]], list[Record]]]] = {
-    WireFormat.SIMPLE_JSON: simple_json.encode,
-    WireFormat.SIMPLE_AVRO: simple_avro.encode,
-    WireFormat.OPEN_PROTOCOL: open_protocol.encode,
-    WireFormat.CANAL_JSON: canal_json.encode,
-    WireFormat.CRAFT: craft.encode,
-}
+    Args:
+        wire_format: their format.
+        events: the events.
+        ticdc: whether the new TiCDC writes; it makes no difference to the formats but two.
+    """
+    match wire_format:
+        case WireFormat.SIMPLE_JSON:
+            return simple_json.encode(events)
+        case WireFormat.SIMPLE_AVRO:
+            return simple_avro.encode(events, ticdc=ticdc)
+        case WireFormat.OPEN_PROTOCOL:
+            return open_protocol.encode(events, ticdc=ticdc)
+        case WireFormat.CANAL_JSON:
+            return canal_json.encode(events)
+        case WireFormat.CRAFT:
+            return craft.encode(events)

@@ -1,8 +1,7 @@
 """Canal-JSON: one record an event.
 
 In: events whose rows have their shape. Out: records whose value is one JSON object, as
-`wire.canal_json` reads it. The new TiCDC adds the row's key (`SentRow`), and sends DDL without
-text, which are its bootstraps.
+`wire.canal_json` reads it. The new TiCDC sends DDL without text, which are its bootstraps.
 
 Source: getJavaSQLType in pingcap/tiflow pkg/sink/codec/canal at 017624f.
 """
@@ -12,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, assert_never
 
 from ticdc_assets.demo.simulator.encoders import go_json
-from ticdc_assets.demo.simulator.encoders.sent_row import SentRow
 from ticdc_assets.model.events import (
     Bootstrap,
     DdlEvent,
@@ -104,8 +102,6 @@ def _row_extension(row: RowChange) -> dict[str, Any]:
         extension["claimCheckLocation"] = row.claim_check_location
     elif row.handle_key_only:
         extension["onlyHandleKey"] = True
-    if isinstance(row, SentRow) and row.row_key:
-        extension["rowkey"] = row.row_key
     return extension
 
 

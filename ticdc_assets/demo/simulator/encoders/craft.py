@@ -10,6 +10,7 @@ from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from ticdc_assets.demo.simulator.encoders.batches import DEFAULT_BATCH_SIZE, batches
 from ticdc_assets.demo.simulator.encoders.column_types import type_code
 from ticdc_assets.demo.simulator.encoders.craft_layout import (
     write_event,
@@ -35,49 +36,28 @@ from ticdc_assets.wire.craft_values import form_of
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.value_forms import Form
 
-DEFAULT_BATCH_SIZE: Final = 16
-"""TiCDC's default of `max-batch-size`: rows of a message."""
-
 
 def encode(events: Sequence[Event], *, max_batch_size: int = DEFAULT_BATCH_SIZE) -> list[Record]:
-    """Return the records that TiCDC would send for `events`, in their order.
+    """Return the records that TiCDC would send for `events`, in their order."""
+    return [Record(key=None, value=_message(batch)) for batch in batches(events, max_batch_size)]
 
-    Rows next to each other share a message, `max_batch_size` of them at most. TiCDC also closes a
-    message of 10 MB, which no row here comes near.
-    """
-    records: list[Record] = []
-    rows: list[RowChange] = []
 
-    def close() -> None:
-        if rows:
+def _message(batch: Sequence[Event]) -> bytes:
+    match batch[0]:
+        case RowChange():
+            rows = [event for event in batch if isinstance(event, RowChange)]
             headers = [
                 _header(EventKind.ROW, row.commit_ts, row.table_id, row.database, row.table)
                 for row in rows
             ]
-            value = write_rows(headers, [_groups_of(row) for row in rows])
-            records.append(Record(key=None, value=value))
-            rows.clear()
-
-    for event in events:
-        if not isinstance(event, RowChange) or len(rows) == max_batch_size:
-            close()
-        match event:
-            case RowChange():
-                rows.append(event)
-            case DdlEvent():
-                records.append(Record(key=None, value=_write_ddl(event)))
-            case Watermark():
-                header = _header(EventKind.WATERMARK, event.watermark_ts)
-                records.append(Record(key=None, value=write_event(header, b"")))
-            case Bootstrap():
-                raise TypeError("Craft has no bootstraps")
-    close()
-    return records
-
-
-def _write_ddl(ddl: DdlEvent) -> bytes:
-    header = _header(EventKind.DDL, ddl.commit_ts, None, ddl.database, ddl.table)
-    return write_event(header, write_uvarint(ddl.action_code or 0) + write_string(ddl.sql))
+            return write_rows(headers, [_groups_of(row) for row in rows])
+        case DdlEvent() as ddl:
+            header = _header(EventKind.DDL, ddl.commit_ts, None, ddl.database, ddl.table)
+            return write_event(header, write_uvarint(ddl.action_code or 0) + write_string(ddl.sql))
+        case Watermark() as watermark:
+            return write_event(_header(EventKind.WATERMARK, watermark.watermark_ts), b"")
+        case Bootstrap():
+            raise TypeError("Craft has no bootstraps")
 
 
 def _header(

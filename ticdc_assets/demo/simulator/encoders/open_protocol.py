@@ -4,15 +4,11 @@ In: events whose rows have their shape. Out: records whose key and value hold th
 parts, as `wire.open_protocol` reads them.
 
 The new TiCDC writes columns in the order of the table, the key with its members in another order
-and no row id, a DDL with its names even where it has none, and `<`, `>` and `&` as they are. Two
-faults of its encoder are written where a row says so (`SentRow`): the flags of its columns are
-others than those that decide how values are written, and an old value that becomes NULL has no name
-in `p`.
+and no row id, a DDL with its names even where it has none, and `<`, `>` and `&` as they are.
 
 Source: pkg/sink/codec/open/codec.go and encoder.go, and pkg/util/json_writer.go in pingcap/ticdc.
 """
 
-import re
 from binascii import b2a_base64
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
@@ -20,7 +16,7 @@ from typing import Any, Final
 
 import orjson
 
-from ticdc_assets.demo.simulator.columns import INTEGER_TYPES
+from ticdc_assets.demo.simulator.encoders.batches import DEFAULT_BATCH_SIZE, batches
 from ticdc_assets.demo.simulator.encoders.column_types import type_code
 from ticdc_assets.demo.simulator.encoders.go_json import (
     dumps,
@@ -28,7 +24,6 @@ from ticdc_assets.demo.simulator.encoders.go_json import (
     with_long_escapes,
     without_empty,
 )
-from ticdc_assets.demo.simulator.encoders.sent_row import SentRow
 from ticdc_assets.model.events import (
     Bootstrap,
     DdlEvent,
@@ -46,9 +41,6 @@ from ticdc_assets.wire.open_protocol import DDL, NUMBER_SIZE, ROW, VERSION_BYTES
 from ticdc_assets.wire.open_values import Spelling, from_base64, spelling
 from ticdc_assets.wire.record import Record
 
-DEFAULT_BATCH_SIZE: Final = 16
-"""TiCDC's default of `max-batch-size`: rows of a record."""
-
 _IMAGES: Final[Mapping[Op, Mapping[str, str]]] = {
     Op.INSERT: {"u": "after"},
     Op.UPDATE: {"u": "after", "p": "before"},
@@ -64,23 +56,17 @@ def encode(
 
     Rows that follow each other share a record. A row's `table_id` is written as its partition, so
     only rows of partitioned tables should have one. Build times, schemas, schema versions and
-    checksums have no place in the format and are left out. TiCDC also closes a record of 10 MB,
-    which no row here comes near.
+    checksums have no place in the format and are left out.
 
     Args:
         events: rows with their shape, DDL and watermarks.
         ticdc: whether the new TiCDC writes.
         max_batch_size: rows that a record has at most.
     """
-    batches: list[list[tuple[bytes, bytes]]] = []
-    is_open = False
-    for event in events:
-        is_row = isinstance(event, RowChange)
-        if not (is_row and is_open and len(batches[-1]) < max_batch_size):
-            batches.append([])
-        batches[-1].append(_written(event, ticdc=ticdc))
-        is_open = is_row
-    return [_record(parts) for parts in batches]
+    return [
+        _record([_written(event, ticdc=ticdc) for event in batch])
+        for batch in batches(events, max_batch_size)
+    ]
 
 
 def _record(parts: Sequence[tuple[bytes, bytes]]) -> Record:
@@ -96,7 +82,7 @@ def _written(event: Event, *, ticdc: bool) -> tuple[bytes, bytes]:
     write = _dumps_of_ticdc if ticdc else dumps
     match event:
         case RowChange():
-            return _row_key(event, ticdc=ticdc), _row_value(event, write, ticdc=ticdc)
+            return _row_key(event, ticdc=ticdc), write(_row_value(event, ticdc=ticdc))
         case Watermark():
             return write({"ts": event.watermark_ts, "t": WATERMARK}), b""
         case Bootstrap():
@@ -135,62 +121,31 @@ def _row_key(row: RowChange, *, ticdc: bool) -> bytes:
     return text
 
 
-def _row_value(row: RowChange, write: Callable[[Any], bytes], *, ticdc: bool) -> bytes:
+def _row_value(row: RowChange, *, ticdc: bool) -> dict[str, Any]:
     assert row.shape is not None
     columns = {column.name: column for column in row.shape.columns}
-    members: list[bytes] = []
-    for member, name in _IMAGES[row.op].items():
-        image: Image = getattr(row, name)
-        # The old TiCDC has a Go map, whose keys are written in the order of their bytes, which is
-        # that of code points.
-        names = list(image) if ticdc else sorted(image)
-        damaged = member == "p" and isinstance(row, SentRow) and row.damages_old_values
-        written = [
-            _column(row, columns[name], name, image[name], write, damaged=damaged) for name in names
-        ]
-        members.append(write(member) + b":{" + b",".join(written) + b"}")
-    return b"{" + b",".join(members) + b"}"
-
-
-def _column(
-    row: RowChange,
-    column: SentColumn,
-    name: str,
-    value: PhysicalValue,
-    write: Callable[[Any], bytes],
-    *,
-    damaged: bool,
-) -> bytes:
-    """Return the member of a column in an image; `damaged` if its old value has TiCDC's faults."""
-    code, flags = type_code(column.mysql_type), int(column.flags or 0)
-    stale = row.stale_flags if isinstance(row, SentRow) else None
-    becomes_null = damaged and value is not None and (row.after or {}).get(name) is None
-    if damaged and not becomes_null and _is_empty(value, column):
-        value = None
-    body = write(
-        {
-            "t": code,
-            **without_empty(h=bool(flags & ColumnFlag.HANDLE_KEY)),
-            "f": flags if stale is None else stale.get(name, 0),
-            "v": _json_value(value, code, flags),
+    images: dict[str, Image] = {
+        member: getattr(row, name) for member, name in _IMAGES[row.op].items()
+    }
+    # The old TiCDC has a Go map, whose keys are written in the order of their bytes, which is that
+    # of code points.
+    return {
+        member: {
+            name: _column(columns[name], image[name])
+            for name in (list(image) if ticdc else sorted(image))
         }
-    )
-    return body[1:-1] if becomes_null else write(name) + b":" + body
+        for member, image in images.items()
+    }
 
 
-_ZERO: Final = re.compile(r"-?[0.:\- ]*")
-_ZEROS_ARE_NULL: Final = frozenset(
-    {"decimal", "date", "datetime", "timestamp", "time", "enum", "set"}
-)
-
-
-def _is_empty(value: PhysicalValue, column: SentColumn) -> bool:
-    """Return whether TiCDC writes an old value as NULL: an empty one, or zero."""
-    if not isinstance(value, str) or column.mysql_type in INTEGER_TYPES:
-        return False
-    if column.mysql_type in _ZEROS_ARE_NULL:
-        return _ZERO.fullmatch(value) is not None
-    return value in ("", "[]") and column.mysql_type != "json"
+def _column(column: SentColumn, value: PhysicalValue) -> dict[str, Any]:
+    code, flags = type_code(column.mysql_type), int(column.flags or 0)
+    return {
+        "t": code,
+        **without_empty(h=bool(flags & ColumnFlag.HANDLE_KEY)),
+        "f": flags,
+        "v": _json_value(value, code, flags),
+    }
 
 
 # Values -------------------------------------------------------------------------------------------
