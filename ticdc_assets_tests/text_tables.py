@@ -101,7 +101,8 @@ def row(
     """Return a row change as the decoder of a format gives it."""
     carries = wire_format in (WireFormat.SIMPLE_JSON, WireFormat.SIMPLE_AVRO)
     names = [column.name for column in schema.columns if not column.virtual]
-    shaped = canal_shape_of if wire_format is WireFormat.CANAL_JSON else shape_of
+    shape = (canal_shape_of if wire_format is WireFormat.CANAL_JSON else shape_of)(schema)
+    sent = tuple(column for column in shape.columns if column.name in names)
     return row_event(
         ts,
         build_ts_ms=5,
@@ -111,5 +112,5 @@ def row(
         schema_version=schema.version if carries else None,
         before=before,
         after=after,
-        shape=shaped(schema, names, partial=after is None),
+        shape=replace(shape, columns=sent, partial=after is None),
     )
