@@ -337,7 +337,7 @@ class MirrorMaker:
             quarantined=made.quarantined - void,
             mode=mode,
             changes=counts.changed,
-            unknown_deletes=made.unknown_deletes + changes.unknown_deletes(counts.taken),
+            unknown_deletes=made.unknown_deletes + changes.unknown_deletes,
         )
 
     def _metadata(self, mirror: MirrorPlan, mode: Mode) -> dict[str, object]:
@@ -371,10 +371,10 @@ class _Changes:
         self.found: FoundKeys = writer.find(found, count=count)
         self._is_there = self.found.counts > 0
         self._is_bag = not mirror.schema.handle_key
+        unknown = np.maximum(0, -(self.found.counts + self._flag("least")))
+        self.unknown_deletes = int(unknown.sum())
         if self._is_bag:
-            net, least = (self._flag(name) for name in ("net", "least"))
-            self._unknown = np.maximum(0, -(self.found.counts + least))
-            self._copies = self.found.counts + net + self._unknown
+            self._copies = self.found.counts + self._flag("net") + unknown
         else:
             self._keeps = self._flag("keeps")
         self.gone = int(self.found.counts.sum())
@@ -389,17 +389,6 @@ class _Changes:
             puts: how many keys have a row afterwards.
         """
         return int(self._copies.sum()) if self._is_bag else puts
-
-    def unknown_deletes(self, taken: int) -> int:
-        """Return how many deletes were of rows that the mirror did not have.
-
-        Args:
-            taken: how many keys are gone that the mirror had, if all is well.
-        """
-        if self._is_bag:
-            return int(self._unknown.sum())
-        gone = int(np.count_nonzero(self._flag("deleted") & self._is_there))
-        return max(0, taken - gone)
 
     def rows(self) -> Iterator[pa.Table]:
         """Yield the rows that depend on the earlier rows."""

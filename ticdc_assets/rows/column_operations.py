@@ -231,7 +231,6 @@ class ColumnOperations:
             else _taken(rows.column(field.name), order).cast(field.type)
             for field in SEQUENCE_TYPE
         ]
-        is_new = np.isin(rows.column("op"), [Op.INSERT.value, Op.SNAPSHOT.value])[order]
 
         def column(values: Any, *, is_key: bool) -> Any:
             # Only the key of a deleted row is known.
@@ -245,7 +244,6 @@ class ColumnOperations:
             "key": column(keys, is_key=True),
             "sequence": pa.StructArray.from_arrays(sequence, fields=list(SEQUENCE_TYPE)),
             "is_delete": pa.array(is_delete),
-            "is_new": pa.array(is_new),
             "is_partial": pa.array(np.zeros(size, np.bool_)),
             "missing": column(self._missing(images, reading.names), is_key=False),
             **{

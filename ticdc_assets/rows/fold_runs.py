@@ -85,10 +85,10 @@ class ChangedKeys:
     Attributes:
         rows: by the names of the mirror, the columns of the key (all columns, if the table has
             none) and the rescued data.
-        flags: for each key the commit ts of its last change, whether its row is gone (`deleted`),
-            and whether an existing row keeps everything but its mark (`keeps`); such a key is not
-            among the put rows. Without a key, for each row, how many more copies there are (`net`),
-            and the lowest such number on the way (`least`).
+        flags: for each key the commit ts of its last change, and whether an existing row keeps
+            everything but its mark (`keeps`); such a key is not among the put rows. Without a key,
+            for each row, how many more copies there are (`net`). Both have the lowest such number
+            on the way (`least`): below 0 if a delete came first.
     """
 
     rows: pa.Table
@@ -176,7 +176,7 @@ class _Part:
 
 
 FAULT_COLUMNS = (
-    *("key", "sequence", "is_delete", "is_new", "is_partial"),
+    *("key", "sequence", "is_delete", "is_partial"),
     *("reason", "position", "expected", "got"),
 )
 """Columns of operations that are kept of a change that did not fit."""
@@ -349,7 +349,7 @@ def _changed_keys(folded: pa.Table, schema: TableSchema) -> ChangedKeys:
         names=[*wanted, MirrorLayout(schema=schema).rescued],
     )
     sequence = fits["sequence"]
-    own = {"deleted": "is_delete", "keeps": "keeps_row"}
+    own = {"keeps": "keeps_row", "least": "least"}
     own = own if schema.handle_key else {"net": "net", "least": "least"}
     flags = pa.table({name: fits[source] for name, source in own.items()})
     stamps = (chunk.field("commit_ts") for chunk in sequence.chunks)

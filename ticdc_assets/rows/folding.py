@@ -42,7 +42,6 @@ class FoldCounts:
         copies: rows after it, copies counted.
         changed: keys that a change touched.
         unknown_deletes: keys whose first operation is a delete (bags: deletes of no row).
-        taken: keys that are gone and existed before, if all is well.
         errors: changes that did not fit.
         lost: rows of the older mirror that a schema step could not carry over.
         with_missing: put rows whose image lacked columns.
@@ -54,7 +53,6 @@ class FoldCounts:
     copies: int = 0
     changed: int = 0
     unknown_deletes: int = 0
-    taken: int = 0
     errors: int = 0
     lost: int = 0
     with_missing: int = 0
@@ -79,8 +77,8 @@ class FoldedRows:
 
     Attributes:
         rows: one row a key: the columns of an operation, `copies`, and `keeps_row`, which says
-            whether an existing row keeps everything but its mark. Without a key also `net` and
-            `least`, as `fold_runs.ChangedKeys` has them.
+            whether an existing row keeps everything but its mark. Also `least` and, without a key,
+            `net`, as `fold_runs.ChangedKeys` has them.
         counts: the counts of the fold.
         missing: the columns that images of put rows lacked, each list of names once, without empty
             lists.
@@ -154,17 +152,16 @@ def _fold_keys(operations: pa.Table) -> FoldedRows:
     first, last = order[starts[is_exact]], order[ends[is_exact]]
     is_delete = operations.column("is_delete").to_numpy()
     was_delete, is_gone = is_delete[first], is_delete[last]
-    is_new = operations.column("is_new").to_numpy()[first]
     put = changed & ~is_gone
     with_missing, lacking = _lacking(operations, last[put])
     rows = operations.take(pa.array(last))
     rows = rows.append_column("copies", pa.array((~is_gone).astype(np.int32)))
     rows = rows.append_column("keeps_row", pa.array(np.zeros(len(last), np.bool_)))
+    rows = rows.append_column("least", pa.array(-was_delete.astype(np.int64)))
     counts = FoldCounts(
         copies=int(np.count_nonzero(~is_gone)),
         changed=int(np.count_nonzero(changed)),
         unknown_deletes=int(np.count_nonzero(was_delete)),
-        taken=int(np.count_nonzero(is_gone & ~is_new)),
         with_missing=with_missing,
         puts=int(np.count_nonzero(put)),
     )
@@ -243,7 +240,6 @@ def _fold_each(all_operations: pa.Table, places: Numbers) -> FoldedRows:
             last[key] = number
         else:
             marked[key] = str(stamps[number])
-    is_new = operations.column("is_new").to_pylist()
     missing = operations.column("missing").to_pylist()
     puts = [key for key in last if key in changed and not is_delete[last[key]]]
     lacking = [missing[last[key]] for key in puts]
@@ -252,7 +248,6 @@ def _fold_each(all_operations: pa.Table, places: Numbers) -> FoldedRows:
         copies=sum(not is_delete[number] for number in last.values()),
         changed=len(changed),
         unknown_deletes=sum(is_delete[first[key]] for key in last),
-        taken=sum(is_delete[last[key]] and not is_new[first[key]] for key in last),
         errors=sum(ranks[number] >= 0 for number in bad),
         lost=sum(ranks[number] < 0 for number in bad),
         with_missing=sum(names is not None for names in lacking),
@@ -264,6 +259,8 @@ def _fold_each(all_operations: pa.Table, places: Numbers) -> FoldedRows:
     folded = folded.append_column("copies", pa.array(copies, pa.int32()))
     keeps = [key not in whole for key in last] + [False] * len(bad)
     folded = folded.append_column("keeps_row", pa.array(keeps, pa.bool_()))
+    least = [-int(is_delete[first[key]]) for key in last] + [0] * len(bad)
+    folded = folded.append_column("least", pa.array(least, pa.int64()))
     if marked:
         folded = _with_marks(folded, [marked.get(key) for key in last] + [None] * len(bad))
     return FoldedRows(
@@ -336,7 +333,7 @@ def _fold_bag(operations: pa.Table) -> FoldedRows:
     size = operations.num_rows
     if not size:
         nothing = _fold_each(operations, np.empty(0, np.int64))
-        return replace(nothing, rows=_with_numbers(nothing.rows, [], []))
+        return replace(nothing, rows=nothing.rows.append_column("net", pa.array([], pa.int64())))
     codes = _codes(operations)
     order = _order(operations, codes)
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
@@ -369,8 +366,9 @@ def _fold_bag(operations: pa.Table) -> FoldedRows:
     rows = rows.append_column("copies", pa.array(copies[stays].astype(np.int32)))
     keeps = np.zeros(int(np.count_nonzero(stays)), np.bool_)
     rows = rows.append_column("keeps_row", pa.array(keeps))
+    rows = rows.append_column("least", pa.array(least[stays], pa.int64()))
     return FoldedRows(
-        rows=_with_numbers(rows, net[stays], least[stays]),
+        rows=rows.append_column("net", pa.array(net[stays], pa.int64())),
         counts=FoldCounts(
             copies=int(copies[fits].sum()),
             changed=int(np.count_nonzero(fits & changed)),
@@ -383,12 +381,6 @@ def _fold_bag(operations: pa.Table) -> FoldedRows:
         ),
         missing=lacking,
     )
-
-
-def _with_numbers(rows: pa.Table, net: Any, least: Any) -> pa.Table:
-    """Return folded rows with how many more copies there are, and the lowest number on the way."""
-    rows = rows.append_column("net", pa.array(net, pa.int64()))
-    return rows.append_column("least", pa.array(least, pa.int64()))
 
 
 # Sharing out ------------------------------------------------------------------------------------
@@ -471,7 +463,7 @@ def _without_values(operations: pa.Table, places: Numbers, valued: Flags) -> pa.
 
 
 _PLACING = frozenset(
-    {"key", "sequence", "is_delete", "is_new", "is_partial", "casts", "identity", "covered"}
+    {"key", "sequence", "is_delete", "is_partial", "casts", "identity", "covered"}
     | {"reason", "position", "expected", "got"}
 )
 """Columns of an operation that count even where its values do not."""

@@ -146,7 +146,7 @@ def with_mark(rescued: Iterable[tuple[str, str]] | None, mark: str) -> list[tupl
 _Operation: TypeAlias = dict[str, Any]
 """An operation as `OperationBuilder` takes it."""
 
-_EMPTY: _Operation = {"is_delete": False, "is_new": False, "is_partial": False, "values": {}}
+_EMPTY: _Operation = {"is_delete": False, "is_partial": False, "values": {}}
 
 
 IMAGES = ("before", "after")
@@ -248,10 +248,6 @@ def _resolve_batch(
                 yield _end_of(operation, key_columns)
 
 
-_NEW_ROWS = frozenset({Op.INSERT, Op.SNAPSHOT})
-"""Changes that add rows which did not exist before."""
-
-
 def _end_of(put: _Operation, key_columns: tuple[str, ...]) -> _Operation:
     """Return the end of a row by partition DDL."""
     return {
@@ -259,7 +255,6 @@ def _end_of(put: _Operation, key_columns: tuple[str, ...]) -> _Operation:
         "key": put["key"],
         "sequence": {**put["sequence"], "rank": REMOVED_RANK},
         "is_delete": True,
-        "is_new": put["is_new"],
         "values": {name: put["values"][name] for name in key_columns},
     }
 
@@ -275,7 +270,6 @@ def _operation(
         "key": "=" + change.key,
         "sequence": _sequence(row, rank),
         "is_delete": is_delete,
-        "is_new": row["op"] in _NEW_ROWS,
         "is_partial": change.partial,
         "missing": list(change.missing) or None,
         "casts": _counted(casts, is_delete=is_delete),
@@ -458,7 +452,6 @@ def _row_operations(
                         **_EMPTY,
                         "key": key,
                         "sequence": sequence,
-                        "is_new": True,
                         "casts": _counted(casts),
                         "values": values,
                         "partial_ts": partial[number],
@@ -562,8 +555,8 @@ def _kept_operations(
             ],
             fields=list(SEQUENCE_TYPE),
         )
-        for name, flag in (("is_delete", False), ("is_new", True), ("is_partial", False)):
-            arrays[name] = pa.repeat(flag, count)
+        for name in ("is_delete", "is_partial"):
+            arrays[name] = pa.repeat(False, count)
         found = [
             arrays[item.name] if item.name in arrays else pa.nulls(count, item.type)
             for item in target

@@ -36,17 +36,14 @@ def operation_schema(schema: TableSchema) -> pa.Schema:
     """Return the Arrow schema of operations: one row a put, delete or error.
 
     An error has a `reason`. If its row is known, it is a failed put or delete, and any later
-    operation of the same key makes it void. `is_new` says that the row did not exist before (an
-    insert), so that deletes and updates of missing rows can be counted. `is_partial` is a put with
-    the key alone. `casts` count if the row existed at the DDL; in a table without a key a delete
-    subtracts its row's.
+    operation of the same key makes it void. `is_partial` is a put with the key alone. `casts` count
+    if the row existed at the DDL; in a table without a key a delete subtracts its row's.
     """
     return pa.schema(
         [
             ("key", pa.string()),
             ("sequence", SEQUENCE_TYPE),
             ("is_delete", pa.bool_()),
-            ("is_new", pa.bool_()),
             ("is_partial", pa.bool_()),
             ("missing", pa.list_(pa.string())),
             ("reason", pa.string()),
