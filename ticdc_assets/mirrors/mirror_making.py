@@ -43,6 +43,13 @@ from ticdc_assets.rows.row_identity import may_be_rescued
 from ticdc_assets.spark.executing import INLINE_ROWS
 
 
+KEYLESS_BYTES = 64 << 20
+"""Bytes of changes above which a mirror without a key is rewritten.
+
+Its rows are their own keys, and this process holds the keys of changed rows.
+"""
+
+
 class Mode(StrEnum):
     """How a cut makes a mirror."""
 
@@ -147,15 +154,11 @@ class MirrorMaker:
                 found.needs_features and not writer.takes_features(before.mirror.rows)
             ):
                 return self._overwrite(mirror, before, Mode.REWRITE)
-        if changed and not mirror.schema.handle_key and self._has_many(mirror, before.tso):
-            # The rows themselves are the keys: this process does not hold so many.
-            return self._overwrite(mirror, before, Mode.REWRITE)
+        if changed and not mirror.schema.handle_key:
+            changes = self._changes.changes(mirror, before.tso, self._tso)
+            if changes.size > KEYLESS_BYTES:
+                return self._overwrite(mirror, before, Mode.REWRITE)
         return self._change(mirror, before, writer, found, changed=changed)
-
-    def _has_many(self, mirror: MirrorPlan, above: int) -> bool:
-        """Whether a mirror has more changes above a commit ts than this process folds."""
-        rows = self._changes.count_rows(mirror.bindings, above=above, until=self._tso)
-        return rows > INLINE_ROWS
 
     def _writer(self, mirror: MirrorPlan, published: int | None) -> TableWriter:
         layout = MirrorLayout(schema=mirror.schema)

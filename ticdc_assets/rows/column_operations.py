@@ -265,7 +265,7 @@ class ColumnOperations:
         """Return a column of the mirror, for all images."""
         source = reading.sources[number]
         if not isinstance(source, int):
-            return source.take(pa.array(np.zeros(len(images.counts), np.int64)))
+            return mirror_rows.repeated(source, len(images.counts))
         return typed[source].array.cast(arrow_type(self._table.columns[number]))
 
     def _keys(

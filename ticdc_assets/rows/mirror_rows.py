@@ -501,6 +501,11 @@ def sources_of(
     return sources
 
 
+def repeated(value: "pa.Array[Any]", count: int) -> "pa.Array[Any]":
+    """Return the one value of an array so many times; `pa.repeat` fails for nested types."""
+    return value.take(pa.array(np.zeros(count, np.int64)))
+
+
 def _is_number(kind: pa.DataType) -> bool:
     return pa.types.is_integer(kind) or pa.types.is_decimal(kind)
 
@@ -536,7 +541,7 @@ def _kept_operations(
         arrays: dict[str, pa.Array[Any]] = {
             f"c{number}": rows.column(source).cast(target.field(f"c{number}").type)
             if isinstance(source, int)
-            else source.take(pa.array(np.zeros(count, np.int64)))
+            else repeated(source, count)
             for number, source in enumerate(sources)
         }
         texts = [
