@@ -33,7 +33,6 @@ from ticdc_assets.delta.commits import (
 )
 from ticdc_assets.delta.damage import damaged, reading
 from ticdc_assets.delta.delta_files import has_commits, is_ahead, lost_log, passed_over
-from ticdc_assets.delta.fencing import LEASE
 from ticdc_assets.delta.files import open_parquet
 from ticdc_assets.storage.lake_paths import HISTORIES, MIRRORS
 from ticdc_assets.storage.paths import LOG, AnyPath, RemotePath, delta_options, subtree
@@ -227,14 +226,14 @@ def commit_metadata(path: AnyPath) -> dict[str, Any]:
 
 
 def _memory_in(commit: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON object of a commit without its names; {} if another program wrote it.
+    """Return the JSON object of a commit without its id; {} if another program wrote it.
 
     Older versions of this package wrote no id, but counted batches, landings, cuts or TSO.
     """
     memory = object_of(commit.get(METADATA_KEY))
     if not memory.keys() & _MEMORIES:
         return {}
-    return {name: value for name, value in memory.items() if name not in (COMMIT_ID, LEASE)}
+    return {name: value for name, value in memory.items() if name != COMMIT_ID}
 
 
 _MEMORIES = {COMMIT_ID, "batch", "number", "tso"}
