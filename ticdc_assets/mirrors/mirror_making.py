@@ -19,6 +19,7 @@ import pyarrow as pa
 from ticdc_assets.base.isolation import Failure, attempted
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import tell
+from ticdc_assets.changelog.carrying import RowCarrier
 from ticdc_assets.changelog.plan import MirrorPlan, Plan
 from ticdc_assets.delta.commits import newest_version, same_rows_at
 from ticdc_assets.delta.committing import undisturbed
@@ -38,8 +39,7 @@ from ticdc_assets.mirrors.validity import Knowledge
 from ticdc_assets.mirrors.versions import mirror_rescued
 from ticdc_assets.rows.finding import keys_of
 from ticdc_assets.rows.fold_runs import ChangedKeys, Folded
-from ticdc_assets.rows.mirror_rows import PARTIAL, MirrorLayout, marked
-from ticdc_assets.rows.row_identity import may_be_rescued
+from ticdc_assets.rows.mirror_rows import PARTIAL, MirrorLayout, marked, may_be_rescued
 from ticdc_assets.spark.executing import INLINE_ROWS
 
 
@@ -169,7 +169,8 @@ class MirrorMaker:
         if is_removed_from(mirror, before.tso):
             return None
         schema, zone = before.mirror.table_schema, self._lake.changefeed.timezone
-        found = alterations(schema, mirror.schema, mirror.steps_since(schema.version), zone)
+        carrier = RowCarrier(schema, mirror, zone, since_ts=before.tso)
+        found = alterations(schema, mirror.schema, carrier.origins())
         if found is None:
             return None
         if found.rescued and mirror_rescued(self._lake.paths, before.mirror, found.rescued):

@@ -28,7 +28,7 @@ from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
 from ticdc_assets.changelog.resolve import ResolvedChange, RowResolver
 from ticdc_assets.changelog.sequence import PUT_RANK, REMOVED_RANK, rank_of
 from ticdc_assets.model.events import Op
-from ticdc_assets.model.mysql_types import Kind, arrow_type
+from ticdc_assets.model.mysql_types import Kind, arrow_type, kind_of
 from ticdc_assets.model.schemas import ColumnSchema, RowShape, TableSchema
 from ticdc_assets.model.values import key_text, text_of, typed_array
 from ticdc_assets.registry.evolution import CanonicalRow, Casts, Origin
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 ArrowMap: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-EXACT_KINDS = frozenset({Kind.INTEGER, Kind.BIT, Kind.YEAR, Kind.TEXT, Kind.BINARY, Kind.SET})
+_EXACT_KINDS = frozenset({Kind.INTEGER, Kind.BIT, Kind.YEAR, Kind.TEXT, Kind.BINARY, Kind.SET})
 """Kinds whose typed column holds every value, so that the rescued data has no entry of them."""
 
 COLUMN_ROWS = 100
@@ -99,6 +99,15 @@ def free_name(name: str, schema: TableSchema) -> str:
     while name in taken:
         name += "_"
     return name
+
+
+def may_be_rescued(column: ColumnSchema) -> bool:
+    """Return whether values of a column may be in the rescued data.
+
+    Then the texts there distinguish rows too: two rows are the same if their typed keys and the
+    rescued texts of their key columns are equal.
+    """
+    return kind_of(column) not in _EXACT_KINDS
 
 
 def spark_type_name(column: ColumnSchema) -> str:
