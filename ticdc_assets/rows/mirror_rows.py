@@ -153,7 +153,7 @@ def with_mark(rescued: Iterable[tuple[str, str]] | None, mark: str) -> list[tupl
 
 
 _Operation: TypeAlias = dict[str, Any]
-"""An operation as `OperationBuilder` takes it."""
+"""An operation as `operation_batch` takes it."""
 
 _EMPTY: _Operation = {"is_delete": False, "is_partial": False, "values": {}}
 
@@ -213,7 +213,7 @@ def change_operations(plan: MirrorPlan, timezone: str) -> ArrowMap:
 
     def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         resolver = RowResolver(plan, timezone)
-        builder = OperationBuilder(operation_schema(plan.schema), plan.schema, timezone)
+        target = operation_schema(plan.schema)
         key_columns = plan.schema.handle_key
         columns: ColumnOperations | None = None
         for batch in batches:
@@ -223,7 +223,8 @@ def change_operations(plan: MirrorPlan, timezone: str) -> ArrowMap:
                 yield from operations
                 if operations and not batch.num_rows:
                     continue
-            yield builder.build(list(_resolve_batch(resolver, key_columns, batch)))
+            rows = list(_resolve_batch(resolver, key_columns, batch))
+            yield operation_batch(rows, target, plan.schema, timezone)
 
     return convert
 
@@ -319,57 +320,44 @@ def _fault_of(error: InputError | None) -> dict[str, str]:
     return {name: getattr(error, name) for name in ("reason", "position", "expected", "got")}
 
 
-class OperationBuilder:
-    """Builds batches of operations with typed columns.
+def operation_batch(
+    operations: Sequence[Mapping[str, Any]], target: pa.Schema, table: TableSchema, timezone: str
+) -> pa.RecordBatch:
+    """Return operations as a batch with typed columns.
 
     Args:
+        operations: columns of the target by their names; the table's as canonical text in `values`;
+            `partial_ts` if the row is known in part, since that commit ts; in `lost` the columns
+            whose text is rescued, whether it fits or not.
         target: the schema of the operations; it has the table's columns as `c0`, `c1`, ...
         table: the schema of the table.
         timezone: the changefeed's time zone (IANA name).
     """
-
-    def __init__(self, target: pa.Schema, table: TableSchema, timezone: str) -> None:
-        self._target = target
-        self._columns = table.columns
-        self._timezone = timezone
-
-    def build(self, operations: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
-        """Return operations as a batch.
-
-        Args:
-            operations: columns of the target by their names; the table's as canonical text in
-                `values`; `partial_ts` if the row is known in part, since that commit ts; in `lost`
-                the columns whose text is rescued, whether it fits or not.
-        """
-        marks = [operation.get("partial_ts") for operation in operations]
-        rescued: list[list[tuple[str, str]]] = [
-            [] if mark is None else [(PARTIAL, mark)] for mark in marks
-        ]
-        lost = [
-            (number, item["lost"]) for number, item in enumerate(operations) if item.get("lost")
-        ]
-        arrays: dict[str, pa.Array] = {}
-        for place, column in enumerate(self._columns):
-            name = column.name
-            texts: list[str | None] = [operation["values"].get(name) for operation in operations]
-            for number, names in lost:
-                text = texts[number]
-                if text is not None and name in names:
+    marks = [operation.get("partial_ts") for operation in operations]
+    rescued: list[list[tuple[str, str]]] = [
+        [] if mark is None else [(PARTIAL, mark)] for mark in marks
+    ]
+    lost = [(number, item["lost"]) for number, item in enumerate(operations) if item.get("lost")]
+    arrays: dict[str, pa.Array] = {}
+    for place, column in enumerate(table.columns):
+        name = column.name
+        texts: list[str | None] = [operation["values"].get(name) for operation in operations]
+        for number, names in lost:
+            text = texts[number]
+            if text is not None and name in names:
+                rescued[number].append((name, text))
+                texts[number] = None
+        arrays[f"c{place}"], unfit = typed_array(column, timezone, texts)
+        if unfit is not None:
+            for number, (text, is_unfit) in enumerate(zip(texts, unfit, strict=True)):
+                if is_unfit and text is not None:
                     rescued[number].append((name, text))
-                    texts[number] = None
-            arrays[f"c{place}"], unfit = typed_array(column, self._timezone, texts)
-            if unfit is not None:
-                for number, (text, is_unfit) in enumerate(zip(texts, unfit, strict=True)):
-                    if is_unfit and text is not None:
-                        rescued[number].append((name, text))
-        arrays["rescued"] = pa.array([entries or None for entries in rescued], RESCUED_TYPE)
-        for field in self._target:
-            if field.name not in arrays:
-                values = [operation.get(field.name) for operation in operations]
-                arrays[field.name] = pa.array(values, field.type)
-        return pa.RecordBatch.from_arrays(
-            [arrays[name] for name in self._target.names], schema=self._target
-        )
+    arrays["rescued"] = pa.array([entries or None for entries in rescued], RESCUED_TYPE)
+    for field in target:
+        if field.name not in arrays:
+            values = [operation.get(field.name) for operation in operations]
+            arrays[field.name] = pa.array(values, field.type)
+    return pa.RecordBatch.from_arrays([arrays[name] for name in target.names], schema=target)
 
 
 _Carry: TypeAlias = Callable[[CanonicalRow, int], CarriedRow | None]
@@ -431,7 +419,7 @@ def _row_operations(
             kept = _kept_operations(base, plan.schema, carrier, timezone)
         carry = carrier.carry if isinstance(carrier, RowCarrier) else carrier
         resolver = RowResolver(plan, timezone)
-        builder = OperationBuilder(operation_schema(plan.schema), plan.schema, timezone)
+        target = operation_schema(plan.schema)
         for batch in batches:
             if kept is not None:
                 puts, batch = kept(batch)
@@ -467,7 +455,7 @@ def _row_operations(
                         **_fault_of(error),
                     }
                 )
-            yield builder.build(operations)
+            yield operation_batch(operations, target, plan.schema, timezone)
 
     return convert
 
