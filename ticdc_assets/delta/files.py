@@ -100,9 +100,10 @@ def layout_of(
         fields.append(pa.field(name, item.type, metadata=metadata))
     return FileLayout(
         schema=pa.schema(fields),
+        # Rows are searched by their keys, wherever these columns are.
         bounded=[
-            name
-            for item, (name, _) in zip(schema, (stored[item.name] for item in schema), strict=True)
+            stored[item.name][0]
+            for item in sorted(schema, key=lambda item: item.name not in key)
             if _has_bounds(item.type)
         ][:_BOUNDED],
         distinct=[stored[name][0] for name in key if len(key) == 1],

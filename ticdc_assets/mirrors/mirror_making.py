@@ -1,8 +1,8 @@
 """Making one mirror at a cut: carried, altered, changed, rewritten or folded.
 
 In: a mirror's plan, the mirror at the last cut, and the change log. Out: the Delta version for the
-cut to name, and its figures. `mirrors` explains each way; this module chooses the cheapest possible
-one, and `table_writing` writes it.
+cut to name, and its figures. `applying` explains each way; this module chooses the cheapest one that
+is possible, and `table_writing` writes it.
 
 Why running it again is safe: each way is one Delta commit from the version that the newest
 published cut names. The commit takes back later versions by a killed run or another writer.
