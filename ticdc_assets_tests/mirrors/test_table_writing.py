@@ -18,6 +18,7 @@ from ticdc_assets.delta import committing
 from ticdc_assets.delta.commits import CommitError, read_commit
 from ticdc_assets.delta.committing import ConflictError, undisturbed
 from ticdc_assets.delta.delta_files import file_at, log_state, vector_of
+from ticdc_assets.delta.files import layout_of
 from ticdc_assets.mirrors import file_fates, table_writing
 from ticdc_assets.mirrors.table_writing import TableWriter
 from ticdc_assets.rows.finding import keys_of
@@ -89,6 +90,13 @@ def by_others(table: Path, version: int) -> Model:
     opened = DeltaTable(str(table), version)
     query = QueryBuilder().register("t", opened).execute('select id, "v w" from t')
     return {row["id"]: row["v w"] for row in pa.table(query.read_all()).to_pylist()}
+
+
+def test_a_key_has_bounds_wherever_its_column_is() -> None:
+    names = [*(f"c{number}" for number in range(40)), "id"]
+    schema = pa.schema([(name, pa.int64()) for name in names])
+    layout = layout_of(schema, {name: (name, None) for name in names}, ["id"])
+    assert layout.bounded == ["id", *names[:31]]
 
 
 @pytest.fixture(params=["vectors", "portable"])

@@ -160,6 +160,29 @@ def mirrored(folded: FoldedRows) -> list[tuple[Any, ...]]:
     )
 
 
+@pytest.mark.parametrize("casts", [None, [{"column": "v", "ddl_ts": 9, "rows": 1}]])
+@pytest.mark.parametrize(
+    ("deletes", "least"),
+    [
+        ([True], -1),
+        ([True, False], -1),
+        # As where an update brings a key and a delete takes it.
+        ([False, True], 0),
+        ([False], 0),
+    ],
+)
+def test_a_row_is_missed_if_a_delete_is_the_first_change_of_its_key(
+    deletes: list[bool], least: int, casts: list[dict[str, Any]] | None
+) -> None:
+    items = [
+        operation("1", ts, is_delete=is_delete, casts=None if is_delete else casts)
+        for ts, is_delete in enumerate(deletes)
+    ]
+    folded = fold_operations(table_of(items, keyed=True), keyed=True)
+    assert folded.rows["least"].to_pylist() == [least]
+    assert folded.counts.unknown_deletes == -least
+
+
 def test_a_key_that_changes_all_the_time_is_moved_as_few_rows() -> None:
     items = [operation("1", number) for number in range(5_000)]
     assert thinned(table_of(items, keyed=True), keyed=True).num_rows == 2
