@@ -29,7 +29,7 @@ from ticdc_assets.model.values.columns import Places, TypedColumn, typed_column
 from ticdc_assets.model.values.zones import CHANGEFEED_ZONE_NAMES
 from ticdc_assets.rows import mirror_rows
 from ticdc_assets.rows.mirror_rows import SHAPE, sources_of
-from ticdc_assets.rows.row_operations import SEQUENCE_TYPE, operation_schema
+from ticdc_assets.rows.row_operations import SEQUENCE_TYPE, batch_of, operation_schema
 from ticdc_assets.wire.image_reading import ImageReader, Images
 from ticdc_assets.wire.rows import shape_from_text
 
@@ -251,13 +251,7 @@ class ColumnOperations:
                 for number, item in enumerate(columns)
             },
         }
-        return pa.RecordBatch.from_arrays(
-            [
-                values[field.name] if field.name in values else pa.nulls(size, field.type)
-                for field in self._schema
-            ],
-            schema=self._schema,
-        )
+        return batch_of(values, size, self._schema)
 
     def _column(
         self, number: int, images: Images, reading: _Reading, typed: Sequence[TypedColumn]

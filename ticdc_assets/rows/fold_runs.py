@@ -36,7 +36,7 @@ from ticdc_assets.rows.folding import (
     with_origins,
 )
 from ticdc_assets.rows.mirror_rows import ArrowMap, MirrorLayout, put_rows
-from ticdc_assets.rows.row_operations import operation_schema
+from ticdc_assets.rows.row_operations import batch_of, operation_schema
 from ticdc_assets.rows.rows_of_work import (
     READ_ROWS,
     RowPart,
@@ -402,14 +402,7 @@ def faults_as_operations(schema: TableSchema) -> ArrowMap:
 
     def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            yield pa.RecordBatch.from_arrays(
-                [
-                    batch.column(item.name)
-                    if item.name in FAULT_COLUMNS
-                    else pa.nulls(batch.num_rows, item.type)
-                    for item in target
-                ],
-                schema=target,
-            )
+            columns = {name: batch.column(name) for name in FAULT_COLUMNS}
+            yield batch_of(columns, batch.num_rows, target)
 
     return convert

@@ -36,6 +36,7 @@ from ticdc_assets.rows.row_operations import (
     RESCUED_TYPE,
     SEQUENCE_FIELDS,
     SEQUENCE_TYPE,
+    batch_of,
     operation_schema,
 )
 from ticdc_assets.spark.frames import sql_type_name
@@ -559,12 +560,7 @@ def _kept_operations(
         )
         for name in ("is_delete", "is_partial"):
             arrays[name] = pa.repeat(False, count)
-        found = [
-            arrays[item.name] if item.name in arrays else pa.nulls(count, item.type)
-            for item in target
-        ]
-        others = batch.filter(pc.invert(stays))
-        return pa.RecordBatch.from_arrays(found, schema=target), others
+        return batch_of(arrays, count, target), batch.filter(pc.invert(stays))
 
     return operations
 
