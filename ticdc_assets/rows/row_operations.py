@@ -35,7 +35,9 @@ CASTS_TYPE = pa.list_(
 """Arrow type of the values that were cast as in a lenient SQL mode: column, DDL, and how many."""
 
 
-def batch_of(columns: "Mapping[str, pa.Array[Any]]", rows: int, target: pa.Schema) -> pa.RecordBatch:
+def batch_of(
+    columns: "Mapping[str, pa.Array[Any]]", rows: int, target: pa.Schema
+) -> pa.RecordBatch:
     """Return columns as a batch of so many rows; those of `target` that are not given are NULL."""
     return pa.RecordBatch.from_arrays(
         [
