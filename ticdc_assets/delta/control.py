@@ -270,7 +270,7 @@ def dataset_of(table: DeltaTable, path: AnyPath) -> ds.Dataset:
     Arrow's threads may still hold when a short program ends; then the interpreter aborts.
 
     For each file it has the partition and the bounds of the columns that readers filter by
-    (`_ASKED`). delta-rs gives Arrow the bounds of all columns, which takes milliseconds for each
+    (`_FILTERED`). delta-rs gives Arrow the bounds of all columns, which takes milliseconds for each
     file, and a table of many small commits has a file for each of them. If a file has no bounds of
     a column, delta-rs reports that none of its rows meets a condition on that column.
     """
@@ -279,7 +279,7 @@ def dataset_of(table: DeltaTable, path: AnyPath) -> ds.Dataset:
     form = ds.ParquetFileFormat(
         default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True)
     )
-    names = tuple(field.name for field in actions.schema if _tells(field))
+    names = tuple(field.name for field in actions.schema if _is_needed(field))
     described = zip(*(actions[name].to_pylist() for name in ("path", *names)), strict=True)
     fragments = [
         form.make_fragment(
@@ -290,18 +290,18 @@ def dataset_of(table: DeltaTable, path: AnyPath) -> ds.Dataset:
     return ds.FileSystemDataset(fragments, pa.schema(table.schema().to_arrow()), form, files)
 
 
-_ASKED = frozenset({"batch", "commit_ts", "number"})
+_FILTERED = frozenset({"batch", "commit_ts", "number"})
 """Columns by which readers skip files."""
 
 
-def _tells(action: pa.Field) -> bool:
+def _is_needed(action: pa.Field) -> bool:
     """Return whether readers need a column of the `add` actions.
 
     A mirror may have a column of that name too. Only bounds of integers are exact; those of texts
     and times may be shortened.
     """
     kind, _, column = action.name.partition(".")
-    bounds = kind in ("min", "max") and column in _ASKED and pa.types.is_integer(action.type)
+    bounds = kind in ("min", "max") and column in _FILTERED and pa.types.is_integer(action.type)
     return kind == "partition" or bounds
 
 

@@ -132,7 +132,7 @@ class Log(Protocol):
         """Return the newest entry."""
         ...
 
-    def put(self, state: LeaseState, behind: Entry) -> bool:
+    def put(self, state: LeaseState, after: Entry) -> bool:
         """Put an entry after another one; return False if that one has an entry after it."""
         ...
 
@@ -384,11 +384,11 @@ def _ran_out(log: Log, entry: Entry, surroundings: Surroundings) -> bool:
     return log.newest().version == entry.version
 
 
-def _put(log: Log, state: LeaseState, behind: Entry) -> Entry | None:
+def _put(log: Log, state: LeaseState, after: Entry) -> Entry | None:
     """Put an entry and return it if the log has it, even if the write reported an error."""
     failure = None
     try:
-        log.put(state, behind)
+        log.put(state, after)
     except (TicdcError, OSError) as error:
         failure = error
     newest = log.newest()

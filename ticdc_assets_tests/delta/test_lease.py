@@ -62,11 +62,11 @@ class MemoryLog:
     def newest(self) -> Entry:
         return self.entries[-1]
 
-    def put(self, state: LeaseState, behind: Entry) -> bool:
+    def put(self, state: LeaseState, after: Entry) -> bool:
         fault = self.faults.pop() if self.faults else ""
         if fault == "before":
             raise OSError("nothing was stored")
-        is_put = behind.version == self.entries[-1].version
+        is_put = after.version == self.entries[-1].version
         if is_put:
             self.entries.append(Entry(version=len(self.entries), state=state))
         if fault == "after":
