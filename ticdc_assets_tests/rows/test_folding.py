@@ -86,7 +86,8 @@ def table_of(items: list[dict[str, Any]], *, keyed: bool) -> pa.Table:
 
 def told(folded: FoldedRows) -> tuple[Any, ...]:
     """Return all that a fold says, in an order of its own."""
-    names = ["key", "reason", "position", "copies", "keeps_row", "is_delete", "c1", "rescued"]
+    names = ["key", "reason", "position", "copies", "keeps_row", "least"]
+    names += ["is_delete", "c1", "rescued"]
     rows = []
     for row in folded.rows.to_pylist():
         values = {name: row[name] for name in names}
