@@ -302,14 +302,14 @@ class _Run:
         """
         last_ts = 0 if self._last is None else self._last.tso
         quiet: list[MirrorPlan] = []
-        anew: list[MirrorPlan] = []
+        new: list[MirrorPlan] = []
         changed: list[MirrorPlan] = []
         for mirror in mirrors:
             before = self._before.get(mirror.mirror_id)
             if mirror.mirror_id in ready:
                 quiet.append(mirror)
             elif before is None or mirror.mirror_id in stale or before.floor_ts != mirror.floor_ts:
-                anew.append(mirror)
+                new.append(mirror)
             elif self._known.has_changes(mirror, last_ts, self._tso):
                 changed.append(mirror)
             else:
@@ -319,7 +319,7 @@ class _Run:
             yield last_ts, changed[start : start + _READ_TOGETHER]
         together: list[MirrorPlan] = []
         rows = 0
-        for mirror in anew:
+        for mirror in new:
             count = self._known.count(mirror)
             if together and (rows + count > GATHERED_ROWS or len(together) == _READ_TOGETHER):
                 yield 0, together

@@ -142,7 +142,7 @@ class HistoryWriter:
 
     def _overwrite(self, plan: MirrorPlan, base: Base | None, published: int | None) -> MadeHistory:
         writer = self._writer(plan, published)
-        table = self._lake.paths.history(plan.mirror_id), writer.begin_anew()
+        table = self._lake.paths.history(plan.mirror_id), writer.begin_empty()
         versions = self._folding.folded(plan, until=self._tso, base=base, table=table)
         rows = versions.rows.table
         version = writer.replace(

@@ -239,7 +239,7 @@ class MirrorMaker:
         with_keys: bool = False,
     ) -> Folded:
         """Fold the mirror's changes since `base`, over its rows unless keys are wanted."""
-        layout = writer.layout() if with_keys else writer.begin_anew()
+        layout = writer.layout() if with_keys else writer.begin_empty()
         return self._changes.folded(
             mirror,
             until=self._tso,
@@ -271,7 +271,7 @@ class MirrorMaker:
         )
         found = attempted(
             lambda: self._changes.folded_into_files(
-                [(mirror, rows, writer.begin_anew()) for mirror, rows, writer in wanted],
+                [(mirror, rows, writer.begin_empty()) for mirror, rows, writer in wanted],
                 until=self._tso,
             ),
             f"folding {counted(len(wanted), 'new mirror')} at once",

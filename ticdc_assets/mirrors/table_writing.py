@@ -233,7 +233,7 @@ class TableWriter:
         self._state = self._newest if is_newest else self._read(base)
         self._require_written()
 
-    def begin_anew(self) -> FileLayout:
+    def begin_empty(self) -> FileLayout:
         """Continue without the existing rows; return the layout of files of new rows."""
         if self._published is not None:
             renew_if_lost(self.table, self._published, self._configuration)

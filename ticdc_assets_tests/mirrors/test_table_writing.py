@@ -58,7 +58,7 @@ def table_of(rows: Mapping[int, str | None]) -> pa.Table:
 
 def begun(table: Path, rows: Model, *, portable: bool = False) -> int:
     writer = writer_of(table, portable=portable)
-    writer.begin_anew()
+    writer.begin_empty()
     return writer.replace([table_of(rows)], (), {})
 
 
@@ -216,7 +216,7 @@ def test_columns_change_and_rows_stay(tmp_path: Path, monkeypatch: pytest.Monkey
     table = tmp_path / "t"
     narrow = pa.schema([("id", pa.int16()), ("v w", pa.string()), ("rescued", RESCUED_TYPE)])
     first = writer_of(table, narrow)
-    first.begin_anew()
+    first.begin_empty()
     rows = table_of({1: "a", 2: "b"}).cast(narrow)
     version = first.replace([rows], (), {})
     files = set(table.glob("*.parquet"))
