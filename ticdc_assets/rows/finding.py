@@ -38,8 +38,9 @@ class _Step:
         name: the column; with `is_text` its texts in the rescued data.
         is_text: whether these are texts of the rescued data.
         values: the values that keys have in it, each once.
-        pairs: sorted, for each beginning of a key so far the number of the beginning without this
-            column, times the number of values, plus the place of the value.
+        pairs: the beginnings that keys have up to this column, each once, as sorted numbers: the
+            number of the beginning before this column, times the number of values, plus the place
+            of the value.
     """
 
     name: str

@@ -144,13 +144,13 @@ class Passage:
         passage = replace(self, plan=light(self.plan), part=part)
 
         def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            going = _Going(passage)
+            versions = _VersionOperations(passage)
             schema = passage.plan.schema
             target = history_operation_schema(schema)
             for batch in batches:
                 operations = [
                     operation
-                    for operation in going.operations(batch)
+                    for operation in versions.operations(batch)
                     if only_key is None or operation["key"] in ("", only_key)
                 ]
                 yield operation_batch(operations, target, schema, passage.timezone)
@@ -158,7 +158,7 @@ class Passage:
         return convert
 
 
-class _Going:
+class _VersionOperations:
     """Turns versions into operations."""
 
     def __init__(self, passage: Passage) -> None:
