@@ -377,7 +377,7 @@ def _joined(mirror: MirrorFold, parts: Sequence[_Part]) -> Folded:
     faults = fault_schema(schema)
     return Folded(
         counts=counts,
-        never_sent=never_sent(counts, missing),
+        never_sent=never_sent(missing),
         newest={key: ts for part in parts for key, ts in part.newest.items()},
         rows=kept_rows([part.rows for part in parts], target, stored, output.folder),
         faults=kept_rows([part.faults for part in parts], faults, faults.names, output.faults),

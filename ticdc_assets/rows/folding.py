@@ -15,7 +15,7 @@ changes a million times is moved as a few rows. Folding is pure and writes nothi
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from typing import Any
@@ -44,7 +44,6 @@ class FoldCounts:
         unknown_deletes: keys whose first operation is a delete (bags: deletes of no row).
         errors: changes that did not fit.
         lost: rows of the older mirror that a schema step could not carry over.
-        with_missing: put rows whose image lacked columns.
         puts: put rows.
         casts: values that did not fit when their column was modified, of rows that existed then, by
             column and commit ts of the DDL. Counts of a part of a bag may be below 0.
@@ -55,7 +54,6 @@ class FoldCounts:
     unknown_deletes: int = 0
     errors: int = 0
     lost: int = 0
-    with_missing: int = 0
     puts: int = 0
     casts: Counter[tuple[str, int]] = field(default_factory=Counter[tuple[str, int]])
 
@@ -80,8 +78,8 @@ class FoldedRows:
             whether an existing row keeps everything but its mark. Also `least` and, without a key,
             `net`, as `fold_runs.ChangedKeys` has them.
         counts: the counts of the fold.
-        missing: the columns that images of put rows lacked, each list of names once, without empty
-            lists.
+        missing: the columns that images of put rows lacked, each list of names once; an empty list
+            for images that lacked none.
     """
 
     rows: pa.Table
@@ -112,16 +110,9 @@ def fold_operations(operations: pa.Table, *, keyed: bool) -> FoldedRows:
     return _fold_keys(operations) if keyed else _fold_bag(operations)
 
 
-def never_sent(counts: FoldCounts, missing: Iterable[tuple[str, ...]]) -> frozenset[str]:
-    """Return the columns that every image of the put rows lacked.
-
-    Args:
-        counts: the counts of the fold.
-        missing: the columns that images lacked, where they lacked some.
-    """
-    if not counts.puts or counts.with_missing != counts.puts:
-        return frozenset()
-    return frozenset.intersection(*map(frozenset[str], missing))
+def never_sent(missing: Collection[tuple[str, ...]]) -> frozenset[str]:
+    """Return the columns that every image of the put rows lacked, from `FoldedRows.missing`."""
+    return frozenset.intersection(*map(frozenset[str], missing)) if missing else frozenset()
 
 
 # With a key -------------------------------------------------------------------------------------
@@ -153,7 +144,6 @@ def _fold_keys(operations: pa.Table) -> FoldedRows:
     is_delete = operations.column("is_delete").to_numpy()
     was_delete, is_gone = is_delete[first], is_delete[last]
     put = changed & ~is_gone
-    with_missing, lacking = _lacking(operations, last[put])
     rows = operations.take(pa.array(last))
     rows = rows.append_column("copies", pa.array((~is_gone).astype(np.int32)))
     rows = rows.append_column("keeps_row", pa.array(np.zeros(len(last), np.bool_)))
@@ -162,13 +152,12 @@ def _fold_keys(operations: pa.Table) -> FoldedRows:
         copies=int(np.count_nonzero(~is_gone)),
         changed=int(np.count_nonzero(changed)),
         unknown_deletes=int(np.count_nonzero(was_delete)),
-        with_missing=with_missing,
         puts=int(np.count_nonzero(put)),
     )
     return FoldedRows(
         rows=pa.concat_tables([rows, each.rows]) if each.rows.num_rows else rows,
         counts=counts.plus(each.counts),
-        missing=lacking | each.missing,
+        missing=_lacking(operations, last[put]) | each.missing,
     )
 
 
@@ -196,13 +185,11 @@ def _order(operations: pa.Table, codes: Numbers) -> Numbers:
     return np.lexsort(levels[::-1])
 
 
-def _lacking(operations: pa.Table, puts: Numbers) -> tuple[int, frozenset[tuple[str, ...]]]:
-    """Return how many puts had an image that lacked columns, and which."""
-    missing = operations.column("missing").chunk(0)
-    if missing.null_count == len(missing):
-        return 0, frozenset()
-    lists = missing.take(pa.array(puts)).drop_null()
-    return len(lists), frozenset(map(tuple, lists.to_pylist()))
+def _lacking(operations: pa.Table, puts: Numbers) -> frozenset[tuple[str, ...]]:
+    """Return the columns that images of puts lacked (`FoldedRows.missing`)."""
+    missing = operations.column("missing").chunk(0).take(pa.array(puts))
+    lists = set(map(tuple, missing.drop_null().to_pylist()))
+    return frozenset(lists | {()} if missing.null_count else lists)
 
 
 def _fold_each(all_operations: pa.Table, places: Numbers) -> FoldedRows:
@@ -242,7 +229,6 @@ def _fold_each(all_operations: pa.Table, places: Numbers) -> FoldedRows:
             marked[key] = str(stamps[number])
     missing = operations.column("missing").to_pylist()
     puts = [key for key in last if key in changed and not is_delete[last[key]]]
-    lacking = [missing[last[key]] for key in puts]
     bad = list(faults.values())
     counts = FoldCounts(
         copies=sum(not is_delete[number] for number in last.values()),
@@ -250,7 +236,6 @@ def _fold_each(all_operations: pa.Table, places: Numbers) -> FoldedRows:
         unknown_deletes=sum(is_delete[first[key]] for key in last),
         errors=sum(ranks[number] >= 0 for number in bad),
         lost=sum(ranks[number] < 0 for number in bad),
-        with_missing=sum(names is not None for names in lacking),
         puts=len(puts),
         casts=casts,
     )
@@ -266,7 +251,7 @@ def _fold_each(all_operations: pa.Table, places: Numbers) -> FoldedRows:
     return FoldedRows(
         rows=folded,
         counts=counts,
-        missing=frozenset(tuple(names) for names in lacking if names is not None),
+        missing=frozenset(tuple(missing[last[key]] or ()) for key in puts),
     )
 
 
@@ -357,7 +342,6 @@ def _fold_bag(operations: pa.Table) -> FoldedRows:
     own_rank = ranks[last]
     fits = ~faulty
     put = fits & changed & ~is_delete[last]
-    with_missing, lacking = _lacking(operations, last[put])
     casts: Counter[tuple[str, int]] = Counter()
     for own in operations.column("casts").take(pa.array(order[in_group])).drop_null().to_pylist():
         for item in own:
@@ -375,11 +359,10 @@ def _fold_bag(operations: pa.Table) -> FoldedRows:
             unknown_deletes=int(unknown[fits].sum()),
             errors=int(np.count_nonzero(stays & faulty & (own_rank >= 0))),
             lost=int(np.count_nonzero(stays & faulty & (own_rank < 0))),
-            with_missing=with_missing,
             puts=int(np.count_nonzero(put)),
             casts=casts,
         ),
-        missing=lacking,
+        missing=_lacking(operations, last[put]),
     )
 
 
