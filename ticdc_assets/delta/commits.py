@@ -87,7 +87,6 @@ class NamedCommit:
     """
 
     def __init__(self, table: AnyPath, metadata: Mapping[str, Any] | None = None) -> None:
-        self._table = table
         self._version: int | None = None
         guard = guard_of(table)
         if guard is not None:
@@ -101,11 +100,11 @@ class NamedCommit:
         """Whether it is made under a lease."""
         return self._version is not None
 
-    def transaction(self, seen: Mapping[str, int], where: str = "") -> tuple[str, int] | None:
+    def transaction(self, seen: int | None, where: str) -> tuple[str, int] | None:
         """Return the transaction identifier that the commit carries; None without a lease.
 
         Args:
-            seen: the newest version of each identifier in the version that the commit builds on.
+            seen: the newest version of `APP_ID` in the version that the commit builds on.
             where: that version, for people.
 
         Raises:
@@ -113,15 +112,14 @@ class NamedCommit:
         """
         if self._version is None:
             return None
-        require_newest(self._version, seen.get(APP_ID), where or str(self._table))
+        require_newest(self._version, seen, where)
         return APP_ID, self._version
 
     def _transaction_after(self, there: DeltaTable | None) -> tuple[str, int] | None:
         if there is None:
-            return self.transaction({})
-        seen = there.transaction_version(APP_ID)
+            return None  # a table is made without a lease's number (`creating_properties`)
         where = f"{there.table_uri}: version {there.version()}"
-        return self.transaction({} if seen is None else {APP_ID: seen}, where)
+        return self.transaction(there.transaction_version(APP_ID), where)
 
     @contextmanager
     def on(
