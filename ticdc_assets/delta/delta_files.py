@@ -233,9 +233,7 @@ def removable(table: AnyPath, before: datetime) -> list[AnyPath] | None:
     ]
 
 
-def _replay(
-    table: AnyPath, version: int | None, *, with_removed: bool = False
-) -> LogState | None:
+def _replay(table: AnyPath, version: int | None, *, with_removed: bool = False) -> LogState | None:
     """Replay the log of a table up to a version; None if only libraries can.
 
     Args:

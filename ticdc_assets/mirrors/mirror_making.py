@@ -1,8 +1,8 @@
 """Making one mirror at a cut: carried, altered, changed, rewritten or folded.
 
 In: a mirror's plan, the mirror at the last cut, and the change log. Out: the Delta version for the
-cut to name, and its figures. `applying` explains each way; this module chooses the cheapest one that
-is possible, and `table_writing` writes it.
+cut to name, and its figures. `applying` explains each way; this module chooses the cheapest one
+that is possible, and `table_writing` writes it.
 
 Why running it again is safe: each way is one Delta commit from the version that the newest
 published cut names. The commit takes back later versions by a killed run or another writer.
@@ -41,7 +41,6 @@ from ticdc_assets.rows.finding import keys_of
 from ticdc_assets.rows.fold_runs import ChangedKeys, Folded
 from ticdc_assets.rows.mirror_rows import PARTIAL, MirrorLayout, marked, may_be_rescued
 from ticdc_assets.spark.executing import INLINE_ROWS
-
 
 KEYLESS_BYTES = 64 << 20
 """Bytes of changes above which a mirror without a key is rewritten.

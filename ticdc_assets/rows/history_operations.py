@@ -39,9 +39,9 @@ from ticdc_assets.rows.mirror_rows import (
     PARTIAL,
     ArrowMap,
     MirrorLayout,
-    operation_batch,
     canonical_rows,
     light,
+    operation_batch,
     row_place,
     sent_images,
 )

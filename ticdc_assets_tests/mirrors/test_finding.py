@@ -72,8 +72,7 @@ def test_rows_are_found_by_keys_of_every_kind(
 
 @pytest.mark.parametrize("is_large", [False, True])
 def test_a_bag_is_changed_by_row_however_many_changes_it_ever_had(
-    is_large: bool,
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    is_large: bool, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Copies of a row are counted, and deletes of rows that are not there are told."""
     upstream = Upstream()
