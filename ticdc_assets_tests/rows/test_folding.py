@@ -184,6 +184,13 @@ def test_a_row_is_missed_if_a_delete_is_the_first_change_of_its_key(
     assert folded.counts.unknown_deletes == -least
 
 
+def test_a_cast_counts_if_no_change_came_between_it_and_its_ddl() -> None:
+    cast = [{"column": "v", "ddl_ts": 5, "rows": 1}]
+    for ts, counted in ((4, {}), (5, {}), (6, {("v", 5): 1})):
+        items = [operation("1", 1, casts=cast), operation("1", ts)]
+        assert fold_operations(table_of(items, keyed=True), keyed=True).counts.casts == counted
+
+
 def test_a_key_that_changes_all_the_time_is_moved_as_few_rows() -> None:
     items = [operation("1", number) for number in range(5_000)]
     assert thinned(table_of(items, keyed=True), keyed=True).num_rows == 2
