@@ -21,7 +21,7 @@ from ticdc_assets.delta.delta_files import file_at, log_state, vector_of
 from ticdc_assets.delta.files import layout_of
 from ticdc_assets.mirrors import file_fates, table_writing
 from ticdc_assets.mirrors.table_writing import TableWriter
-from ticdc_assets.rows.finding import keys_of
+from ticdc_assets.rows.finding import SearchedFile, keys_of
 from ticdc_assets.rows.row_operations import RESCUED_TYPE
 from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.spark.session import LazySession
@@ -97,6 +97,17 @@ def test_a_key_has_bounds_wherever_its_column_is() -> None:
     schema = pa.schema([(name, pa.int64()) for name in names])
     layout = layout_of(schema, {name: (name, None) for name in names}, ["id"])
     assert layout.bounded == ["id", *names[:31]]
+
+
+def test_files_of_at_most_twice_the_rows_are_joined_one_after_the_other(tmp_path: Path) -> None:
+    searched = SearchedFile(path=tmp_path, deleted=None, stored={})
+    files = [
+        file_fates.LiveRows(action={"size": 1}, searched=searched, rows=rows, left=rows)
+        for rows in (91, 60, 20)
+    ]
+    # 10 rows take 20, 30 take 60, and 90 take 91; but 9 take no 20.
+    assert {file.left for file in file_fates.about_as_large(files, 10)} == {20, 60, 91}
+    assert file_fates.about_as_large(files, 9) == []
 
 
 @pytest.fixture(params=["vectors", "portable"])
