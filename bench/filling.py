@@ -145,7 +145,7 @@ def _overwritten(feed: Feed, mirror: MirrorCut, rows: DataFrame, count: int) -> 
     copied = Rows.of_files(sorted(folder.glob("*.parquet")), layout.arrow, stored)
     name = (mirror.database, mirror.table)
     writer = table_writer(feed.lake, layout, name, mirror.mirror_id, published=mirror.version)
-    writer.begin_anew()
+    writer.begin_empty()
     tables = (pa.Table.from_batches([batch]) for batch in copied.read())
     version = writer.replace(tables, (), _METADATA)
     remove_tree(folder)

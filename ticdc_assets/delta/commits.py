@@ -30,10 +30,9 @@ from ticdc_assets.delta.damage import reading
 from ticdc_assets.delta.delta_files import commit_actions, versions_after, versions_of
 from ticdc_assets.delta.fencing import (
     APP_ID,
-    LEASE,
     guard_of,
     next_version,
-    require_lease,
+    number_of,
     require_newest,
 )
 from ticdc_assets.storage.paths import LOG, AnyPath, located
@@ -88,15 +87,12 @@ class NamedCommit:
     """
 
     def __init__(self, table: AnyPath, metadata: Mapping[str, Any] | None = None) -> None:
-        self._table = table
         self._version: int | None = None
-        named: dict[str, Any] = {COMMIT_ID: uuid.uuid4().hex}
         guard = guard_of(table)
         if guard is not None:
             guard.require()
-            named[LEASE] = guard.number
             self._version = next_version(guard.number)
-        self.text = json.dumps({**(metadata or {}), **named}, sort_keys=True)
+        self.text = json.dumps({**(metadata or {}), COMMIT_ID: uuid.uuid4().hex}, sort_keys=True)
         """The JSON object that the commit carries."""
 
     @property
@@ -104,11 +100,11 @@ class NamedCommit:
         """Whether it is made under a lease."""
         return self._version is not None
 
-    def transaction(self, seen: Mapping[str, int], where: str = "") -> tuple[str, int] | None:
+    def transaction(self, seen: int | None, where: str) -> tuple[str, int] | None:
         """Return the transaction identifier that the commit carries; None without a lease.
 
         Args:
-            seen: the newest version of each identifier in the version that the commit builds on.
+            seen: the newest version of `APP_ID` in the version that the commit builds on.
             where: that version, for people.
 
         Raises:
@@ -116,23 +112,14 @@ class NamedCommit:
         """
         if self._version is None:
             return None
-        require_newest(self._version, seen.get(APP_ID), where or str(self._table))
+        require_newest(self._version, seen, where)
         return APP_ID, self._version
 
     def _transaction_after(self, there: DeltaTable | None) -> tuple[str, int] | None:
         if there is None:
-            return self.transaction({})
-        seen = there.transaction_version(APP_ID)
+            return None  # a table is made without a lease's number (`creating_properties`)
         where = f"{there.table_uri}: version {there.version()}"
-        return self.transaction({} if seen is None else {APP_ID: seen}, where)
-
-    def require(self) -> None:
-        """Make sure that the lease of this commit is still held.
-
-        Raises:
-            LeaseLostError: it is over; the commit must not be used.
-        """
-        require_lease(self._table)
+        return self.transaction(there.transaction_version(APP_ID), where)
 
     @contextmanager
     def on(
@@ -225,6 +212,7 @@ def read_commit(table: AnyPath, version: int) -> LoggedCommit:
     """
     info: dict[str, Any] = {}
     changes, added, removed, times = False, list[str](), list[str](), list[int]()
+    lease: int | None = None
     with reading(table):
         actions = commit_actions(table, version)
     for action in actions:
@@ -235,13 +223,14 @@ def read_commit(table: AnyPath, version: int) -> LoggedCommit:
                 changes |= action[kind].get("dataChange", True)
         if "remove" in action:
             times.append(action["remove"].get("deletionTimestamp") or 0)
+        if action.get("txn", {}).get("appId") == APP_ID:
+            lease = number_of(action["txn"]["version"])
         changes |= action.keys() & _SCHEMA_ACTIONS != set()
-    carried = object_of(info.get(METADATA_KEY))
     return LoggedCommit(
         version=version,
         operation=str(info.get("operation")),
-        commit_id=carried.get(COMMIT_ID),
-        lease=carried.get(LEASE),
+        commit_id=object_of(info.get(METADATA_KEY)).get(COMMIT_ID),
+        lease=lease,
         changes_rows=changes,
         added=tuple(added),
         removed=tuple(removed),

@@ -23,6 +23,7 @@ from ticdc_assets.base.errors import LakeDamagedError
 from ticdc_assets.delta.commits import METADATA_KEY, CommitError, NamedCommit
 from ticdc_assets.delta.control import opened
 from ticdc_assets.delta.delta_protocol import LogState, commit_text
+from ticdc_assets.delta.fencing import APP_ID, require_lease
 from ticdc_assets.delta.files import WrittenFile, read_footer
 from ticdc_assets.storage.creating import create
 from ticdc_assets.storage.paths import LOG, AnyPath
@@ -126,7 +127,7 @@ def commit_state(
         LeaseLostError: the table has a commit of a newer lease, or the lease is over.
     """
     commit = NamedCommit(path, metadata)
-    leased = commit.transaction(newest.transactions)
+    leased = commit.transaction(newest.transactions.get(APP_ID), str(path))
     version = newest.version + 1
     entry = commit_text(
         newest,
@@ -140,12 +141,12 @@ def commit_state(
         changes_rows=changes_rows,
     )
     (path / LOG).mkdir(parents=True, exist_ok=True)
-    commit.require()
+    require_lease(path)
     try:
         create(path / LOG / f"{version:020}.json", entry)
     except FileExistsError:
         raise ConflictError(path, version) from None
-    commit.require()
+    require_lease(path)
     if version and version % checkpoint_interval == 0:
         opened(path).create_checkpoint()
     return version

@@ -33,7 +33,6 @@ from ticdc_assets.delta.commits import (
 )
 from ticdc_assets.delta.damage import damaged, reading
 from ticdc_assets.delta.delta_files import has_commits, is_ahead, lost_log, passed_over
-from ticdc_assets.delta.fencing import LEASE
 from ticdc_assets.delta.files import open_parquet
 from ticdc_assets.storage.lake_paths import HISTORIES, MIRRORS
 from ticdc_assets.storage.paths import LOG, AnyPath, RemotePath, delta_options, subtree
@@ -227,14 +226,14 @@ def commit_metadata(path: AnyPath) -> dict[str, Any]:
 
 
 def _memory_in(commit: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON object of a commit without its names; {} if another program wrote it.
+    """Return the JSON object of a commit without its id; {} if another program wrote it.
 
     Older versions of this package wrote no id, but counted batches, landings, cuts or TSO.
     """
     memory = object_of(commit.get(METADATA_KEY))
     if not memory.keys() & _MEMORIES:
         return {}
-    return {name: value for name, value in memory.items() if name not in (COMMIT_ID, LEASE)}
+    return {name: value for name, value in memory.items() if name != COMMIT_ID}
 
 
 _MEMORIES = {COMMIT_ID, "batch", "number", "tso"}
@@ -271,7 +270,7 @@ def dataset_of(table: DeltaTable, path: AnyPath) -> ds.Dataset:
     Arrow's threads may still hold when a short program ends; then the interpreter aborts.
 
     For each file it has the partition and the bounds of the columns that readers filter by
-    (`_ASKED`). delta-rs gives Arrow the bounds of all columns, which takes milliseconds for each
+    (`_FILTERED`). delta-rs gives Arrow the bounds of all columns, which takes milliseconds for each
     file, and a table of many small commits has a file for each of them. If a file has no bounds of
     a column, delta-rs reports that none of its rows meets a condition on that column.
     """
@@ -280,7 +279,7 @@ def dataset_of(table: DeltaTable, path: AnyPath) -> ds.Dataset:
     form = ds.ParquetFileFormat(
         default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True)
     )
-    names = tuple(field.name for field in actions.schema if _tells(field))
+    names = tuple(field.name for field in actions.schema if _is_needed(field))
     described = zip(*(actions[name].to_pylist() for name in ("path", *names)), strict=True)
     fragments = [
         form.make_fragment(
@@ -291,18 +290,18 @@ def dataset_of(table: DeltaTable, path: AnyPath) -> ds.Dataset:
     return ds.FileSystemDataset(fragments, pa.schema(table.schema().to_arrow()), form, files)
 
 
-_ASKED = frozenset({"batch", "commit_ts", "number"})
+_FILTERED = frozenset({"batch", "commit_ts", "number"})
 """Columns by which readers skip files."""
 
 
-def _tells(action: pa.Field) -> bool:
+def _is_needed(action: pa.Field) -> bool:
     """Return whether readers need a column of the `add` actions.
 
     A mirror may have a column of that name too. Only bounds of integers are exact; those of texts
     and times may be shortened.
     """
     kind, _, column = action.name.partition(".")
-    bounds = kind in ("min", "max") and column in _ASKED and pa.types.is_integer(action.type)
+    bounds = kind in ("min", "max") and column in _FILTERED and pa.types.is_integer(action.type)
     return kind == "partition" or bounds
 
 

@@ -25,6 +25,7 @@ from urllib.parse import unquote
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ticdc_assets.delta.delta_protocol import (
@@ -216,7 +217,7 @@ def removable(table: AnyPath, before: datetime) -> list[AnyPath] | None:
     Raises:
         BrokenTableError: the log is broken.
     """
-    state = _replay(table, None)
+    state = _replay(table, None, with_removed=True)
     if state is None:
         return None
     least = before.timestamp() * 1000
@@ -232,8 +233,15 @@ def removable(table: AnyPath, before: datetime) -> list[AnyPath] | None:
     ]
 
 
-def _replay(table: AnyPath, version: int | None) -> LogState | None:
-    """Replay the log of a table up to a version; None if only libraries can."""
+def _replay(table: AnyPath, version: int | None, *, with_removed: bool = False) -> LogState | None:
+    """Replay the log of a table up to a version; None if only libraries can.
+
+    Args:
+        table: its folder.
+        version: the version; the newest if None.
+        with_removed: whether to read the removed files in a checkpoint. There they stay for weeks,
+            and a mirror that changes every minute has hundreds of thousands of them.
+    """
     log = table / LOG
     try:
         # In a store one listing replaces several lookups.
@@ -244,8 +252,8 @@ def _replay(table: AnyPath, version: int | None) -> LogState | None:
                 if checkpoint.is_file():
                     if version is None:
                         version = max(versions_after(table, hint), default=hint)
-                    return _replayed(table, (hint, [checkpoint]), version)
-        return _listed(table, version)
+                    return _replayed(table, (hint, [checkpoint]), version, with_removed)
+        return _listed(table, version, with_removed)
     except PermissionError as error:
         raise BrokenTableError(f"{_shown(error.filename)} may not be read") from None
     except OSError as error:
@@ -254,7 +262,7 @@ def _replay(table: AnyPath, version: int | None) -> LogState | None:
         ) from None
 
 
-def _listed(table: AnyPath, version: int | None) -> LogState | None:
+def _listed(table: AnyPath, version: int | None, with_removed: bool) -> LogState | None:
     """Return the live files of a version by a listing of the whole log."""
     log = table / LOG
     there = names_in(log)
@@ -285,7 +293,8 @@ def _listed(table: AnyPath, version: int | None) -> LogState | None:
         raise BrokenTableError(f"checkpoint {hint}, which its {LAST_CHECKPOINT} names, is missing")
     target = newest if version is None else version
     start = max((number for number in whole if number <= target), default=None)
-    return _replayed(table, None if start is None else (start, whole[start]), target)
+    checkpoint = None if start is None else (start, whole[start])
+    return _replayed(table, checkpoint, target, with_removed)
 
 
 def _counted(names: Iterable[str]) -> Iterator[str]:
@@ -296,7 +305,10 @@ def _counted(names: Iterable[str]) -> Iterator[str]:
 
 
 def _replayed(
-    table: AnyPath, checkpoint: tuple[int, list[AnyPath]] | None, version: int
+    table: AnyPath,
+    checkpoint: tuple[int, list[AnyPath]] | None,
+    version: int,
+    with_removed: bool,
 ) -> LogState:
     """Return the result of a checkpoint's actions and of the commits after it."""
     live: dict[FileId, Action] = {}
@@ -320,7 +332,7 @@ def _replayed(
     if checkpoint is not None:
         first = checkpoint[0] + 1
         for path in checkpoint[1]:
-            take(_checkpoint_actions(path))
+            take(_checkpoint_actions(path, with_removed))
     for number in range(first, version + 1):
         take(commit_actions(table, number))
         if number == 0 and "protocol" not in newest:
@@ -381,7 +393,7 @@ def _check_count(actions: list[dict[str, Any]], number: int) -> None:
         )
 
 
-def _checkpoint_actions(path: AnyPath) -> Iterator[dict[str, Any]]:
+def _checkpoint_actions(path: AnyPath, with_removed: bool) -> Iterator[dict[str, Any]]:
     """Yield the actions in a file of a checkpoint.
 
     A writer may omit columns for actions that the table does not have.
@@ -389,23 +401,24 @@ def _checkpoint_actions(path: AnyPath) -> Iterator[dict[str, Any]]:
     try:
         where, files = located(path)
         with pq.ParquetFile(where, filesystem=files) as file:
-            names = file.schema_arrow.names
+            names = {*file.schema_arrow.names} - (set() if with_removed else {"remove"})
             columns = [
                 f"{kind}.{member}"
                 for kind, members in _CHECKPOINTED.items()
                 if kind in names
                 for member in members
             ]
-            rows = file.read(columns=columns).to_pylist()
+            rows = file.read(columns=columns)
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, PermissionError):
             raise
         number = int(path.name.partition(".")[0])
         raise BrokenTableError(f"checkpoint {number} of its log cannot be read") from None
-    for row in rows:
-        for kind, action in row.items():
-            if action and action[_CHECKPOINTED[kind][0]] is not None:
-                yield {kind: _as_logged(action)}
+    for kind in rows.column_names:
+        actions = rows[kind]
+        is_there = pc.is_valid(pc.struct_field(actions, _CHECKPOINTED[kind][0]))
+        for action in actions.filter(is_there).to_pylist():
+            yield {kind: _as_logged(action)}
 
 
 _CHECKPOINTED = {

@@ -198,7 +198,7 @@ class LogState:
         metadata: the action `metaData`.
         files: the action `add` of each file.
         transactions: the newest version of each transaction identifier.
-        removed: the action `remove` of other files, as far as the log still has them.
+        removed: the action `remove` of other files, as far as they were read.
     """
 
     version: int = -1
@@ -264,6 +264,18 @@ def features_of(state: LogState) -> list[str]:
     return sorted(readers - {NTZ})
 
 
+def unread_features(state: LogState) -> list[str]:
+    """Return the features of a table that this package cannot read; [] if it can read the table."""
+    readers, _ = _listed(state.protocol)
+    return sorted(readers - _READER_FEATURES - _UNUSED) + _unread_layout(state)
+
+
+def _unread_layout(state: LogState) -> list[str]:
+    mapping = state.configuration.get(_MAPPING, "none")
+    foreign = [] if mapping in ("none", "name") else [f"columnMapping by {mapping}"]
+    return foreign + (["partition columns"] if state.metadata.get("partitionColumns") else [])
+
+
 def require_written(state: LogState) -> None:
     """Make sure that this package can write the next commit of a table.
 
@@ -279,10 +291,7 @@ def require_written(state: LogState) -> None:
         foreign.append("appendOnly")
     foreign += [name for name in state.configuration if name.startswith(_USES)]
     foreign += [key for item in state.fields for key in item["metadata"] if key in _GENERATED]
-    if state.configuration.get(_MAPPING, "none") not in ("none", "name"):
-        foreign.append("columnMapping by id")
-    if state.metadata.get("partitionColumns"):
-        foreign.append("partition columns")
+    foreign += _unread_layout(state)
     if foreign:
         raise FeatureError(
             f"another program gave it {', '.join(foreign)}, which this package does not write: "

@@ -1,8 +1,8 @@
 """Fencing: what a commit carries so that a writer whose lease is over cannot make it.
 
-In: the leases that this process holds (`guarded`), and a table. Out: for each commit the number of
-the lease, for the commit's JSON object, and a transaction identifier, by which Delta itself refuses
-the commits of older numbers. Without a lease there is neither.
+In: the leases that this process holds (`guarded`), and a table. Out: for each commit a transaction
+identifier with the number of the lease, by which Delta itself refuses the commits of older numbers.
+Without a lease there is none.
 
 The identifier's version is the lease's number with a counter of this process in the lower bits, so
 it only goes up. Delta refuses a delta-rs commit if another commit with the identifier came after
@@ -25,9 +25,6 @@ from ticdc_assets.storage.paths import AnyPath
 APP_ID = "ticdc_assets-lease"
 """The transaction identifier of all commits under a lease."""
 
-LEASE = "lease"
-"""The key of the lease's number in a commit's JSON object."""
-
 _SHIFT = 32
 _COUNTER = count()
 
@@ -35,7 +32,12 @@ _COUNTER = count()
 def number_in(table: DeltaTable) -> int | None:
     """Return the number of the newest lease that wrote to an open table; None if none did."""
     seen = table.transaction_version(APP_ID)
-    return None if seen is None else seen >> _SHIFT
+    return None if seen is None else number_of(seen)
+
+
+def number_of(version: int) -> int:
+    """Return the number of the lease in the identifier's version."""
+    return version >> _SHIFT
 
 
 _GUARDS: dict[str, HeldLease] = {}
@@ -82,11 +84,11 @@ def require_newest(version: int, seen: int | None, where: str) -> None:
     Raises:
         LeaseLostError: a newer lease has written to it.
     """
-    number, own = None if seen is None else seen >> _SHIFT, version >> _SHIFT
-    if number is not None and number > own:
+    if seen is not None and number_of(seen) > number_of(version):
         raise LeaseLostError(
-            f"{where} was written under lease {number}, this run has lease {own}: another run took "
-            "over while this one was stalled; nothing was committed, sync again"
+            f"{where} was written under lease {number_of(seen)}, this run has lease "
+            f"{number_of(version)}: another run took over while this one was stalled; nothing was "
+            "committed, sync again"
         )
 
 

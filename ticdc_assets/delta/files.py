@@ -100,9 +100,10 @@ def layout_of(
         fields.append(pa.field(name, item.type, metadata=metadata))
     return FileLayout(
         schema=pa.schema(fields),
+        # Rows are searched by their keys, wherever these columns are.
         bounded=[
-            name
-            for item, (name, _) in zip(schema, (stored[item.name] for item in schema), strict=True)
+            stored[item.name][0]
+            for item in sorted(schema, key=lambda item: item.name not in key)
             if _has_bounds(item.type)
         ][:_BOUNDED],
         distinct=[stored[name][0] for name in key if len(key) == 1],
@@ -286,19 +287,23 @@ def read_footer(path: AnyPath) -> pq.FileMetaData:
 def read_bounded(
     path: AnyPath,
     row_group: int,
+    schema: pa.Schema,
+    stored: Sequence[str],
+    condition: ds.Expression | None,
     *,
-    columns: Sequence[str],
     large: Collection[str],
     most: int,
     deleted: DeletionVector | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a row group of a file, in batches of bounded size.
+    """Yield the rows of a row group that meet a condition, in batches of bounded size.
 
     Args:
         path: the file.
         row_group: number of the row group.
-        columns: what to read; columns that the file lacks are left out.
-        large: which of these may be large texts or bytes.
+        schema: the columns to read; those that the file lacks are null.
+        stored: their names in the file.
+        condition: which rows, by the names of `schema`; all if None.
+        large: which columns of the file may be large texts or bytes.
         most: rows in a batch at most.
         deleted: which rows of the file are left out; none if None.
     """
@@ -315,11 +320,23 @@ def read_bounded(
     # One dictionary value may be the value of every row, so a column stays a dictionary until few
     # rows are left.
     repeated = [column.path_in_schema for column in values if column.has_dictionary_page]
+
+    def wanted(batch: pa.RecordBatch) -> pa.Table:
+        names = set(batch.schema.names)
+        columns = [
+            batch.column(name).cast(field.type)
+            if name in names
+            else pa.nulls(batch.num_rows, field.type)
+            for name, field in zip(stored, schema, strict=True)
+        ]
+        found = pa.table(columns, schema=schema)
+        return found if condition is None else found.filter(condition)
+
     with open_parquet(path, footer=footer, repeated=repeated) as file:
         for batch in file.iter_batches(
             batch_size=rows,
             row_groups=[row_group],
-            columns=list(columns),
+            columns=list(stored),
             use_threads=False,
         ):
             left = None if deleted is None else deleted.kept(place, batch.num_rows)
@@ -327,7 +344,8 @@ def read_bounded(
             if left is not None:
                 batch = batch.filter(pa.array(left))
             there = [name for name in large if name in batch.schema.names]
-            yield from _without_dictionaries(batch, there) if repeated else [batch]
+            for part in _without_dictionaries(batch, there) if repeated else [batch]:
+                yield from wanted(part).to_batches()
 
 
 def _without_dictionaries(
@@ -351,45 +369,6 @@ def _without_dictionaries(
             for column in part.columns
         ]
         yield pa.RecordBatch.from_arrays(columns, names=part.schema.names)
-
-
-def read_bounded_as(
-    path: AnyPath,
-    row_group: int,
-    schema: pa.Schema,
-    stored: Sequence[str],
-    condition: ds.Expression | None,
-    *,
-    large: Collection[str],
-    most: int,
-    deleted: DeletionVector | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a row group that meet a condition, in batches of bounded size.
-
-    Args:
-        path: the file.
-        row_group: number of the row group.
-        schema: the columns to read; those that the file lacks are null.
-        stored: their names in the file.
-        condition: which rows, by the names of `schema`; all if None.
-        large: which columns of the file may be large texts or bytes.
-        most: rows in a batch at most.
-        deleted: which rows of the file are left out; none if None.
-    """
-    for batch in read_bounded(
-        path, row_group, columns=stored, large=large, most=most, deleted=deleted
-    ):
-        names = set(batch.schema.names)
-        rows = pa.table(
-            [
-                batch.column(name).cast(field.type)
-                if name in names
-                else pa.nulls(batch.num_rows, field.type)
-                for name, field in zip(stored, schema, strict=True)
-            ],
-            schema=schema,
-        )
-        yield from (rows if condition is None else rows.filter(condition)).to_batches()
 
 
 def texts_of(schema: pa.Schema, stored: Sequence[str]) -> tuple[str, ...]:

@@ -132,7 +132,7 @@ class Log(Protocol):
         """Return the newest entry."""
         ...
 
-    def put(self, state: LeaseState, behind: Entry) -> bool:
+    def put(self, state: LeaseState, after: Entry) -> bool:
         """Put an entry after another one; return False if that one has an entry after it."""
         ...
 
@@ -384,11 +384,11 @@ def _ran_out(log: Log, entry: Entry, surroundings: Surroundings) -> bool:
     return log.newest().version == entry.version
 
 
-def _put(log: Log, state: LeaseState, behind: Entry) -> Entry | None:
+def _put(log: Log, state: LeaseState, after: Entry) -> Entry | None:
     """Put an entry and return it if the log has it, even if the write reported an error."""
     failure = None
     try:
-        log.put(state, behind)
+        log.put(state, after)
     except (TicdcError, OSError) as error:
         failure = error
     newest = log.newest()
@@ -413,7 +413,7 @@ def this_process(run: str = "") -> Holder:
         host=socket.gethostname(),
         process=process,
         machine=_machine(),
-        started=_started(process) or "",
+        started=started_at(process) or "",
         command=f"run {run}" if run else _command(),
     )
 
@@ -439,8 +439,12 @@ def _machine() -> str:
         return ""
 
 
-def _started(process: int) -> str | None:
-    """Return when a process of this machine began; None if it has ended, "" if unknown."""
+def started_at(process: int) -> str | None:
+    """Return when a process of this machine began, in the kernel's ticks.
+
+    Ticks since the machine's start never change, whatever happens to its clock. None if the process
+    has ended, "" if that is unknown.
+    """
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -460,5 +464,5 @@ def is_gone(holder: Holder) -> bool:
     """Return whether a holder ran on this machine and has ended."""
     if not holder.machine or not holder.started or holder.machine != _machine():
         return False
-    started = _started(holder.process)
+    started = started_at(holder.process)
     return started is None or (started != "" and started != holder.started)

@@ -58,13 +58,13 @@ class LeaseLog:
             raise
         return self._newest
 
-    def put(self, state: LeaseState, behind: Entry) -> bool:
+    def put(self, state: LeaseState, after: Entry) -> bool:
         """Put an entry after another one; return False if there is one already.
 
         Raises:
             OSError: nobody knows whether it was put, or it cannot be.
         """
-        version = behind.version + 1
+        version = after.version + 1
         try:
             create(self._entry(version), _stored(state))
         except FileExistsError:

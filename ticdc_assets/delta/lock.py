@@ -20,7 +20,7 @@ import fcntl
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import cast
 
@@ -33,7 +33,7 @@ from ticdc_assets.config import Writer
 from ticdc_assets.delta.appending import append_files
 from ticdc_assets.delta.control import commit_metadata, open_table
 from ticdc_assets.delta.fencing import guarded, number_in
-from ticdc_assets.delta.lease import Renewing, named_process, take, this_process
+from ticdc_assets.delta.lease import HeldLease, Renewing, named_process, take, this_process
 from ticdc_assets.delta.lease_log import LeaseLog
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
@@ -57,18 +57,8 @@ def writer_lock(paths: LakePaths, writer: Writer, *, run: str = "") -> Iterator[
     if isinstance(paths.root, Path):
         require_space(paths.root)
     other = f"another sync of changefeed {paths.changefeed!r}"
-    if not _uses_lease(paths.lease, writer):
-        with held_lock(paths.lock, other, run):
-            yield
-        return
-    with _shared_lock(paths.lock, other), ExitStack() as stack:
-        tables = (*paths.tables, paths.accepted_gaps)
-        taken_over = stack.enter_context(
-            _leased(paths.lease, paths.base, tables, writer, other, run)
-        )
-        if taken_over:
-            for table in tables:
-                _fence(table)
+    tables = (*paths.tables, paths.accepted_gaps)
+    with _held(paths.lock, paths.lease, writer, other, base=paths.base, tables=tables, run=run):
         yield
 
 
@@ -85,15 +75,63 @@ def side_lock(paths: LakePaths, writer: Writer, made: AnyPath | None = None) -> 
             writer's lock, which is held too.
     """
     other = f"another verify or rebuild of changefeed {paths.changefeed!r}"
-    if not _uses_lease(paths.side_lease, writer):
-        with held_lock(paths.side_lock, other):
+    with _held(paths.side_lock, paths.side_lease, writer, other, base=made):
+        yield
+
+
+@contextmanager
+def _held(
+    path: AnyPath,
+    folder: AnyPath,
+    writer: Writer,
+    other: str,
+    *,
+    base: AnyPath | None,
+    tables: Sequence[AnyPath] = (),
+    run: str = "",
+) -> Iterator[None]:
+    """Hold the lock on a file; or share it with others that use the lease, and hold the lease.
+
+    Args:
+        path: the file.
+        folder: the folder of the lease.
+        writer: how writers are kept apart.
+        other: who else may hold it, for messages.
+        base: the folder of the tables that are written under the lease; None if none are.
+        tables: the tables that refuse commits of older leases.
+        run: id of the Dagster run that it is held for, for messages.
+    """
+    if not _uses_lease(folder, writer):
+        with held_lock(path, other, run):
             yield
         return
-    with (
-        _shared_lock(paths.side_lock, other),
-        _leased(paths.side_lease, made, (), writer, other, ""),
-    ):
+    with ExitStack() as stack:
+        if isinstance(path, Path):
+            with suppress(PrerequisiteError):  # a file system without locks
+                stack.enter_context(_locked(path, other, fcntl.LOCK_SH))
+        lease = take(
+            LeaseLog(folder),
+            this_process(run),
+            writer.lease_seconds,
+            other=other,
+            first=lambda: _first_number(tables),
+        )
+        stack.callback(_give_back, lease, Renewing(lease, writer.lease_seconds))
+        if base is not None:
+            stack.enter_context(guarded(base, lease))
+        # The holder of a lease that was not given back may still run.
+        for table in tables if lease.taken_over else ():
+            _fence(table)
         yield
+
+
+def _give_back(lease: HeldLease, renewing: Renewing) -> None:
+    renewing.stop()
+    try:
+        lease.release()
+    except (TicdcError, OSError) as error:
+        # The next holder has to wait for its duration.
+        _LOGGER.warning("lease %d could not be given back: %s", lease.number, error)
 
 
 def _uses_lease(lease: AnyPath, writer: Writer) -> bool:
@@ -121,17 +159,13 @@ def held_lock(path: AnyPath, other: str, run: str = "") -> Iterator[None]:
     # A lake in a store has the lease, whatever the settings say.
     with _locked(cast("Path", path), other, fcntl.LOCK_EX) as descriptor:
         with suppress(OSError):  # the name is for people; the lock is held without it
-            _name_holder(descriptor, named_process(run))
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, named_process(run).encode(), 0)
         try:
             yield
         finally:
             with suppress(OSError):
                 os.ftruncate(descriptor, 0)
-
-
-def _name_holder(descriptor: int, holder: str) -> None:
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, holder.encode(), 0)
 
 
 def _named_holder(descriptor: int) -> str:
@@ -141,16 +175,6 @@ def _named_holder(descriptor: int) -> str:
 
 
 _LONGEST_HOLDER = 400
-
-
-@contextmanager
-def _shared_lock(path: AnyPath, holder: str) -> Iterator[None]:
-    """Share the lock on a file with others that use the lease, if the file system has locks."""
-    with ExitStack() as stack:
-        if isinstance(path, Path):
-            with suppress(PrerequisiteError):
-                stack.enter_context(_locked(path, holder, fcntl.LOCK_SH))
-        yield
 
 
 @contextmanager
@@ -223,46 +247,6 @@ def nobody_at_work(path: str) -> bool:
 
 
 # The lease --------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _leased(
-    path: AnyPath,
-    base: AnyPath | None,
-    guarded_tables: Sequence[AnyPath],
-    writer: Writer,
-    other: str,
-    run: str,
-) -> Iterator[bool]:
-    """Hold a lease; yield whether the lease before it was not given back.
-
-    Args:
-        path: the folder of the lease.
-        base: the folder of the tables that are written under it; None if none are.
-        guarded_tables: the tables that refuse commits of older leases.
-        writer: how writers are kept apart.
-        other: who else may hold it, for messages.
-        run: id of the Dagster run that it is held for, for messages.
-    """
-    seconds = writer.lease_seconds
-    lease = take(
-        LeaseLog(path),
-        this_process(run),
-        seconds,
-        other=other,
-        first=lambda: _first_number(guarded_tables),
-    )
-    renewing = Renewing(lease, seconds)
-    try:
-        with nullcontext() if base is None else guarded(base, lease):
-            yield lease.taken_over
-    finally:
-        renewing.stop()
-        try:
-            lease.release()
-        except (TicdcError, OSError) as error:
-            # The next holder has to wait for its duration.
-            _LOGGER.warning("lease %d could not be given back: %s", lease.number, error)
 
 
 def _first_number(tables: Sequence[AnyPath]) -> int:

@@ -6,12 +6,13 @@ mirrors at the new cut's TSO, and then one row in `cuts` that publishes them tog
 How a mirror is made (`mirror_making`), cheapest first:
 
 - *carried*: nothing changed; the cut names the same version.
-- *alter*: the schema changed in a way that touches no row (`in_place`): the table's metadata is
-  changed. If rows changed too, a merge follows.
-- *merge*: the changes since the last cut are folded to one per key and merged.
+- *alter*: the schema changed in a way that touches no row (`in_place`), and no row changed: one
+  commit changes the table's metadata.
+- *change*: the changes since the last cut are folded to one per key. One commit removes the rows
+  that they replace, adds the new ones, and alters the schema if that touches no row.
 - *rewrite*: the rows of the last cut, after the schema steps since, and the changes are folded
-  together and overwrite the mirror. This is used for a schema change that touches existing rows,
-  for a table without a key, and for a small mirror, which is written without Spark (`overwriting`).
+  together, and all rows are new. This is used for a schema change that touches rows, and for many
+  changes of a table without a key.
 - *fold*: all changes of the table since it was created or truncated are folded and overwrite the
   mirror; if the change log was truncated, over the rows of the base cut (`retention`). This is used
   for a new mirror, and for one whose past changed: a schema arrived for held rows, a record was
@@ -20,10 +21,10 @@ How a mirror is made (`mirror_making`), cheapest first:
 All ways give the same state; tests compare them with `ticdc_assets_tests/reference/fold.py`.
 
 Why running it again is safe: each way is one Delta commit, made from the version that the newest
-published cut names. Later versions, by a killed run or another writer, are undone first, except
-compactions and vacuums, which keep the rows. Each commit is looked up by its id; if a foreign
-change came before it, it is made again (`commits`). Nothing is published before every mirror is
-written, and publishing is one append. Replays change nothing: a key's last change stays the same.
+published cut names. It undoes later versions, by a killed run or another writer, except compactions
+and vacuums, which keep the rows. If another program commits first, it is made again
+(`committing.undisturbed`). Nothing is published before every mirror is written, and publishing is
+one append. Replays change nothing: a key's last change stays the same.
 
 Values that do not fit their schema go to quarantine, one change each, and never stop a cut. A
 mirror that cannot be made never stops a cut either: it keeps the rows of the last cut that made it,
@@ -301,14 +302,14 @@ class _Run:
         """
         last_ts = 0 if self._last is None else self._last.tso
         quiet: list[MirrorPlan] = []
-        anew: list[MirrorPlan] = []
+        new: list[MirrorPlan] = []
         changed: list[MirrorPlan] = []
         for mirror in mirrors:
             before = self._before.get(mirror.mirror_id)
             if mirror.mirror_id in ready:
                 quiet.append(mirror)
             elif before is None or mirror.mirror_id in stale or before.floor_ts != mirror.floor_ts:
-                anew.append(mirror)
+                new.append(mirror)
             elif self._known.has_changes(mirror, last_ts, self._tso):
                 changed.append(mirror)
             else:
@@ -318,7 +319,7 @@ class _Run:
             yield last_ts, changed[start : start + _READ_TOGETHER]
         together: list[MirrorPlan] = []
         rows = 0
-        for mirror in anew:
+        for mirror in new:
             count = self._known.count(mirror)
             if together and (rows + count > GATHERED_ROWS or len(together) == _READ_TOGETHER):
                 yield 0, together

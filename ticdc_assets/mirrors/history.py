@@ -36,7 +36,7 @@ from ticdc_assets.rows.history_layout import (
 from ticdc_assets.rows.history_operations import Passage, history_operations
 from ticdc_assets.rows.history_versions import fold_versions
 from ticdc_assets.rows.mirror_rows import ArrowMap, MirrorLayout
-from ticdc_assets.rows.row_operations import SEQUENCE_FIELDS
+from ticdc_assets.rows.row_operations import SEQUENCE_FIELDS, batch_of
 from ticdc_assets.rows.rows_of_work import (
     RowPart,
     Rows,
@@ -217,8 +217,7 @@ def _as_versions(schema: TableSchema) -> ArrowMap:
                 "rescued": rows.column(layout.rescued),
                 "is_head": pa.repeat(pa.scalar(False), rows.num_rows),
             }
-            columns = [known.get(item.name, pa.nulls(rows.num_rows, item.type)) for item in target]
-            yield pa.RecordBatch.from_arrays(columns, schema=target)
+            yield batch_of(known, rows.num_rows, target)
 
     return versions
 

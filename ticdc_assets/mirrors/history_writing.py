@@ -44,8 +44,7 @@ from ticdc_assets.mirrors.truncation_points import Base
 from ticdc_assets.rows.finding import keys_of
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.history_operations import Passage, history_operations
-from ticdc_assets.rows.mirror_rows import MirrorLayout, marked
-from ticdc_assets.rows.row_identity import may_be_rescued
+from ticdc_assets.rows.mirror_rows import MirrorLayout, marked, may_be_rescued
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +142,7 @@ class HistoryWriter:
 
     def _overwrite(self, plan: MirrorPlan, base: Base | None, published: int | None) -> MadeHistory:
         writer = self._writer(plan, published)
-        table = self._lake.paths.history(plan.mirror_id), writer.begin_anew()
+        table = self._lake.paths.history(plan.mirror_id), writer.begin_empty()
         versions = self._folding.folded(plan, until=self._tso, base=base, table=table)
         rows = versions.rows.table
         version = writer.replace(

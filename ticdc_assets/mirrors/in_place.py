@@ -1,23 +1,22 @@
 """Schema changes of a mirror that write no rows: renames, drops, widening, new NULL columns.
 
-In: the schema of a mirror's table and the steps to the schema at the cut. Out: for each column of
-the latter its column before, or None if rows change (a default that is not NULL, a cast that
-changes text, a type that Delta does not widen); then all rows are written again.
+In: the schema of a mirror's table, the schema at the cut, and where its columns come from. Out: for
+each column of the latter its column before, or None if rows change (a default that is not NULL, a
+cast that changes text, a type that Delta does not widen); then all rows are written again.
 
 Rescued data is stored by column name, so a renamed or dropped column must have no entry in it: the
 caller first checks the entries of `Alterations.rescued`. Pure.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from ticdc_assets.model.mysql_types import arrow_type
 from ticdc_assets.model.schemas import TableSchema
-from ticdc_assets.registry.evolution import Origin, RowTransform, SchemaStep, origins_through
-from ticdc_assets.rows.mirror_rows import MirrorLayout
-from ticdc_assets.rows.row_identity import may_be_rescued
+from ticdc_assets.registry.evolution import Origin
+from ticdc_assets.rows.mirror_rows import MirrorLayout, may_be_rescued
 
 _WIDER: dict[pa.DataType, frozenset[pa.DataType]] = {
     pa.int8(): frozenset({pa.int16(), pa.int32(), pa.int64()}),
@@ -44,22 +43,22 @@ class Alterations:
 
 
 def alterations(
-    base: TableSchema, final: TableSchema, steps: Sequence[SchemaStep], timezone: str
+    base: TableSchema, final: TableSchema, origins: Mapping[str, Origin] | None
 ) -> Alterations | None:
     """Return how the columns of `base` become those of `final`, or None if rows change.
 
     Args:
         base: the schema that the table has.
         final: the schema at the cut.
-        steps: the steps in between.
-        timezone: the changefeed's time zone (IANA name).
+        origins: where the columns of `final` come from (`RowCarrier.origins`); None if values are
+            cast.
     """
     old, new = MirrorLayout(schema=base), MirrorLayout(schema=final)
     if (old.commit_ts, old.rescued) != (new.commit_ts, new.rescued):
         return None
-    origin = _origins(base, steps, timezone)
-    if origin is None or origin.keys() != {column.name for column in final.columns}:
+    if origins is None or any(value is not None for _, value in origins.values()):
         return None
+    origin = {column.name: origins[column.name][0] for column in final.columns}
     columns = {column.name: column for column in base.columns}
     kept = {source: name for name, source in origin.items() if source is not None}
     is_widened = False
@@ -76,20 +75,3 @@ def alterations(
         rescued=tuple(name for name in moved if may_be_rescued(columns[name])),
         needs_features=is_widened or bool(moved),
     )
-
-
-def _origins(
-    base: TableSchema, steps: Sequence[SchemaStep], timezone: str
-) -> dict[str, str | None] | None:
-    """Return each final column's column in `base`; None for a new one that is NULL."""
-    columns = steps[-1].columns if steps else ()
-    names = [item.column.name for item in columns] or [column.name for column in base.columns]
-    found: dict[str, Origin] = {name: (name, None) for name in names}
-    for step in reversed(steps):
-        own = RowTransform(step, timezone).origins
-        if own is None:
-            return None
-        found = origins_through(found, own)
-    if any(value is not None for _, value in found.values()):
-        return None
-    return {name: source for name, (source, _) in found.items()}

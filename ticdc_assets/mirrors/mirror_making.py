@@ -1,8 +1,8 @@
 """Making one mirror at a cut: carried, altered, changed, rewritten or folded.
 
 In: a mirror's plan, the mirror at the last cut, and the change log. Out: the Delta version for the
-cut to name, and its figures. `mirrors` explains each way; this module chooses the cheapest possible
-one, and `table_writing` writes it.
+cut to name, and its figures. `applying` explains each way; this module chooses the cheapest one
+that is possible, and `table_writing` writes it.
 
 Why running it again is safe: each way is one Delta commit from the version that the newest
 published cut names. The commit takes back later versions by a killed run or another writer.
@@ -19,6 +19,7 @@ import pyarrow as pa
 from ticdc_assets.base.isolation import Failure, attempted
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import tell
+from ticdc_assets.changelog.carrying import RowCarrier
 from ticdc_assets.changelog.plan import MirrorPlan, Plan
 from ticdc_assets.delta.commits import newest_version, same_rows_at
 from ticdc_assets.delta.committing import undisturbed
@@ -38,9 +39,14 @@ from ticdc_assets.mirrors.validity import Knowledge
 from ticdc_assets.mirrors.versions import mirror_rescued
 from ticdc_assets.rows.finding import keys_of
 from ticdc_assets.rows.fold_runs import ChangedKeys, Folded
-from ticdc_assets.rows.mirror_rows import PARTIAL, MirrorLayout, marked
-from ticdc_assets.rows.row_identity import may_be_rescued
+from ticdc_assets.rows.mirror_rows import PARTIAL, MirrorLayout, marked, may_be_rescued
 from ticdc_assets.spark.executing import INLINE_ROWS
+
+KEYLESS_BYTES = 64 << 20
+"""Bytes of changes above which a mirror without a key is rewritten.
+
+Its rows are their own keys, and this process holds the keys of changed rows.
+"""
 
 
 class Mode(StrEnum):
@@ -147,15 +153,11 @@ class MirrorMaker:
                 found.needs_features and not writer.takes_features(before.mirror.rows)
             ):
                 return self._overwrite(mirror, before, Mode.REWRITE)
-        if changed and not mirror.schema.handle_key and self._has_many(mirror, before.tso):
-            # The rows themselves are the keys: this process does not hold so many.
-            return self._overwrite(mirror, before, Mode.REWRITE)
+        if changed and not mirror.schema.handle_key:
+            changes = self._changes.changes(mirror, before.tso, self._tso)
+            if changes.size > KEYLESS_BYTES:
+                return self._overwrite(mirror, before, Mode.REWRITE)
         return self._change(mirror, before, writer, found, changed=changed)
-
-    def _has_many(self, mirror: MirrorPlan, above: int) -> bool:
-        """Whether a mirror has more changes above a commit ts than this process folds."""
-        rows = self._changes.count_rows(mirror.bindings, above=above, until=self._tso)
-        return rows > INLINE_ROWS
 
     def _writer(self, mirror: MirrorPlan, published: int | None) -> TableWriter:
         layout = MirrorLayout(schema=mirror.schema)
@@ -166,7 +168,8 @@ class MirrorMaker:
         if is_removed_from(mirror, before.tso):
             return None
         schema, zone = before.mirror.table_schema, self._lake.changefeed.timezone
-        found = alterations(schema, mirror.schema, mirror.steps_since(schema.version), zone)
+        carrier = RowCarrier(schema, mirror, zone, since_ts=before.tso)
+        found = alterations(schema, mirror.schema, carrier.origins())
         if found is None:
             return None
         if found.rescued and mirror_rescued(self._lake.paths, before.mirror, found.rescued):
@@ -235,7 +238,7 @@ class MirrorMaker:
         with_keys: bool = False,
     ) -> Folded:
         """Fold the mirror's changes since `base`, over its rows unless keys are wanted."""
-        layout = writer.layout() if with_keys else writer.begin_anew()
+        layout = writer.layout() if with_keys else writer.begin_empty()
         return self._changes.folded(
             mirror,
             until=self._tso,
@@ -267,7 +270,7 @@ class MirrorMaker:
         )
         found = attempted(
             lambda: self._changes.folded_into_files(
-                [(mirror, rows, writer.begin_anew()) for mirror, rows, writer in wanted],
+                [(mirror, rows, writer.begin_empty()) for mirror, rows, writer in wanted],
                 until=self._tso,
             ),
             f"folding {counted(len(wanted), 'new mirror')} at once",
@@ -337,7 +340,7 @@ class MirrorMaker:
             quarantined=made.quarantined - void,
             mode=mode,
             changes=counts.changed,
-            unknown_deletes=made.unknown_deletes + changes.unknown_deletes(counts.taken),
+            unknown_deletes=made.unknown_deletes + changes.unknown_deletes,
         )
 
     def _metadata(self, mirror: MirrorPlan, mode: Mode) -> dict[str, object]:
@@ -371,10 +374,10 @@ class _Changes:
         self.found: FoundKeys = writer.find(found, count=count)
         self._is_there = self.found.counts > 0
         self._is_bag = not mirror.schema.handle_key
+        unknown = np.maximum(0, -(self.found.counts + self._flag("least")))
+        self.unknown_deletes = int(unknown.sum())
         if self._is_bag:
-            net, least = (self._flag(name) for name in ("net", "least"))
-            self._unknown = np.maximum(0, -(self.found.counts + least))
-            self._copies = self.found.counts + net + self._unknown
+            self._copies = self.found.counts + self._flag("net") + unknown
         else:
             self._keeps = self._flag("keeps")
         self.gone = int(self.found.counts.sum())
@@ -389,17 +392,6 @@ class _Changes:
             puts: how many keys have a row afterwards.
         """
         return int(self._copies.sum()) if self._is_bag else puts
-
-    def unknown_deletes(self, taken: int) -> int:
-        """Return how many deletes were of rows that the mirror did not have.
-
-        Args:
-            taken: how many keys are gone that the mirror had, if all is well.
-        """
-        if self._is_bag:
-            return int(self._unknown.sum())
-        gone = int(np.count_nonzero(self._flag("deleted") & self._is_there))
-        return max(0, taken - gone)
 
     def rows(self) -> Iterator[pa.Table]:
         """Yield the rows that depend on the earlier rows."""

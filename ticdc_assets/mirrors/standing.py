@@ -87,7 +87,7 @@ def standing(
         # A run may have been killed after its cut.
         name_mirrors(lake.paths, last)
 
-    def stands(outcome: Outcome | None, reason: str = "") -> Standing:
+    def position(outcome: Outcome | None, reason: str = "") -> Standing:
         ended = None
         if outcome is not None:
             ended = Applying(outcome=outcome, reason=reason, cut=last, watermark=watermark)
@@ -97,7 +97,7 @@ def standing(
 
     if last is not None and until is not None and until < last.tso:
         wanted = moment_text(until, es_only=last.es_only)
-        return stands(
+        return position(
             Outcome.AHEAD, f"the mirrors are at {last.moment}, beyond {wanted}; nothing was changed"
         )
     # Without commit ts, completeness is unknown: everything that landed is applied.
@@ -107,7 +107,7 @@ def standing(
         limit, waits = max(limit or 0, complete_ts), False
     if limit is None or waits:
         waiting = ", ".join(f"{topic}/{partition}" for topic, partition in watermark.waiting)
-        return stands(
+        return position(
             Outcome.WAITING,
             f"no watermark yet from {waiting}"
             if waiting
@@ -118,7 +118,7 @@ def standing(
         limit = es_cut(physical_ms(limit))
     tso = limit if until is None else min(until, limit)
     if last is not None and tso < last.tso:
-        return stands(
+        return position(
             Outcome.WAITING,
             f"the global watermark {moment_text(tso, es_only=last.es_only)}, from "
             f"{'/'.join(map(str, watermark.slowest or ('?',)))}, is before the newest cut at "
@@ -137,10 +137,10 @@ def standing(
         # It decides which mirrors may lack rows from before the changefeed.
         and last.complete_tables == choice_text(lake.changefeed.complete_tables)
     ):
-        return stands(
+        return position(
             Outcome.UNCHANGED, f"the mirrors are at {last.moment} and nothing new was landed"
         )
-    return stands(None)
+    return position(None)
 
 
 def _lacks_history(cut: Cut, changefeed: Changefeed) -> bool:

@@ -20,7 +20,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
@@ -233,7 +233,7 @@ class TableWriter:
         self._state = self._newest if is_newest else self._read(base)
         self._require_written()
 
-    def begin_anew(self) -> FileLayout:
+    def begin_empty(self) -> FileLayout:
         """Continue without the existing rows; return the layout of files of new rows."""
         if self._published is not None:
             renew_if_lost(self.table, self._published, self._configuration)
@@ -385,8 +385,9 @@ class TableWriter:
         for file, own in together:
             lost = 0 if own is None else len(own.positions)
             fates.append((file, own, fate_of(file, lost, has_vectors=not self._portable)))
-        new = (item for item in rows if item.num_rows)
-        head = list(_first(new))
+        new = _row_groups(rows)
+        # Enough to count the new rows if they are few.
+        head = list(islice(new, 1))
         joined = [(file, own) for file, own, fate in fates if fate is Fate.JOINED]
         least = sum(item.num_rows for item in head) + sum(file.left for file, _ in joined)
         others = [(file, own, fate) for file, own, fate in fates if fate in _STAYING]
@@ -558,17 +559,6 @@ def _row_groups(rows: Iterable[pa.Table]) -> Iterator[pa.Table]:
         for start in range(0, item.num_rows, GROUP_ROWS)
     )
     return gathered(parts, rows=GROUP_ROWS, size=GROUP_BYTES)
-
-
-def _first(rows: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the first of some rows: enough to count them if they are few."""
-    count = size = 0
-    for item in rows:
-        yield item
-        count += item.num_rows
-        size += item.nbytes
-        if count >= GROUP_ROWS or size >= GROUP_BYTES:
-            return
 
 
 def _may_have(file: LiveRows, keys: Keys) -> bool:

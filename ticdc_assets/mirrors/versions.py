@@ -14,11 +14,12 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+from deltalake import Schema
 
 from ticdc_assets.delta.control import dataset_of, is_portable, open_table
 from ticdc_assets.delta.damage import damaged, reading
 from ticdc_assets.delta.delta_files import file_at, log_state, vector_of
-from ticdc_assets.delta.delta_protocol import DeletionVector
+from ticdc_assets.delta.delta_protocol import DeletionVector, stored_name, unread_features
 from ticdc_assets.log.cuts import MirrorCut
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.rows.rows_of_work import Rows
@@ -119,17 +120,6 @@ class _VersionFiles:
         )
 
 
-_READABLE = frozenset(
-    {
-        *("timestampNtz", "deletionVectors", "columnMapping"),
-        *("typeWidening", "typeWidening-preview"),
-        # delta-rs adds these when it sets a table's properties; no mirror has such a column.
-        *("variantType", "variantType-preview"),
-    }
-)
-"""Delta features that a reader has to know, among those that a mirror may have."""
-
-
 def _files(table: AnyPath, version: int) -> _VersionFiles:
     """Return the files of a version.
 
@@ -137,32 +127,18 @@ def _files(table: AnyPath, version: int) -> _VersionFiles:
         LakeDamagedError: it does not exist, or another program wrote it in a way that this package
             does not read.
     """
-    opened = open_table(table, version)
-    if opened is None:
-        raise damaged(table, f"it has no version {version}")
-    if opened.metadata().partition_columns:
-        raise damaged(table, "another program gave it partition columns")
-    columns = pa.schema(opened.schema())
-    stored = {
-        item.name: str(item.metadata.get("delta.columnMapping.physicalName", item.name))
-        for item in opened.schema().fields
-    }
-    if is_portable(opened):
-        names = pa.table(opened.get_add_actions(flatten=True))["path"].to_pylist()
-        files = dict.fromkeys(table / name for name in names)
-    else:
-        mapping = opened.metadata().configuration.get("delta.columnMapping.mode", "none")
-        features = frozenset(opened.protocol().reader_features or ())
-        if mapping not in ("none", "name"):
-            raise damaged(table, f"another program mapped its columns by {mapping}")
-        if foreign := sorted(features - _READABLE):
+    with reading(table, version):
+        state = log_state(table, version)
+        if foreign := unread_features(state):
             raise damaged(table, f"another program gave it {', '.join(foreign)}")
-        with reading(table, version):
-            files = {
+        return _VersionFiles(
+            files={
                 file_at(table, unquote(action["path"])): vector_of(table, action)
-                for action in log_state(table, version).files
-            }
-    return _VersionFiles(files=files, schema=columns, stored=stored)
+                for action in state.files
+            },
+            schema=pa.schema(Schema.from_json(state.metadata["schemaString"])),
+            stored={item["name"]: stored_name(item) for item in state.fields},
+        )
 
 
 def rows_as_stored(table: AnyPath, version: int) -> Rows:

@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from socket import gethostname
 from types import FrameType
 
@@ -22,7 +21,7 @@ import dagster as dg
 from dagster import DagsterRun
 
 from ticdc_assets.config import Writer
-from ticdc_assets.delta.lease import this_process
+from ticdc_assets.delta.lease import started_at, this_process
 from ticdc_assets.delta.lock import nobody_at_work, seen_at_work
 from ticdc_assets.storage.lake_paths import LakePaths
 
@@ -54,7 +53,7 @@ class Worker:
 def worker_name(process: int | None = None) -> str:
     """Return what identifies a process (None: this one): host, process id, start time."""
     number = os.getpid() if process is None else process
-    return f"{gethostname()}:{number}:{_start_time(number) or 0}"
+    return f"{gethostname()}:{number}:{started_at(number) or 0}"
 
 
 def worker_tag(run_id: str, lock: str, name: str | None = None) -> str:
@@ -76,30 +75,9 @@ def is_gone(worker: Worker) -> bool:
         return nobody_at_work(worker.lock)
     if host != gethostname() or not rest.isdigit():
         return False
-    pid, started = int(rest), worker.name.rpartition(":")[2]
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
     # A process id is given again after a while; then the start time differs.
-    now = _start_time(pid)
-    return now is not None and started not in ("0", str(now))
-
-
-def _start_time(pid: int) -> int | None:
-    """Return when a process started, in the kernel's ticks; None if unknown.
-
-    Ticks since the machine's start never change. The time of day that psutil returns depends on the
-    clock: after the clock was set, a process at work would look gone.
-    """
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    # The second field is the program's name in parentheses, which may hold anything.
-    return int(stat.rpartition(")")[2].split()[19])
+    now = started_at(int(rest))
+    return now is None or (now != "" and worker.name.rpartition(":")[2] not in ("0", now))
 
 
 def worker_of(run: DagsterRun) -> Worker | None:

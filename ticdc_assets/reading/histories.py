@@ -35,8 +35,7 @@ from ticdc_assets.reading.as_of import incomplete, require_changes
 from ticdc_assets.reading.mirrors import applied_ts, require_mirror, text_lines
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.rows.history_layout import HistoryLayout
-from ticdc_assets.rows.mirror_rows import MirrorLayout, canonical_rows
-from ticdc_assets.rows.row_identity import key_columns, may_be_rescued
+from ticdc_assets.rows.mirror_rows import MirrorLayout, canonical_rows, may_be_rescued
 from ticdc_assets.spark.frames import delta_frame, quoted
 from ticdc_assets.spark.scratch import READING, Scratch
 from ticdc_assets.storage.lake_paths import LakePaths
@@ -142,8 +141,8 @@ def with_deleted_sql(
     # A key value that its typed column cannot hold is NULL there and is in the rescued data.
     identity += [
         f"{quoted(layout.rescued)}[{dialect.literal(column.name)}]"
-        for column in key_columns(schema)
-        if may_be_rescued(column)
+        for column in schema.columns
+        if column.name in schema.handle_key and may_be_rescued(column)
     ]
     number = quoted(layout.newest)
     return (

@@ -33,27 +33,15 @@ _sorted_bytes = msgspec.json.Encoder(order="sorted").encode
 
 
 @dataclass(frozen=True, slots=True)
-class _OfPartition:
-    """The watermarks of a partition, by offset.
-
-    Attributes:
-        offsets: their offsets, ascending.
-        highest: the highest watermark up to each.
-    """
-
-    offsets: Numbers
-    highest: Numbers
-
-
-@dataclass(frozen=True, slots=True)
 class Watermarks:
     """The watermarks of partitions.
 
     Attributes:
-        by_partition: the watermarks of each topic and partition.
+        by_partition: of each topic and partition the offsets of its watermarks, ascending, and the
+            highest watermark up to each.
     """
 
-    by_partition: Mapping[tuple[str, int], _OfPartition]
+    by_partition: Mapping[tuple[str, int], tuple[Numbers, Numbers]]
 
     def covering(self, changes: pa.RecordBatch) -> Numbers:
         """Return the offset of each change that a watermark at or above its ts precedes, else -1.
@@ -67,11 +55,11 @@ class Watermarks:
         codes += np.asarray(topics.indices).astype(np.int64) << 32
         for code in np.unique(codes).tolist():
             place = topics.dictionary[code >> 32].as_py(), code & 0xFFFFFFFF
-            watermarks = self.by_partition.get(place)
-            if watermarks is not None:
+            if place in self.by_partition:
+                sent_at, highest = self.by_partition[place]
                 own = np.flatnonzero(codes == code)
-                ends = np.searchsorted(watermarks.offsets, offsets[own])
-                is_covered = (ends > 0) & (watermarks.highest[ends - 1] >= stamps[own])
+                ends = np.searchsorted(sent_at, offsets[own])
+                is_covered = (ends > 0) & (highest[ends - 1] >= stamps[own])
                 found[own[is_covered]] = offsets[own[is_covered]]
         return found
 
@@ -83,17 +71,15 @@ def watermarks_of(batches: Iterable[pa.RecordBatch]) -> Watermarks:
         batches: watermarks: topic, partition, offset and commit ts, in any order.
     """
     found = list(batches)
-    by_partition: dict[tuple[str, int], _OfPartition] = {}
+    by_partition: dict[tuple[str, int], tuple[Numbers, Numbers]] = {}
     if not found:
         return Watermarks(by_partition)
-    rows = pa.Table.from_batches(found)
+    rows = pa.Table.from_batches(found).sort_by("offset")
     for place in rows.group_by(["topic", "partition"]).aggregate([]).to_pylist():
         topic, partition = place["topic"], place["partition"]
         own = rows.filter((pc.field("topic") == topic) & (pc.field("partition") == partition))
-        own = own.sort_by("offset")
-        by_partition[topic, partition] = _OfPartition(
-            own["offset"].to_numpy(), np.maximum.accumulate(own["commit_ts"].to_numpy())
-        )
+        highest = np.maximum.accumulate(own["commit_ts"].to_numpy())
+        by_partition[topic, partition] = own["offset"].to_numpy(), highest
     return Watermarks(by_partition)
 
 

@@ -29,7 +29,7 @@ from ticdc_assets.model.values.columns import Places, TypedColumn, typed_column
 from ticdc_assets.model.values.zones import CHANGEFEED_ZONE_NAMES
 from ticdc_assets.rows import mirror_rows
 from ticdc_assets.rows.mirror_rows import SHAPE, sources_of
-from ticdc_assets.rows.row_operations import SEQUENCE_TYPE, operation_schema
+from ticdc_assets.rows.row_operations import SEQUENCE_TYPE, batch_of, operation_schema
 from ticdc_assets.wire.image_reading import ImageReader, Images
 from ticdc_assets.wire.rows import shape_from_text
 
@@ -231,7 +231,6 @@ class ColumnOperations:
             else _taken(rows.column(field.name), order).cast(field.type)
             for field in SEQUENCE_TYPE
         ]
-        is_new = np.isin(rows.column("op"), [Op.INSERT.value, Op.SNAPSHOT.value])[order]
 
         def column(values: Any, *, is_key: bool) -> Any:
             # Only the key of a deleted row is known.
@@ -245,7 +244,6 @@ class ColumnOperations:
             "key": column(keys, is_key=True),
             "sequence": pa.StructArray.from_arrays(sequence, fields=list(SEQUENCE_TYPE)),
             "is_delete": pa.array(is_delete),
-            "is_new": pa.array(is_new),
             "is_partial": pa.array(np.zeros(size, np.bool_)),
             "missing": column(self._missing(images, reading.names), is_key=False),
             **{
@@ -253,13 +251,7 @@ class ColumnOperations:
                 for number, item in enumerate(columns)
             },
         }
-        return pa.RecordBatch.from_arrays(
-            [
-                values[field.name] if field.name in values else pa.nulls(size, field.type)
-                for field in self._schema
-            ],
-            schema=self._schema,
-        )
+        return batch_of(values, size, self._schema)
 
     def _column(
         self, number: int, images: Images, reading: _Reading, typed: Sequence[TypedColumn]
@@ -267,7 +259,7 @@ class ColumnOperations:
         """Return a column of the mirror, for all images."""
         source = reading.sources[number]
         if not isinstance(source, int):
-            return source.take(pa.array(np.zeros(len(images.counts), np.int64)))
+            return mirror_rows.repeated(source, len(images.counts))
         return typed[source].array.cast(arrow_type(self._table.columns[number]))
 
     def _keys(

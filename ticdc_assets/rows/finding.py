@@ -38,8 +38,9 @@ class _Step:
         name: the column; with `is_text` its texts in the rescued data.
         is_text: whether these are texts of the rescued data.
         values: the values that keys have in it, each once.
-        pairs: sorted, for each beginning of a key so far the number of the beginning without this
-            column, times the number of values, plus the place of the value.
+        pairs: the beginnings that keys have up to this column, each once, as sorted numbers: the
+            number of the beginning before this column, times the number of values, plus the place
+            of the value.
     """
 
     name: str
@@ -203,8 +204,8 @@ def find(file: SearchedFile, keys: Keys) -> FoundRows:
     numbers: list[Numbers] = [np.empty(0, np.int64)]
     if len(keys):
         with open_parquet(file.path) as opened:
-            for span in _spans(opened, file, keys):
-                found, own = _find_in(span, keys)
+            for first, groups in _spans(opened, file, keys):
+                found, own = _find_in(opened, file, first, groups, keys)
                 positions.append(found)
                 numbers.append(own)
     return FoundRows(positions=np.concatenate(positions), keys=np.concatenate(numbers))
@@ -228,59 +229,31 @@ _SPAN_BYTES = 64 << 20
 """About how many rows, and bytes of the first key column, are searched at a time."""
 
 
-@dataclass(slots=True)
-class _Span:
-    """Adjacent row groups of an opened file that are searched at once.
+def _spans(
+    opened: pq.ParquetFile, file: SearchedFile, keys: Keys
+) -> Iterator[tuple[int, list[int]]]:
+    """Yield adjacent row groups that may have one of the keys, after the number of their first row.
 
-    Attributes:
-        opened: the file.
-        file: the file's description.
-        first: the number of the first row.
-        groups: the numbers of the row groups.
-        rows: how many rows they have.
-        size: bytes of their first key column.
+    So many are searched at once.
     """
-
-    opened: pq.ParquetFile
-    file: SearchedFile
-    first: int
-    groups: list[int] = field(default_factory=list[int])
-    rows: int = 0
-    size: int = 0
-
-    def column(self, name: str) -> pa.Array:
-        """Return a column as the table has it; NULL where the file has none."""
-        stored, wanted = self.file.stored[name], self.file.types[name]
-        if stored not in self.opened.schema_arrow.names:
-            return pa.nulls(self.rows, wanted)
-        found = self.opened.read_row_groups(self.groups, columns=[stored], use_threads=False)
-        values = found.column(0)
-        if values.type != wanted:
-            values = values.cast(wanted)
-        return comparable(values)
-
-
-def _spans(opened: pq.ParquetFile, file: SearchedFile, keys: Keys) -> Iterator[_Span]:
-    """Yield the row groups that may have one of the keys."""
     stored = file.stored[keys.first]
-    first = 0
-    span = _Span(opened, file, first)
+    groups: list[int] = []
+    place = first = rows = size = 0
     for number in range(opened.num_row_groups):
         group = opened.metadata.row_group(number)
-        is_full = span.rows >= _SPAN_ROWS or span.size >= _SPAN_BYTES
         may_have = _may_have(group, stored, keys)
-        if span.groups and (is_full or not may_have):
-            yield span
-            span = _Span(opened, file, first)
-        first += group.num_rows
-        if not may_have:
-            span.first = first
-            continue
-        span.groups.append(number)
-        span.rows += group.num_rows
-        span.size += _bytes_of(group, stored)
-    if span.groups:
-        yield span
+        if groups and (rows >= _SPAN_ROWS or size >= _SPAN_BYTES or not may_have):
+            yield first, groups
+            groups = []
+        if may_have:
+            if not groups:
+                first, rows, size = place, 0, 0
+            groups.append(number)
+            rows += group.num_rows
+            size += _bytes_of(group, stored)
+        place += group.num_rows
+    if groups:
+        yield first, groups
 
 
 def _bytes_of(group: pq.RowGroupMetaData, stored: str) -> int:
@@ -288,23 +261,28 @@ def _bytes_of(group: pq.RowGroupMetaData, stored: str) -> int:
     return sum(item.total_uncompressed_size for item in columns if item.path_in_schema == stored)
 
 
-def _find_in(group: _Span, keys: Keys) -> tuple[Positions, Numbers]:
-    """Return the rows of some row groups with one of the keys."""
-    file, first = group.file, group.first
-    places = np.arange(group.rows)
-    beginnings = np.zeros(group.rows, np.int64)
-    rescued: pa.Array | None = None
+def _find_in(
+    opened: pq.ParquetFile, file: SearchedFile, first: int, groups: list[int], keys: Keys
+) -> tuple[Positions, Numbers]:
+    """Return the rows of adjacent row groups, whose first row is `first`, with one of the keys."""
+    count = sum(opened.metadata.row_group(number).num_rows for number in groups)
+    places = np.arange(count)
+    beginnings = np.zeros(count, np.int64)
+
+    def column(name: str) -> pa.Array:
+        """Return a column as the table has it, at `places`; NULL where the file has none."""
+        stored, wanted = file.stored[name], file.types[name]
+        if stored not in opened.schema_arrow.names:
+            return pa.nulls(len(places), wanted)
+        found = opened.read_row_groups(groups, columns=[stored], use_threads=False).column(0)
+        values = comparable(found if found.type == wanted else found.cast(wanted))
+        return values if len(places) == count else values.take(pa.array(places))
+
     for step in keys.steps:
         if not len(places):
             break
-        if step.is_text:
-            column = group.column(file.rescued) if rescued is None else rescued
-            rescued = column
-            values = _texts(column.take(pa.array(places)), step.name)
-        else:
-            values = group.column(step.name)
-            values = values if len(places) == group.rows else values.take(pa.array(places))
-        own = _index_in(values, step.values)
+        values = column(file.rescued if step.is_text else step.name)
+        own = _index_in(_texts(values, step.name) if step.is_text else values, step.values)
         known = own >= 0
         places, own, beginnings = places[known], own[known], beginnings[known]
         pairs = beginnings * len(step.values) + own
@@ -313,11 +291,11 @@ def _find_in(group: _Span, keys: Keys) -> tuple[Positions, Numbers]:
         same = step.pairs[spots] == pairs if len(step.pairs) else np.zeros(len(pairs), np.bool_)
         places, beginnings = places[same], spots[same]
     if len(places) and file.deleted is not None:
-        left = file.deleted.kept(first, group.rows)
+        left = file.deleted.kept(first, count)
         if left is not None:
             places, beginnings = places[left[places]], beginnings[left[places]]
     if len(places) and file.current is not None:
-        is_current = group.column(file.current).take(pa.array(places)).is_null().to_numpy(False)
+        is_current = column(file.current).is_null().to_numpy(False)
         places, beginnings = places[is_current], beginnings[is_current]
     return places + first, keys.numbers[beginnings]
 

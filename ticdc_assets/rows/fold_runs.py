@@ -36,7 +36,7 @@ from ticdc_assets.rows.folding import (
     with_origins,
 )
 from ticdc_assets.rows.mirror_rows import ArrowMap, MirrorLayout, put_rows
-from ticdc_assets.rows.row_operations import operation_schema
+from ticdc_assets.rows.row_operations import batch_of, operation_schema
 from ticdc_assets.rows.rows_of_work import (
     READ_ROWS,
     RowPart,
@@ -85,10 +85,10 @@ class ChangedKeys:
     Attributes:
         rows: by the names of the mirror, the columns of the key (all columns, if the table has
             none) and the rescued data.
-        flags: for each key the commit ts of its last change, whether its row is gone (`deleted`),
-            and whether an existing row keeps everything but its mark (`keeps`); such a key is not
-            among the put rows. Without a key, for each row, how many more copies there are (`net`),
-            and the lowest such number on the way (`least`).
+        flags: for each key the commit ts of its last change, and whether an existing row keeps
+            everything but its mark (`keeps`); such a key is not among the put rows. Without a key,
+            for each row, how many more copies there are (`net`). Both have the lowest such number
+            on the way (`least`): below 0 if a delete came first.
     """
 
     rows: pa.Table
@@ -176,7 +176,7 @@ class _Part:
 
 
 FAULT_COLUMNS = (
-    *("key", "sequence", "is_delete", "is_new", "is_partial"),
+    *("key", "sequence", "is_delete", "is_partial"),
     *("reason", "position", "expected", "got"),
 )
 """Columns of operations that are kept of a change that did not fit."""
@@ -349,7 +349,7 @@ def _changed_keys(folded: pa.Table, schema: TableSchema) -> ChangedKeys:
         names=[*wanted, MirrorLayout(schema=schema).rescued],
     )
     sequence = fits["sequence"]
-    own = {"deleted": "is_delete", "keeps": "keeps_row"}
+    own = {"keeps": "keeps_row", "least": "least"}
     own = own if schema.handle_key else {"net": "net", "least": "least"}
     flags = pa.table({name: fits[source] for name, source in own.items()})
     stamps = (chunk.field("commit_ts") for chunk in sequence.chunks)
@@ -377,7 +377,7 @@ def _joined(mirror: MirrorFold, parts: Sequence[_Part]) -> Folded:
     faults = fault_schema(schema)
     return Folded(
         counts=counts,
-        never_sent=never_sent(counts, missing),
+        never_sent=never_sent(missing),
         newest={key: ts for part in parts for key, ts in part.newest.items()},
         rows=kept_rows([part.rows for part in parts], target, stored, output.folder),
         faults=kept_rows([part.faults for part in parts], faults, faults.names, output.faults),
@@ -402,14 +402,7 @@ def faults_as_operations(schema: TableSchema) -> ArrowMap:
 
     def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            yield pa.RecordBatch.from_arrays(
-                [
-                    batch.column(item.name)
-                    if item.name in FAULT_COLUMNS
-                    else pa.nulls(batch.num_rows, item.type)
-                    for item in target
-                ],
-                schema=target,
-            )
+            columns = {name: batch.column(name) for name in FAULT_COLUMNS}
+            yield batch_of(columns, batch.num_rows, target)
 
     return convert

@@ -15,7 +15,7 @@ changes a million times is moved as a few rows. Folding is pure and writes nothi
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from typing import Any
@@ -42,10 +42,8 @@ class FoldCounts:
         copies: rows after it, copies counted.
         changed: keys that a change touched.
         unknown_deletes: keys whose first operation is a delete (bags: deletes of no row).
-        taken: keys that are gone and existed before, if all is well.
         errors: changes that did not fit.
         lost: rows of the older mirror that a schema step could not carry over.
-        with_missing: put rows whose image lacked columns.
         puts: put rows.
         casts: values that did not fit when their column was modified, of rows that existed then, by
             column and commit ts of the DDL. Counts of a part of a bag may be below 0.
@@ -54,10 +52,8 @@ class FoldCounts:
     copies: int = 0
     changed: int = 0
     unknown_deletes: int = 0
-    taken: int = 0
     errors: int = 0
     lost: int = 0
-    with_missing: int = 0
     puts: int = 0
     casts: Counter[tuple[str, int]] = field(default_factory=Counter[tuple[str, int]])
 
@@ -79,11 +75,11 @@ class FoldedRows:
 
     Attributes:
         rows: one row a key: the columns of an operation, `copies`, and `keeps_row`, which says
-            whether an existing row keeps everything but its mark. Without a key also `net` and
-            `least`, as `fold_runs.ChangedKeys` has them.
+            whether an existing row keeps everything but its mark. Also `least` and, without a key,
+            `net`, as `fold_runs.ChangedKeys` has them.
         counts: the counts of the fold.
-        missing: the columns that images of put rows lacked, each list of names once, without empty
-            lists.
+        missing: the columns that images of put rows lacked, each list of names once; an empty list
+            for images that lacked none.
     """
 
     rows: pa.Table
@@ -114,16 +110,9 @@ def fold_operations(operations: pa.Table, *, keyed: bool) -> FoldedRows:
     return _fold_keys(operations) if keyed else _fold_bag(operations)
 
 
-def never_sent(counts: FoldCounts, missing: Iterable[tuple[str, ...]]) -> frozenset[str]:
-    """Return the columns that every image of the put rows lacked.
-
-    Args:
-        counts: the counts of the fold.
-        missing: the columns that images lacked, where they lacked some.
-    """
-    if not counts.puts or counts.with_missing != counts.puts:
-        return frozenset()
-    return frozenset.intersection(*map(frozenset[str], missing))
+def never_sent(missing: Collection[tuple[str, ...]]) -> frozenset[str]:
+    """Return the columns that every image of the put rows lacked, from `FoldedRows.missing`."""
+    return frozenset.intersection(*map(frozenset[str], missing)) if missing else frozenset()
 
 
 # With a key -------------------------------------------------------------------------------------
@@ -154,24 +143,21 @@ def _fold_keys(operations: pa.Table) -> FoldedRows:
     first, last = order[starts[is_exact]], order[ends[is_exact]]
     is_delete = operations.column("is_delete").to_numpy()
     was_delete, is_gone = is_delete[first], is_delete[last]
-    is_new = operations.column("is_new").to_numpy()[first]
     put = changed & ~is_gone
-    with_missing, lacking = _lacking(operations, last[put])
     rows = operations.take(pa.array(last))
     rows = rows.append_column("copies", pa.array((~is_gone).astype(np.int32)))
     rows = rows.append_column("keeps_row", pa.array(np.zeros(len(last), np.bool_)))
+    rows = rows.append_column("least", pa.array(-was_delete.astype(np.int64)))
     counts = FoldCounts(
         copies=int(np.count_nonzero(~is_gone)),
         changed=int(np.count_nonzero(changed)),
         unknown_deletes=int(np.count_nonzero(was_delete)),
-        taken=int(np.count_nonzero(is_gone & ~is_new)),
-        with_missing=with_missing,
         puts=int(np.count_nonzero(put)),
     )
     return FoldedRows(
         rows=pa.concat_tables([rows, each.rows]) if each.rows.num_rows else rows,
         counts=counts.plus(each.counts),
-        missing=lacking | each.missing,
+        missing=_lacking(operations, last[put]) | each.missing,
     )
 
 
@@ -199,13 +185,11 @@ def _order(operations: pa.Table, codes: Numbers) -> Numbers:
     return np.lexsort(levels[::-1])
 
 
-def _lacking(operations: pa.Table, puts: Numbers) -> tuple[int, frozenset[tuple[str, ...]]]:
-    """Return how many puts had an image that lacked columns, and which."""
-    missing = operations.column("missing").chunk(0)
-    if missing.null_count == len(missing):
-        return 0, frozenset()
-    lists = missing.take(pa.array(puts)).drop_null()
-    return len(lists), frozenset(map(tuple, lists.to_pylist()))
+def _lacking(operations: pa.Table, puts: Numbers) -> frozenset[tuple[str, ...]]:
+    """Return the columns that images of puts lacked (`FoldedRows.missing`)."""
+    missing = operations.column("missing").chunk(0).take(pa.array(puts))
+    lists = set(map(tuple, missing.drop_null().to_pylist()))
+    return frozenset(lists | {()} if missing.null_count else lists)
 
 
 def _fold_each(all_operations: pa.Table, places: Numbers) -> FoldedRows:
@@ -243,19 +227,15 @@ def _fold_each(all_operations: pa.Table, places: Numbers) -> FoldedRows:
             last[key] = number
         else:
             marked[key] = str(stamps[number])
-    is_new = operations.column("is_new").to_pylist()
     missing = operations.column("missing").to_pylist()
     puts = [key for key in last if key in changed and not is_delete[last[key]]]
-    lacking = [missing[last[key]] for key in puts]
     bad = list(faults.values())
     counts = FoldCounts(
         copies=sum(not is_delete[number] for number in last.values()),
         changed=len(changed),
         unknown_deletes=sum(is_delete[first[key]] for key in last),
-        taken=sum(is_delete[last[key]] and not is_new[first[key]] for key in last),
         errors=sum(ranks[number] >= 0 for number in bad),
         lost=sum(ranks[number] < 0 for number in bad),
-        with_missing=sum(names is not None for names in lacking),
         puts=len(puts),
         casts=casts,
     )
@@ -264,12 +244,14 @@ def _fold_each(all_operations: pa.Table, places: Numbers) -> FoldedRows:
     folded = folded.append_column("copies", pa.array(copies, pa.int32()))
     keeps = [key not in whole for key in last] + [False] * len(bad)
     folded = folded.append_column("keeps_row", pa.array(keeps, pa.bool_()))
+    least = [-int(is_delete[first[key]]) for key in last] + [0] * len(bad)
+    folded = folded.append_column("least", pa.array(least, pa.int64()))
     if marked:
         folded = _with_marks(folded, [marked.get(key) for key in last] + [None] * len(bad))
     return FoldedRows(
         rows=folded,
         counts=counts,
-        missing=frozenset(tuple(names) for names in lacking if names is not None),
+        missing=frozenset(tuple(missing[last[key]] or ()) for key in puts),
     )
 
 
@@ -336,7 +318,7 @@ def _fold_bag(operations: pa.Table) -> FoldedRows:
     size = operations.num_rows
     if not size:
         nothing = _fold_each(operations, np.empty(0, np.int64))
-        return replace(nothing, rows=_with_numbers(nothing.rows, [], []))
+        return replace(nothing, rows=nothing.rows.append_column("net", pa.array([], pa.int64())))
     codes = _codes(operations)
     order = _order(operations, codes)
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
@@ -360,7 +342,6 @@ def _fold_bag(operations: pa.Table) -> FoldedRows:
     own_rank = ranks[last]
     fits = ~faulty
     put = fits & changed & ~is_delete[last]
-    with_missing, lacking = _lacking(operations, last[put])
     casts: Counter[tuple[str, int]] = Counter()
     for own in operations.column("casts").take(pa.array(order[in_group])).drop_null().to_pylist():
         for item in own:
@@ -369,26 +350,20 @@ def _fold_bag(operations: pa.Table) -> FoldedRows:
     rows = rows.append_column("copies", pa.array(copies[stays].astype(np.int32)))
     keeps = np.zeros(int(np.count_nonzero(stays)), np.bool_)
     rows = rows.append_column("keeps_row", pa.array(keeps))
+    rows = rows.append_column("least", pa.array(least[stays], pa.int64()))
     return FoldedRows(
-        rows=_with_numbers(rows, net[stays], least[stays]),
+        rows=rows.append_column("net", pa.array(net[stays], pa.int64())),
         counts=FoldCounts(
             copies=int(copies[fits].sum()),
             changed=int(np.count_nonzero(fits & changed)),
             unknown_deletes=int(unknown[fits].sum()),
             errors=int(np.count_nonzero(stays & faulty & (own_rank >= 0))),
             lost=int(np.count_nonzero(stays & faulty & (own_rank < 0))),
-            with_missing=with_missing,
             puts=int(np.count_nonzero(put)),
             casts=casts,
         ),
-        missing=lacking,
+        missing=_lacking(operations, last[put]),
     )
-
-
-def _with_numbers(rows: pa.Table, net: Any, least: Any) -> pa.Table:
-    """Return folded rows with how many more copies there are, and the lowest number on the way."""
-    rows = rows.append_column("net", pa.array(net, pa.int64()))
-    return rows.append_column("least", pa.array(least, pa.int64()))
 
 
 # Sharing out ------------------------------------------------------------------------------------
@@ -471,7 +446,7 @@ def _without_values(operations: pa.Table, places: Numbers, valued: Flags) -> pa.
 
 
 _PLACING = frozenset(
-    {"key", "sequence", "is_delete", "is_new", "is_partial", "casts", "identity", "covered"}
+    {"key", "sequence", "is_delete", "is_partial", "casts", "identity", "covered"}
     | {"reason", "position", "expected", "got"}
 )
 """Columns of an operation that count even where its values do not."""

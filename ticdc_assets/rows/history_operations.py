@@ -39,9 +39,9 @@ from ticdc_assets.rows.mirror_rows import (
     PARTIAL,
     ArrowMap,
     MirrorLayout,
-    OperationBuilder,
     canonical_rows,
     light,
+    operation_batch,
     row_place,
     sent_images,
 )
@@ -59,7 +59,7 @@ def history_operations(plan: MirrorPlan, timezone: str, only_key: str | None = N
 
     def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         resolver = HistoryResolver(plan, timezone)
-        build = _builder(plan.schema, timezone).build
+        target = history_operation_schema(plan.schema)
         for batch in batches:
             operations = [
                 operation
@@ -67,13 +67,9 @@ def history_operations(plan: MirrorPlan, timezone: str, only_key: str | None = N
                 for operation in _operations_of(resolver, row)
                 if only_key is None or operation["key"] == only_key
             ]
-            yield build(operations)
+            yield operation_batch(operations, target, plan.schema, timezone)
 
     return convert
-
-
-def _builder(schema: TableSchema, timezone: str) -> OperationBuilder:
-    return OperationBuilder(history_operation_schema(schema), schema, timezone)
 
 
 def _operations_of(resolver: HistoryResolver, row: dict[str, Any]) -> list[dict[str, Any]]:
@@ -148,20 +144,21 @@ class Passage:
         passage = replace(self, plan=light(self.plan), part=part)
 
         def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            going = _Going(passage)
-            build = _builder(passage.plan.schema, passage.timezone).build
+            versions = _VersionOperations(passage)
+            schema = passage.plan.schema
+            target = history_operation_schema(schema)
             for batch in batches:
                 operations = [
                     operation
-                    for operation in going.operations(batch)
+                    for operation in versions.operations(batch)
                     if only_key is None or operation["key"] in ("", only_key)
                 ]
-                yield build(operations)
+                yield operation_batch(operations, target, schema, passage.timezone)
 
         return convert
 
 
-class _Going:
+class _VersionOperations:
     """Turns versions into operations."""
 
     def __init__(self, passage: Passage) -> None:

@@ -152,7 +152,7 @@ class _KeyFold(_Fold):
         self._is_known = not heads
         self._ts: int | None = None
         self._last: tuple[tuple[pa.RecordBatch, int], dict[str, Any]] | None = None
-        self._behind: tuple[tuple[pa.RecordBatch, int], dict[str, Any]] | None = None
+        self._partial: tuple[tuple[pa.RecordBatch, int], dict[str, Any]] | None = None
         self._replaced = False
 
     def finish(self) -> None:
@@ -163,22 +163,22 @@ class _KeyFold(_Fold):
     def _settle_in(self) -> None:
         super()._settle_in()
         self._last = self._last and (_alone(self._last[0]), self._last[1])
-        self._behind = self._behind and (_alone(self._behind[0]), self._behind[1])
+        self._partial = self._partial and (_alone(self._partial[0]), self._partial[1])
 
     def _follow(self, row: tuple[pa.RecordBatch, int], operation: dict[str, Any]) -> None:
         if operation["commit_ts"] != self._ts:
             self._settle()
             self._ts = operation["commit_ts"]
         if operation["is_partial"]:
-            self._behind = (row, operation)
+            self._partial = (row, operation)
         else:
-            self._last, self._behind = (row, operation), None
+            self._last, self._partial = (row, operation), None
         self._replaced = self._replaced or operation["is_delete"]
 
     def _settle(self) -> None:
         """Let the changes of one commit ts take effect."""
-        ts, last, behind, replaced = self._ts, self._last, self._behind, self._replaced
-        self._last = self._behind = None
+        ts, last, partial, replaced = self._ts, self._last, self._partial, self._replaced
+        self._last = self._partial = None
         self._replaced = False
         if ts is None:
             return
@@ -195,8 +195,8 @@ class _KeyFold(_Fold):
                 begun.op = VersionEvent.UPDATE if replaced else begun.op
                 self._there = [begun]
             self._is_known = True
-        if behind is not None:
-            row, operation = behind
+        if partial is not None:
+            row, operation = partial
             if not self._there:
                 self._there = [_begun(row, operation)]
                 self._there[0].is_head = not self._is_known

@@ -28,7 +28,7 @@ from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
 from ticdc_assets.changelog.resolve import ResolvedChange, RowResolver
 from ticdc_assets.changelog.sequence import PUT_RANK, REMOVED_RANK, rank_of
 from ticdc_assets.model.events import Op
-from ticdc_assets.model.mysql_types import Kind, arrow_type
+from ticdc_assets.model.mysql_types import Kind, arrow_type, kind_of
 from ticdc_assets.model.schemas import ColumnSchema, RowShape, TableSchema
 from ticdc_assets.model.values import key_text, text_of, typed_array
 from ticdc_assets.registry.evolution import CanonicalRow, Casts, Origin
@@ -36,6 +36,7 @@ from ticdc_assets.rows.row_operations import (
     RESCUED_TYPE,
     SEQUENCE_FIELDS,
     SEQUENCE_TYPE,
+    batch_of,
     operation_schema,
 )
 from ticdc_assets.spark.frames import sql_type_name
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
 ArrowMap: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-EXACT_KINDS = frozenset({Kind.INTEGER, Kind.BIT, Kind.YEAR, Kind.TEXT, Kind.BINARY, Kind.SET})
+_EXACT_KINDS = frozenset({Kind.INTEGER, Kind.BIT, Kind.YEAR, Kind.TEXT, Kind.BINARY, Kind.SET})
 """Kinds whose typed column holds every value, so that the rescued data has no entry of them."""
 
 COLUMN_ROWS = 100
@@ -101,6 +102,15 @@ def free_name(name: str, schema: TableSchema) -> str:
     return name
 
 
+def may_be_rescued(column: ColumnSchema) -> bool:
+    """Return whether values of a column may be in the rescued data.
+
+    Then the texts there distinguish rows too: two rows are the same if their typed keys and the
+    rescued texts of their key columns are equal.
+    """
+    return kind_of(column) not in _EXACT_KINDS
+
+
 def spark_type_name(column: ColumnSchema) -> str:
     """Return the Spark SQL name of a column's type in its mirror."""
     return sql_type_name(arrow_type(column))
@@ -144,9 +154,9 @@ def with_mark(rescued: Iterable[tuple[str, str]] | None, mark: str) -> list[tupl
 
 
 _Operation: TypeAlias = dict[str, Any]
-"""An operation as `OperationBuilder` takes it."""
+"""An operation as `operation_batch` takes it."""
 
-_EMPTY: _Operation = {"is_delete": False, "is_new": False, "is_partial": False, "values": {}}
+_EMPTY: _Operation = {"is_delete": False, "is_partial": False, "values": {}}
 
 
 IMAGES = ("before", "after")
@@ -204,7 +214,7 @@ def change_operations(plan: MirrorPlan, timezone: str) -> ArrowMap:
 
     def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         resolver = RowResolver(plan, timezone)
-        builder = OperationBuilder(operation_schema(plan.schema), plan.schema, timezone)
+        target = operation_schema(plan.schema)
         key_columns = plan.schema.handle_key
         columns: ColumnOperations | None = None
         for batch in batches:
@@ -214,7 +224,8 @@ def change_operations(plan: MirrorPlan, timezone: str) -> ArrowMap:
                 yield from operations
                 if operations and not batch.num_rows:
                     continue
-            yield builder.build(list(_resolve_batch(resolver, key_columns, batch)))
+            rows = list(_resolve_batch(resolver, key_columns, batch))
+            yield operation_batch(rows, target, plan.schema, timezone)
 
     return convert
 
@@ -248,10 +259,6 @@ def _resolve_batch(
                 yield _end_of(operation, key_columns)
 
 
-_NEW_ROWS = frozenset({Op.INSERT, Op.SNAPSHOT})
-"""Changes that add rows which did not exist before."""
-
-
 def _end_of(put: _Operation, key_columns: tuple[str, ...]) -> _Operation:
     """Return the end of a row by partition DDL."""
     return {
@@ -259,7 +266,6 @@ def _end_of(put: _Operation, key_columns: tuple[str, ...]) -> _Operation:
         "key": put["key"],
         "sequence": {**put["sequence"], "rank": REMOVED_RANK},
         "is_delete": True,
-        "is_new": put["is_new"],
         "values": {name: put["values"][name] for name in key_columns},
     }
 
@@ -275,7 +281,6 @@ def _operation(
         "key": "=" + change.key,
         "sequence": _sequence(row, rank),
         "is_delete": is_delete,
-        "is_new": row["op"] in _NEW_ROWS,
         "is_partial": change.partial,
         "missing": list(change.missing) or None,
         "casts": _counted(casts, is_delete=is_delete),
@@ -316,57 +321,44 @@ def _fault_of(error: InputError | None) -> dict[str, str]:
     return {name: getattr(error, name) for name in ("reason", "position", "expected", "got")}
 
 
-class OperationBuilder:
-    """Builds batches of operations with typed columns.
+def operation_batch(
+    operations: Sequence[Mapping[str, Any]], target: pa.Schema, table: TableSchema, timezone: str
+) -> pa.RecordBatch:
+    """Return operations as a batch with typed columns.
 
     Args:
+        operations: columns of the target by their names; the table's as canonical text in `values`;
+            `partial_ts` if the row is known in part, since that commit ts; in `lost` the columns
+            whose text is rescued, whether it fits or not.
         target: the schema of the operations; it has the table's columns as `c0`, `c1`, ...
         table: the schema of the table.
         timezone: the changefeed's time zone (IANA name).
     """
-
-    def __init__(self, target: pa.Schema, table: TableSchema, timezone: str) -> None:
-        self._target = target
-        self._columns = table.columns
-        self._timezone = timezone
-
-    def build(self, operations: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
-        """Return operations as a batch.
-
-        Args:
-            operations: columns of the target by their names; the table's as canonical text in
-                `values`; `partial_ts` if the row is known in part, since that commit ts; in `lost`
-                the columns whose text is rescued, whether it fits or not.
-        """
-        marks = [operation.get("partial_ts") for operation in operations]
-        rescued: list[list[tuple[str, str]]] = [
-            [] if mark is None else [(PARTIAL, mark)] for mark in marks
-        ]
-        lost = [
-            (number, item["lost"]) for number, item in enumerate(operations) if item.get("lost")
-        ]
-        arrays: dict[str, pa.Array] = {}
-        for place, column in enumerate(self._columns):
-            name = column.name
-            texts: list[str | None] = [operation["values"].get(name) for operation in operations]
-            for number, names in lost:
-                text = texts[number]
-                if text is not None and name in names:
+    marks = [operation.get("partial_ts") for operation in operations]
+    rescued: list[list[tuple[str, str]]] = [
+        [] if mark is None else [(PARTIAL, mark)] for mark in marks
+    ]
+    lost = [(number, item["lost"]) for number, item in enumerate(operations) if item.get("lost")]
+    arrays: dict[str, pa.Array] = {}
+    for place, column in enumerate(table.columns):
+        name = column.name
+        texts: list[str | None] = [operation["values"].get(name) for operation in operations]
+        for number, names in lost:
+            text = texts[number]
+            if text is not None and name in names:
+                rescued[number].append((name, text))
+                texts[number] = None
+        arrays[f"c{place}"], unfit = typed_array(column, timezone, texts)
+        if unfit is not None:
+            for number, (text, is_unfit) in enumerate(zip(texts, unfit, strict=True)):
+                if is_unfit and text is not None:
                     rescued[number].append((name, text))
-                    texts[number] = None
-            arrays[f"c{place}"], unfit = typed_array(column, self._timezone, texts)
-            if unfit is not None:
-                for number, (text, is_unfit) in enumerate(zip(texts, unfit, strict=True)):
-                    if is_unfit and text is not None:
-                        rescued[number].append((name, text))
-        arrays["rescued"] = pa.array([entries or None for entries in rescued], RESCUED_TYPE)
-        for field in self._target:
-            if field.name not in arrays:
-                values = [operation.get(field.name) for operation in operations]
-                arrays[field.name] = pa.array(values, field.type)
-        return pa.RecordBatch.from_arrays(
-            [arrays[name] for name in self._target.names], schema=self._target
-        )
+    arrays["rescued"] = pa.array([entries or None for entries in rescued], RESCUED_TYPE)
+    for field in target:
+        if field.name not in arrays:
+            values = [operation.get(field.name) for operation in operations]
+            arrays[field.name] = pa.array(values, field.type)
+    return pa.RecordBatch.from_arrays([arrays[name] for name in target.names], schema=target)
 
 
 _Carry: TypeAlias = Callable[[CanonicalRow, int], CarriedRow | None]
@@ -428,7 +420,7 @@ def _row_operations(
             kept = _kept_operations(base, plan.schema, carrier, timezone)
         carry = carrier.carry if isinstance(carrier, RowCarrier) else carrier
         resolver = RowResolver(plan, timezone)
-        builder = OperationBuilder(operation_schema(plan.schema), plan.schema, timezone)
+        target = operation_schema(plan.schema)
         for batch in batches:
             if kept is not None:
                 puts, batch = kept(batch)
@@ -458,14 +450,13 @@ def _row_operations(
                         **_EMPTY,
                         "key": key,
                         "sequence": sequence,
-                        "is_new": True,
                         "casts": _counted(casts),
                         "values": values,
                         "partial_ts": partial[number],
                         **_fault_of(error),
                     }
                 )
-            yield builder.build(operations)
+            yield operation_batch(operations, target, plan.schema, timezone)
 
     return convert
 
@@ -508,6 +499,11 @@ def sources_of(
     return sources
 
 
+def repeated(value: "pa.Array[Any]", count: int) -> "pa.Array[Any]":
+    """Return the one value of an array so many times; `pa.repeat` fails for nested types."""
+    return value.take(pa.array(np.zeros(count, np.int64)))
+
+
 def _is_number(kind: pa.DataType) -> bool:
     return pa.types.is_integer(kind) or pa.types.is_decimal(kind)
 
@@ -543,7 +539,7 @@ def _kept_operations(
         arrays: dict[str, pa.Array[Any]] = {
             f"c{number}": rows.column(source).cast(target.field(f"c{number}").type)
             if isinstance(source, int)
-            else source.take(pa.array(np.zeros(count, np.int64)))
+            else repeated(source, count)
             for number, source in enumerate(sources)
         }
         texts = [
@@ -562,14 +558,9 @@ def _kept_operations(
             ],
             fields=list(SEQUENCE_TYPE),
         )
-        for name, flag in (("is_delete", False), ("is_new", True), ("is_partial", False)):
-            arrays[name] = pa.repeat(flag, count)
-        found = [
-            arrays[item.name] if item.name in arrays else pa.nulls(count, item.type)
-            for item in target
-        ]
-        others = batch.filter(pc.invert(stays))
-        return pa.RecordBatch.from_arrays(found, schema=target), others
+        for name in ("is_delete", "is_partial"):
+            arrays[name] = pa.repeat(False, count)
+        return batch_of(arrays, count, target), batch.filter(pc.invert(stays))
 
     return operations
 

@@ -3,6 +3,9 @@
 `mirror_rows` builds them from rows of the change log and of mirrors; `folding` folds them.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import pyarrow as pa
 
 from ticdc_assets.model.mysql_types import arrow_type
@@ -32,21 +35,31 @@ CASTS_TYPE = pa.list_(
 """Arrow type of the values that were cast as in a lenient SQL mode: column, DDL, and how many."""
 
 
+def batch_of(
+    columns: "Mapping[str, pa.Array[Any]]", rows: int, target: pa.Schema
+) -> pa.RecordBatch:
+    """Return columns as a batch of so many rows; those of `target` that are not given are NULL."""
+    return pa.RecordBatch.from_arrays(
+        [
+            columns[item.name] if item.name in columns else pa.nulls(rows, item.type)
+            for item in target
+        ],
+        schema=target,
+    )
+
+
 def operation_schema(schema: TableSchema) -> pa.Schema:
     """Return the Arrow schema of operations: one row a put, delete or error.
 
     An error has a `reason`. If its row is known, it is a failed put or delete, and any later
-    operation of the same key makes it void. `is_new` says that the row did not exist before (an
-    insert), so that deletes and updates of missing rows can be counted. `is_partial` is a put with
-    the key alone. `casts` count if the row existed at the DDL; in a table without a key a delete
-    subtracts its row's.
+    operation of the same key makes it void. `is_partial` is a put with the key alone. `casts` count
+    if the row existed at the DDL; in a table without a key a delete subtracts its row's.
     """
     return pa.schema(
         [
             ("key", pa.string()),
             ("sequence", SEQUENCE_TYPE),
             ("is_delete", pa.bool_()),
-            ("is_new", pa.bool_()),
             ("is_partial", pa.bool_()),
             ("missing", pa.list_(pa.string())),
             ("reason", pa.string()),

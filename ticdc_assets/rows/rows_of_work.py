@@ -22,7 +22,7 @@ from ticdc_assets.delta.files import (
     FileLayout,
     FileWriter,
     WrittenFile,
-    read_bounded_as,
+    read_bounded,
     read_footer,
     texts_of,
 )
@@ -201,7 +201,7 @@ class RowPart:
         assert self.schema is not None
         assert self.path is not None
         for number in self.groups:
-            yield from read_bounded_as(
+            yield from read_bounded(
                 self.path,
                 number,
                 self.schema,

@@ -347,21 +347,6 @@ def by_spark(spark: SparkSession, path: Path, operation: str) -> None:
             raise ValueError(operation)
 
 
-def by_hand(*by_day: str) -> pytest.MarkDecorator:
-    """Do each operation by hand, some of them at night only.
-
-    Which operations leave the rows is told above, without Spark; here one of either kind will do.
-    """
-    operations = ("optimize", "delete", "vacuum", "append")
-    return pytest.mark.parametrize(
-        "operation",
-        [
-            pytest.param(operation, marks=() if operation in by_day else pytest.mark.slow)
-            for operation in operations
-        ],
-    )
-
-
 def disturbed(
     monkeypatch: pytest.MonkeyPatch, table: Path, disturb: Callable[[], None], *, is_before: bool
 ) -> list[int]:
@@ -383,14 +368,13 @@ def disturbed(
 
 
 @pytest.mark.spark
-@by_hand("delete")
 def test_what_is_committed_right_behind_a_change_is_not_published(
-    operation: str, large: Life, monkeypatch: pytest.MonkeyPatch
+    large: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = large.feed.cut.mirrors[0].path(large.feed.paths)
     large.write(seed=2)
     with monkeypatch.context() as patch:
-        disturbed(patch, path, lambda: by_spark(large.feed.spark, path, operation), is_before=False)
+        disturbed(patch, path, lambda: by_spark(large.feed.spark, path, "delete"), is_before=False)
         mirror = large.synced()
     assert mirror.mode == Mode.CHANGE
     assert newest_version(path) > mirror.version
@@ -403,9 +387,8 @@ def test_what_is_committed_right_behind_a_change_is_not_published(
 
 
 @pytest.mark.spark
-@by_hand("optimize")
 def test_a_change_that_meets_another_commit_is_made_again(
-    operation: str, large: Life, monkeypatch: pytest.MonkeyPatch
+    large: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = large.feed.cut.mirrors[0].path(large.feed.paths)
     met: list[int] = []
@@ -413,7 +396,7 @@ def test_a_change_that_meets_another_commit_is_made_again(
     def disturb() -> None:
         if not met:
             met.append(newest_version(path))
-            by_spark(large.feed.spark, path, operation)
+            by_spark(large.feed.spark, path, "optimize")
 
     large.write(seed=2)
     with monkeypatch.context() as patch:
@@ -453,29 +436,6 @@ def test_a_carried_mirror_is_named_as_it_was_compacted_by_hand(large: Life) -> N
     assert (mirror.mode, mirror.version) == (Mode.CARRIED, newest_version(path))
     assert read_commit(path, mirror.version).operation == "OPTIMIZE"
     assert large.feed.rows() == truth_rows(large.changefeed.truth())
-
-
-@pytest.mark.spark
-@pytest.mark.parametrize("operation", ["append", "vacuum"])
-@pytest.mark.parametrize("is_before", [True, False])
-def test_a_small_mirror_is_published_as_it_was_written(
-    is_before: bool, operation: str, life: Life, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = life.feed.cut.mirrors[0].path(life.feed.paths)
-    met: list[int] = []
-
-    def disturb() -> None:
-        if not met:
-            met.append(newest_version(path))
-            by_spark(life.feed.spark, path, operation)
-
-    life.write(seed=2)
-    with monkeypatch.context() as patch:
-        disturbed(patch, path, disturb, is_before=is_before)
-        mirror = life.synced()
-    assert mirror.mode == Mode.CHANGE
-    life.write(seed=3)
-    life.synced()
 
 
 @pytest.mark.spark

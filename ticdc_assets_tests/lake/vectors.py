@@ -70,13 +70,13 @@ def make_table(table: Path, batches: Sequence[Batch], *, mapped: bool = False) -
 def _begun(table: Path, rows: pa.Table, *, mapped: bool) -> int:
     writer = _writer(table, rows.schema)
     if not mapped:
-        writer.begin_anew()
+        writer.begin_empty()
         return writer.replace([rows], (), {})
     # As if each column had had another name once.
     former = {name: f"{name} {number}" for number, name in enumerate(rows.schema.names)}
     schema = pa.schema([item.with_name(former[item.name]) for item in rows.schema])
     before = _writer(table, schema, former[KEY])
-    before.begin_anew()
+    before.begin_empty()
     writer._newest, writer._state = before._newest, before._state
     writer.alter(former)
     return writer.replace([rows], (), {})

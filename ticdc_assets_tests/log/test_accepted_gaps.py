@@ -85,7 +85,7 @@ class Shop:
 
 
 @pytest.mark.thorough
-def test_expired_records_are_accepted_and_mark_the_mirrors_until_they_begin_anew(
+def test_expired_records_are_accepted_and_mark_the_mirrors_until_they_begin_empty(
     tmp_path: Path,
 ) -> None:
     shop = Shop(tmp_path)

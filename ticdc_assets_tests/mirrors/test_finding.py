@@ -70,8 +70,9 @@ def test_rows_are_found_by_keys_of_every_kind(
     assert not list(feed.paths.base.glob(".scratch-*"))
 
 
+@pytest.mark.parametrize("is_large", [False, True])
 def test_a_bag_is_changed_by_row_however_many_changes_it_ever_had(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    is_large: bool, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Copies of a row are counted, and deletes of rows that are not there are told."""
     upstream = Upstream()
@@ -87,8 +88,11 @@ def test_a_bag_is_changed_by_row_however_many_changes_it_ever_had(
     changefeed = StandInChangefeed(upstream, "d", partitions=1, options=options)
     feed = Feed.of(spark, tmp_path)
     feed.follow(changefeed)
-    monkeypatch.setattr(mirror_making, "INLINE_ROWS", 20)
-    for mode, count in ((Mode.CHANGE, 3), (Mode.CHANGE, 9), (Mode.REWRITE, 30)):
+    if is_large:
+        treat_as_large(monkeypatch)
+    for mode, count in ((Mode.CHANGE, 3), (Mode.CHANGE, 30), (Mode.REWRITE, 9)):
+        if mode is Mode.REWRITE:
+            monkeypatch.setattr(mirror_making, "KEYLESS_BYTES", 1)
         with upstream.transaction() as transaction:
             for row in list(upstream.rows(("d", "bag")))[:count]:
                 transaction.delete(("d", "bag"), row)

@@ -18,9 +18,10 @@ from ticdc_assets.delta import committing
 from ticdc_assets.delta.commits import CommitError, read_commit
 from ticdc_assets.delta.committing import ConflictError, undisturbed
 from ticdc_assets.delta.delta_files import file_at, log_state, vector_of
+from ticdc_assets.delta.files import layout_of
 from ticdc_assets.mirrors import file_fates, table_writing
 from ticdc_assets.mirrors.table_writing import TableWriter
-from ticdc_assets.rows.finding import keys_of
+from ticdc_assets.rows.finding import SearchedFile, keys_of
 from ticdc_assets.rows.row_operations import RESCUED_TYPE
 from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.spark.session import LazySession
@@ -57,7 +58,7 @@ def table_of(rows: Mapping[int, str | None]) -> pa.Table:
 
 def begun(table: Path, rows: Model, *, portable: bool = False) -> int:
     writer = writer_of(table, portable=portable)
-    writer.begin_anew()
+    writer.begin_empty()
     return writer.replace([table_of(rows)], (), {})
 
 
@@ -89,6 +90,24 @@ def by_others(table: Path, version: int) -> Model:
     opened = DeltaTable(str(table), version)
     query = QueryBuilder().register("t", opened).execute('select id, "v w" from t')
     return {row["id"]: row["v w"] for row in pa.table(query.read_all()).to_pylist()}
+
+
+def test_a_key_has_bounds_wherever_its_column_is() -> None:
+    names = [*(f"c{number}" for number in range(40)), "id"]
+    schema = pa.schema([(name, pa.int64()) for name in names])
+    layout = layout_of(schema, {name: (name, None) for name in names}, ["id"])
+    assert layout.bounded == ["id", *names[:31]]
+
+
+def test_files_of_at_most_twice_the_rows_are_joined_one_after_the_other(tmp_path: Path) -> None:
+    searched = SearchedFile(path=tmp_path, deleted=None, stored={})
+    files = [
+        file_fates.LiveRows(action={"size": 1}, searched=searched, rows=rows, left=rows)
+        for rows in (91, 60, 20)
+    ]
+    # 10 rows take 20, 30 take 60, and 90 take 91; but 9 take no 20.
+    assert {file.left for file in file_fates.about_as_large(files, 10)} == {20, 60, 91}
+    assert file_fates.about_as_large(files, 9) == []
 
 
 @pytest.fixture(params=["vectors", "portable"])
@@ -208,7 +227,7 @@ def test_columns_change_and_rows_stay(tmp_path: Path, monkeypatch: pytest.Monkey
     table = tmp_path / "t"
     narrow = pa.schema([("id", pa.int16()), ("v w", pa.string()), ("rescued", RESCUED_TYPE)])
     first = writer_of(table, narrow)
-    first.begin_anew()
+    first.begin_empty()
     rows = table_of({1: "a", 2: "b"}).cast(narrow)
     version = first.replace([rows], (), {})
     files = set(table.glob("*.parquet"))

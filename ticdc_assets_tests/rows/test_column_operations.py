@@ -166,6 +166,16 @@ def test_rows_of_earlier_schemas_go_by_columns(
     assert others.num_rows == 0
 
 
+def test_a_row_without_a_value_of_its_key_is_left_to_the_other_way() -> None:
+    plan, changes = plan_of(table_of(100)), evolved_changes(cited=False).slice(0, 1).to_pylist()
+    rows = pa.RecordBatch.from_pylist(
+        [changes[0] | {"after": text} for text in ('{"id":"1"}', '{"id":null}')],
+        evolved_changes(cited=False).schema,
+    )
+    _, others = ColumnOperations(RowResolver(plan, "UTC"), plan.schema, "UTC").operations(rows)
+    assert others.column("after").to_pylist() == ['{"id":null}']
+
+
 @pytest.mark.parametrize("keyed", [True, False])
 def test_rows_of_a_mirror_go_on_by_columns(keyed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = evolved(keyed=keyed)

@@ -183,3 +183,16 @@ def test_no_keys_find_nothing(tmp_path: Path) -> None:
     file = SearchedFile(path=path, deleted=None, stored={"a": "a"}, types={"a": pa.int64()})
     keys = keys_of(table.slice(0, 0), ("a",), (), "rescued")
     assert not len(find(file, keys).positions)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "may_be"),
+    [
+        *(((1, 2), False), ((6, 9), False), ((1, 3), True), ((5, 9), True), ((4, 4), True)),
+        # Statistics may have one bound only, or be of another type.
+        *(((1, None), True), ((None, 2), True), ((None, None), True), (("a", "b"), True)),
+    ],
+)
+def test_bounds_exclude_what_they_show(bounds: tuple[Any, Any], may_be: bool) -> None:
+    rows = pa.table({"a": [3, 5], "rescued": pa.nulls(2, RESCUED_TYPE)})
+    assert keys_of(rows, ("a",), (), "rescued").may_be_between(*bounds) is may_be

@@ -64,7 +64,6 @@ def operations(draw: st.DrawFn) -> list[dict[str, Any]]:
                     "index": 0,
                 },
                 "is_delete": kind == "delete",
-                "is_new": kind == "before" or draw(st.booleans()),
                 "is_partial": kind == "partial",
                 "missing": None,
                 "reason": "unfit" if kind == "fault" else None,
@@ -87,7 +86,8 @@ def table_of(items: list[dict[str, Any]], *, keyed: bool) -> pa.Table:
 
 def told(folded: FoldedRows) -> tuple[Any, ...]:
     """Return all that a fold says, in an order of its own."""
-    names = ["key", "reason", "position", "copies", "keeps_row", "is_delete", "c1", "rescued"]
+    names = ["key", "reason", "position", "copies", "keeps_row", "least"]
+    names += ["is_delete", "c1", "rescued"]
     rows = []
     for row in folded.rows.to_pylist():
         values = {name: row[name] for name in names}
@@ -96,7 +96,7 @@ def told(folded: FoldedRows) -> tuple[Any, ...]:
             values |= {"c1": None, "rescued": None, "keeps_row": None}
         rows.append((row["sequence"]["offset"], repr(values)))
     counts = replace(folded.counts, casts=+folded.counts.casts)
-    return sorted(rows), counts, never_sent(folded.counts, folded.missing)
+    return sorted(rows), counts, never_sent(folded.missing)
 
 
 @settings(max_examples=400)
@@ -161,6 +161,36 @@ def mirrored(folded: FoldedRows) -> list[tuple[Any, ...]]:
     )
 
 
+@pytest.mark.parametrize("casts", [None, [{"column": "v", "ddl_ts": 9, "rows": 1}]])
+@pytest.mark.parametrize(
+    ("deletes", "least"),
+    [
+        ([True], -1),
+        ([True, False], -1),
+        # As where an update brings a key and a delete takes it.
+        ([False, True], 0),
+        ([False], 0),
+    ],
+)
+def test_a_row_is_missed_if_a_delete_is_the_first_change_of_its_key(
+    deletes: list[bool], least: int, casts: list[dict[str, Any]] | None
+) -> None:
+    items = [
+        operation("1", ts, is_delete=is_delete, casts=None if is_delete else casts)
+        for ts, is_delete in enumerate(deletes)
+    ]
+    folded = fold_operations(table_of(items, keyed=True), keyed=True)
+    assert folded.rows["least"].to_pylist() == [least]
+    assert folded.counts.unknown_deletes == -least
+
+
+def test_a_cast_counts_if_no_change_came_between_it_and_its_ddl() -> None:
+    cast = [{"column": "v", "ddl_ts": 5, "rows": 1}]
+    for ts, counted in ((4, {}), (5, {}), (6, {("v", 5): 1})):
+        items = [operation("1", 1, casts=cast), operation("1", ts)]
+        assert fold_operations(table_of(items, keyed=True), keyed=True).counts.casts == counted
+
+
 def test_a_key_that_changes_all_the_time_is_moved_as_few_rows() -> None:
     items = [operation("1", number) for number in range(5_000)]
     assert thinned(table_of(items, keyed=True), keyed=True).num_rows == 2
@@ -178,7 +208,6 @@ def operation(key: str, ts: int, *, is_delete: bool = False, **others: Any) -> d
             "index": 0,
         },
         "is_delete": is_delete,
-        "is_new": False,
         "is_partial": False,
         "c0": int(key),
         "c1": key,

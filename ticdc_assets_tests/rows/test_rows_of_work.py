@@ -35,6 +35,13 @@ def test_few_rows_with_large_values_stay_in_their_files(tmp_path: Path, other: s
     assert 0.9 * count * _MIB < rows.size < 1.1 * count * _MIB
 
 
+def test_columns_are_selected_by_their_names_not_by_those_in_files(tmp_path: Path) -> None:
+    path = tmp_path / "renamed.parquet"
+    pq.write_table(pa.table({"a": [1], "col-1": ["x"]}), path)
+    rows = Rows.of_files([path], pa.schema([("b", pa.int64()), ("a", pa.string())]), ["a", "col-1"])
+    assert rows.select(["a"]).table_here().to_pylist() == [{"a": "x"}]
+
+
 def test_many_rows_stay_in_their_files(tmp_path: Path) -> None:
     table = pa.table({"id": range(INLINE_ROWS + 1)})
     assert _file(tmp_path / "many.parquet", table).here_if_few().table is None
