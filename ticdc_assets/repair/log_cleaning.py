@@ -178,8 +178,3 @@ def upstream_names(paths: LakePaths) -> dict[str, str]:
     cut = newest_cut(paths)
     mirrors = () if cut is None else cut.mirrors
     return {item.mirror_id: joined_name(item.database, item.table) for item in mirrors}
-
-
-def large_tables(paths: LakePaths) -> tuple[AnyPath, ...]:
-    """Return the tables that Spark vacuums; the others are written without it."""
-    return (paths.raw_messages, paths.snapshot_rows, paths.change_log, paths.quarantine)
