@@ -68,7 +68,8 @@ from ticdc_assets_tests.lake.feeds import (
 )
 from ticdc_assets_tests.lake.killing import Killed, before
 from ticdc_assets_tests.lake.places import named_table
-from ticdc_assets_tests.statuses import cut, mirror
+from ticdc_assets_tests.statuses import cut as made_up_cut
+from ticdc_assets_tests.statuses import mirror as mirror_of_cut
 
 T = ("d", "t")
 SCHEMA = pa.schema([("batch", pa.int64()), ("landed_day", pa.date32())])
@@ -787,8 +788,8 @@ def test_files_stay_where_a_log_lost_a_part(name: str, lost: str, tmp_path: Path
     failures = Failures("maintenance")
     if "/" in name:
         version = 3 if name == "histories/7-0" else None
-        named = mirror(mirror_id="7-0", version=3, history_version=version)
-        append_cut(paths, cut(mirrors=(named,)))
+        named = mirror_of_cut(mirror_id="7-0", version=3, history_version=version)
+        append_cut(paths, made_up_cut(mirrors=(named,)))
         vacuum(paths, failures)
         assert "is damaged" in failures.reasons["shop.orders"]
     elif lost != "at the end":  # the tables made from it show that (`require_ends`)
