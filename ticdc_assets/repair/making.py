@@ -42,7 +42,8 @@ from ticdc_assets.changelog.plan import TableName
 from ticdc_assets.config import TableChoice
 from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.delta.control import latest_version, read_rows, read_table
-from ticdc_assets.delta.generations import remove_generations
+from ticdc_assets.delta.fencing import require_lease
+from ticdc_assets.delta.generations import paths_of
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.change_files import (
     CHANGE_LOG_SCHEMA,
@@ -78,7 +79,7 @@ from ticdc_assets.model.events import SNAPSHOT_DDL
 from ticdc_assets.repair.known_records import KnownRecords, LeftOut, RefusedRecords
 from ticdc_assets.repair.rewriting import Rewriter
 from ticdc_assets.storage.lake_paths import LakePaths
-from ticdc_assets.storage.paths import remove_tree
+from ticdc_assets.storage.paths import names_in, remove_tree
 from ticdc_assets.wire.rows import DDL, ERROR, ROW
 
 
@@ -146,7 +147,17 @@ def place_apart(lake: Lake) -> Iterator[LakePaths]:
 
 def remove_unpublished(paths: LakePaths) -> None:
     """Remove the generations that no kept cut names; the caller holds the lock on them."""
-    remove_generations(paths, {cut.generation for cut in read_heads(paths)})
+    staying = {cut.generation for cut in read_heads(paths)}
+    staying.add(paths_of(paths.root, paths.changefeed).generation)
+    for name in names_in(paths.generations):
+        if name not in staying:
+            place = paths.generations / name
+            require_lease(place)
+            # Of a link, only the link is removed.
+            if place.is_symlink():
+                place.unlink()
+            else:
+                remove_tree(place)
 
 
 class Making:
