@@ -141,12 +141,11 @@ def _show_versions(lake: "Lake", name: tuple[str, str], key: str, *, output: str
     from ticdc_assets.reading.mirrors import require_mirror
 
     cut = require_cut(lake.paths)
-    lines = row_versions(lake, cut, name, key)
+    versions = row_versions(lake, cut, name, key)
     _note_lacking(cut, name)
     schema = require_mirror(cut, *name).table_schema
-    versions = [item.described() for item in lines]
     for version in versions:
-        version["row"] = _printed(dict(version["row"]), schema)
+        version["row"] = _printed(version["row"], schema)
     if output == "jsonl":
         for version in versions:
             print_json(json.dumps(version, ensure_ascii=False))
