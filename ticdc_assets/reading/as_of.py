@@ -90,6 +90,12 @@ class TableRows:
         """The rows in Spark, with the columns of `MirrorLayout`."""
         return self.made()
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The warnings for people: each a sentence that names the table."""
+        name = joined_name(self.database, self.table)
+        return tuple(f"{name}: {warning}" for warning in self.warnings)
+
     def few(self) -> Rows | None:
         """Return the rows for this process; None if they are many."""
         rows = self.stored()

@@ -24,18 +24,23 @@ import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
 
 from ticdc_assets.base.names import joined_name
 from ticdc_assets.changelog.plan import MirrorPlan
-from ticdc_assets.config import Settings
 from ticdc_assets.delta.lake import Lake
-from ticdc_assets.log.cuts import MirrorCut, require_cut
+from ticdc_assets.log.cuts import Cut, MirrorCut, require_cut
 from ticdc_assets.log.damage import damage_told, find_damage
 from ticdc_assets.mirrors.versions import dataset_as_stored, rows_as_stored
 from ticdc_assets.reading.as_of import AsOf
 from ticdc_assets.reading.histories import DUCKDB, with_deleted_sql
-from ticdc_assets.reading.views import HISTORY, WITH_DELETED, QueryError, no_such_table
+from ticdc_assets.reading.mirrors import notes_of
+from ticdc_assets.reading.views import (
+    HISTORY,
+    WITH_DELETED,
+    QueryError,
+    QueryResult,
+    no_such_table,
+)
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.rows.rows_of_work import Rows, numbered_names
@@ -64,53 +69,34 @@ _NAMED = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryResult:
-    """The result of a query.
-
-    Attributes:
-        columns: names of the columns, which may repeat.
-        rows: the rows, each value as text or None; binary as 0x and hex.
-    """
-
-    columns: Sequence[str]
-    rows: Iterator[Sequence[str | None]]
-
-
 @contextmanager
-def query(
-    spark: SparkSession,
-    settings: Settings,
-    changefeed: str,
-    text: str,
-    *,
-    as_of: int | None = None,
-) -> Iterator[QueryResult]:
+def query(lake: Lake, text: str, *, as_of: int | None = None) -> Iterator[QueryResult]:
     """Yield the result of one query over the tables of a changefeed.
 
     Args:
-        spark: a session, which is used only for tables with many changes since a cut.
-        settings: the configuration.
-        changefeed: name of the changefeed.
+        lake: the changefeed's lake, whose session is used only for tables with many changes since
+            a cut.
         text: the query, in DuckDB's dialect.
         as_of: TSO that the tables are read as of; the newest cut if None.
 
     Raises:
         QueryError: the text is not a query, or names something that does not exist.
-        NotFoundError: there is no such changefeed, or nothing is known at that TSO.
+        NotFoundError: nothing is published yet, or nothing is known at that TSO.
         LakeDamagedError: a table of the query is broken.
     """
-    lake = Lake.open(settings.lake, settings.changefeed(changefeed), spark)
-    require_cut(lake.paths)
+    cut = require_cut(lake.paths)
     with tempfile.TemporaryDirectory(prefix="ticdc-sql-") as folder, _connection(folder) as engine:
         wanted = _tables_of(engine, text)
         if as_of is None:
-            known = _at_the_cut(lake.paths, Path(folder))
+            known = _at_the_cut(lake.paths, cut, Path(folder))
         else:
             known = _as_of(AsOf(lake, as_of), Path(folder))
+        notes: dict[str, None] = {}
         with damage_told(lake.paths):
             for number, (name, made) in enumerate(_chosen(wanted, known)):
-                _create(engine, number, name, made())
+                relation = made()
+                _create(engine, number, name, relation)
+                notes.update(dict.fromkeys(relation.notes))
             engine.execute("SET lock_configuration = true")
             try:
                 found = engine.sql(text)
@@ -121,6 +107,7 @@ def query(
                 yield QueryResult(
                     columns=columns,
                     rows=_rows(found.project(", ".join(shown)).to_arrow_reader(_ROWS_AT_ONCE)),
+                    notes=list(notes),
                 )
             except duckdb.Error as error:
                 if isinstance(error, _OF_FILES):
@@ -209,15 +196,16 @@ class _Relation:
     Attributes:
         rows: the rows.
         select: makes the SELECT of the name under which the rows are known.
+        notes: why the rows may differ from the table, each a sentence.
     """
 
     rows: pa.Table | ds.Dataset
     select: Callable[[str], str]
+    notes: tuple[str, ...]
 
 
-def _at_the_cut(paths: LakePaths, folder: Path) -> dict[_Name, Callable[[], _Relation]]:
-    """Return how to read each table of the newest cut."""
-    cut = require_cut(paths)
+def _at_the_cut(paths: LakePaths, cut: Cut, folder: Path) -> dict[_Name, Callable[[], _Relation]]:
+    """Return how to read each table of a cut."""
     known: dict[_Name, Callable[[], _Relation]] = {}
 
     def stored(table: AnyPath, version: int) -> _Stored:
@@ -228,11 +216,11 @@ def _at_the_cut(paths: LakePaths, folder: Path) -> dict[_Name, Callable[[], _Rel
 
     def mirror_rows(mirror: MirrorCut) -> _Relation:
         names = MirrorLayout(schema=mirror.table_schema).names
-        return _shown(stored(*mirror.at(paths)), names, mirror.hidden)
+        return _shown(stored(*mirror.at(paths)), names, mirror.hidden, notes_of(cut, mirror))
 
     def history(mirror: MirrorCut) -> _Relation:
-        names = HistoryLayout(schema=mirror.table_schema).names
-        return _shown(stored(*mirror.history_at(paths)), names, mirror.hidden)
+        names, rows = HistoryLayout(schema=mirror.table_schema).names, mirror.history_at(paths)
+        return _shown(stored(*rows), names, mirror.hidden, notes_of(cut, mirror))
 
     def with_deleted(mirror: MirrorCut) -> _Relation:
         versions, schema = stored(*mirror.history_at(paths)), mirror.table_schema
@@ -244,6 +232,7 @@ def _at_the_cut(paths: LakePaths, folder: Path) -> dict[_Name, Callable[[], _Rel
                 f"(SELECT {_renamed(versions)} FROM {name})",
                 dialect=DUCKDB,
             ),
+            notes=notes_of(cut, mirror),
         )
 
     # A table may have the name of another one's history; the table comes first.
@@ -266,7 +255,7 @@ def _as_of(moment: AsOf, folder: Path) -> dict[_Name, Callable[[], _Relation]]:
     def rows(mirror: MirrorPlan) -> _Relation:
         found = moment.rows(mirror)
         names = MirrorLayout(schema=found.schema).names
-        return _shown(_copied(found.stored(), folder), names, found.hidden)
+        return _shown(_copied(found.stored(), folder), names, found.hidden, found.notes)
 
     return {
         (mirror.database, mirror.table): lambda mirror=mirror: rows(mirror)
@@ -303,12 +292,16 @@ def _copied(rows: Rows, folder: Path) -> _Stored:
 
 
 def _shown(
-    stored: _Stored, names: Sequence[str], hidden: Sequence[str] | frozenset[str]
+    stored: _Stored,
+    names: Sequence[str],
+    hidden: Sequence[str] | frozenset[str],
+    notes: tuple[str, ...],
 ) -> _Relation:
     shown = ", ".join(DUCKDB.quoted(name) for name in names if name not in hidden)
     return _Relation(
         rows=stored.rows,
         select=lambda name: f"SELECT {shown} FROM (SELECT {_renamed(stored)} FROM {name})",
+        notes=notes,
     )
 
 

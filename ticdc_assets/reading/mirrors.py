@@ -150,6 +150,13 @@ def _listing(
     )
 
 
+def notes_of(cut: Cut, mirror: MirrorCut) -> tuple[str, ...]:
+    """Return why the rows of a mirror in a cut may differ from its table, each a sentence."""
+    name, failure = (mirror.database, mirror.table), cut.failure(mirror.database, mirror.table)
+    caveats = (f"{joined_name(*name)}: {caveat}" for caveat in mirror.caveats)
+    return (*(() if failure is None else (failure.sentence,)), *caveats)
+
+
 def published_table(lake: Lake, mirror: MirrorCut) -> TableRows:
     """Return the rows of a mirror as a cut names it."""
     return TableRows(

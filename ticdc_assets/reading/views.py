@@ -18,7 +18,7 @@ views are created.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -33,12 +33,13 @@ from ticdc_assets.base.names import joined_name
 from ticdc_assets.config import Settings, load_settings
 from ticdc_assets.delta.generations import paths_of
 from ticdc_assets.delta.lake import Lake
-from ticdc_assets.log.cuts import Cut, MirrorCut, require_cut
+from ticdc_assets.log.cuts import Cut, require_cut
 from ticdc_assets.log.damage import damage_told
 from ticdc_assets.mirrors.versions import relation_of
 from ticdc_assets.observe.wording import listed
 from ticdc_assets.reading.as_of import AsOf
 from ticdc_assets.reading.histories import SPARK, with_deleted_sql
+from ticdc_assets.reading.mirrors import notes_of
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.spark.driver import plan_of
@@ -94,12 +95,28 @@ class Views:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueryResult:
+    """The result of a query.
+
+    Attributes:
+        columns: names of the columns, which may repeat.
+        rows: the rows, each value as text or None; binary as 0x and hex.
+        notes: why the tables that the query reads may differ from their source, each a sentence.
+    """
+
+    columns: Sequence[str]
+    rows: Iterator[Sequence[str | None]]
+    notes: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _View:
-    """A planned view: its names upstream, and its SELECT."""
+    """A planned view: its names upstream, its SELECT, and why its rows may differ."""
 
     database: str
     name: str
     select: str
+    notes: tuple[str, ...]
 
 
 def create_views(
@@ -152,8 +169,13 @@ def create_views(
 
 def _views_of(paths: LakePaths, cut: Cut) -> Iterator[_View]:
     for mirror in cut.mirrors:
+        names = MirrorLayout(schema=mirror.table_schema).names
+        shown = _listed([name for name in names if name not in mirror.hidden])
         yield _View(
-            database=mirror.database, name=mirror.table, select=_mirror_select(paths, mirror)
+            database=mirror.database,
+            name=mirror.table,
+            select=f"SELECT {shown} FROM {relation_of(*mirror.at(paths))}",
+            notes=notes_of(cut, mirror),
         )
     # A table may have the name of another one's history; the table comes first.
     for mirror in cut.mirrors:
@@ -166,18 +188,14 @@ def _views_of(paths: LakePaths, cut: Cut) -> Iterator[_View]:
             database=mirror.database,
             name=mirror.table + HISTORY,
             select=f"SELECT {shown} FROM {table}",
+            notes=notes_of(cut, mirror),
         )
         yield _View(
             database=mirror.database,
             name=mirror.table + WITH_DELETED,
             select=with_deleted_sql(mirror.table_schema, frozenset(mirror.hidden), table),
+            notes=notes_of(cut, mirror),
         )
-
-
-def _mirror_select(paths: LakePaths, mirror: MirrorCut) -> str:
-    names = MirrorLayout(schema=mirror.table_schema).names
-    shown = _listed([name for name in names if name not in mirror.hidden])
-    return f"SELECT {shown} FROM {relation_of(*mirror.at(paths))}"
 
 
 def _listed(names: list[str]) -> str:
@@ -185,7 +203,14 @@ def _listed(names: list[str]) -> str:
 
 
 class _Place:
-    """A catalog with the views of one changefeed."""
+    """A catalog with the views of one changefeed.
+
+    Args:
+        spark: the session.
+        catalog: the catalog.
+        changefeed: name of the changefeed.
+        location: where the databases of one query are; None if the views stay.
+    """
 
     def __init__(
         self,
@@ -201,6 +226,7 @@ class _Place:
         self._location = location
         self._databases: dict[str, str | None] = {}
         self.made: list[str] = []
+        self.notes: dict[str, None] = {}
 
     def create(self, database: str, view: _View) -> str | None:
         """Create or replace a view; return the reason if it could not."""
@@ -211,8 +237,14 @@ class _Place:
         name = self._name(database, view.name)
 
         def create() -> str | None:
-            if self._spark.catalog.tableExists(name) and not self._is_ours(name):
-                return "something that is not a view of this changefeed already has this name"
+            if self._spark.catalog.tableExists(name):
+                if self._location is not None:
+                    return (
+                        "the catalog already has this name, and a query replaces no view: read it "
+                        "by Spark itself, or leave out --engine spark"
+                    )
+                if not self._is_ours(name):
+                    return "something that is not a view of this changefeed already has this name"
             self._spark.sql(
                 f"CREATE OR REPLACE VIEW {name} TBLPROPERTIES "
                 f"('{_OWNER}' = '{self._changefeed}') AS {view.select}"
@@ -307,36 +339,28 @@ def no_such_table(name: str, known: Iterable[tuple[str, str]]) -> str:
 
 
 @contextmanager
-def query(
-    spark: SparkSession,
-    settings: Settings,
-    changefeed: str,
-    text: str,
-    *,
-    as_of: int | None = None,
-) -> Iterator[DataFrame]:
+def query(lake: Lake, text: str, *, as_of: int | None = None) -> Iterator[QueryResult]:
     """Yield the result of one query over the views of a changefeed.
 
     Args:
-        spark: the session.
-        settings: the configuration.
-        changefeed: name of the changefeed.
+        lake: the changefeed's lake.
         text: the query.
         as_of: TSO that the tables are read as of; the newest cut if None.
 
     Raises:
         QueryError: the text is not a query, names something that does not exist, or fails.
-        NotFoundError: there is no such changefeed, or nothing is known at that TSO.
+        NotFoundError: nothing is published yet, or nothing is known at that TSO.
         LakeDamagedError: a table of the query is broken.
     """
-    names = require_query(spark, text)
-    session = spark.newSession()
-    lake = Lake.open(settings.lake, settings.changefeed(changefeed), session)
+    names = require_query(lake.spark, text)
+    session = lake.spark.newSession()
+    lake = lake.using(session)
     cut = require_cut(lake.paths)
     # Next to the tables, where workers of a cluster see it.
     with closing(Scratch(lake.paths, READING)) as scratch:
         folder = scratch.folder()
-        place = _Place(session, str(session.catalog.currentCatalog()), changefeed, location=folder)
+        catalog = str(session.catalog.currentCatalog())
+        place = _Place(session, catalog, lake.changefeed.name, location=folder)
         if as_of is None:
             selects: dict[tuple[str, str], Callable[[], _View]] = {
                 (view.database.lower(), view.name.lower()): lambda view=view: view
@@ -350,7 +374,10 @@ def query(
                 _make(place, selects.pop(key)())
             # Spark runs the query when its rows are read.
             with damage_told(lake.paths):
-                yield _analysed(session, place, text, selects, [*selects, *made])
+                frame = _analysed(session, place, text, selects, [*selects, *made])
+                yield QueryResult(
+                    columns=frame.columns, rows=_text_rows(frame), notes=list(place.notes)
+                )
         except (PySparkException, Py4JJavaError) as error:
             raise QueryError(_failure(error)) from None
         finally:
@@ -374,6 +401,7 @@ def _views_as_of(moment: AsOf, folder: AnyPath) -> dict[tuple[str, str], Callabl
             database=mirror.database,
             name=mirror.table,
             select=f"SELECT {_listed(shown)} FROM delta.{quoted(str(path))}",
+            notes=found.notes,
         )
 
     return {
@@ -411,6 +439,7 @@ def _make(place: _Place, view: _View) -> None:
     reason = place.create(view.database, view)
     if reason is not None:
         raise QueryError(f"{view.database}.{view.name}: {reason}")
+    place.notes.update(dict.fromkeys(view.notes))
 
 
 def _missing(
@@ -437,7 +466,7 @@ def _unknown_name(error: AnalysisException) -> str | None:
     return None if relation is None else relation.replace("`", "")
 
 
-def text_rows(frame: DataFrame) -> Iterator[list[str | None]]:
+def _text_rows(frame: DataFrame) -> Iterator[list[str | None]]:
     """Yield the rows of a result as texts: as Spark prints a value, binary as 0x and hex."""
     F = functions(frame.sparkSession)
     numbered = frame.toDF(*(f"c{number}" for number in range(len(frame.columns))))

@@ -14,8 +14,7 @@ from ticdc_assets.config import TableChoice
 from ticdc_assets.log.publishing import publish
 from ticdc_assets.reading import views
 from ticdc_assets.reading.embedded import query
-from ticdc_assets.reading.views import QueryError, text_rows
-from ticdc_assets.spark.session import LazySession
+from ticdc_assets.reading.views import QueryError
 from ticdc_assets_tests.golden import Scenario
 from ticdc_assets_tests.lake.feeds import Feed, keep_files_apart, small_up_to
 from ticdc_assets_tests.lake.golden_lakes import GoldenLakes
@@ -24,13 +23,13 @@ pytestmark = pytest.mark.spark
 
 
 def answer(feed: Feed, text: str, as_of: int | None = None) -> list[list[str | None]]:
-    with query(LazySession(), feed.settings, "feed", text, as_of=as_of) as found:
+    with query(replace(feed.lake, session=None), text, as_of=as_of) as found:
         return [list(row) for row in found.rows]
 
 
 def of_spark(feed: Feed, text: str, as_of: int | None = None) -> list[list[str | None]]:
-    with views.query(feed.spark, feed.settings, "feed", text, as_of=as_of) as frame:
-        return list(text_rows(frame))
+    with views.query(feed.lake, text, as_of=as_of) as found:
+        return [list(row) for row in found.rows]
 
 
 @pytest.fixture
@@ -113,6 +112,18 @@ def test_tables_whose_names_differ_by_case_or_are_odd(copied: Feed) -> None:
         answer(feed, "SELECT count(*) FROM Types.Types")
     with pytest.raises(QueryError, match=r"TYPES\.TYPES and types\.types differ only by case"):
         answer(feed, "SELECT count(*) FROM types.types, TYPES.TYPES")
+
+
+def test_both_engines_say_why_a_table_may_differ(copied: Feed) -> None:
+    (mirror,) = copied.cut.mirrors
+    noted, other = (
+        replace(mirror, table=name, caveats=[f"a caveat of {name}"]) for name in ("noted", "other")
+    )
+    cut = replace(copied.cut, number=copied.cut.number + 1, mirrors=(noted, other))
+    publish(copied.paths, cut)
+    for engine in (query, views.query):
+        with engine(copied.lake, "SELECT 1 FROM kinds.noted AS a, kinds.noted AS b") as found:
+            assert found.notes == ["kinds.noted: a caveat of noted"]
 
 
 @pytest.mark.parametrize("name", ["system", "temp", "memory"])
