@@ -208,6 +208,7 @@ def maintain(
         "raw_messages": retaining.records,
         "change_log": retaining.changes,
         "cuts": retaining.cuts,
+        "landings": retaining.landings,
     }
     return Maintaining(
         retaining=retaining,

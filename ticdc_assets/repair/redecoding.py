@@ -321,7 +321,8 @@ class _Day:
         if losses:
             raise LossError(
                 f"{self._day} was not decoded again, because it would lose rows: "
-                f"{'; '.join(losses)}. Nothing was changed; --accept-losses does it nevertheless"
+                f"{'; '.join(losses)}. Nothing was changed; this does it nevertheless: ticdc-assets "
+                f"backfill {self._lake.paths.changefeed} --day {self._day} --accept-losses"
             )
 
     def _decoded(self, batch: int) -> DecodedFiles:

@@ -1,4 +1,4 @@
-"""Retention: remove old changes by table, old records by landing day, and old cuts.
+"""Retention: remove old changes by table, old records by landing day, old cuts and landings.
 
 In: the configured ages and the published cuts. Out: changes removed from `change_log`, landing days
 removed from `raw_messages`, and old cuts removed from `cuts`. The rules:
@@ -12,6 +12,7 @@ removed from `raw_messages`, and old cuts removed from `cuts`. The rules:
   anything, and had landed when that cut was made. The totals of the day show this
   (`change_groups`); no record is read.
 - Cuts that a table rests on stay.
+- Rows of `landings` that are older than cuts are kept go; the newest one stays.
 
 Each of the two tables has its truncation point as a property (`truncation_points`), set by the
 commit that removes the rows. So the point exists if and only if the rows are gone; a run may be
@@ -40,11 +41,7 @@ import pyarrow.dataset as ds
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import tell
 from ticdc_assets.delta.commits import NamedCommit
-from ticdc_assets.delta.control import (
-    commit_metadata,
-    open_table,
-    read_rows,
-)
+from ticdc_assets.delta.control import commit_metadata, open_table, read_rows, read_table
 from ticdc_assets.delta.delta_files import log_state
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.change_statistics import ChangeStatistics, read_groups, read_statistics
@@ -106,6 +103,7 @@ class Retaining:
         changes: rows removed from the change log.
         records: records and rows of exports removed.
         cuts: cuts removed.
+        landings: rows of `landings` removed.
         tables: rows that a dry run would remove from the change log, by table.
         days: the landing days, if there is a base for them.
         notes: why less was removed than the ages allow, each a sentence.
@@ -116,6 +114,7 @@ class Retaining:
     changes: int = 0
     records: int = 0
     cuts: int = 0
+    landings: int = 0
     tables: Mapping[str, int] | None = None
     days: tuple[LandingDay, ...] = ()
     notes: tuple[str, ...] = ()
@@ -175,6 +174,7 @@ def retain(lake: Lake, *, now: datetime | None = None, dry_run: bool = False) ->
             run.truncate_raw_messages(raw_base)
         run.remove_exported()
     run.remove_cuts()
+    run.remove_landings()
     return run.done()
 
 
@@ -194,7 +194,7 @@ class _Retention:
         self.point = read_truncation_point(lake.paths)
         self.raw_point = read_raw_truncation_point(lake.paths)
         self.notes: list[str] = []
-        self._changes = self._records = self._cuts = 0
+        self._changes = self._records = self._cuts = self._landings = 0
         self._tables: dict[str, int] | None = {} if dry_run else None
         self._days: tuple[LandingDay, ...] = ()
 
@@ -206,6 +206,7 @@ class _Retention:
             changes=self._changes,
             records=self._records,
             cuts=self._cuts,
+            landings=self._landings,
             tables=self._tables,
             days=self._days,
             notes=tuple(self.notes),
@@ -435,14 +436,30 @@ class _Retention:
             numbers = {cut.number for cut in kept}
             last = max(cut.number for cut in cuts if cut.number not in numbers)
             stays = ", ".join(str(number) for number in sorted(numbers) if number < last)
-            table = open_table(paths.cuts)
-            assert table is not None
-            # Rows that stay are not read: those of a day may be more than fit into memory.
-            with NamedCommit(paths.cuts, commit_metadata(paths.cuts)).on(table) as properties:
-                table.delete(
-                    f"number <= {last}" + (f" and number not in ({stays})" if stays else ""),
-                    commit_properties=properties,
-                )
+            _delete(paths.cuts, last, f" and number not in ({stays})" if stays else "")
+
+    def remove_landings(self) -> None:
+        """Remove the landings that are older than cuts are kept, but never the newest one."""
+        landings, age = self._lake.paths.landings, self._lake.changefeed.retention.cuts
+        if age is None:
+            return
+        is_old = ds.field("landed_at") < pa.scalar(self._now - age)
+        old = read_table(landings, is_old, columns=["number"])
+        numbers = [] if old is None else old["number"].to_numpy()
+        newest = commit_metadata(landings).get("number", 0)
+        last = max((number for number in numbers if number < newest), default=0)
+        self._landings = sum(number <= last for number in numbers)
+        if last and not self._dry_run:
+            _delete(landings, last)
+
+
+def _delete(path: AnyPath, last: int, condition: str = "") -> None:
+    """Delete the rows of a control table up to a number that meet an SQL condition."""
+    table = open_table(path)
+    assert table is not None
+    # Rows that stay are not read: those of a day may be more than fit into memory.
+    with NamedCommit(path, commit_metadata(path)).on(table) as properties:
+        table.delete(f"number <= {last}{condition}", commit_properties=properties)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
