@@ -39,9 +39,8 @@ from ticdc_assets.mirrors.truncation_points import (
 )
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.repair import redriving, retention
-from ticdc_assets.repair.kept_cuts import kept_cuts
 from ticdc_assets.repair.redriving import redrive
-from ticdc_assets.repair.retention import retain
+from ticdc_assets.repair.retention import kept_cuts, retain
 from ticdc_assets.repair.rewinding import rewind
 from ticdc_assets.repair.verifying import verify
 from ticdc_assets.source.capture import CaptureRecord
