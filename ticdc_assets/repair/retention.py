@@ -40,6 +40,7 @@ import pyarrow.dataset as ds
 
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import tell
+from ticdc_assets.config import Retention
 from ticdc_assets.delta.commits import NamedCommit
 from ticdc_assets.delta.control import commit_metadata, open_table, read_rows, read_table
 from ticdc_assets.delta.delta_files import log_state
@@ -237,7 +238,7 @@ class _Retention:
             cut for cut in cuts if cut.published_at <= self._now - age and cut.number > point.number
         ]
         reason = None
-        for head in newest_of_days(candidates):
+        for head in _newest_of_days(candidates):
             (cut,) = read_cuts(self._lake.paths, number=head.number)
             flaw = bases.flaw(cut)
             if flaw is None and of_all:
@@ -423,17 +424,12 @@ class _Retention:
     def remove_cuts(self) -> None:
         """Remove the cuts that are too old and not needed."""
         paths, cuts = self._lake.paths, read_heads(self._lake.paths)
-        kept = kept_cuts(
-            cuts,
-            self._lake.changefeed,
-            self._now,
-            truncation_point=self.point,
-            raw_truncation_point=self.raw_point,
-        )
-        self._cuts = len(cuts) - len(kept)
-        if self._cuts and not self._dry_run:
-            numbers = {cut.number for cut in kept}
-            last = max(cut.number for cut in cuts if cut.number not in numbers)
+        ages = self._lake.changefeed.retention
+        numbers = kept_cuts(cuts, ages, self._now, self.point, self.raw_point)
+        gone = [cut.number for cut in cuts if cut.number not in numbers]
+        self._cuts = len(gone)
+        if gone and not self._dry_run:
+            last = max(gone)
             stays = ", ".join(str(number) for number in sorted(numbers) if number < last)
             _delete(paths.cuts, last, f" and number not in ({stays})" if stays else "")
 
@@ -466,46 +462,39 @@ _EVERY_CUT = timedelta(days=1)
 
 
 def kept_cuts(
-    cuts: Sequence[CutHead],
-    changefeed: Changefeed,
-    now: datetime,
-    *,
-    truncation_point: TruncationPoint,
-    raw_truncation_point: TruncationPoint,
-) -> list[CutHead]:
-    """Return the cuts to keep, oldest first.
+    cuts: Sequence[Cut | CutHead], ages: Retention, now: datetime, *points: TruncationPoint
+) -> set[int]:
+    """Return the numbers of the cuts to keep.
 
     These are the cuts that are young enough; of those older than a day only the newest of each
     hour. A run that follows its source publishes a cut every few seconds, and each holds a version
     of every mirror. Moments between cuts are read from the change log. Also kept: the newest cut,
     bases, and possible bases (the newest of each day), and cuts that record late rows.
+
+    Args:
+        cuts: the published cuts, oldest first.
+        ages: the configured ages.
+        now: the time at which ages are measured.
+        points: the truncation points of the change log and of the raw messages.
     """
-    retention = changefeed.retention
-    if retention.cuts is None:
-        return list(cuts)
-    kept = {cuts[-1].number, *truncation_point.numbers, *raw_truncation_point.numbers}
-    young = [cut for cut in cuts if cut.published_at > now - retention.cuts]
+    if ages.cuts is None:
+        return {cut.number for cut in cuts}
+    kept = {cuts[-1].number}.union(*(point.numbers for point in points))
+    young = [cut for cut in cuts if cut.published_at > now - ages.cuts]
     kept |= {cut.number for cut in young if cut.published_at > now - _EVERY_CUT or cut.late}
-    kept |= {cut.number for cut in _newest_of_hours(young)}
-    for age, below in (
-        (retention.change_log, truncation_point.number),
-        (retention.raw_messages, raw_truncation_point.number),
-    ):
+    kept |= {int(cut.published_at.timestamp()) // 3600: cut.number for cut in young}.values()
+    for age, point in zip((ages.change_log, ages.raw_messages), points, strict=True):
         if age is not None:
-            above = [cut for cut in cuts if cut.number > below]
-            kept |= {cut.number for cut in newest_of_days(above)}
+            above = [cut for cut in cuts if cut.number > point.number]
+            kept |= {cut.number for cut in _newest_of_days(above)}
             kept |= {cut.number for cut in above if cut.late}
-    return [cut for cut in cuts if cut.number in kept]
+    return kept
 
 
-def newest_of_days(cuts: Iterable[CutHead]) -> list[CutHead]:
+def _newest_of_days(cuts: Iterable[Cut | CutHead]) -> list[Cut | CutHead]:
     """Return the newest cut of each UTC day, newest first."""
     days = {cut.published_at.astimezone(UTC).date(): cut for cut in cuts}
     return sorted(days.values(), key=lambda cut: cut.number, reverse=True)
-
-
-def _newest_of_hours(cuts: Iterable[CutHead]) -> list[CutHead]:
-    return list({int(cut.published_at.timestamp()) // 3600: cut for cut in cuts}.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -86,19 +86,11 @@ def cut_at(number: int, published_at: datetime, *, late: int = 0) -> Cut:
 def kept(
     cuts: Sequence[Cut], ages: Retention, now: datetime, *, base: int = 0, raw_base: int = 0
 ) -> list[int]:
-    truncation_points = [
+    points = (
         TruncationPoint(cut=next((cut for cut in cuts if cut.number == number), None))
         for number in (base, raw_base)
-    ]
-    feed = replace(FEED, retention=ages)
-    found = kept_cuts(
-        cuts,
-        feed,
-        now,
-        truncation_point=truncation_points[0],
-        raw_truncation_point=truncation_points[1],
     )
-    return [cut.number for cut in found]
+    return sorted(kept_cuts(cuts, ages, now, *points))
 
 
 def test_cuts_go_by_their_age_but_for_the_newest() -> None:
@@ -137,14 +129,9 @@ def test_cuts_that_a_table_rests_on_are_kept() -> None:
     table = KeptTable(
         mirror_id="1", database="d", table="t", base=2, reason="", since=START, spans=()
     )
-    found = kept_cuts(
-        cuts,
-        replace(FEED, retention=Retention(cuts=DAY)),
-        START + 99 * DAY,
-        truncation_point=TruncationPoint(cut=cuts[3], kept=(table,)),
-        raw_truncation_point=TruncationPoint(),
-    )
-    assert [cut.number for cut in found] == [2, 4, 5]
+    point = TruncationPoint(cut=cuts[3], kept=(table,))
+    found = kept_cuts(cuts, Retention(cuts=DAY), START + 99 * DAY, point, TruncationPoint())
+    assert found == {2, 4, 5}
 
 
 def test_landings_go_by_the_age_of_cuts_but_for_the_newest(tmp_path: Path) -> None:
