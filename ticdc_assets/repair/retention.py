@@ -482,7 +482,7 @@ def kept_cuts(
     kept = {cuts[-1].number}.union(*(point.numbers for point in points))
     young = [cut for cut in cuts if cut.published_at > now - ages.cuts]
     kept |= {cut.number for cut in young if cut.published_at > now - _EVERY_CUT or cut.late}
-    kept |= {int(cut.published_at.timestamp()) // 3600: cut.number for cut in young}.values()
+    kept.update({int(cut.published_at.timestamp()) // 3600: cut.number for cut in young}.values())
     for age, point in zip((ages.change_log, ages.raw_messages), points, strict=True):
         if age is not None:
             above = [cut for cut in cuts if cut.number > point.number]
