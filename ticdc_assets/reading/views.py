@@ -21,7 +21,9 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
+from uuid import uuid4
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
@@ -30,15 +32,16 @@ from pyspark.sql import types as T
 
 from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.base.names import joined_name
+from ticdc_assets.changelog.plan import MirrorPlan, TableName
 from ticdc_assets.config import Settings, load_settings
 from ticdc_assets.delta.generations import paths_of
 from ticdc_assets.delta.lake import Lake
-from ticdc_assets.log.cuts import Cut, require_cut
+from ticdc_assets.log.cuts import Cut, MirrorCut, require_cut
 from ticdc_assets.log.damage import damage_told
 from ticdc_assets.mirrors.versions import relation_of
 from ticdc_assets.observe.wording import listed
-from ticdc_assets.reading.as_of import AsOf
-from ticdc_assets.reading.histories import SPARK, with_deleted_sql
+from ticdc_assets.reading.as_of import AsOf, TableRows
+from ticdc_assets.reading.histories import SPARK, SqlDialect, with_deleted_sql
 from ticdc_assets.reading.mirrors import notes_of
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import MirrorLayout
@@ -109,14 +112,69 @@ class QueryResult:
     notes: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _View:
-    """A planned view: its names upstream, its SELECT, and why its rows may differ."""
+class Select(NamedTuple):
+    """The SELECT that is a view, and why its rows may differ from the source, each a sentence."""
 
-    database: str
-    name: str
-    select: str
-    notes: tuple[str, ...]
+    text: str
+    notes: Sequence[str]
+
+
+MakeSelect: TypeAlias = Callable[[], Select]
+"""Makes the SELECT of a view, and what it reads."""
+
+
+def views_of(
+    paths: LakePaths,
+    cut: Cut,
+    relation: Callable[[AnyPath, int], str],
+    dialect: SqlDialect = SPARK,
+) -> Iterator[tuple[TableName, MakeSelect]]:
+    """Yield the view of each table of a cut, and those of its history.
+
+    Args:
+        paths: the changefeed's tables.
+        cut: the cut.
+        relation: returns what a query reads a version of a Delta table from.
+        dialect: the engine that the views are for.
+    """
+
+    def rows(mirror: MirrorCut, names: list[str], table: AnyPath, version: int) -> Select:
+        shown = ", ".join(dialect.quoted(name) for name in names if name not in mirror.hidden)
+        return Select(f"SELECT {shown} FROM {relation(table, version)}", notes_of(cut, mirror))
+
+    def with_deleted(mirror: MirrorCut) -> Select:
+        schema, source = mirror.table_schema, relation(*mirror.history_at(paths))
+        text = with_deleted_sql(schema, frozenset(mirror.hidden), source, dialect=dialect)
+        return Select(text, notes_of(cut, mirror))
+
+    for mirror in cut.mirrors:
+        names = MirrorLayout(schema=mirror.table_schema).names
+        yield (
+            (mirror.database, mirror.table),
+            partial(rows, mirror, names, *mirror.at(paths)),
+        )
+    # A table may have the name of another one's history; the table comes first.
+    for mirror in cut.mirrors:
+        if mirror.history_version is not None:
+            names = HistoryLayout(schema=mirror.table_schema).names
+            history = partial(rows, mirror, names, *mirror.history_at(paths))
+            yield (mirror.database, mirror.table + HISTORY), history
+            yield (mirror.database, mirror.table + WITH_DELETED), partial(with_deleted, mirror)
+
+
+def views_as_of(
+    moment: AsOf, relation: Callable[[TableRows], str], dialect: SqlDialect = SPARK
+) -> Iterator[tuple[TableName, MakeSelect]]:
+    """Yield the view of each table as of a TSO; see `views_of`."""
+
+    def rows(mirror: MirrorPlan) -> Select:
+        found = moment.rows(mirror)
+        names = MirrorLayout(schema=found.schema).names
+        shown = ", ".join(dialect.quoted(name) for name in names if name not in found.hidden)
+        return Select(f"SELECT {shown} FROM {relation(found)}", found.notes)
+
+    for mirror in moment.plan.mirrors:
+        yield mirror.name, partial(rows, mirror)
 
 
 def create_views(
@@ -145,61 +203,24 @@ def create_views(
     cut = require_cut(paths)
     catalog = catalog or str(spark.catalog.currentCatalog())
     place = _Place(spark, catalog, changefeed)
-    created: dict[tuple[str, str], _View] = {}
+    created: dict[TableName, TableName] = {}
     refused: list[RefusedView] = []
-    for view in _views_of(paths, cut):
-        database = prefix + view.database
-        key = (database.lower(), view.name.lower())
-        other = created.get(key)
-        if other is not None:
-            reason = f"{other.database}.{other.name} has the same name except for case"
+    for (database, name), made in views_of(paths, cut, relation_of):
+        key = (prefix.lower() + database.lower(), name.lower())
+        if key in created:
+            reason = f"{'.'.join(created[key])} has the same name except for case"
         else:
-            reason = place.create(database, view)
+            reason = place.create(prefix + database, name, made().text)
         if reason is None:
-            created[key] = view
+            created[key] = (database, name)
         else:
-            refused.append(RefusedView(database=view.database, name=view.name, reason=reason))
+            refused.append(RefusedView(database=database, name=name, reason=reason))
     return Views(
         cut=cut,
-        created=tuple((prefix + view.database, view.name) for view in created.values()),
+        created=tuple((prefix + database, name) for database, name in created.values()),
         dropped=place.drop_others(prefix, set(created)),
         refused=tuple(refused),
     )
-
-
-def _views_of(paths: LakePaths, cut: Cut) -> Iterator[_View]:
-    for mirror in cut.mirrors:
-        names = MirrorLayout(schema=mirror.table_schema).names
-        shown = _listed([name for name in names if name not in mirror.hidden])
-        yield _View(
-            database=mirror.database,
-            name=mirror.table,
-            select=f"SELECT {shown} FROM {relation_of(*mirror.at(paths))}",
-            notes=notes_of(cut, mirror),
-        )
-    # A table may have the name of another one's history; the table comes first.
-    for mirror in cut.mirrors:
-        if mirror.history_version is None:
-            continue
-        layout = HistoryLayout(schema=mirror.table_schema)
-        table = relation_of(*mirror.history_at(paths))
-        shown = _listed([name for name in layout.names if name not in mirror.hidden])
-        yield _View(
-            database=mirror.database,
-            name=mirror.table + HISTORY,
-            select=f"SELECT {shown} FROM {table}",
-            notes=notes_of(cut, mirror),
-        )
-        yield _View(
-            database=mirror.database,
-            name=mirror.table + WITH_DELETED,
-            select=with_deleted_sql(mirror.table_schema, frozenset(mirror.hidden), table),
-            notes=notes_of(cut, mirror),
-        )
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(quoted(name) for name in names)
 
 
 class _Place:
@@ -228,13 +249,13 @@ class _Place:
         self.made: list[str] = []
         self.notes: dict[str, None] = {}
 
-    def create(self, database: str, view: _View) -> str | None:
+    def create(self, database: str, view: str, select: str) -> str | None:
         """Create or replace a view; return the reason if it could not."""
         if database not in self._databases:
             self._databases[database] = self._create_database(database)
         if self._databases[database] is not None:
             return self._databases[database]
-        name = self._name(database, view.name)
+        name = self._name(database, view)
 
         def create() -> str | None:
             if self._spark.catalog.tableExists(name):
@@ -247,7 +268,7 @@ class _Place:
                     return "something that is not a view of this changefeed already has this name"
             self._spark.sql(
                 f"CREATE OR REPLACE VIEW {name} TBLPROPERTIES "
-                f"('{_OWNER}' = '{self._changefeed}') AS {view.select}"
+                f"('{_OWNER}' = '{self._changefeed}') AS {select}"
             )
             return None
 
@@ -361,17 +382,17 @@ def query(lake: Lake, text: str, *, as_of: int | None = None) -> Iterator[QueryR
         folder = scratch.folder()
         catalog = str(session.catalog.currentCatalog())
         place = _Place(session, catalog, lake.changefeed.name, location=folder)
-        if as_of is None:
-            selects: dict[tuple[str, str], Callable[[], _View]] = {
-                (view.database.lower(), view.name.lower()): lambda view=view: view
-                for view in reversed(list(_views_of(lake.paths, cut)))
-            }
-        else:
-            selects = _views_as_of(AsOf(lake, as_of), folder)
+        views = (
+            # The first of a name counts.
+            reversed(list(views_of(lake.paths, cut, relation_of)))
+            if as_of is None
+            else views_as_of(AsOf(lake, as_of), partial(_written, folder))
+        )
+        selects = {(name[0].lower(), name[1].lower()): (name, made) for name, made in views}
         try:
             made = [key for key in selects if _is_named(key, names)]
             for key in made:
-                _make(place, selects.pop(key)())
+                _make(place, *selects.pop(key))
             # Spark runs the query when its rows are read.
             with damage_told(lake.paths):
                 frame = _analysed(session, place, text, selects, [*selects, *made])
@@ -384,38 +405,20 @@ def query(lake: Lake, text: str, *, as_of: int | None = None) -> Iterator[QueryR
             place.remove()
 
 
-def _views_as_of(moment: AsOf, folder: AnyPath) -> dict[tuple[str, str], Callable[[], _View]]:
-    """Return how to make the view of each table as of a TSO, with rows written into `folder`."""
-
-    def write(number: int) -> _View:
-        mirror = moment.plan.mirrors[number]
-        found = moment.rows(mirror)
-        path = folder / str(number)
-        names = MirrorLayout(schema=found.schema).names
-        shown = [name for name in names if name not in found.hidden]
-        rows = found.frame.select(*(quoted(name) for name in shown))
-        # A table for this query alone, with any column names.
-        writer = rows.write.format("delta").option("delta.columnMapping.mode", "name")
-        writer.save(str(path))
-        return _View(
-            database=mirror.database,
-            name=mirror.table,
-            select=f"SELECT {_listed(shown)} FROM delta.{quoted(str(path))}",
-            notes=found.notes,
-        )
-
-    return {
-        (mirror.database.lower(), mirror.table.lower()): lambda number=number: write(number)
-        for number, mirror in enumerate(moment.plan.mirrors)
-    }
+def _written(folder: AnyPath, rows: TableRows) -> str:
+    """Write rows into a table for this query alone, with any column names; return the relation."""
+    path = folder / uuid4().hex
+    writer = rows.frame.write.format("delta").option("delta.columnMapping.mode", "name")
+    writer.save(str(path))
+    return f"delta.{quoted(str(path))}"
 
 
 def _analysed(
     session: SparkSession,
     place: _Place,
     text: str,
-    selects: dict[tuple[str, str], Callable[[], _View]],
-    known: list[tuple[str, str]],
+    selects: dict[TableName, tuple[TableName, MakeSelect]],
+    known: list[TableName],
 ) -> DataFrame:
     """Return the query's result, once every table it names has its view."""
     while True:
@@ -427,7 +430,7 @@ def _analysed(
                 name = _unknown_name(error)
                 reason = _sentence(error) if name is None else no_such_table(name, sorted(known))
                 raise QueryError(reason) from None
-            _make(place, view())
+            _make(place, *view)
 
 
 def _is_named(key: tuple[str, str], names: list[str]) -> bool:
@@ -435,16 +438,17 @@ def _is_named(key: tuple[str, str], names: list[str]) -> bool:
     return any(name == "[" + place or name.endswith(", " + place) for name in names)
 
 
-def _make(place: _Place, view: _View) -> None:
-    reason = place.create(view.database, view)
+def _make(place: _Place, name: TableName, made: MakeSelect) -> None:
+    select = made()
+    reason = place.create(*name, select.text)
     if reason is not None:
-        raise QueryError(f"{view.database}.{view.name}: {reason}")
-    place.notes.update(dict.fromkeys(view.notes))
+        raise QueryError(f"{'.'.join(name)}: {reason}")
+    place.notes.update(dict.fromkeys(select.notes))
 
 
 def _missing(
-    error: AnalysisException, selects: dict[tuple[str, str], Callable[[], _View]]
-) -> Callable[[], _View] | None:
+    error: AnalysisException, selects: dict[TableName, tuple[TableName, MakeSelect]]
+) -> tuple[TableName, MakeSelect] | None:
     """Return how to make the view that a query lacks; each is made once."""
     asked = (_relation(error) or "").lower()
     for database, name in selects:
