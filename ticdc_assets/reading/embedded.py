@@ -100,13 +100,11 @@ def query(lake: Lake, text: str, *, as_of: int | None = None) -> Iterator[QueryR
             engine.execute("SET lock_configuration = true")
             try:
                 found = engine.sql(text)
-                columns, shown = (
-                    found.columns,
-                    [_as_text(number, str(kind)) for number, kind in enumerate(found.types, 1)],
-                )
+                texts = (_as_text(number, str(kind)) for number, kind in enumerate(found.types, 1))
+                shown = found.project(", ".join(texts))
                 yield QueryResult(
-                    columns=columns,
-                    rows=_rows(found.project(", ".join(shown)).to_arrow_reader(_ROWS_AT_ONCE)),
+                    columns=found.columns,
+                    rows=_rows(shown.to_arrow_reader(_ROWS_AT_ONCE)),
                     notes=list(notes),
                 )
             except duckdb.Error as error:

@@ -122,6 +122,8 @@ class Select(NamedTuple):
 MakeSelect: TypeAlias = Callable[[], Select]
 """Makes the SELECT of a view, and what it reads."""
 
+_Layout: TypeAlias = type[MirrorLayout] | type[HistoryLayout]
+
 
 def views_of(
     paths: LakePaths,
@@ -138,7 +140,8 @@ def views_of(
         dialect: the engine that the views are for.
     """
 
-    def rows(mirror: MirrorCut, names: list[str], table: AnyPath, version: int) -> Select:
+    def rows(mirror: MirrorCut, layout: _Layout, table: AnyPath, version: int) -> Select:
+        names = layout(schema=mirror.table_schema).names
         shown = ", ".join(dialect.quoted(name) for name in names if name not in mirror.hidden)
         return Select(f"SELECT {shown} FROM {relation(table, version)}", notes_of(cut, mirror))
 
@@ -148,16 +151,12 @@ def views_of(
         return Select(text, notes_of(cut, mirror))
 
     for mirror in cut.mirrors:
-        names = MirrorLayout(schema=mirror.table_schema).names
-        yield (
-            (mirror.database, mirror.table),
-            partial(rows, mirror, names, *mirror.at(paths)),
-        )
+        own = partial(rows, mirror, MirrorLayout, *mirror.at(paths))
+        yield (mirror.database, mirror.table), own
     # A table may have the name of another one's history; the table comes first.
     for mirror in cut.mirrors:
         if mirror.history_version is not None:
-            names = HistoryLayout(schema=mirror.table_schema).names
-            history = partial(rows, mirror, names, *mirror.history_at(paths))
+            history = partial(rows, mirror, HistoryLayout, *mirror.history_at(paths))
             yield (mirror.database, mirror.table + HISTORY), history
             yield (mirror.database, mirror.table + WITH_DELETED), partial(with_deleted, mirror)
 
