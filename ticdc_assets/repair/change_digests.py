@@ -81,13 +81,14 @@ _DIGESTS = f"""
     SELECT
         kind, "database", "table",
         count(*) AS rows,
-        sum(hash({_SAID})) AS one,
-        sum(hash('other', {_SAID})) AS other,
+        sum(hash({_SAID}))::DECIMAL(38) AS one,
+        sum(hash('other', {_SAID}))::DECIMAL(38) AS other,
         coalesce(min(commit_ts), 0) AS min_ts,
         min(batch) AS first,
         max(batch) AS last,
     FROM changes GROUP BY ALL
 """
+
 
 def _of_records(rows: pa.RecordBatch) -> pa.Table:
     """Return the rows that came from records."""
