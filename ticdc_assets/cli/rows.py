@@ -325,9 +325,7 @@ def dump(changefeed: str, as_of: str | None) -> None:
             note(failure.sentence)
     else:
         moment = AsOf(lake, tso_as_of(lake.paths, as_of))
-        reads = [partial(moment.rows, mirror) for mirror in moment.plan.mirrors]
-        for item in moment.plan.failed:
-            note(f"{joined_name(item.database, item.table)} cannot be read: {item.reason}")
+        reads = [partial(moment.table, *name) for name in moment.names]
     unread: list[TicdcError] = []
     for read in reads:
         try:

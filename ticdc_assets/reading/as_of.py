@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame
 
 from ticdc_assets.base.errors import NotFoundError
 from ticdc_assets.base.names import joined_name
-from ticdc_assets.changelog.plan import MirrorPlan, Plan, SeededTable
+from ticdc_assets.changelog.plan import MirrorPlan, Plan, SeededTable, TableName
 from ticdc_assets.delta.delta_files import broken
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.accepted_gaps import gap_caveats, read_accepted
@@ -202,6 +202,17 @@ class AsOf:
     def _unread(self) -> Counter[SeededTable]:
         """How many rows of exports could not be read, by table and seed."""
         return unread_exports(self._lake.paths)
+
+    @property
+    def names(self) -> list[TableName]:
+        """The names of all tables, those whose rows are not known last."""
+        plan = self.plan
+        names = [
+            *(mirror.name for mirror in plan.mirrors),
+            *((failure.database, failure.table) for failure in plan.failed),
+            *(name for name, _ in plan.exported_above),
+        ]
+        return list(dict.fromkeys(names))
 
     def table(self, database: str, table: str) -> TableRows:
         """Return the rows of one table.

@@ -32,7 +32,7 @@ from pyspark.sql import types as T
 
 from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.base.names import joined_name
-from ticdc_assets.changelog.plan import MirrorPlan, TableName
+from ticdc_assets.changelog.plan import TableName
 from ticdc_assets.config import Settings, load_settings
 from ticdc_assets.delta.generations import paths_of
 from ticdc_assets.delta.lake import Lake
@@ -164,16 +164,19 @@ def views_of(
 def views_as_of(
     moment: AsOf, relation: Callable[[TableRows], str], dialect: SqlDialect = SPARK
 ) -> Iterator[tuple[TableName, MakeSelect]]:
-    """Yield the view of each table as of a TSO; see `views_of`."""
+    """Yield the view of each table as of a TSO; see `views_of`.
 
-    def rows(mirror: MirrorPlan) -> Select:
-        found = moment.rows(mirror)
+    Making that of a table whose rows are not known then raises NotFoundError, which says why.
+    """
+
+    def rows(database: str, table: str) -> Select:
+        found = moment.table(database, table)
         names = MirrorLayout(schema=found.schema).names
         shown = ", ".join(dialect.quoted(name) for name in names if name not in found.hidden)
         return Select(f"SELECT {shown} FROM {relation(found)}", found.notes)
 
-    for mirror in moment.plan.mirrors:
-        yield mirror.name, partial(rows, mirror)
+    for name in moment.names:
+        yield name, partial(rows, *name)
 
 
 def create_views(
