@@ -205,14 +205,9 @@ class AsOf:
 
     @property
     def names(self) -> list[TableName]:
-        """The names of all tables, those whose rows are not known last."""
-        plan = self.plan
-        names = [
-            *(mirror.name for mirror in plan.mirrors),
-            *((failure.database, failure.table) for failure in plan.failed),
-            *(name for name, _ in plan.exported_above),
-        ]
-        return list(dict.fromkeys(names))
+        """The names of all tables, those that cannot be read last."""
+        failed = ((failure.database, failure.table) for failure in self.plan.failed)
+        return [*(mirror.name for mirror in self.plan.mirrors), *failed]
 
     def table(self, database: str, table: str) -> TableRows:
         """Return the rows of one table.

@@ -175,7 +175,8 @@ def views_as_of(
         shown = ", ".join(dialect.quoted(name) for name in names if name not in found.hidden)
         return Select(f"SELECT {shown} FROM {relation(found)}", found.notes)
 
-    for name in moment.names:
+    exported = (name for name, _ in moment.plan.exported_above)
+    for name in dict.fromkeys((*moment.names, *exported)):
         yield name, partial(rows, *name)
 
 
