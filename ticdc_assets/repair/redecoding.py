@@ -350,9 +350,9 @@ class _Day:
     def _batches(self) -> dict[int, int]:
         """Return the change log's batch for each landed batch of the day.
 
-        Redriven rows have a later batch, so the lowest batch of its rows is the one. A landed batch
-        without rows has the same distance to its batch as the next lower one. Records are found by
-        their offsets: a clock may say the same moment twice.
+        Redriven rows have a later batch, so the lowest batch that begins in it is the one. A landed
+        batch without one has the same distance to its batch as the next lower one. Records are
+        found by their offsets: a clock may say the same moment twice.
         """
         place = [*COORDINATES, "batch"]
         batches: dict[int, int] = {}
@@ -471,19 +471,21 @@ _FILE_SCHEMA = pa.schema([CHANGE_LOG_SCHEMA.field(name) for name in FILE_COLUMNS
 _FIRST_BATCHES = """
     WITH landed AS (
         SELECT topic, "partition", batch, min("offset") AS start FROM raw_messages GROUP BY ALL
+    ), changes AS (
+        SELECT topic, "partition", batch, min("offset") AS start FROM change_log GROUP BY ALL
     ), decoded AS (
         SELECT landed.batch, min(changes.batch) AS first
-        FROM change_log AS changes ASOF JOIN landed
+        FROM changes ASOF JOIN landed
             ON changes.topic = landed.topic
             AND changes."partition" = landed."partition"
-            AND changes."offset" >= landed.start
+            AND changes.start >= landed.start
         GROUP BY landed.batch
     )
     SELECT DISTINCT landed.batch, decoded.first
     FROM landed LEFT JOIN decoded ON decoded.batch = landed.batch
     ORDER BY landed.batch
 """
-"""Each landed batch, and the lowest batch of its rows in the change log."""
+"""Each landed batch, and the batch of the change log that it was decoded into, if rows show it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -440,11 +440,12 @@ class _Retention:
             return
         is_old = ds.field("landed_at") < pa.scalar(self._now - age)
         old = read_table(landings, is_old, columns=["number"])
-        numbers = [] if old is None else old["number"].to_numpy()
-        newest = commit_metadata(landings).get("number", 0)
-        last = max((number for number in numbers if number < newest), default=0)
-        self._landings = sum(number <= last for number in numbers)
-        if last and not self._dry_run:
+        if old is None or not old.num_rows:
+            return
+        numbers = old["number"].to_numpy()
+        last = min(int(numbers.max()), commit_metadata(landings)["number"] - 1)
+        self._landings = int((numbers <= last).sum())
+        if self._landings and not self._dry_run:
             _delete(landings, last)
 
 
