@@ -218,7 +218,11 @@ def vector_of(table: AnyPath, action: Mapping[str, Any]) -> DeletionVector | Non
 
 
 def removable(
-    table: AnyPath, before: datetime, *, oldest: int | None = None, unnamed: timedelta = UNNAMED_KEPT
+    table: AnyPath,
+    before: datetime,
+    *,
+    oldest: int | None = None,
+    unnamed: timedelta = UNNAMED_KEPT,
 ) -> list[AnyPath] | None:
     """Return the files that a VACUUM may remove; None if only libraries can read the log.
 

@@ -257,7 +257,9 @@ def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Sequence[str | None]]:
         raise duckdb.IOException(str(error)) from error
 
 
-def _sentence(error: duckdb.Error, wanted: Sequence[TableName], known: Mapping[TableName, object]) -> str:
+def _sentence(
+    error: duckdb.Error, wanted: Sequence[TableName], known: Mapping[TableName, object]
+) -> str:
     """Return what is wrong with a query; of a table that is not there, the tables that are."""
     said = _said(error)
     if not isinstance(error, duckdb.CatalogException | duckdb.BinderException):

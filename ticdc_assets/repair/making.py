@@ -24,7 +24,7 @@ are read at versions that syncs do not change. Only one at a time is made for a 
 
 One job decodes all landed batches as one batch of the new change log, so memory does not grow with
 their number. The rows keep the number of their landed batch, so schemas are registered in their
-original order. For a single mirror, the change log is decoded as a whole, and only that mirror is made.
+original order. For a single mirror, the whole change log is decoded, and only that mirror is made.
 """
 
 from collections.abc import Iterator, Mapping

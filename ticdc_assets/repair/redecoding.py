@@ -318,8 +318,9 @@ class _Day:
         if losses:
             raise LossError(
                 f"{self._day} was not decoded again, because it would lose rows: "
-                f"{'; '.join(losses)}. Nothing was changed; this does it nevertheless: ticdc-assets "
-                f"backfill {self._lake.paths.changefeed} --day {self._day} --accept-losses"
+                f"{'; '.join(losses)}. Nothing was changed; this does it nevertheless: "
+                f"ticdc-assets backfill {self._lake.paths.changefeed} --day {self._day} "
+                "--accept-losses"
             )
 
     def _decoded(self, batch: int) -> DecodedFiles:
