@@ -266,8 +266,8 @@ class _Retention:
         registered = commit_metadata(self._lake.paths.schema_registry).get("batch", 0)
         bootstraps = (kind == BOOTSTRAP) & (batch <= min(base.batch, registered))
         gone = surely(rows | watermarks | bootstraps)
-        waiting = [row["batch"] for row in read_rows(self._lake.paths.checksums) if row["waiting"]]
-        if waiting:
+        waits = read_rows(self._lake.paths.checksums, ds.field("waiting") > 0, columns=["batch"])
+        if waiting := [row["batch"] for row in waits]:
             # Batches whose checksums are compared again, as a whole.
             gone &= ~batch.isin(waiting)
         # No row above the base is removed, except bootstraps.
