@@ -37,7 +37,6 @@ from functools import partial
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import BusyError, LakeDamagedError
 from ticdc_assets.base.isolation import Failure, Failures
@@ -186,9 +185,11 @@ def maintain(
     retaining = retain(lake, now=now, dry_run=dry_run)
     cut = None
     if not dry_run:
+        today = (now or datetime.now(UTC)).date().isoformat()
         for table in (lake.paths.raw_messages, lake.paths.change_log):
-            tell(f"compacting {table.name}")
-            _optimize_days(lake.spark, table, now)
+            if open_table(table) is not None:
+                tell(f"compacting {table.name}")
+                _join_files(lake, table, small=_SMALL_BYTES, before_day=today)
         cut = optimize_mirrors(lake, failures)
         large = (lake.paths.raw_messages, lake.paths.snapshot_rows, lake.paths.change_log)
         for path in lake.paths.tables:
@@ -229,13 +230,10 @@ def maintain(
 # Compaction -------------------------------------------------------------------------------------
 
 
-def _optimize_days(spark: SparkSession, table: AnyPath, now: datetime | None) -> None:
-    """Compact the past days of a table."""
-    if open_table(table) is None:
-        return
-    today = (now or datetime.now(UTC)).date().isoformat()
-    writer = Rewriter(spark=spark, table=table, does=f"compacting {table.name}")
-    writer.join(partial(_small_together, small=_SMALL_BYTES, before_day=today))
+def _join_files(lake: Lake, table: AnyPath, *, small: int, before_day: str | None = None) -> None:
+    """Join the files of a large table that are smaller than a size, by default of any day."""
+    writer = Rewriter(spark=lake.spark, table=table, does=f"joining files of {table.name}")
+    writer.join(partial(_small_together, small=small, before_day=before_day))
 
 
 def join_new_files(lake: Lake) -> None:
@@ -252,8 +250,7 @@ def join_new_files(lake: Lake) -> None:
         if opened is None or small is None:
             continue
         if table in large:
-            writer = Rewriter(spark=lake.spark, table=table, does=f"joining files of {table.name}")
-            writer.join(partial(_small_together, small=small))
+            _join_files(lake, table, small=small)
         else:
             _join_control(table, opened, small)
         if table == paths.cuts:
@@ -274,7 +271,7 @@ def _crowded_below(table: DeltaTable) -> int | None:
 
 
 def _small_together(
-    files: Iterable[Action], *, small: int, before_day: str | None = None
+    files: Iterable[Action], *, small: int, before_day: str | None
 ) -> list[list[Action]]:
     """Return groups of small files of a day, by default of any, that become one file each.
 
