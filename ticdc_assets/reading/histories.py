@@ -287,9 +287,7 @@ def row_versions(
                     "valid_to": valid_to,
                     "valid_to_time": _time_of(valid_to),
                     "ended_by": ended_by,
-                    "row": {
-                        name: text for name, text in row.items() if name not in mirror.hidden
-                    },
+                    "row": {name: text for name, text in row.items() if name not in mirror.hidden},
                 }
             )
     return sorted(versions, key=lambda version: version["valid_from"])

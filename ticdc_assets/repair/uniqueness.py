@@ -100,6 +100,4 @@ def _repeated(lake: Lake, mirror: MirrorCut, folder: AnyPath) -> RepeatedKeys:
         folder,
         examples=MAX_KEYS,
     )
-    return RepeatedKeys(
-        database=mirror.database, table=mirror.table, keys=count, examples=examples
-    )
+    return RepeatedKeys(database=mirror.database, table=mirror.table, keys=count, examples=examples)

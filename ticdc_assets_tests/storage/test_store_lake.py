@@ -14,7 +14,7 @@ from ticdc_assets.base.errors import BusyError, LakeDamagedError, StoreUnavailab
 from ticdc_assets.config import Writer
 from ticdc_assets.delta.commits import read_commit
 from ticdc_assets.delta.control import open_table, opened, read_rows, write_table
-from ticdc_assets.delta.delta_files import broken
+from ticdc_assets.delta.delta_files import broken, removable
 from ticdc_assets.delta.files import FileWriter
 from ticdc_assets.delta.lock import writer_lock
 from ticdc_assets.delta.queries import asking, view_files
@@ -22,7 +22,6 @@ from ticdc_assets.delta.renewing import renew_if_lost
 from ticdc_assets.log.cuts import require_cut
 from ticdc_assets.log.damage import check_files
 from ticdc_assets.reading.mirrors import locate_mirror, read_mirror
-from ticdc_assets.delta.delta_files import removable
 from ticdc_assets.spark import scratch
 from ticdc_assets.spark.scratch import READING, WRITING, Scratch, remove_forgotten
 from ticdc_assets.storage import creating
