@@ -489,7 +489,7 @@ def kept_cuts(
             above = [cut for cut in cuts if cut.number > point.number]
             kept |= {cut.number for cut in _newest_of_days(above)}
             kept |= {cut.number for cut in above if cut.late}
-    return kept
+    return kept.intersection(cut.number for cut in cuts)
 
 
 def _newest_of_days(cuts: Iterable[Cut | CutHead]) -> list[Cut | CutHead]:

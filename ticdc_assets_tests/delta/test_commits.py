@@ -70,6 +70,7 @@ from ticdc_assets_tests.lake.killing import Killed, before
 from ticdc_assets_tests.lake.places import named_table
 from ticdc_assets_tests.statuses import cut as made_up_cut
 from ticdc_assets_tests.statuses import mirror as mirror_of_cut
+from ticdc_assets_tests.statuses import write_tables
 
 T = ("d", "t")
 SCHEMA = pa.schema([("batch", pa.int64()), ("landed_day", pa.date32())])
@@ -789,6 +790,7 @@ def test_files_stay_where_a_log_lost_a_part(name: str, lost: str, tmp_path: Path
     if "/" in name:
         version = 3 if name == "histories/7-0" else None
         named = mirror_of_cut(mirror_id="7-0", version=3, history_version=version)
+        write_tables(paths)
         append_cut(paths, made_up_cut(mirrors=(named,)))
         vacuum(paths, failures)
         assert "is damaged" in failures.reasons["shop.orders"]
