@@ -457,7 +457,7 @@ def _ways(feed: Feed, traffic: Traffic) -> list[tuple[str, Callable[[], int]]]:
 
     def one() -> int:
         text = f"SELECT * FROM {database}.{table} WHERE id = {key}"
-        with query(feed.spark, settings, name, text) as found:
+        with query(feed.lake, text) as found:
             return len(list(found.rows))
 
     def whole_by_spark() -> int:

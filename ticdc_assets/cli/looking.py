@@ -334,14 +334,7 @@ def tables(changefeed: str, as_json: bool) -> None:
                     {
                         **item.status.as_json(),
                         "key": item.key,
-                        "columns": [
-                            {
-                                "name": column.name,
-                                "mysql_type": column.mysql_type,
-                                "type": column.type,
-                            }
-                            for column in item.columns
-                        ],
+                        "columns": item.columns,
                         "applied_ts": item.applied_ts,
                         "moment": item.moment,
                         "path": None if item.path is None else str(item.path),

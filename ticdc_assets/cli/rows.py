@@ -3,14 +3,15 @@
 import csv
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import click
 import orjson
 
-from ticdc_assets.base.errors import LakeDamagedError
+from ticdc_assets.base.errors import LakeDamagedError, NotFoundError, TicdcError
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.cli.base import (
     AS_OF_HELP,
@@ -145,12 +146,11 @@ def _show_versions(lake: "Lake", name: tuple[str, str], key: str, *, output: str
     from ticdc_assets.reading.mirrors import require_mirror
 
     cut = require_cut(lake.paths)
-    lines = row_versions(lake, cut, name, key)
+    versions = row_versions(lake, cut, name, key)
     _note_lacking(cut, name)
     schema = require_mirror(cut, *name).table_schema
-    versions = [item.described() for item in lines]
     for version in versions:
-        version["row"] = _printed(dict(version["row"]), schema)
+        version["row"] = _printed(version["row"], schema)
     if output == "jsonl":
         for version in versions:
             print_json(json.dumps(version, ensure_ascii=False))
@@ -243,21 +243,20 @@ def sql(changefeed: str, query: str, *, output: str, as_of: str | None, engine: 
     refused. Values are printed by the engine, timestamps in UTC, binary as 0x and hex.
     """
     from ticdc_assets.log.cuts import tso_as_of
-    from ticdc_assets.spark.session import LazySession, get_spark
 
-    settings = load_settings()
-    lake = lake_of(settings, changefeed)
+    lake = lake_of(load_settings(), changefeed)
     tso = None if as_of is None else tso_as_of(lake.paths, as_of)
     if engine == "spark":
-        from ticdc_assets.reading.views import query as in_spark
-        from ticdc_assets.reading.views import text_rows
+        from ticdc_assets.reading.views import query as answered
+        from ticdc_assets.spark.session import get_spark
 
-        with in_spark(get_spark(), settings, changefeed, query, as_of=tso) as frame:
-            _print_result(changefeed, frame.columns, text_rows(frame), output)
-        return
-    from ticdc_assets.reading.embedded import query as here
+        lake = lake.using(get_spark())
+    else:
+        from ticdc_assets.reading.embedded import query as answered
 
-    with here(LazySession(), settings, changefeed, query, as_of=tso) as result:
+    with answered(lake, query, as_of=tso) as result:
+        for text in result.notes:
+            note(text)
         _print_result(changefeed, result.columns, result.rows, output)
 
 
@@ -291,18 +290,17 @@ def _print_result(
 def _table_at(lake: "Lake", database: str, table: str, as_of: str | None) -> "TableRows":
     from ticdc_assets.log.cuts import require_cut, tso_as_of
     from ticdc_assets.reading.as_of import AsOf
-    from ticdc_assets.reading.mirrors import published_table, require_mirror
+    from ticdc_assets.reading.mirrors import notes_of, published_table, require_mirror
 
     if as_of is None:
         cut = require_cut(lake.paths)
-        rows = published_table(lake, require_mirror(cut, database, table))
-        failure = cut.failure(database, table)
-        if failure is not None:
-            note(failure.sentence)
+        mirror = require_mirror(cut, database, table)
+        rows, notes = published_table(lake, mirror), notes_of(cut, mirror)
     else:
         rows = AsOf(lake, tso_as_of(lake.paths, as_of)).table(database, table)
-    for warning in rows.warnings:
-        note(f"{joined_name(database, table)}: {warning}")
+        notes = rows.notes
+    for text in notes:
+        note(text)
     return rows
 
 
@@ -319,20 +317,25 @@ def dump(changefeed: str, as_of: str | None) -> None:
 
     lake = lake_of(load_settings(), changefeed)
     cut = require_cut(lake.paths)
-    tables: Iterable[TableRows]
+    reads: list[Callable[[], TableRows]]
     if as_of is None:
-        tables = (published_table(lake, mirror) for mirror in cut.mirrors)
+        reads = [partial(published_table, lake, mirror) for mirror in cut.mirrors]
+        for failure in cut.failed:
+            note(failure.sentence)
     else:
         moment = AsOf(lake, tso_as_of(lake.paths, as_of))
-        tables = map(moment.rows, moment.plan.mirrors)
-    damages: list[LakeDamagedError] = []
-    for item in tables:
+        reads = [partial(moment.table, *name) for name in moment.names]
+    unread: list[TicdcError] = []
+    for read in reads:
         try:
             with damage_told(lake.paths):
-                for database, table, row in iterate_rows([item], lake.changefeed.timezone):
+                rows = read()
+                for text in rows.notes:
+                    note(text)
+                for database, table, row in iterate_rows([rows], lake.changefeed.timezone):
                     name = json.dumps({"database": database, "table": table}, ensure_ascii=False)
                     print_json(f'{name[:-1]}, "row": {row}}}')
-        except LakeDamagedError as error:
-            # Undamaged tables are still written.
-            damages.append(error)
-    end_with(damages)
+        except (LakeDamagedError, NotFoundError) as error:
+            # The other tables are still written.
+            unread.append(error)
+    end_with(unread)

@@ -17,11 +17,8 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import unquote
 
-import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
 
@@ -35,7 +32,7 @@ from ticdc_assets.delta.fencing import (
     number_of,
     require_newest,
 )
-from ticdc_assets.storage.paths import LOG, AnyPath, located
+from ticdc_assets.storage.paths import AnyPath
 
 METADATA_KEY = "userMetadata"
 """The key under which a commit carries its JSON object."""
@@ -60,9 +57,6 @@ class LoggedCommit:
         commit_id: its id; None if it is foreign.
         lease: number of the lease that it was made under; None without a lease.
         changes_rows: whether the commit may change data or the schema.
-        added: paths of the data files that it adds.
-        removed: paths of the data files that it removes.
-        removed_ms: when it removed the first of them (ms since 1970); None if it removed none.
     """
 
     version: int
@@ -70,9 +64,6 @@ class LoggedCommit:
     commit_id: str | None
     lease: int | None
     changes_rows: bool
-    added: tuple[str, ...]
-    removed: tuple[str, ...]
-    removed_ms: int | None
 
 
 class NamedCommit:
@@ -196,13 +187,6 @@ def same_rows_at(table: AnyPath, version: int) -> int | None:
     return newest
 
 
-def first_removal(table: AnyPath, version: int) -> datetime | None:
-    """Return when a file that `version` needs was first removed; None if none was."""
-    times = (read_commit(table, number).removed_ms for number in versions_after(table, version))
-    first = next((time for time in times if time is not None), None)
-    return None if first is None else datetime.fromtimestamp(first / 1000, UTC)
-
-
 def read_commit(table: AnyPath, version: int) -> LoggedCommit:
     """Read the log entry of a version.
 
@@ -211,18 +195,15 @@ def read_commit(table: AnyPath, version: int) -> LoggedCommit:
         StoreUnavailableError: its store does not answer.
     """
     info: dict[str, Any] = {}
-    changes, added, removed, times = False, list[str](), list[str](), list[int]()
+    changes = False
     lease: int | None = None
     with reading(table):
         actions = commit_actions(table, version)
     for action in actions:
         info = action.get("commitInfo", info)
-        for kind, paths in (("add", added), ("remove", removed)):
+        for kind in ("add", "remove"):
             if kind in action:
-                paths.append(unquote(action[kind]["path"]))
                 changes |= action[kind].get("dataChange", True)
-        if "remove" in action:
-            times.append(action["remove"].get("deletionTimestamp") or 0)
         if action.get("txn", {}).get("appId") == APP_ID:
             lease = number_of(action["txn"]["version"])
         changes |= action.keys() & _SCHEMA_ACTIONS != set()
@@ -232,30 +213,10 @@ def read_commit(table: AnyPath, version: int) -> LoggedCommit:
         commit_id=object_of(info.get(METADATA_KEY)).get(COMMIT_ID),
         lease=lease,
         changes_rows=changes,
-        added=tuple(added),
-        removed=tuple(removed),
-        removed_ms=min(times, default=None),
     )
 
 
 _SCHEMA_ACTIONS = {"metaData", "protocol"}
-
-
-def named_files(table: AnyPath) -> set[str]:
-    """Return the paths of all data files that any version of a table's log names."""
-    named: set[str] = set()
-    for commit in (read_commit(table, number) for number in versions_of(table)):
-        named.update(commit.added)
-        named.update(commit.removed)
-    for path in (table / LOG).rglob("*.parquet"):
-        # Checkpoints, and the parts of large ones.
-        where, files = located(path)
-        with pq.ParquetFile(where, filesystem=files) as file:
-            for batch in file.iter_batches(columns=["add.path", "remove.path"]):
-                for kind in batch.schema.names:
-                    paths = batch.column(kind).field("path").drop_null()
-                    named.update(unquote(item) for item in paths.to_pylist())
-    return named
 
 
 def object_of(text: object) -> dict[str, Any]:

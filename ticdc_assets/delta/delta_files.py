@@ -18,7 +18,7 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -37,9 +37,23 @@ from ticdc_assets.delta.delta_protocol import (
     inline_vector,
     vector_path,
 )
-from ticdc_assets.storage.paths import LOG, AnyPath, RemotePath, files_below, located, names_in
+from ticdc_assets.storage.paths import (
+    LOG,
+    AnyPath,
+    ListedFile,
+    RemotePath,
+    files_below,
+    located,
+    names_in,
+)
 
 LAST_CHECKPOINT = "_last_checkpoint"
+
+WRITTEN_NAME = re.compile(r"part-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.snappy\.parquet")
+"""Names of the files that this package writes; Spark and delta-rs number theirs."""
+
+UNNAMED_KEPT = timedelta(hours=1)
+"""The minimum age of such a file that is removed because no commit names it."""
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.\d{10}\.(\d{10}))?\.parquet")
@@ -204,33 +218,60 @@ def vector_of(table: AnyPath, action: Mapping[str, Any]) -> DeletionVector | Non
     )
 
 
-def removable(table: AnyPath, before: datetime) -> list[AnyPath] | None:
-    """Return the files that a VACUUM would remove; None if only libraries can read the log.
+def removable(
+    table: AnyPath,
+    before: datetime,
+    *,
+    oldest: int | None = None,
+    unnamed: timedelta = UNNAMED_KEPT,
+) -> list[AnyPath] | None:
+    """Return the files that a VACUUM may remove; None if only libraries can read the log.
 
-    The newest version does not need them, they existed before a moment, and no commit since then
-    removed them.
+    These existed before a moment. The newest version does not need them, no commit since that
+    moment removed them, and no version from `oldest` on has them. Also returned are files that this
+    package's workers wrote and no commit names: the holder of the writer lock knows that no such
+    commit will come. Other programs' files have other names, and may still be committed.
 
     Args:
         table: folder of the table.
         before: the moment.
+        oldest: the oldest version that readers need; only the newest one if None.
+        unnamed: the minimum age of a worker's file that no commit names.
 
     Raises:
         BrokenTableError: the log is broken.
     """
-    state = _replay(table, None, with_removed=True)
-    if state is None:
+    state = then = _replay(table, None, with_removed=True)
+    if oldest is not None:
+        # A log that was lost and begun again has no older versions.
+        then = _replay(table, max(oldest, min(versions_of(table), default=0)))
+    if state is None or then is None:
         return None
     least = before.timestamp() * 1000
-    young = [item for item in state.removed if (item.get("deletionTimestamp") or 0) >= least]
-    named = (*state.files, *young)
-    needed = {file.path for action in named for file in _files_of(table, action)}
+    needed = [*state.files, *then.files]
+    # A checkpoint leaves out what was removed long ago, which an old base cut may need.
+    for number in range(then.version + 1, state.version + 1):
+        needed += (item["add"] for item in commit_actions(table, number) if "add" in item)
+    needed += (item for item in state.removed if (item.get("deletionTimestamp") or 0) >= least)
+    staying = _paths_of(table, needed)
+    named = staying | _paths_of(table, state.removed)
+    left = (datetime.now(UTC) - unnamed).timestamp() * 1000
+
+    def is_left(item: ListedFile) -> bool:
+        is_ours = WRITTEN_NAME.fullmatch(item.path.name) is not None
+        return is_ours and item.path not in named and item.modified * 1000 < left
+
     return [
         item.path
         for item in files_below(table)
         if not any(part[0] in "._" for part in item.below.parts)
-        and item.path not in needed
-        and item.modified * 1000 < least
+        and item.path not in staying
+        and (item.modified * 1000 < least or is_left(item))
     ]
+
+
+def _paths_of(table: AnyPath, actions: Iterable[Action]) -> set[AnyPath]:
+    return {file.path for action in actions for file in _files_of(table, action)}
 
 
 def _replay(table: AnyPath, version: int | None, *, with_removed: bool = False) -> LogState | None:

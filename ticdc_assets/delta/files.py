@@ -5,11 +5,10 @@ description: size, partition, rows, and bounds of the columns by which readers s
 have values of many MiB, so files of unknown writers are read in batches of limited bytes.
 
 Why writing again is safe: a file has no effect until `committing` names it. Maintenance removes
-files of killed runs and repeated tasks, which it recognises by name (`WRITTEN_NAME`).
+files of killed runs and repeated tasks, which it recognises by name (`delta_files.WRITTEN_NAME`).
 """
 
 import json
-import re
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,9 +31,6 @@ _LONGEST_BOUND = 256
 
 _BATCH_BYTES = 32 << 20
 """Bytes of large columns in a batch; a single row may have more."""
-
-WRITTEN_NAME = re.compile(r"part-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.snappy\.parquet")
-"""Names of the files that this package writes; Spark and delta-rs number theirs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Generations: which one of a changefeed is published, and which ones are removed.
+"""Generations: which one of a changefeed is published.
 
 In: the table of cuts. Out: the tables of the generation that its newest cut names. Publishing a cut
 of another generation switches readers to it, by one append.
@@ -9,14 +9,12 @@ tables of one generation. If another one is published meanwhile,
 under a writer.
 """
 
-from collections.abc import Collection
 from contextlib import suppress
 
 from ticdc_assets.base.errors import LakeDamagedError
 from ticdc_assets.delta.control import commit_metadata
-from ticdc_assets.delta.fencing import require_lease
 from ticdc_assets.storage.lake_paths import LakePaths
-from ticdc_assets.storage.paths import AnyPath, names_in, remove_tree
+from ticdc_assets.storage.paths import AnyPath, names_in
 
 GENERATION = "generation"
 """The key of a cut's generation in the commits of `cuts`."""
@@ -36,24 +34,3 @@ def paths_of(root: AnyPath, changefeed: str) -> LakePaths:
         with suppress(OSError):  # the folder may be another user's
             name = max(names_in(first.generations), default=None)
     return first if name is None else first.of(name)
-
-
-def remove_generations(paths: LakePaths, named: Collection[str]) -> None:
-    """Remove the generations that are neither published nor named by a kept cut.
-
-    The caller holds the lock on unpublished generations, so no process makes one now.
-
-    Args:
-        paths: tables of the changefeed.
-        named: the generations that kept cuts name.
-    """
-    staying = {paths_of(paths.root, paths.changefeed).generation, *named}
-    for name in names_in(paths.generations):
-        if name not in staying:
-            place = paths.generations / name
-            require_lease(place)
-            # Of a link, only the link is removed.
-            if place.is_symlink():
-                place.unlink()
-            else:
-                remove_tree(place)

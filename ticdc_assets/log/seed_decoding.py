@@ -15,7 +15,7 @@ and so do the quarantined rows, which come before it; the totals come last, as f
 """
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,6 @@ import pyarrow.compute as pc
 
 from ticdc_assets.base.names import counted
 from ticdc_assets.base.progress import tell
-from ticdc_assets.changelog.plan import TableName
 from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.delta.control import commit_metadata
 from ticdc_assets.delta.lake import Lake
@@ -107,14 +106,7 @@ def close_former(paths: LakePaths, number: int) -> None:
     close_rows(paths, "decode", places, Closing.LATER_CHANGE)
 
 
-def decoded_files(
-    lake: Lake,
-    number: int,
-    *,
-    batch: int,
-    into: LakePaths,
-    names: Collection[TableName] | None = None,
-) -> DecodedFiles:
+def decoded_files(lake: Lake, number: int, *, batch: int, into: LakePaths) -> DecodedFiles:
     """Decode a seed into files that no commit names yet.
 
     Args:
@@ -122,10 +114,8 @@ def decoded_files(
         number: number of the seed.
         batch: number of its batch in the change log.
         into: the tables of the change log and the quarantine.
-        names: the wanted tables; all if None.
     """
-    every = read_seeds(lake.paths, number)
-    seeds = [item for item in every if names is None or item.name in names]
+    seeds = read_seeds(lake.paths, number)
     tell(f"decoding the rows of {counted(len(seeds), 'exported table')}")
     rows = decode_into_files(
         lake.spark,

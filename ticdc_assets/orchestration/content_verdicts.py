@@ -55,9 +55,9 @@ def judge_keys(counts: KeyCounts | None) -> CheckVerdict:
     metadata["keys"] = table_of(
         "database string, table string, key string, rows int",
         [
-            (item.database, item.table, _key_of(example.key), example.rows)
+            (item.database, item.table, _key_of(key), rows)
             for item in counts.repeated[:LISTED]
-            for example in item.examples
+            for key, rows in item.examples
         ],
     )
     return CheckVerdict(
@@ -70,7 +70,7 @@ def judge_keys(counts: KeyCounts | None) -> CheckVerdict:
 
 
 def _repeated_text(item: RepeatedKeys) -> str:
-    keys = ", ".join(f"({_key_of(example.key)}) {example.rows} times" for example in item.examples)
+    keys = ", ".join(f"({_key_of(key)}) {rows} times" for key, rows in item.examples)
     more = f" and {item.keys - len(item.examples)} more" if item.keys > len(item.examples) else ""
     return f"{joined_name(item.database, item.table)}: {keys}{more}"
 

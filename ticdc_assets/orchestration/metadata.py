@@ -206,13 +206,12 @@ def maintaining_metadata(done: Maintaining) -> Metadata:
         "bytes_freed": sum(item.before.disk_bytes - item.after.disk_bytes for item in done.tables),
         "notes": "; ".join(retaining.reasons) or "none",
         "tables": table_of(
-            "table string, rows_removed int, files_unnamed int, "
-            "files_before int, files int, bytes_before int, bytes int",
+            "table string, rows_removed int, files_before int, files int, "
+            "bytes_before int, bytes int",
             [
                 (
                     item.name,
                     item.rows_removed,
-                    item.unnamed_removed,
                     item.before.files,
                     item.after.files,
                     item.before.disk_bytes,

@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame
 
 from ticdc_assets.base.errors import NotFoundError
 from ticdc_assets.base.names import joined_name
-from ticdc_assets.changelog.plan import MirrorPlan, Plan, SeededTable
+from ticdc_assets.changelog.plan import MirrorPlan, Plan, SeededTable, TableName
 from ticdc_assets.delta.delta_files import broken
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.accepted_gaps import gap_caveats, read_accepted
@@ -89,6 +89,12 @@ class TableRows:
     def frame(self) -> DataFrame:
         """The rows in Spark, with the columns of `MirrorLayout`."""
         return self.made()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The warnings for people: each a sentence that names the table."""
+        name = joined_name(self.database, self.table)
+        return tuple(f"{name}: {warning}" for warning in self.warnings)
 
     def few(self) -> Rows | None:
         """Return the rows for this process; None if they are many."""
@@ -196,6 +202,12 @@ class AsOf:
     def _unread(self) -> Counter[SeededTable]:
         """How many rows of exports could not be read, by table and seed."""
         return unread_exports(self._lake.paths)
+
+    @property
+    def names(self) -> list[TableName]:
+        """The names of all tables, those that cannot be read last."""
+        failed = ((failure.database, failure.table) for failure in self.plan.failed)
+        return [*(mirror.name for mirror in self.plan.mirrors), *failed]
 
     def table(self, database: str, table: str) -> TableRows:
         """Return the rows of one table.

@@ -15,31 +15,34 @@ extensions or settings.
 
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from uuid import uuid4
 
 import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
 
 from ticdc_assets.base.names import joined_name
-from ticdc_assets.changelog.plan import MirrorPlan
-from ticdc_assets.config import Settings
+from ticdc_assets.changelog.plan import TableName
 from ticdc_assets.delta.lake import Lake
-from ticdc_assets.log.cuts import MirrorCut, require_cut
+from ticdc_assets.log.cuts import require_cut
 from ticdc_assets.log.damage import damage_told, find_damage
 from ticdc_assets.mirrors.versions import dataset_as_stored, rows_as_stored
-from ticdc_assets.reading.as_of import AsOf
-from ticdc_assets.reading.histories import DUCKDB, with_deleted_sql
-from ticdc_assets.reading.views import HISTORY, WITH_DELETED, QueryError, no_such_table
-from ticdc_assets.rows.history_layout import HistoryLayout
-from ticdc_assets.rows.mirror_rows import MirrorLayout
+from ticdc_assets.reading.as_of import AsOf, TableRows
+from ticdc_assets.reading.histories import DUCKDB
+from ticdc_assets.reading.views import (
+    MakeSelect,
+    QueryError,
+    QueryResult,
+    no_such_table,
+    views_as_of,
+    views_of,
+)
 from ticdc_assets.rows.rows_of_work import Rows, numbered_names
-from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
 
 _ROWS_AT_ONCE = 1_000
@@ -53,8 +56,6 @@ _SETTINGS = (
 )
 """What limits a query to its tables."""
 
-_Name = tuple[str, str]
-
 _PART = r'(?:"(?:[^"]|"")*"|[^".\s]+)'
 _CATALOG = "memory"
 """The engine's own name for its one database, which may precede that of a table."""
@@ -64,63 +65,47 @@ _NAMED = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryResult:
-    """The result of a query.
-
-    Attributes:
-        columns: names of the columns, which may repeat.
-        rows: the rows, each value as text or None; binary as 0x and hex.
-    """
-
-    columns: Sequence[str]
-    rows: Iterator[Sequence[str | None]]
-
-
 @contextmanager
-def query(
-    spark: SparkSession,
-    settings: Settings,
-    changefeed: str,
-    text: str,
-    *,
-    as_of: int | None = None,
-) -> Iterator[QueryResult]:
+def query(lake: Lake, text: str, *, as_of: int | None = None) -> Iterator[QueryResult]:
     """Yield the result of one query over the tables of a changefeed.
 
     Args:
-        spark: a session, which is used only for tables with many changes since a cut.
-        settings: the configuration.
-        changefeed: name of the changefeed.
+        lake: the changefeed's lake, whose session is used only for tables with many changes since
+            a cut.
         text: the query, in DuckDB's dialect.
         as_of: TSO that the tables are read as of; the newest cut if None.
 
     Raises:
         QueryError: the text is not a query, or names something that does not exist.
-        NotFoundError: there is no such changefeed, or nothing is known at that TSO.
+        NotFoundError: nothing is published yet, or nothing is known at that TSO.
         LakeDamagedError: a table of the query is broken.
     """
-    lake = Lake.open(settings.lake, settings.changefeed(changefeed), spark)
-    require_cut(lake.paths)
+    cut = require_cut(lake.paths)
     with tempfile.TemporaryDirectory(prefix="ticdc-sql-") as folder, _connection(folder) as engine:
         wanted = _tables_of(engine, text)
-        if as_of is None:
-            known = _at_the_cut(lake.paths, Path(folder))
-        else:
-            known = _as_of(AsOf(lake, as_of), Path(folder))
+        views = (
+            views_of(lake.paths, cut, partial(_stored, engine, Path(folder)), DUCKDB)
+            if as_of is None
+            else views_as_of(AsOf(lake, as_of), partial(_folded, engine, Path(folder)), DUCKDB)
+        )
+        known: dict[TableName, MakeSelect] = {}
+        for name, made in views:
+            known.setdefault(name, made)
+        notes: dict[str, None] = {}
         with damage_told(lake.paths):
-            for number, (name, made) in enumerate(_chosen(wanted, known)):
-                _create(engine, number, name, made())
+            for name, made in _chosen(wanted, known):
+                select = made()
+                _create(engine, name, select.text)
+                notes.update(dict.fromkeys(select.notes))
             engine.execute("SET lock_configuration = true")
             try:
                 found = engine.sql(text)
-                columns, shown = (
-                    found.columns,
-                    [_as_text(number, str(kind)) for number, kind in enumerate(found.types, 1)],
-                )
+                texts = (_as_text(number, str(kind)) for number, kind in enumerate(found.types, 1))
+                shown = found.project(", ".join(texts))
                 yield QueryResult(
-                    columns=columns,
-                    rows=_rows(found.project(", ".join(shown)).to_arrow_reader(_ROWS_AT_ONCE)),
+                    columns=found.columns,
+                    rows=_rows(shown.to_arrow_reader(_ROWS_AT_ONCE)),
+                    notes=list(notes),
                 )
             except duckdb.Error as error:
                 if isinstance(error, _OF_FILES):
@@ -145,7 +130,7 @@ def _connection(folder: str) -> Iterator[duckdb.DuckDBPyConnection]:
         engine.close()
 
 
-def _tables_of(engine: duckdb.DuckDBPyConnection, text: str) -> list[_Name]:
+def _tables_of(engine: duckdb.DuckDBPyConnection, text: str) -> list[TableName]:
     """Return the (database, table) that a query names, as it spells them.
 
     Raises:
@@ -158,7 +143,7 @@ def _tables_of(engine: duckdb.DuckDBPyConnection, text: str) -> list[_Name]:
         names = engine.get_table_names(text, qualified=True)
     except duckdb.Error as error:
         raise QueryError(f"not a query: {_said(error)}") from None
-    found: set[_Name] = set()
+    found: set[TableName] = set()
     for name in names:
         parts = _NAMED.fullmatch(name)
         if parts is not None and parts[2] is not None:
@@ -171,13 +156,13 @@ def _unquoted(part: str) -> str:
 
 
 def _chosen(
-    wanted: Sequence[_Name], known: Mapping[_Name, Callable[[], "_Relation"]]
-) -> Iterator[tuple[_Name, Callable[[], "_Relation"]]]:
+    wanted: Sequence[TableName], known: Mapping[TableName, MakeSelect]
+) -> Iterator[tuple[TableName, MakeSelect]]:
     """Yield the tables that a query names; the engine reports unknown ones."""
-    folded: dict[_Name, list[_Name]] = {}
+    folded: dict[TableName, list[TableName]] = {}
     for database, table in known:
         folded.setdefault((database.lower(), table.lower()), []).append((database, table))
-    chosen: dict[_Name, _Name] = {}
+    chosen: dict[TableName, TableName] = {}
     for database, table in wanted:
         key = (database.lower(), table.lower())
         candidates = folded.get(key, [])
@@ -202,133 +187,52 @@ def _chosen(
 # Tables -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Relation:
-    """Rows, and the SELECT over them that is a table of the query.
-
-    Attributes:
-        rows: the rows.
-        select: makes the SELECT of the name under which the rows are known.
-    """
-
-    rows: pa.Table | ds.Dataset
-    select: Callable[[str], str]
+def _stored(engine: duckdb.DuckDBPyConnection, folder: Path, table: AnyPath, version: int) -> str:
+    """Return what a query reads a version of a table from."""
+    unread = dataset_as_stored(table, version)
+    if unread is None:
+        return _copied(engine, folder, rows_as_stored(table, version))
+    return _registered(engine, unread, unread.schema.names)
 
 
-def _at_the_cut(paths: LakePaths, folder: Path) -> dict[_Name, Callable[[], _Relation]]:
-    """Return how to read each table of the newest cut."""
-    cut = require_cut(paths)
-    known: dict[_Name, Callable[[], _Relation]] = {}
-
-    def stored(table: AnyPath, version: int) -> _Stored:
-        unread = dataset_as_stored(table, version)
-        if unread is None:
-            return _copied(rows_as_stored(table, version), folder)
-        return _Stored(unread, unread.schema.names)
-
-    def mirror_rows(mirror: MirrorCut) -> _Relation:
-        names = MirrorLayout(schema=mirror.table_schema).names
-        return _shown(stored(*mirror.at(paths)), names, mirror.hidden)
-
-    def history(mirror: MirrorCut) -> _Relation:
-        names = HistoryLayout(schema=mirror.table_schema).names
-        return _shown(stored(*mirror.history_at(paths)), names, mirror.hidden)
-
-    def with_deleted(mirror: MirrorCut) -> _Relation:
-        versions, schema = stored(*mirror.history_at(paths)), mirror.table_schema
-        return _Relation(
-            rows=versions.rows,
-            select=lambda name: with_deleted_sql(
-                schema,
-                frozenset(mirror.hidden),
-                f"(SELECT {_renamed(versions)} FROM {name})",
-                dialect=DUCKDB,
-            ),
-        )
-
-    # A table may have the name of another one's history; the table comes first.
-    for mirror in cut.mirrors:
-        known[mirror.database, mirror.table] = lambda mirror=mirror: mirror_rows(mirror)
-    for mirror in cut.mirrors:
-        if mirror.history_version is None:
-            continue
-        for suffix, made in ((HISTORY, history), (WITH_DELETED, with_deleted)):
-            known.setdefault(
-                (mirror.database, mirror.table + suffix),
-                lambda made=made, mirror=mirror: made(mirror),
-            )
-    return known
+def _folded(engine: duckdb.DuckDBPyConnection, folder: Path, rows: TableRows) -> str:
+    """Return what a query reads the rows of a table at a moment from."""
+    return _copied(engine, folder, rows.stored())
 
 
-def _as_of(moment: AsOf, folder: Path) -> dict[_Name, Callable[[], _Relation]]:
-    """Return how to read each table as of a TSO."""
-
-    def rows(mirror: MirrorPlan) -> _Relation:
-        found = moment.rows(mirror)
-        names = MirrorLayout(schema=found.schema).names
-        return _shown(_copied(found.stored(), folder), names, found.hidden)
-
-    return {
-        (mirror.database, mirror.table): lambda mirror=mirror: rows(mirror)
-        for mirror in moment.plan.mirrors
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """Rows that the engine reads.
-
-    Attributes:
-        rows: the rows, by the names that their columns have in files.
-        names: the columns' own names, in order.
-    """
-
-    rows: ds.Dataset | pa.Table
-    names: Sequence[str]
-
-
-def _copied(rows: Rows, folder: Path) -> _Stored:
+def _copied(engine: duckdb.DuckDBPyConnection, folder: Path, rows: Rows) -> str:
     """Copy rows into files for the engine, if its files have deleted rows or other column names."""
     if rows.table is not None:
-        return _Stored(rows.table, rows.schema.names)
+        return _registered(engine, rows.table, rows.schema.names)
     names = numbered_names(rows.schema)
-    place = folder / f"{len(list(folder.iterdir()))}.parquet"
+    place = folder / f"{uuid4().hex}.parquet"
     schema = pa.schema(
         [item.with_name(name) for item, name in zip(rows.schema, names, strict=True)]
     )
     with pq.ParquetWriter(place, schema) as writer:
         for batch in rows.read():
             writer.write_batch(batch.rename_columns(names))
-    return _Stored(ds.dataset(place, format="parquet"), rows.schema.names)
+    return _registered(engine, ds.dataset(place, format="parquet"), rows.schema.names)
 
 
-def _shown(
-    stored: _Stored, names: Sequence[str], hidden: Sequence[str] | frozenset[str]
-) -> _Relation:
-    shown = ", ".join(DUCKDB.quoted(name) for name in names if name not in hidden)
-    return _Relation(
-        rows=stored.rows,
-        select=lambda name: f"SELECT {shown} FROM (SELECT {_renamed(stored)} FROM {name})",
-    )
+def _registered(
+    engine: duckdb.DuckDBPyConnection, rows: pa.Table | ds.Dataset, names: Sequence[str]
+) -> str:
+    """Give the engine rows; return the relation that has their columns by these names."""
+    source = f"ticdc_rows_{uuid4().hex}"
+    engine.register(source, rows)
+    pairs = zip(rows.schema.names, names, strict=True)
+    shown = (f"{DUCKDB.quoted(own)} AS {DUCKDB.quoted(name)}" for own, name in pairs)
+    return f"(SELECT {', '.join(shown)} FROM {source})"
 
 
-def _renamed(stored: _Stored) -> str:
-    """Return the columns of stored rows by their names."""
-    pairs = zip(stored.rows.schema.names, stored.names, strict=True)
-    return ", ".join(f"{DUCKDB.quoted(own)} AS {DUCKDB.quoted(name)}" for own, name in pairs)
-
-
-def _create(
-    engine: duckdb.DuckDBPyConnection, number: int, name: _Name, relation: _Relation
-) -> None:
-    source = f"ticdc_rows_{number}"
-    engine.register(source, relation.rows)
+def _create(engine: duckdb.DuckDBPyConnection, name: TableName, select: str) -> None:
     database, table = (DUCKDB.quoted(part) for part in name)
     # By its whole name: `system` and `temp` are databases of the engine.
     place = f"{_CATALOG}.{database}"
     try:
         engine.execute(f"CREATE SCHEMA IF NOT EXISTS {place}")
-        engine.execute(f"CREATE VIEW {place}.{table} AS {relation.select(source)}")
+        engine.execute(f"CREATE VIEW {place}.{table} AS {select}")
     except duckdb.Error as error:
         raise QueryError(f"{joined_name(*name)}: {_said(error)}") from None
 
@@ -353,7 +257,9 @@ def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Sequence[str | None]]:
         raise duckdb.IOException(str(error)) from error
 
 
-def _sentence(error: duckdb.Error, wanted: Sequence[_Name], known: Mapping[_Name, object]) -> str:
+def _sentence(
+    error: duckdb.Error, wanted: Sequence[TableName], known: Mapping[TableName, object]
+) -> str:
     """Return what is wrong with a query; of a table that is not there, the tables that are."""
     said = _said(error)
     if not isinstance(error, duckdb.CatalogException | duckdb.BinderException):

@@ -33,7 +33,6 @@ from ticdc_assets.model.tso import moment_text, to_datetime
 from ticdc_assets.model.values import UNFIT, key_text, typed_of
 from ticdc_assets.reading.as_of import incomplete, require_changes
 from ticdc_assets.reading.mirrors import applied_ts, require_mirror, text_lines
-from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import MirrorLayout, canonical_rows, may_be_rescued
 from ticdc_assets.spark.frames import delta_frame, quoted
@@ -245,48 +244,17 @@ def deleted_lines(
 # One row ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowVersionLine:
-    """One version of a row, in canonical text.
-
-    Attributes:
-        op: how it came.
-        valid_from: commit ts from which on it is current.
-        valid_to: first cut without it; None if it is current.
-        ended_by: how it ended; None if it is current.
-        row: its values.
-    """
-
-    op: str
-    valid_from: int
-    valid_to: int | None
-    ended_by: str | None
-    row: CanonicalRow
-
-    def described(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
-
-        def time(tso: int | None) -> str | None:
-            return None if tso is None else to_datetime(tso).isoformat(timespec="milliseconds")
-
-        return {
-            "op": self.op,
-            "valid_from": self.valid_from,
-            "valid_from_time": time(self.valid_from),
-            "valid_to": self.valid_to,
-            "valid_to_time": time(self.valid_to),
-            "ended_by": self.ended_by,
-            "row": self.row,
-        }
-
-
 def row_versions(
     lake: Lake,
     cut: Cut,
     name: TableName,
     key: str,
-) -> list[RowVersionLine]:
-    """Return all versions of one row, oldest first.
+) -> list[dict[str, Any]]:
+    """Return all versions of one row as JSON objects, oldest first.
+
+    Each has `op`, how it came; `valid_from`, the commit ts from which on it is current; `valid_to`,
+    the first cut without it, and `ended_by`, how it ended, both None if it is current; both moments
+    also as times; and `row`, its values in canonical text.
 
     Args:
         lake: the changefeed's lake.
@@ -302,25 +270,30 @@ def row_versions(
     schema = mirror.table_schema
     values = parse_key(schema, key)
     layout = HistoryLayout(schema=schema)
-    lines: list[RowVersionLine] = []
+    versions: list[dict[str, Any]] = []
     for batch in _versions_of(lake, cut, mirror, values):
         found = canonical_rows(batch, MirrorLayout(schema=schema), lake.changefeed.timezone)
         own = batch.select(
-            [layout.valid_from, layout.valid_to, layout.op, layout.ended_by]
+            [layout.op, layout.valid_from, layout.valid_to, layout.ended_by]
         ).to_pylist()
         for row, version in zip(found, own, strict=True):
-            shown = {name: text for name, text in row.items() if name not in mirror.hidden}
-            valid_from, valid_to, op, ended_by = version.values()
-            lines.append(
-                RowVersionLine(
-                    op=op,
-                    valid_from=valid_from,
-                    valid_to=valid_to,
-                    ended_by=ended_by,
-                    row=shown,
-                )
+            op, valid_from, valid_to, ended_by = version.values()
+            versions.append(
+                {
+                    "op": op,
+                    "valid_from": valid_from,
+                    "valid_from_time": _time_of(valid_from),
+                    "valid_to": valid_to,
+                    "valid_to_time": _time_of(valid_to),
+                    "ended_by": ended_by,
+                    "row": {name: text for name, text in row.items() if name not in mirror.hidden},
+                }
             )
-    return sorted(lines, key=lambda line: line.valid_from)
+    return sorted(versions, key=lambda version: version["valid_from"])
+
+
+def _time_of(tso: int | None) -> str | None:
+    return None if tso is None else to_datetime(tso).isoformat(timespec="milliseconds")
 
 
 def parse_key(schema: TableSchema, text: str) -> dict[str, str]:

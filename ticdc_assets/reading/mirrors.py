@@ -40,15 +40,6 @@ from ticdc_assets.storage.paths import AnyPath
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnListing:
-    """A column of a mirror: its name, its type upstream and its Spark type."""
-
-    name: str
-    mysql_type: str
-    type: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorListing:
     """A mirror as listed to people and programs.
 
@@ -56,7 +47,8 @@ class MirrorListing:
         database: database.
         table: table.
         key: columns of the handle key, [] if there is none.
-        columns: its columns, without this package's and virtual generated ones.
+        columns: its columns, without this package's and virtual generated ones, each with its
+            `name`, its type upstream (`mysql_type`) and its Spark `type`.
         rows: rows at the cut.
         applied_ts: TSO of the rows: the cut's, or an older one for a failed mirror.
         moment: the moment of the rows for people: the TSO, or a time in a cut without TSO.
@@ -68,7 +60,7 @@ class MirrorListing:
     database: str
     table: str
     key: list[str]
-    columns: list[ColumnListing]
+    columns: list[dict[str, str]]
     rows: int
     applied_ts: int
     moment: str
@@ -141,11 +133,11 @@ def _listing(
         table=status.table,
         key=[] if schema is None else list(schema.handle_key),
         columns=[
-            ColumnListing(
-                name=column.name,
-                mysql_type=column.mysql_type + (" unsigned" if column.unsigned else ""),
-                type=spark_type_name(column),
-            )
+            {
+                "name": column.name,
+                "mysql_type": column.mysql_type + (" unsigned" if column.unsigned else ""),
+                "type": spark_type_name(column),
+            }
             for column in (() if schema is None else schema.columns)
             if mirror is not None and column.name not in mirror.hidden
         ],
@@ -156,6 +148,13 @@ def _listing(
         path=None if status.mirror_id is None else paths.mirror(status.mirror_id),
         version=None if mirror is None else mirror.version,
     )
+
+
+def notes_of(cut: Cut, mirror: MirrorCut) -> tuple[str, ...]:
+    """Return why the rows of a mirror in a cut may differ from its table, each a sentence."""
+    name, failure = (mirror.database, mirror.table), cut.failure(mirror.database, mirror.table)
+    caveats = (f"{joined_name(*name)}: {caveat}" for caveat in mirror.caveats)
+    return (*(() if failure is None else (failure.sentence,)), *caveats)
 
 
 def published_table(lake: Lake, mirror: MirrorCut) -> TableRows:

@@ -18,10 +18,12 @@ views are created.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
+from uuid import uuid4
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
@@ -30,6 +32,7 @@ from pyspark.sql import types as T
 
 from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.base.names import joined_name
+from ticdc_assets.changelog.plan import TableName
 from ticdc_assets.config import Settings, load_settings
 from ticdc_assets.delta.generations import paths_of
 from ticdc_assets.delta.lake import Lake
@@ -37,8 +40,9 @@ from ticdc_assets.log.cuts import Cut, MirrorCut, require_cut
 from ticdc_assets.log.damage import damage_told
 from ticdc_assets.mirrors.versions import relation_of
 from ticdc_assets.observe.wording import listed
-from ticdc_assets.reading.as_of import AsOf
-from ticdc_assets.reading.histories import SPARK, with_deleted_sql
+from ticdc_assets.reading.as_of import AsOf, TableRows
+from ticdc_assets.reading.histories import SPARK, SqlDialect, with_deleted_sql
+from ticdc_assets.reading.mirrors import notes_of
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.spark.driver import plan_of
@@ -94,12 +98,86 @@ class Views:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _View:
-    """A planned view: its names upstream, and its SELECT."""
+class QueryResult:
+    """The result of a query.
 
-    database: str
-    name: str
-    select: str
+    Attributes:
+        columns: names of the columns, which may repeat.
+        rows: the rows, each value as text or None; binary as 0x and hex.
+        notes: why the tables that the query reads may differ from their source, each a sentence.
+    """
+
+    columns: Sequence[str]
+    rows: Iterator[Sequence[str | None]]
+    notes: Sequence[str]
+
+
+class Select(NamedTuple):
+    """The SELECT that is a view, and why its rows may differ from the source, each a sentence."""
+
+    text: str
+    notes: Sequence[str]
+
+
+MakeSelect: TypeAlias = Callable[[], Select]
+"""Makes the SELECT of a view, and what it reads."""
+
+_Layout: TypeAlias = type[MirrorLayout] | type[HistoryLayout]
+
+
+def views_of(
+    paths: LakePaths,
+    cut: Cut,
+    relation: Callable[[AnyPath, int], str],
+    dialect: SqlDialect = SPARK,
+) -> Iterator[tuple[TableName, MakeSelect]]:
+    """Yield the view of each table of a cut, and those of its history.
+
+    Args:
+        paths: the changefeed's tables.
+        cut: the cut.
+        relation: returns what a query reads a version of a Delta table from.
+        dialect: the engine that the views are for.
+    """
+
+    def rows(mirror: MirrorCut, layout: _Layout, table: AnyPath, version: int) -> Select:
+        names = layout(schema=mirror.table_schema).names
+        shown = ", ".join(dialect.quoted(name) for name in names if name not in mirror.hidden)
+        return Select(f"SELECT {shown} FROM {relation(table, version)}", notes_of(cut, mirror))
+
+    def with_deleted(mirror: MirrorCut) -> Select:
+        schema, source = mirror.table_schema, relation(*mirror.history_at(paths))
+        text = with_deleted_sql(schema, frozenset(mirror.hidden), source, dialect=dialect)
+        return Select(text, notes_of(cut, mirror))
+
+    for mirror in cut.mirrors:
+        own = partial(rows, mirror, MirrorLayout, *mirror.at(paths))
+        yield (mirror.database, mirror.table), own
+    # A table may have the name of another one's history; the table comes first.
+    for mirror in cut.mirrors:
+        if mirror.history_version is not None:
+            history = partial(rows, mirror, HistoryLayout, *mirror.history_at(paths))
+            yield (mirror.database, mirror.table + HISTORY), history
+            yield (mirror.database, mirror.table + WITH_DELETED), partial(with_deleted, mirror)
+
+
+def views_as_of(
+    moment: AsOf, relation: Callable[[TableRows], str], dialect: SqlDialect = SPARK
+) -> Iterator[tuple[TableName, MakeSelect]]:
+    """Yield the view of each table as of a TSO; see `views_of`.
+
+    Making that of a table whose rows are not known then raises NotFoundError, which says why.
+    """
+
+    def rows(database: str, table: str) -> Select:
+        found = moment.table(database, table)
+        names = MirrorLayout(schema=found.schema).names
+        shown = ", ".join(dialect.quoted(name) for name in names if name not in found.hidden)
+        return Select(f"SELECT {shown} FROM {relation(found)}", found.notes)
+
+    exported = (name for name, _ in moment.plan.exported_above)
+    for name in dict.fromkeys((*moment.names, *exported)):
+        yield name, partial(rows, *name)
 
 
 def create_views(
@@ -128,64 +206,35 @@ def create_views(
     cut = require_cut(paths)
     catalog = catalog or str(spark.catalog.currentCatalog())
     place = _Place(spark, catalog, changefeed)
-    created: dict[tuple[str, str], _View] = {}
+    created: dict[TableName, TableName] = {}
     refused: list[RefusedView] = []
-    for view in _views_of(paths, cut):
-        database = prefix + view.database
-        key = (database.lower(), view.name.lower())
-        other = created.get(key)
-        if other is not None:
-            reason = f"{other.database}.{other.name} has the same name except for case"
+    for (database, name), made in views_of(paths, cut, relation_of):
+        key = (prefix.lower() + database.lower(), name.lower())
+        if key in created:
+            reason = f"{'.'.join(created[key])} has the same name except for case"
         else:
-            reason = place.create(database, view)
+            reason = place.create(prefix + database, name, made().text)
         if reason is None:
-            created[key] = view
+            created[key] = (database, name)
         else:
-            refused.append(RefusedView(database=view.database, name=view.name, reason=reason))
+            refused.append(RefusedView(database=database, name=name, reason=reason))
     return Views(
         cut=cut,
-        created=tuple((prefix + view.database, view.name) for view in created.values()),
+        created=tuple((prefix + database, name) for database, name in created.values()),
         dropped=place.drop_others(prefix, set(created)),
         refused=tuple(refused),
     )
 
 
-def _views_of(paths: LakePaths, cut: Cut) -> Iterator[_View]:
-    for mirror in cut.mirrors:
-        yield _View(
-            database=mirror.database, name=mirror.table, select=_mirror_select(paths, mirror)
-        )
-    # A table may have the name of another one's history; the table comes first.
-    for mirror in cut.mirrors:
-        if mirror.history_version is None:
-            continue
-        layout = HistoryLayout(schema=mirror.table_schema)
-        table = relation_of(*mirror.history_at(paths))
-        shown = _listed([name for name in layout.names if name not in mirror.hidden])
-        yield _View(
-            database=mirror.database,
-            name=mirror.table + HISTORY,
-            select=f"SELECT {shown} FROM {table}",
-        )
-        yield _View(
-            database=mirror.database,
-            name=mirror.table + WITH_DELETED,
-            select=with_deleted_sql(mirror.table_schema, frozenset(mirror.hidden), table),
-        )
-
-
-def _mirror_select(paths: LakePaths, mirror: MirrorCut) -> str:
-    names = MirrorLayout(schema=mirror.table_schema).names
-    shown = _listed([name for name in names if name not in mirror.hidden])
-    return f"SELECT {shown} FROM {relation_of(*mirror.at(paths))}"
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(quoted(name) for name in names)
-
-
 class _Place:
-    """A catalog with the views of one changefeed."""
+    """A catalog with the views of one changefeed.
+
+    Args:
+        spark: the session.
+        catalog: the catalog.
+        changefeed: name of the changefeed.
+        location: where the databases of one query are; None if the views stay.
+    """
 
     def __init__(
         self,
@@ -201,21 +250,28 @@ class _Place:
         self._location = location
         self._databases: dict[str, str | None] = {}
         self.made: list[str] = []
+        self.notes: dict[str, None] = {}
 
-    def create(self, database: str, view: _View) -> str | None:
+    def create(self, database: str, view: str, select: str) -> str | None:
         """Create or replace a view; return the reason if it could not."""
         if database not in self._databases:
             self._databases[database] = self._create_database(database)
         if self._databases[database] is not None:
             return self._databases[database]
-        name = self._name(database, view.name)
+        name = self._name(database, view)
 
         def create() -> str | None:
-            if self._spark.catalog.tableExists(name) and not self._is_ours(name):
-                return "something that is not a view of this changefeed already has this name"
+            if self._spark.catalog.tableExists(name):
+                if self._location is not None:
+                    return (
+                        "the catalog already has this name, and a query replaces no view: read it "
+                        "by Spark itself, or leave out --engine spark"
+                    )
+                if not self._is_ours(name):
+                    return "something that is not a view of this changefeed already has this name"
             self._spark.sql(
                 f"CREATE OR REPLACE VIEW {name} TBLPROPERTIES "
-                f"('{_OWNER}' = '{self._changefeed}') AS {view.select}"
+                f"('{_OWNER}' = '{self._changefeed}') AS {select}"
             )
             return None
 
@@ -307,87 +363,65 @@ def no_such_table(name: str, known: Iterable[tuple[str, str]]) -> str:
 
 
 @contextmanager
-def query(
-    spark: SparkSession,
-    settings: Settings,
-    changefeed: str,
-    text: str,
-    *,
-    as_of: int | None = None,
-) -> Iterator[DataFrame]:
+def query(lake: Lake, text: str, *, as_of: int | None = None) -> Iterator[QueryResult]:
     """Yield the result of one query over the views of a changefeed.
 
     Args:
-        spark: the session.
-        settings: the configuration.
-        changefeed: name of the changefeed.
+        lake: the changefeed's lake.
         text: the query.
         as_of: TSO that the tables are read as of; the newest cut if None.
 
     Raises:
         QueryError: the text is not a query, names something that does not exist, or fails.
-        NotFoundError: there is no such changefeed, or nothing is known at that TSO.
+        NotFoundError: nothing is published yet, or nothing is known at that TSO.
         LakeDamagedError: a table of the query is broken.
     """
-    names = require_query(spark, text)
-    session = spark.newSession()
-    lake = Lake.open(settings.lake, settings.changefeed(changefeed), session)
+    names = require_query(lake.spark, text)
+    session = lake.spark.newSession()
+    lake = lake.using(session)
     cut = require_cut(lake.paths)
     # Next to the tables, where workers of a cluster see it.
     with closing(Scratch(lake.paths, READING)) as scratch:
         folder = scratch.folder()
-        place = _Place(session, str(session.catalog.currentCatalog()), changefeed, location=folder)
-        if as_of is None:
-            selects: dict[tuple[str, str], Callable[[], _View]] = {
-                (view.database.lower(), view.name.lower()): lambda view=view: view
-                for view in reversed(list(_views_of(lake.paths, cut)))
-            }
-        else:
-            selects = _views_as_of(AsOf(lake, as_of), folder)
+        catalog = str(session.catalog.currentCatalog())
+        place = _Place(session, catalog, lake.changefeed.name, location=folder)
+        views = (
+            # The first of a name counts.
+            reversed(list(views_of(lake.paths, cut, relation_of)))
+            if as_of is None
+            else views_as_of(AsOf(lake, as_of), partial(_written, folder))
+        )
+        selects = {(name[0].lower(), name[1].lower()): (name, made) for name, made in views}
         try:
             made = [key for key in selects if _is_named(key, names)]
             for key in made:
-                _make(place, selects.pop(key)())
+                _make(place, *selects.pop(key))
             # Spark runs the query when its rows are read.
             with damage_told(lake.paths):
-                yield _analysed(session, place, text, selects, [*selects, *made])
+                frame = _analysed(session, place, text, selects, [*selects, *made])
+                yield QueryResult(
+                    columns=frame.columns, rows=_text_rows(frame), notes=list(place.notes)
+                )
         except (PySparkException, Py4JJavaError) as error:
             raise QueryError(_failure(error)) from None
         finally:
             place.remove()
 
 
-def _views_as_of(moment: AsOf, folder: AnyPath) -> dict[tuple[str, str], Callable[[], _View]]:
-    """Return how to make the view of each table as of a TSO, with rows written into `folder`."""
-
-    def write(number: int) -> _View:
-        mirror = moment.plan.mirrors[number]
-        found = moment.rows(mirror)
-        path = folder / str(number)
-        names = MirrorLayout(schema=found.schema).names
-        shown = [name for name in names if name not in found.hidden]
-        rows = found.frame.select(*(quoted(name) for name in shown))
-        # A table for this query alone, with any column names.
-        writer = rows.write.format("delta").option("delta.columnMapping.mode", "name")
-        writer.save(str(path))
-        return _View(
-            database=mirror.database,
-            name=mirror.table,
-            select=f"SELECT {_listed(shown)} FROM delta.{quoted(str(path))}",
-        )
-
-    return {
-        (mirror.database.lower(), mirror.table.lower()): lambda number=number: write(number)
-        for number, mirror in enumerate(moment.plan.mirrors)
-    }
+def _written(folder: AnyPath, rows: TableRows) -> str:
+    """Write rows into a table for this query alone, with any column names; return the relation."""
+    path = folder / uuid4().hex
+    writer = rows.frame.write.format("delta").option("delta.columnMapping.mode", "name")
+    writer.save(str(path))
+    return f"delta.{quoted(str(path))}"
 
 
 def _analysed(
     session: SparkSession,
     place: _Place,
     text: str,
-    selects: dict[tuple[str, str], Callable[[], _View]],
-    known: list[tuple[str, str]],
+    selects: dict[TableName, tuple[TableName, MakeSelect]],
+    known: list[TableName],
 ) -> DataFrame:
     """Return the query's result, once every table it names has its view."""
     while True:
@@ -399,7 +433,7 @@ def _analysed(
                 name = _unknown_name(error)
                 reason = _sentence(error) if name is None else no_such_table(name, sorted(known))
                 raise QueryError(reason) from None
-            _make(place, view())
+            _make(place, *view)
 
 
 def _is_named(key: tuple[str, str], names: list[str]) -> bool:
@@ -407,15 +441,17 @@ def _is_named(key: tuple[str, str], names: list[str]) -> bool:
     return any(name == "[" + place or name.endswith(", " + place) for name in names)
 
 
-def _make(place: _Place, view: _View) -> None:
-    reason = place.create(view.database, view)
+def _make(place: _Place, name: TableName, made: MakeSelect) -> None:
+    select = made()
+    reason = place.create(*name, select.text)
     if reason is not None:
-        raise QueryError(f"{view.database}.{view.name}: {reason}")
+        raise QueryError(f"{'.'.join(name)}: {reason}")
+    place.notes.update(dict.fromkeys(select.notes))
 
 
 def _missing(
-    error: AnalysisException, selects: dict[tuple[str, str], Callable[[], _View]]
-) -> Callable[[], _View] | None:
+    error: AnalysisException, selects: dict[TableName, tuple[TableName, MakeSelect]]
+) -> tuple[TableName, MakeSelect] | None:
     """Return how to make the view that a query lacks; each is made once."""
     asked = (_relation(error) or "").lower()
     for database, name in selects:
@@ -437,7 +473,7 @@ def _unknown_name(error: AnalysisException) -> str | None:
     return None if relation is None else relation.replace("`", "")
 
 
-def text_rows(frame: DataFrame) -> Iterator[list[str | None]]:
+def _text_rows(frame: DataFrame) -> Iterator[list[str | None]]:
     """Yield the rows of a result as texts: as Spark prints a value, binary as 0x and hex."""
     F = functions(frame.sparkSession)
     numbered = frame.toDF(*(f"c{number}" for number in range(len(frame.columns))))

@@ -8,6 +8,7 @@ Rows of exports are left out: they come from no record.
 Nothing is written, and the hashes are DuckDB's, so they are compared only within a run.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
 
@@ -24,21 +25,9 @@ from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire.rows import SNAPSHOT
 
 Digests: TypeAlias = list[dict[str, Any]]
-"""Digests of rows (`_DIGEST`), of each part of their files, kind and table."""
-
-_SUM = pa.decimal128(38)
-_DIGEST = pa.schema(
-    [
-        *(CHANGE_LOG_SCHEMA.field(name) for name in ("kind", "database", "table")),
-        ("rows", pa.int64()),
-        ("one", _SUM),
-        ("other", _SUM),
-        ("min_ts", pa.int64()),
-        ("first", pa.int64()),
-        ("last", pa.int64()),
-    ]
-)
-"""How many rows, two sums of their hashes, the lowest commit ts, and the first and last batch."""
+"""For some rows of each kind and table (`_DIGESTS`): how many there are, two sums of their hashes,
+the lowest commit ts, and the first and last batch.
+"""
 
 
 def digests_of(spark: Session, log: AnyPath, rows: Rows) -> Digests:
@@ -67,10 +56,21 @@ def differing(before: Digests, after: Digests) -> list[dict[str, Any]]:
     Each has `kind`, `database` and `table`, and of the rows of both sides the lowest commit ts
     (`min_ts`) and the first and the last batch.
     """
-    with asking() as engine:
-        for name, digests in (("before", before), ("after", after)):
-            engine.register(name, pa.Table.from_pylist(digests, schema=_DIGEST))
-        return engine.sql(_DIFFERING).to_arrow_table().to_pylist()
+    sums: dict[tuple[Any, ...], Counter[str]] = {}
+    spans: dict[tuple[Any, ...], list[tuple[int, int, int]]] = {}
+    for sign, digests in ((1, before), (-1, after)):
+        for item in digests:
+            key = (item["kind"], item["database"], item["table"])
+            for name in ("rows", "one", "other"):
+                sums.setdefault(key, Counter())[name] += sign * int(item[name])
+            spans.setdefault(key, []).append((item["min_ts"], item["first"], item["last"]))
+    found: list[dict[str, Any]] = []
+    for key in sorted(sums, key=lambda key: [name or "" for name in key]):
+        if any(sums[key].values()):
+            named = dict(zip(("kind", "database", "table"), key, strict=True))
+            stamps, firsts, lasts = zip(*spans[key], strict=True)
+            found.append(named | {"min_ts": min(stamps), "first": min(firsts), "last": max(lasts)})
+    return found
 
 
 _SAID = ", ".join(
@@ -87,33 +87,6 @@ _DIGESTS = f"""
         min(batch) AS first,
         max(batch) AS last,
     FROM changes GROUP BY ALL
-"""
-
-_DIFFERING = """
-    SELECT
-        kind, "database", "table",
-        min(min_ts) AS min_ts,
-        min(first) AS first,
-        max(last) AS last,
-    FROM (
-        SELECT
-            side, kind, "database", "table",
-            sum(rows) AS rows,
-            sum(one) AS one,
-            sum(other) AS other,
-            min(min_ts) AS min_ts,
-            min(first) AS first,
-            max(last) AS last,
-        FROM (SELECT 1 AS side, * FROM before UNION ALL SELECT 2 AS side, * FROM after)
-        GROUP BY ALL
-    )
-    GROUP BY ALL
-    HAVING
-        count(*) = 1
-        OR min(rows) <> max(rows)
-        OR min(one) <> max(one)
-        OR min(other) <> max(other)
-    ORDER BY kind, "database" NULLS FIRST, "table" NULLS FIRST
 """
 
 

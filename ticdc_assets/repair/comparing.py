@@ -32,7 +32,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import reduce
-from operator import xor
+from operator import itemgetter, xor
 from typing import Any, TypeAlias
 from uuid import uuid4
 
@@ -417,17 +417,16 @@ def _bits(column: pa.Array) -> pa.Array:
 
 # Examples ---------------------------------------------------------------------------------------
 
-_Key = tuple[int, int]
+_Key: TypeAlias = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
-    """One row to show, its hash, and how often the table has it."""
+    """One row to show: its hashes, its texts, its values, and how often the table has it."""
 
-    hashes: tuple[int, int]
+    hashes: tuple[int, ...]
     texts: Mapping[str, str | None]
-    typed: Mapping[str, str]
-    rescued: Mapping[str, str | None]
+    values: Mapping[str, Any]
     copies: int
 
 
@@ -462,23 +461,12 @@ def _rows_of(
         for hashes, (copies, row) in part.items():
             rows[hashes] = (copies + rows.get(hashes, (0, row))[0], row)
     found: dict[_Key, list[_Row]] = {}
-    layout = table.layout
-    for (key, other_key, first, second), (copies, row) in sorted(
-        rows.items(), key=lambda item: item[0]
-    ):
-        if (key, other_key) not in wanted:
-            continue
-        (texts,) = _texts(row, layout, timezone)
-        typed = {name: row.column(name)[0].as_py() for name in layout.names}
-        found.setdefault((key, other_key), []).append(
-            _Row(
-                hashes=(first, second),
-                texts=texts,
-                typed={name: repr(value) for name, value in typed.items()},
-                rescued=dict(typed[layout.rescued] or ()),
-                copies=copies,
+    for hashes, (copies, row) in sorted(rows.items(), key=itemgetter(0)):
+        if hashes[:2] in wanted:
+            texts, (values,) = _texts(row, table.layout, timezone), row.to_pylist()
+            found.setdefault(hashes[:2], []).append(
+                _Row(hashes=hashes[2:], texts=texts, values=values, copies=copies)
             )
-        )
     return found
 
 
@@ -486,23 +474,18 @@ _Found: TypeAlias = dict[tuple[int, ...], tuple[int, pa.RecordBatch]]
 """For a row's hashes, how often the table has it, and the row."""
 
 
-def _texts(
-    values: pa.RecordBatch, layout: MirrorLayout, timezone: str
-) -> Iterator[dict[str, str | None]]:
-    """Yield rows as canonical text; a damaged value without one as Python shows it."""
-    for number in range(values.num_rows):
-        row = values.slice(number, 1)
-        try:
-            (texts,) = canonical_rows(row, layout, timezone)
-        except (InputError, ValueError, ArithmeticError):
-            values_of_row = {
-                column.name: row.column(column.name)[0].as_py() for column in layout.schema.columns
-            }
-            texts = {
-                name: None if value is None else str(value) for name, value in values_of_row.items()
-            }
-        commit_ts = row.column(layout.commit_ts)[0].as_py()
-        yield {**texts, layout.commit_ts: None if commit_ts is None else str(commit_ts)}
+def _texts(row: pa.RecordBatch, layout: MirrorLayout, timezone: str) -> dict[str, str | None]:
+    """Return a row as canonical text; a damaged value without one as Python shows it."""
+    (values,) = row.to_pylist()
+    try:
+        (texts,) = canonical_rows(row, layout, timezone)
+    except (InputError, ValueError, ArithmeticError):
+        texts = {column.name: _shown(values[column.name]) for column in layout.schema.columns}
+    return {**texts, layout.commit_ts: _shown(values[layout.commit_ts])}
+
+
+def _shown(value: object) -> str | None:
+    return None if value is None else str(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -554,13 +537,17 @@ class _Shown:
             texts = (one.texts[name], other.texts[name])
             if texts[0] == texts[1]:
                 # Different typed values may have the same text, which is in the rescued data.
-                texts = (one.typed[name], other.typed[name])
+                texts = (repr(one.values[name]), repr(other.values[name]))
             if texts[0] != texts[1]:
                 named.add(name)
                 yield ColumnDifference(name=name, mirror=_short(texts[0]), rebuilt=_short(texts[1]))
         # The rescued data has the texts of the columns above too.
         rescued = [
-            {name: text for name, text in row.rescued.items() if name not in named}
+            {
+                name: text
+                for name, text in row.values[self.layout.rescued] or ()
+                if name not in named
+            }
             for row in (one, other)
         ]
         if rescued[0] != rescued[1]:

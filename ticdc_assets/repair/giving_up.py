@@ -12,6 +12,7 @@ closed, the next one finds the gap and closes it.
 
 from datetime import UTC, datetime
 
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from ticdc_assets.base.errors import NotFoundError
@@ -94,6 +95,4 @@ def _watermark_before(paths: LakePaths, topic: str, partition: int, offset: int)
         & (ds.field("offset") < offset),
         columns=["commit_ts"],
     )
-    if found is None or not found.num_rows:
-        return 0
-    return max(found["commit_ts"].to_pylist())
+    return 0 if found is None else pc.max(found["commit_ts"]).as_py() or 0

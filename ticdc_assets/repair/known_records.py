@@ -48,16 +48,12 @@ class RefusedRecords:
     examples: tuple[str, ...] = ()
 
     @property
-    def of(self) -> str:
-        """Whose records they are, for messages, after a blank; "" if unknown."""
-        return "" if self.table is None else f" of {joined_name(self.database or '', self.table)}"
-
-    @property
     def clause(self) -> str:
         """The clause for messages."""
+        of = "" if self.table is None else f" of {joined_name(self.database or '', self.table)}"
         verb = "is" if self.records == 1 else "are"
         return (
-            f"{counted(self.records, 'record')}{self.of} {verb} refused now ({self.reason}), such "
+            f"{counted(self.records, 'record')}{of} {verb} refused now ({self.reason}), such "
             f"as {', '.join(self.examples)}"
         )
 

@@ -93,11 +93,18 @@ def _clean_until(table: AnyPath, moment: datetime) -> int:
 def _clean_log(table: AnyPath, version: int) -> int:
     """Remove entries before the newest checkpoint at or below `version`, and staged commits.
 
+    Killed writers staged these and never named them.
+
     Raises:
         LakeDamagedError: the checkpoint cannot be read.
     """
     listed = list(files_below(table / LOG))
-    removed = _remove_staged(table, listed)
+    least = (datetime.now(UTC) - STAGED_KEPT).timestamp()
+    gone = [
+        item.path
+        for item in listed
+        if item.modified < least and _STAGED.fullmatch(str(item.below)) is not None
+    ]
     files = _log_files(listed)
     checkpoints = [
         number
@@ -106,30 +113,15 @@ def _clean_log(table: AnyPath, version: int) -> int:
         if kind == "checkpoint.parquet" and number <= version
     ]
     first = max(checkpoints, default=0)
-    gone = [item.path for number, _, item in files if number < first]
-    if not gone:
-        return removed
-    # Only a readable checkpoint replaces them.
-    open_table(table, first)
-    require_lease(table)
-    for path in gone:
-        path.unlink()
-    return len(gone) + removed
-
-
-def _remove_staged(table: AnyPath, listed: Iterable[ListedFile]) -> int:
-    """Remove the commits that killed writers staged and never named; return how many."""
-    least = (datetime.now(UTC) - STAGED_KEPT).timestamp()
-    left = [
-        item.path
-        for item in listed
-        if item.modified < least and _STAGED.fullmatch(str(item.below)) is not None
-    ]
-    if left:
+    entries = [item.path for number, _, item in files if number < first]
+    if entries:
+        # Only a readable checkpoint replaces them.
+        open_table(table, first)
+    if gone or entries:
         require_lease(table)
-    for path in left:
+    for path in (*gone, *entries):
         path.unlink(missing_ok=True)
-    return len(left)
+    return len(gone) + len(entries)
 
 
 def _version_at(table: AnyPath, moment: datetime) -> int | None:
@@ -178,8 +170,3 @@ def upstream_names(paths: LakePaths) -> dict[str, str]:
     cut = newest_cut(paths)
     mirrors = () if cut is None else cut.mirrors
     return {item.mirror_id: joined_name(item.database, item.table) for item in mirrors}
-
-
-def large_tables(paths: LakePaths) -> tuple[AnyPath, ...]:
-    """Return the tables that Spark vacuums; the others are written without it."""
-    return (paths.raw_messages, paths.snapshot_rows, paths.change_log, paths.quarantine)

@@ -10,15 +10,14 @@ Data that a kept cut needs is never removed:
 - A compaction of a mirror or a history makes a new version, which the next sync would undo like
   that of a killed run. So afterwards a new cut is published: same TSO, same rows, the new versions.
   Older cuts still name their old versions.
-- A file that a version needs is only removed by a commit after that version. So removed files stay
-  if they were removed after the oldest version that a kept cut names, and after that cut was
-  published. The configured age is also in the tables' properties, so that a manual VACUUM keeps
-  these files too.
+- The files of a mirror stay if the oldest version that a kept cut names, or a later one, has them,
+  or if they were removed after the oldest kept cut was published. The configured age is also in the
+  tables' properties, so that a manual VACUUM keeps these files too.
 - A version needs the log entries from the last checkpoint before it on (`log_cleaning`).
 
-Files that workers of killed or failed runs wrote and no commit names are removed first, and are
-counted: `remove_unnamed`. Before removing files that a table's log does not name, maintenance
-checks the log (`require_whole`): a log that lost a commit does not name good files either.
+Files that workers of killed or failed runs wrote and no commit names go after an hour. Before
+removing files that a table's log does not name, maintenance checks the log (`require_whole`): a log
+that lost a commit does not name good files either.
 
 Why running it again is safe: each step is one commit, or removes unnamed files. If a run is killed
 between a compaction and publishing, the next sync undoes the new versions.
@@ -31,27 +30,25 @@ Not handled: Z-ORDER and clustering; object stores (the lake is a folder).
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import BusyError, LakeDamagedError
 from ticdc_assets.base.isolation import Failure, Failures
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import Counted, tell
-from ticdc_assets.delta.commits import NamedCommit, first_removal, named_files, newest_version
+from ticdc_assets.delta.commits import NamedCommit
 from ticdc_assets.delta.committing import undisturbed
 from ticdc_assets.delta.control import commit_metadata, open_table
 from ticdc_assets.delta.damage import reading
 from ticdc_assets.delta.delta_files import removable
 from ticdc_assets.delta.delta_protocol import Action
 from ticdc_assets.delta.fencing import require_lease
-from ticdc_assets.delta.files import WRITTEN_NAME
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.cuts import Cut, MirrorCut, newest_cut, read_heads
 from ticdc_assets.log.damage import require_ends, require_whole
@@ -61,7 +58,6 @@ from ticdc_assets.mirrors.table_writing import TableWriter, table_writer
 from ticdc_assets.repair.log_cleaning import (
     clean_logs,
     clean_shared_logs,
-    large_tables,
     named_versions,
     upstream_names,
 )
@@ -116,7 +112,6 @@ class TableReport:
         name: the table's name; for a mirror or a history its id too.
         of: `database.table` upstream of a mirror or a history, by the newest cut.
         rows_removed: rows that retention removed.
-        unnamed_removed: files of killed or failed runs that were removed.
         before: the table before.
         after: the table afterwards.
     """
@@ -124,7 +119,6 @@ class TableReport:
     name: str
     of: str | None
     rows_removed: int
-    unnamed_removed: int
     before: TableState
     after: TableState
 
@@ -147,8 +141,6 @@ class Maintaining:
         """Yield the lines for people: one for each table, then where tables were truncated."""
         for item in self.tables:
             removed = f", {counted(item.rows_removed, 'row')} removed" if item.rows_removed else ""
-            if item.unnamed_removed:
-                removed += f", {counted(item.unnamed_removed, 'file')} removed that no commit names"
             name = item.name if item.of is None else f"{item.name} ({item.of})"
             before, after = map(_size_text, (item.before, item.after))
             yield f"{name}: {before}{'' if before == after else f' -> {after}'}{removed}"
@@ -184,38 +176,40 @@ def maintain(
         # A file that a killed run left for the quarantine is named by no commit of it yet.
         finish_decoding(lake)
     failures = Failures(f"maintenance of changefeed {lake.paths.changefeed!r}")
+    # A log that lost a commit does not name all files; the logs of mirrors are checked later.
+    for table in lake.paths.tables:
+        require_whole(table)
     tell("measuring the tables")
     before = _states(lake.paths)
-    # They are counted while they still exist; a whole folder may be removed later.
-    unnamed = _remove_unnamed(lake.paths, failures, dry_run=dry_run)
     tell("looking for data older than its retention")
     retaining = retain(lake, now=now, dry_run=dry_run)
     cut = None
     if not dry_run:
+        today = (now or datetime.now(UTC)).date().isoformat()
         for table in (lake.paths.raw_messages, lake.paths.change_log):
-            tell(f"compacting {table.name}")
-            _optimize_days(lake.spark, table, now)
+            if open_table(table) is not None:
+                tell(f"compacting {table.name}")
+                _join_files(lake, table, small=_SMALL_BYTES, before_day=today)
         cut = optimize_mirrors(lake, failures)
+        large = (lake.paths.raw_messages, lake.paths.snapshot_rows, lake.paths.change_log)
         for path in lake.paths.tables:
-            # The quarantine gets a file from each batch with a fault, and each sync reads it.
-            if path == lake.paths.quarantine or path not in large_tables(lake.paths):
+            table = None if path in large else open_table(path)
+            if table is not None and len(table.file_uris()) > 1:
                 tell(f"compacting {path.name}")
-                _maintain_control(path)
+                _join_control(path, table)
         vacuum(lake.paths, failures, margin=margin)
         _remove_unnamed_mirrors(lake.paths)
         _remove_generations(lake)
         tell("removing old logs")
         clean_logs(lake.paths, failures)
         failures.require_none()
-    else:
-        notes = (f"{name}: {reason}" for name, reason in failures.reasons.items())
-        retaining = replace(retaining, notes=(*retaining.notes, *notes))
     after = before if dry_run else _states(lake.paths)
     upstream = upstream_names(lake.paths)
     removed = {
         "raw_messages": retaining.records,
         "change_log": retaining.changes,
         "cuts": retaining.cuts,
+        "landings": retaining.landings,
     }
     return Maintaining(
         retaining=retaining,
@@ -224,7 +218,6 @@ def maintain(
                 name=name,
                 of=upstream.get(name.rpartition("/")[2]),
                 rows_removed=removed.get(name, 0),
-                unnamed_removed=unnamed.get(name, 0),
                 before=state,
                 after=after.get(name, TableState()),
             )
@@ -237,13 +230,10 @@ def maintain(
 # Compaction -------------------------------------------------------------------------------------
 
 
-def _optimize_days(spark: SparkSession, table: AnyPath, now: datetime | None) -> None:
-    """Compact the past days of a table."""
-    if open_table(table) is None:
-        return
-    today = (now or datetime.now(UTC)).date().isoformat()
-    writer = Rewriter(spark=spark, table=table, does=f"compacting {table.name}")
-    writer.join(partial(_small_together, small=_SMALL_BYTES, before_day=today))
+def _join_files(lake: Lake, table: AnyPath, *, small: int, before_day: str | None = None) -> None:
+    """Join the files of a large table that are smaller than a size, by default of any day."""
+    writer = Rewriter(spark=lake.spark, table=table, does=f"joining files of {table.name}")
+    writer.join(partial(_small_together, small=small, before_day=before_day))
 
 
 def join_new_files(lake: Lake) -> None:
@@ -260,8 +250,7 @@ def join_new_files(lake: Lake) -> None:
         if opened is None or small is None:
             continue
         if table in large:
-            writer = Rewriter(spark=lake.spark, table=table, does=f"joining files of {table.name}")
-            writer.join(partial(_small_together, small=small))
+            _join_files(lake, table, small=small)
         else:
             _join_control(table, opened, small)
         if table == paths.cuts:
@@ -282,7 +271,7 @@ def _crowded_below(table: DeltaTable) -> int | None:
 
 
 def _small_together(
-    files: Iterable[Action], *, small: int, before_day: str | None = None
+    files: Iterable[Action], *, small: int, before_day: str | None
 ) -> list[list[Action]]:
     """Return groups of small files of a day, by default of any, that become one file each.
 
@@ -350,22 +339,6 @@ def _compacted(writer: TableWriter, version: int) -> int:
     return undisturbed(lambda: writer.compact(version, metadata, few=FEW_FILES))
 
 
-def _maintain_control(path: AnyPath) -> None:
-    """Compact and vacuum a control table, by Delta's default age."""
-    table = open_table(path)
-    if table is None:
-        return
-    # Commits without rows carry on the newest metadata, which is the writer's progress.
-    require_whole(path)
-    metadata = commit_metadata(path)
-    if len(table.file_uris()) > 1:
-        _join_control(path, table)
-    # A full vacuum also removes files of killed runs, at the same age.
-    if table.vacuum(dry_run=True, full=True):
-        with NamedCommit(path, metadata).on(table) as properties:
-            table.vacuum(dry_run=False, full=True, commit_properties=properties)
-
-
 def _join_control(path: AnyPath, table: DeltaTable, size: int | None = None) -> None:
     """Join files of a control table, each up to a size; Delta's default if None."""
     with NamedCommit(path, commit_metadata(path)).on(table) as properties:
@@ -377,25 +350,21 @@ def _join_control(path: AnyPath, table: DeltaTable, size: int | None = None) -> 
 
 def vacuum(paths: LakePaths, failures: Failures, *, margin: timedelta = MARGIN) -> None:
     """Remove the files that neither the newest versions nor kept cuts need."""
-    for table in large_tables(paths):
+    for table in paths.tables:
         opened = open_table(table)
-        if opened is None:
-            continue
-        require_whole(table)
-        kept = _kept_for(opened.metadata().configuration.get(_RETENTION))
+        kept = None if opened is None else _kept_for(opened.metadata().configuration)
         if kept is not None:
             _remove_unused(table, table.name, datetime.now(UTC) - kept)
     cuts = read_heads(paths)
     if not cuts:
         return
-    oldest = min(cut.published_at for cut in cuts)
+    before = min(cut.published_at for cut in cuts) - margin
     names = upstream_names(paths)
 
     def vacuumed(path: AnyPath, first: int, last: int) -> None:
         require_whole(path, last)
         # A cut names an old version if a mirror failed, or if others wrote after it.
-        since = min(oldest, first_removal(path, first) or oldest)
-        _remove_unused(path, names.get(path.name, path.name), since - margin)
+        _remove_unused(path, names.get(path.name, path.name), before, oldest=first)
 
     for path, versions in sorted(named_versions(paths).items()):
         failures.attempted(
@@ -412,93 +381,30 @@ _DEFAULT_RETENTION = timedelta(days=7)
 _INTERVAL = re.compile(r"(?:interval )?(\d+) (second|minute|hour|day|week)s?", re.IGNORECASE)
 
 
-def _kept_for(text: str | None) -> timedelta | None:
-    """Return how long a table keeps removed files by its property; None if unknown."""
+def _kept_for(properties: Mapping[str, str | None]) -> timedelta | None:
+    """Return how long a table keeps removed files by its properties; None if unknown."""
+    text = properties.get(_RETENTION)
     if text is None:
         return _DEFAULT_RETENTION
     found = _INTERVAL.fullmatch(text.strip())
     return None if found is None else timedelta(**{f"{found[2].lower()}s": int(found[1])})
 
 
-def _remove_unused(table: AnyPath, name: str, before: datetime) -> None:
-    """Remove the files that the newest version does not need, like a VACUUM but without a commit.
+def _remove_unused(
+    table: AnyPath, name: str, before: datetime, *, oldest: int | None = None
+) -> None:
+    """Remove the files that a table does not need (`removable`), without a commit.
 
     A table whose log has a checkpoint that only libraries can read keeps them.
     """
-    found = removable(table, before)
+    with reading(table):
+        found = removable(table, before, oldest=oldest)
     if not found:
         return
     tell(f"removing unused files of {name}")
     require_lease(table)
     for path in found:
         path.unlink(missing_ok=True)
-
-
-UNNAMED_KEPT = timedelta(hours=1)
-"""The minimum age of a worker's file that is removed because no commit names it."""
-
-
-def _remove_unnamed(paths: LakePaths, failures: Failures, *, dry_run: bool) -> dict[str, int]:
-    """Remove files that no commit names from each table; return how many.
-
-    Raises:
-        LakeDamagedError: a table other than a mirror or a history is damaged.
-    """
-    upstream = upstream_names(paths)
-    named, shared = named_versions(paths), set(paths.tables)
-    removed: dict[str, int] = {}
-    for name, path in _named(paths).items():
-        newest = named[path][1] if path in named else None
-        work = partial(remove_unnamed, path, version=newest, dry_run=dry_run)
-        if path not in shared:
-            found = failures.attempted(work, upstream.get(path.name, name))
-            if not isinstance(found, Failure):
-                removed[name] = found
-        elif newest_version(path) >= 0:
-            removed[name] = work()
-    return removed
-
-
-def remove_unnamed(
-    table: AnyPath,
-    *,
-    version: int | None = None,
-    dry_run: bool = False,
-    kept: timedelta = UNNAMED_KEPT,
-) -> int:
-    """Remove a table's files that workers wrote for a commit that was never made.
-
-    The holder of the writer lock knows that no such commit will come; the age covers writers that
-    the lock does not reach. Files that Spark or delta-rs write have other names: a foreign writer
-    may still commit them, so a vacuum removes them by age.
-
-    Args:
-        table: folder of the table.
-        version: the newest version known to be committed, if any.
-        dry_run: whether only to count.
-        kept: the minimum age of a removed file.
-
-    Returns:
-        How many files.
-
-    Raises:
-        LakeDamagedError: the table is damaged.
-    """
-    written = [item for item in files_below(table) if WRITTEN_NAME.fullmatch(item.path.name)]
-    if not written:
-        return 0
-    require_whole(table, version)
-    with reading(table):
-        named = named_files(table)
-    before = (datetime.now(UTC) - kept).timestamp()
-    unnamed = [
-        item.path for item in written if str(item.below) not in named and item.modified < before
-    ]
-    if not dry_run:
-        require_lease(table)
-        for path in unnamed:
-            path.unlink()
-    return len(unnamed)
 
 
 def _remove_unnamed_mirrors(paths: LakePaths) -> None:

@@ -24,7 +24,7 @@ are read at versions that syncs do not change. Only one at a time is made for a 
 
 One job decodes all landed batches as one batch of the new change log, so memory does not grow with
 their number. The rows keep the number of their landed batch, so schemas are registered in their
-original order. For a single mirror, the images of other tables are left out of the new change log.
+original order. For a single mirror, the whole change log is decoded, and only that mirror is made.
 """
 
 from collections.abc import Iterator, Mapping
@@ -38,11 +38,12 @@ import pyarrow.dataset as ds
 from ticdc_assets.base.errors import NotFoundError
 from ticdc_assets.base.names import counted
 from ticdc_assets.base.progress import tell
-from ticdc_assets.changelog.plan import MirrorPlan, TableName
+from ticdc_assets.changelog.plan import TableName
 from ticdc_assets.config import TableChoice
 from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.delta.control import latest_version, read_rows, read_table
-from ticdc_assets.delta.generations import remove_generations
+from ticdc_assets.delta.fencing import require_lease
+from ticdc_assets.delta.generations import paths_of
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.change_files import (
     CHANGE_LOG_SCHEMA,
@@ -77,9 +78,8 @@ from ticdc_assets.mirrors.validity import Knowledge
 from ticdc_assets.model.events import SNAPSHOT_DDL
 from ticdc_assets.repair.known_records import KnownRecords, LeftOut, RefusedRecords
 from ticdc_assets.repair.rewriting import Rewriter
-from ticdc_assets.rows.mirror_rows import IMAGES
 from ticdc_assets.storage.lake_paths import LakePaths
-from ticdc_assets.storage.paths import remove_tree
+from ticdc_assets.storage.paths import names_in, remove_tree
 from ticdc_assets.wire.rows import DDL, ERROR, ROW
 
 
@@ -147,7 +147,17 @@ def place_apart(lake: Lake) -> Iterator[LakePaths]:
 
 def remove_unpublished(paths: LakePaths) -> None:
     """Remove the generations that no kept cut names; the caller holds the lock on them."""
-    remove_generations(paths, {cut.generation for cut in read_heads(paths)})
+    staying = {cut.generation for cut in read_heads(paths)}
+    staying.add(paths_of(paths.root, paths.changefeed).generation)
+    for name in names_in(paths.generations):
+        if name not in staying:
+            place = paths.generations / name
+            require_lease(place)
+            # Of a link, only the link is removed.
+            if place.is_symlink():
+                place.unlink()
+            else:
+                remove_tree(place)
 
 
 class Making:
@@ -183,23 +193,14 @@ class Making:
     def make(self) -> Made:
         """Decode, register and apply."""
         side, landed = self._place, self._landed()
-        names = None if self._table is None else self._names_of(self._lake.paths, self._table)
         while True:
             self._left_out = self._known.left_out()
-            found = self._decode(side, landed, names)
-            if self._is_truncated_meanwhile():
-                remove_tree(side.generation_folder)
-                continue
-            self._take_over(side)
-            register_new(self._lake.at(side))
-            if names is None or self._table is None:
+            found = self._decode(side, landed)
+            if not self._is_truncated_meanwhile():
                 break
-            # The new registry may know the table by names that the old one did not.
-            missing = self._names_of(side, self._table) - names
-            if not missing:
-                break
-            names |= missing
             remove_tree(side.generation_folder)
+        self._take_over(side)
+        register_new(self._lake.at(side))
         as_then = replace(self._lake.changefeed, tables=self._cut.table_filter)
         applying = apply_changes(
             replace(self._lake, changefeed=as_then, paths=side),
@@ -257,12 +258,6 @@ class Making:
             )
         return self._truncation_point != before
 
-    def _names_of(self, paths: LakePaths, table: TableName) -> frozenset[TableName]:
-        """Return all names of the rows that a table of the cut was ever sent."""
-        plan = Knowledge.of(paths, self._lake.changefeed.timezone).plan(self._cut.tso)
-        mirrors = [mirror for mirror in plan.mirrors if mirror.name == table]
-        return frozenset({table}.union(*map(_names, mirrors)))
-
     # Truncated rows -----------------------------------------------------------------------------
 
     def _take_over(self, side: LakePaths) -> None:
@@ -276,9 +271,7 @@ class Making:
 
     # Decoding ---------------------------------------------------------------------------------
 
-    def _decode(
-        self, side: LakePaths, landed: int, names: frozenset[TableName] | None
-    ) -> DecodedFiles:
+    def _decode(self, side: LakePaths, landed: int) -> DecodedFiles:
         """Write the new change log and its totals; return the result of decoding."""
         tell(f"decoding {counted(landed, 'landed batch', 'landed batches')} again")
         clocks: Clocks = self._known.if_whole(lambda: accepted_clocks(self._lake.paths), {})
@@ -288,7 +281,7 @@ class Making:
             record_decoder(self._lake.changefeed, None, clocks=clocks),
             batch=landed,
             into=side,
-            choose=_Choice(self._left_out, self._truncation_point, names),
+            choose=_Choice(self._left_out, self._truncation_point),
         )
         append_files(
             side.change_log,
@@ -311,20 +304,18 @@ class Making:
             if rows := self._known.quarantine(self._left_out, landed):
                 known = pa.Table.from_pylist(rows, schema=FAULT_SCHEMA)
                 append_faults(side, [known], app_id="rebuild")
-        exported = self._decode_seeds(side, landed, names)
+        exported = self._decode_seeds(side, landed)
         add_to_statistics(self._lake.at(side), landed, joined_totals([*found.totals, *exported]))
         return found
 
-    def _decode_seeds(
-        self, side: LakePaths, landed: int, names: frozenset[TableName] | None
-    ) -> list[Totals]:
+    def _decode_seeds(self, side: LakePaths, landed: int) -> list[Totals]:
         """Append the exported rows that the cut was made from to the side's change log."""
         totals: list[Totals] = []
         landed_seeds = {item.seed for item in read_seeds(self._lake.paths)}
         numbers = self._known.if_whole(self._seeds_of_cut, landed_seeds)
         self._lost_seeds = numbers - landed_seeds
         for number in sorted(numbers & landed_seeds):
-            found = decoded_files(self._lake, number, batch=landed, into=side, names=names)
+            found = decoded_files(self._lake, number, batch=landed, into=side)
             append_files(
                 side.change_log,
                 found.changes,
@@ -404,11 +395,10 @@ class Making:
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """Chooses the decoded rows to write, with images only for the tables `names`."""
+    """Chooses the decoded rows to write."""
 
     left_out: LeftOut
     base: TruncationPoint
-    names: frozenset[TableName] | None
 
     def __call__(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
         """Return the rows to write, and how many of the others are not errors."""
@@ -428,7 +418,7 @@ class _Choice:
             rows = rows.filter(pa.array(taken, pa.bool_()))
         if self.base.cut is not None:
             rows = rows.filter(pc.invert(self._in_base(rows)))
-        return (rows if self.names is None else self._with_images(rows, self.names)), count
+        return rows, count
 
     def _in_base(self, rows: pa.RecordBatch) -> pa.Array:
         """Return which rows are row changes that the base has."""
@@ -441,26 +431,3 @@ class _Choice:
             ),
         )
         return pc.fill_null(is_below, False)
-
-    def _with_images(self, rows: pa.RecordBatch, names: frozenset[TableName]) -> pa.RecordBatch:
-        """Remove the images of other tables' row changes: the totals need none."""
-        columns = (rows.column(name).to_pylist() for name in ("kind", "database", "table"))
-        wanted = pa.array(
-            [
-                kind != "row" or (database, table) in names
-                for kind, database, table in zip(*columns, strict=True)
-            ],
-            pa.bool_(),
-        )
-        for name in IMAGES:
-            place, field = rows.schema.get_field_index(name), rows.schema.field(name)
-            image = pc.if_else(wanted, rows.column(name), pa.scalar(None, field.type))
-            rows = rows.set_column(place, field, image)
-        return rows
-
-
-def _names(mirror: MirrorPlan) -> set[TableName]:
-    """Return the names that its rows were sent under, including handed-over rows."""
-    return {
-        (binding.database, binding.table) for plan in mirror.sources() for binding in plan.bindings
-    }

@@ -27,10 +27,9 @@ cannot be compared completely. A row whose landing day was changed is missing on
 on the other until that day is decoded again too.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, timedelta
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -41,8 +40,9 @@ from ticdc_assets.base.names import counted
 from ticdc_assets.base.progress import tell
 from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.delta.control import latest_version, read_table
+from ticdc_assets.delta.files import WrittenFile
 from ticdc_assets.delta.lake import Lake
-from ticdc_assets.delta.queries import asking
+from ticdc_assets.delta.queries import asking, view_files
 from ticdc_assets.log.ahead import TS_AHEAD, is_ahead, limit_ms
 from ticdc_assets.log.change_files import (
     CHANGE_LOG_SCHEMA,
@@ -52,9 +52,7 @@ from ticdc_assets.log.change_files import (
     coordinates_of,
     decode_into_files,
     rows_of,
-    tasks_for,
     with_day,
-    write_rows,
 )
 from ticdc_assets.log.change_statistics import Correction, read_statistics, replace_day
 from ticdc_assets.log.checksums import compare_new
@@ -80,8 +78,7 @@ from ticdc_assets.mirrors.truncation_points import read_raw_truncation_point, re
 from ticdc_assets.model.tso import LOGICAL_BITS
 from ticdc_assets.repair.change_digests import Digests, differing, digests_of, is_exported
 from ticdc_assets.repair.known_records import errors_in, refused_records
-from ticdc_assets.rows.rows_of_work import RowPart, Rows
-from ticdc_assets.spark.executing import executor
+from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.wire.rows import COORDINATES, ERROR, ROW
 
@@ -321,7 +318,9 @@ class _Day:
         if losses:
             raise LossError(
                 f"{self._day} was not decoded again, because it would lose rows: "
-                f"{'; '.join(losses)}. Nothing was changed; --accept-losses does it nevertheless"
+                f"{'; '.join(losses)}. Nothing was changed; this does it nevertheless: "
+                f"ticdc-assets backfill {self._lake.paths.changefeed} --day {self._day} "
+                "--accept-losses"
             )
 
     def _decoded(self, batch: int) -> DecodedFiles:
@@ -352,31 +351,25 @@ class _Day:
     def _batches(self) -> dict[int, int]:
         """Return the change log's batch for each landed batch of the day.
 
-        Redriven rows have a later batch, so the lowest batch of its rows is the one. A landed batch
-        without rows has the same distance to its batch as the next lower one. Records are found by
-        their offsets: a clock may say the same moment twice.
+        Redriven rows have a later batch, so the lowest batch that begins in it is the one. A landed
+        batch without one has the same distance to its batch as the next lower one. Records are
+        found by their offsets: a clock may say the same moment twice.
         """
-        place = ["topic", "partition", "offset", "batch"]
-        starts = [_NO_STARTS]
-        for rows in rows_of(self._lake.paths.raw_messages, place, day=self._day).read():
-            own = pa.Table.from_batches([rows]).group_by(["topic", "partition", "batch"])
-            found = own.aggregate([("offset", "min")]).select(_NO_STARTS.schema.names)
-            starts.append(found.cast(_NO_STARTS.schema))
-        landed = pa.concat_tables(starts)
-        first: dict[int, int] = {}
-        with asking() as engine:
-            engine.register("landed", landed)
-            for rows in rows_of(self._lake.paths.change_log, place, day=self._day).read():
-                engine.register("changes", pa.Table.from_batches([rows]))
-                for number, batch in engine.execute(_FIRST_BATCHES).fetchall():
-                    first[number] = min(batch, first.get(number, batch))
-        distance = 0
+        place = [*COORDINATES, "batch"]
         batches: dict[int, int] = {}
-        for number in sorted(set(landed["batch"].to_pylist())):
-            decoded = first.get(number)
-            if decoded is not None and decoded >= number:
-                distance = decoded - number
-            batches[number] = number + distance
+        distance = 0
+        with asking() as engine:
+            for name in ("raw_messages", "change_log"):
+                rows = rows_of(getattr(self._lake.paths, name), place, day=self._day)
+                if rows.groups:
+                    view_files(engine, name, list(dict.fromkeys(path for path, _ in rows.groups)))
+                else:
+                    fields = [CHANGE_LOG_SCHEMA.field(own) for own in place]
+                    engine.register(name, pa.schema(fields).empty_table())
+            for number, decoded in engine.execute(_FIRST_BATCHES).fetchall():
+                if decoded is not None and decoded >= number:
+                    distance = decoded - number
+                batches[number] = number + distance
         return batches
 
     def _later_batches(self, batch: int) -> dict[Place, int]:
@@ -449,30 +442,17 @@ class _Day:
         )
         replace_day(self._lake)
 
-    def _exported(self, there: Rows) -> list[Any]:
+    def _exported(self, there: Rows) -> Sequence[WrittenFile]:
         """Write the day's rows of exports again."""
         if not any(row["topic"] == NO_TOPIC for row in read_statistics(self._lake.paths).rows):
             return []
+
+        def exported(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for rows in batches:
+                yield from with_day(rows.filter(is_exported(rows))).to_batches()
+
         into = self._lake.paths
-
-        def written(some: Iterable[RowPart]) -> Iterator[DecodedFiles]:
-            rows = (
-                own
-                for part in some
-                for batch in part.read()
-                for own in with_day(batch.filter(is_exported(batch))).to_batches()
-            )
-            yield write_rows(rows, batch=0, into=into)
-
-        runs_on = executor(
-            self._lake.spark, into.change_log, "keeping exports", rows=there.count, size=there.size
-        )
-        tasks = tasks_for(there, runs_on.workers)
-        return [
-            file
-            for part in runs_on.run(written, there.parts(), tasks=tasks)
-            for file in part.changes
-        ]
+        return decode_into_files(self._lake.spark, there, exported, batch=0, into=into).changes
 
     def _close(self) -> int:
         """Close faults that no longer occur; return how many faults of decoding these are."""
@@ -489,25 +469,24 @@ class _Day:
 
 _FILE_SCHEMA = pa.schema([CHANGE_LOG_SCHEMA.field(name) for name in FILE_COLUMNS])
 
-_NO_STARTS = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("batch", pa.int64()),
-        ("offset_min", pa.int64()),
-    ]
-).empty_table()
-"""The first offset of each landed batch in each partition."""
-
 _FIRST_BATCHES = """
-    SELECT landed.batch, min(changes.batch)
-    FROM changes ASOF JOIN landed
-        ON changes.topic = landed.topic
-        AND changes."partition" = landed."partition"
-        AND changes."offset" >= landed.offset_min
-    GROUP BY landed.batch
+    WITH landed AS (
+        SELECT topic, "partition", batch, min("offset") AS start FROM raw_messages GROUP BY ALL
+    ), changes AS (
+        SELECT topic, "partition", batch, min("offset") AS start FROM change_log GROUP BY ALL
+    ), decoded AS (
+        SELECT landed.batch, min(changes.batch) AS first
+        FROM changes ASOF JOIN landed
+            ON changes.topic = landed.topic
+            AND changes."partition" = landed."partition"
+            AND changes.start >= landed.start
+        GROUP BY landed.batch
+    )
+    SELECT DISTINCT landed.batch, decoded.first
+    FROM landed LEFT JOIN decoded ON decoded.batch = landed.batch
+    ORDER BY landed.batch
 """
-"""The lowest batch of the rows of each landed batch."""
+"""Each landed batch, and the batch of the change log that it was decoded into, if rows show it."""
 
 
 @dataclass(frozen=True, kw_only=True)

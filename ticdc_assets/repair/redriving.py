@@ -12,7 +12,7 @@ killed between the append and the closing of the quarantine rows, nothing is app
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from functools import partial
 
@@ -21,14 +21,12 @@ import pyarrow.dataset as ds
 
 from ticdc_assets.base.names import counted
 from ticdc_assets.base.progress import tell
-from ticdc_assets.delta.control import latest_version, read_table
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.change_files import (
     RECORD_COLUMNS,
     DecodedFiles,
     decode_into_files,
     rows_of,
-    write_rows,
 )
 from ticdc_assets.log.change_statistics import add_to_statistics
 from ticdc_assets.log.decoding import append_changes, decode_new, record_decoder
@@ -96,8 +94,6 @@ def redrive(lake: Lake) -> Redriving:
         batch, landed = decoded_position(lake.paths)
         batch += 1
         found = decode(lake, wanted, batch)
-        if found is None:
-            continue
         there = wanted.known
         if found.changes:
             append_changes(lake.paths, found, batch=batch, landed=landed)
@@ -138,10 +134,8 @@ class _Missing:
         return rows.filter(pa.array(is_missing, pa.bool_())), 0
 
 
-def _decode(lake: Lake, wanted: _Missing, batch: int) -> DecodedFiles | None:
-    """Decode landed records again; None if none are landed."""
-    if latest_version(lake.paths.raw_messages) is None:
-        return None
+def _decode(lake: Lake, wanted: _Missing, batch: int) -> DecodedFiles:
+    """Decode landed records again."""
     tell(f"decoding {counted(len(wanted.records), 'quarantined record')}")
     return decode_into_files(
         lake.spark,
@@ -156,17 +150,16 @@ def _decode(lake: Lake, wanted: _Missing, batch: int) -> DecodedFiles | None:
 
 def _decode_exported(
     lake: Lake, wanted: _Missing, batch: int, *, seeds: Sequence[Seed]
-) -> DecodedFiles | None:
-    """Decode rows of exports again; None if none are landed."""
+) -> DecodedFiles:
+    """Decode rows of exports again."""
     files, numbers, lines = (sorted(set(items)) for items in zip(*wanted.records, strict=True))
-    landed = read_table(
-        lake.paths.snapshot_rows,
-        ds.field("batch").isin(numbers)
-        & ds.field("file").isin(files)
-        & ds.field("line").isin(lines),
-        columns=list(SNAPSHOT_COLUMNS),
+    is_near = ds.field("batch").isin(numbers) & ds.field("file").isin(files)
+    rows = rows_of(lake.paths.snapshot_rows, SNAPSHOT_COLUMNS, batches=(numbers[0], numbers[-1]))
+    return decode_into_files(
+        lake.spark,
+        replace(rows, condition=is_near & ds.field("line").isin(lines), count=len(lines)),
+        row_decoder(seeds, batch),
+        batch=batch,
+        into=lake.paths,
+        choose=wanted,
     )
-    if landed is None:
-        return None
-    rows = row_decoder(seeds, batch)(landed.to_batches())
-    return write_rows((wanted(item)[0] for item in rows), batch=batch, into=lake.paths)

@@ -1,4 +1,4 @@
-"""Retention: remove old changes by table, old records by landing day, and old cuts.
+"""Retention: remove old changes by table, old records by landing day, old cuts and landings.
 
 In: the configured ages and the published cuts. Out: changes removed from `change_log`, landing days
 removed from `raw_messages`, and old cuts removed from `cuts`. The rules:
@@ -12,6 +12,7 @@ removed from `raw_messages`, and old cuts removed from `cuts`. The rules:
   anything, and had landed when that cut was made. The totals of the day show this
   (`change_groups`); no record is read.
 - Cuts that a table rests on stay.
+- Rows of `landings` that are older than cuts are kept go; the newest one stays.
 
 Each of the two tables has its truncation point as a property (`truncation_points`), set by the
 commit that removes the rows. So the point exists if and only if the rows are gone; a run may be
@@ -39,12 +40,9 @@ import pyarrow.dataset as ds
 
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import tell
+from ticdc_assets.config import Retention
 from ticdc_assets.delta.commits import NamedCommit
-from ticdc_assets.delta.control import (
-    commit_metadata,
-    open_table,
-    read_rows,
-)
+from ticdc_assets.delta.control import commit_metadata, open_table, read_rows, read_table
 from ticdc_assets.delta.delta_files import log_state
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.change_statistics import ChangeStatistics, read_groups, read_statistics
@@ -64,7 +62,6 @@ from ticdc_assets.mirrors.truncation_points import (
     read_truncation_point,
 )
 from ticdc_assets.model.tso import moment_text
-from ticdc_assets.repair.kept_cuts import kept_cuts, newest_of_days
 from ticdc_assets.repair.lacking_tables import BaseCuts
 from ticdc_assets.repair.rewriting import Rewriter, surely
 from ticdc_assets.storage.lake_paths import LakePaths
@@ -106,6 +103,7 @@ class Retaining:
         changes: rows removed from the change log.
         records: records and rows of exports removed.
         cuts: cuts removed.
+        landings: rows of `landings` removed.
         tables: rows that a dry run would remove from the change log, by table.
         days: the landing days, if there is a base for them.
         notes: why less was removed than the ages allow, each a sentence.
@@ -116,6 +114,7 @@ class Retaining:
     changes: int = 0
     records: int = 0
     cuts: int = 0
+    landings: int = 0
     tables: Mapping[str, int] | None = None
     days: tuple[LandingDay, ...] = ()
     notes: tuple[str, ...] = ()
@@ -175,6 +174,7 @@ def retain(lake: Lake, *, now: datetime | None = None, dry_run: bool = False) ->
             run.truncate_raw_messages(raw_base)
         run.remove_exported()
     run.remove_cuts()
+    run.remove_landings()
     return run.done()
 
 
@@ -194,7 +194,7 @@ class _Retention:
         self.point = read_truncation_point(lake.paths)
         self.raw_point = read_raw_truncation_point(lake.paths)
         self.notes: list[str] = []
-        self._changes = self._records = self._cuts = 0
+        self._changes = self._records = self._cuts = self._landings = 0
         self._tables: dict[str, int] | None = {} if dry_run else None
         self._days: tuple[LandingDay, ...] = ()
 
@@ -206,6 +206,7 @@ class _Retention:
             changes=self._changes,
             records=self._records,
             cuts=self._cuts,
+            landings=self._landings,
             tables=self._tables,
             days=self._days,
             notes=tuple(self.notes),
@@ -237,7 +238,7 @@ class _Retention:
             cut for cut in cuts if cut.published_at <= self._now - age and cut.number > point.number
         ]
         reason = None
-        for head in newest_of_days(candidates):
+        for head in _newest_of_days(candidates):
             (cut,) = read_cuts(self._lake.paths, number=head.number)
             flaw = bases.flaw(cut)
             if flaw is None and of_all:
@@ -265,8 +266,8 @@ class _Retention:
         registered = commit_metadata(self._lake.paths.schema_registry).get("batch", 0)
         bootstraps = (kind == BOOTSTRAP) & (batch <= min(base.batch, registered))
         gone = surely(rows | watermarks | bootstraps)
-        waiting = [row["batch"] for row in read_rows(self._lake.paths.checksums) if row["waiting"]]
-        if waiting:
+        waits = read_rows(self._lake.paths.checksums, ds.field("waiting") > 0, columns=["batch"])
+        if waiting := [row["batch"] for row in waits]:
             # Batches whose checksums are compared again, as a whole.
             gone &= ~batch.isin(waiting)
         # No row above the base is removed, except bootstraps.
@@ -423,26 +424,78 @@ class _Retention:
     def remove_cuts(self) -> None:
         """Remove the cuts that are too old and not needed."""
         paths, cuts = self._lake.paths, read_heads(self._lake.paths)
-        kept = kept_cuts(
-            cuts,
-            self._lake.changefeed,
-            self._now,
-            truncation_point=self.point,
-            raw_truncation_point=self.raw_point,
-        )
-        self._cuts = len(cuts) - len(kept)
-        if self._cuts and not self._dry_run:
-            numbers = {cut.number for cut in kept}
-            last = max(cut.number for cut in cuts if cut.number not in numbers)
+        ages = self._lake.changefeed.retention
+        numbers = kept_cuts(cuts, ages, self._now, self.point, self.raw_point)
+        gone = [cut.number for cut in cuts if cut.number not in numbers]
+        self._cuts = len(gone)
+        if gone and not self._dry_run:
+            last = max(gone)
             stays = ", ".join(str(number) for number in sorted(numbers) if number < last)
-            table = open_table(paths.cuts)
-            assert table is not None
-            # Rows that stay are not read: those of a day may be more than fit into memory.
-            with NamedCommit(paths.cuts, commit_metadata(paths.cuts)).on(table) as properties:
-                table.delete(
-                    f"number <= {last}" + (f" and number not in ({stays})" if stays else ""),
-                    commit_properties=properties,
-                )
+            _delete(paths.cuts, last, f" and number not in ({stays})" if stays else "")
+
+    def remove_landings(self) -> None:
+        """Remove the landings that are older than cuts are kept, but never the newest one."""
+        landings, age = self._lake.paths.landings, self._lake.changefeed.retention.cuts
+        if age is None:
+            return
+        is_old = ds.field("landed_at") < pa.scalar(self._now - age)
+        old = read_table(landings, is_old, columns=["number"])
+        if old is None or not old.num_rows:
+            return
+        numbers = old["number"].to_numpy()
+        last = min(int(numbers.max()), commit_metadata(landings)["number"] - 1)
+        self._landings = int((numbers <= last).sum())
+        if self._landings and not self._dry_run:
+            _delete(landings, last)
+
+
+def _delete(path: AnyPath, last: int, condition: str = "") -> None:
+    """Delete the rows of a control table up to a number that meet an SQL condition."""
+    table = open_table(path)
+    assert table is not None
+    # Rows that stay are not read: those of a day may be more than fit into memory.
+    with NamedCommit(path, commit_metadata(path)).on(table) as properties:
+        table.delete(f"number <= {last}{condition}", commit_properties=properties)
+
+
+_EVERY_CUT = timedelta(days=1)
+"""How long every cut is kept, unless cuts are kept forever; later one cut for each hour is kept."""
+
+
+def kept_cuts(
+    cuts: Sequence[Cut | CutHead], ages: Retention, now: datetime, *points: TruncationPoint
+) -> set[int]:
+    """Return the numbers of the cuts to keep.
+
+    These are the cuts that are young enough; of those older than a day only the newest of each
+    hour. A run that follows its source publishes a cut every few seconds, and each holds a version
+    of every mirror. Moments between cuts are read from the change log. Also kept: the newest cut,
+    bases, and possible bases (the newest of each day), and cuts that record late rows.
+
+    Args:
+        cuts: the published cuts, oldest first.
+        ages: the configured ages.
+        now: the time at which ages are measured.
+        points: the truncation points of the change log and of the raw messages.
+    """
+    if ages.cuts is None:
+        return {cut.number for cut in cuts}
+    kept = {cuts[-1].number}.union(*(point.numbers for point in points))
+    young = [cut for cut in cuts if cut.published_at > now - ages.cuts]
+    kept |= {cut.number for cut in young if cut.published_at > now - _EVERY_CUT or cut.late}
+    kept.update({int(cut.published_at.timestamp()) // 3600: cut.number for cut in young}.values())
+    for age, point in zip((ages.change_log, ages.raw_messages), points, strict=True):
+        if age is not None:
+            above = [cut for cut in cuts if cut.number > point.number]
+            kept |= {cut.number for cut in _newest_of_days(above)}
+            kept |= {cut.number for cut in above if cut.late}
+    return kept.intersection(cut.number for cut in cuts)
+
+
+def _newest_of_days(cuts: Iterable[Cut | CutHead]) -> list[Cut | CutHead]:
+    """Return the newest cut of each UTC day, newest first."""
+    days = {cut.published_at.astimezone(UTC).date(): cut for cut in cuts}
+    return sorted(days.values(), key=lambda cut: cut.number, reverse=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

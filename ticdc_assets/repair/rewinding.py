@@ -37,7 +37,7 @@ from ticdc_assets.log.publishing import publish
 from ticdc_assets.log.quarantine import count_open, reopen_applied
 from ticdc_assets.mirrors.truncation_points import read_raw_truncation_point, read_truncation_point
 from ticdc_assets.model.tso import moment_text
-from ticdc_assets.repair.redecoding import RedecodedDay, redecode_ahead
+from ticdc_assets.repair.redecoding import redecode_ahead
 from ticdc_assets.storage.lake_paths import LakePaths
 
 
@@ -49,18 +49,13 @@ class Rewinding:
         older: the cut that was restored.
         before: the newest cut before.
         cut: the newest cut now; `before` if it already was the wanted one.
-        days: landing days with events that were too far ahead.
+        quarantined: how many events were too far ahead and are in quarantine now.
     """
 
     older: Cut
     before: Cut
     cut: Cut
-    days: tuple[RedecodedDay, ...]
-
-    @property
-    def quarantined(self) -> int:
-        """How many events were too far ahead and are in quarantine now."""
-        return sum(day.quarantined for day in self.days)
+    quarantined: int
 
 
 def rewind(lake: Lake, *, by: str, tso: int | None = None, number: int | None = None) -> Rewinding:
@@ -82,7 +77,7 @@ def rewind(lake: Lake, *, by: str, tso: int | None = None, number: int | None = 
     _require_rows(lake.paths, older)
     # This finishes a killed run, and decodes waiting records by the current limit.
     decode_new(lake)
-    days = redecode_ahead(lake)
+    quarantined = sum(day.quarantined for day in redecode_ahead(lake))
     cut = before
     if older.number != before.number:
         # The mirrors no longer have the changes that closed them since.
@@ -98,7 +93,7 @@ def rewind(lake: Lake, *, by: str, tso: int | None = None, number: int | None = 
             ),
         )
         publish(lake.paths, cut)
-    return Rewinding(older=older, before=before, cut=cut, days=days)
+    return Rewinding(older=older, before=before, cut=cut, quarantined=quarantined)
 
 
 def _wanted(paths: LakePaths, newest: Cut, *, tso: int | None, number: int | None) -> Cut:

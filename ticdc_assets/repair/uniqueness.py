@@ -9,7 +9,7 @@ Text keys that differ only by case are equal upstream under most collations and 
 Tables without a key may repeat rows, and are not checked.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -27,21 +27,13 @@ MAX_KEYS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RepeatedKey:
-    """A repeated key: column name to canonical text, and the number of rows with it."""
-
-    key: Mapping[str, str | None]
-    rows: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatedKeys:
-    """A mirror with repeated keys: how many, and some of them."""
+    """A mirror with repeated keys: how many, and some of them with the number of their rows."""
 
     database: str
     table: str
     keys: int
-    examples: tuple[RepeatedKey, ...]
+    examples: Sequence[tuple[Mapping[str, str | None], int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,9 +100,4 @@ def _repeated(lake: Lake, mirror: MirrorCut, folder: AnyPath) -> RepeatedKeys:
         folder,
         examples=MAX_KEYS,
     )
-    return RepeatedKeys(
-        database=mirror.database,
-        table=mirror.table,
-        keys=count,
-        examples=tuple(RepeatedKey(key=key, rows=rows) for key, rows in examples),
-    )
+    return RepeatedKeys(database=mirror.database, table=mirror.table, keys=count, examples=examples)

@@ -35,6 +35,7 @@ from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.cuts import Cut, HeldRows, MirrorCut, require_cut
 from ticdc_assets.log.damage import check_files
 from ticdc_assets.mirrors.applying import PARALLEL_MIRRORS
+from ticdc_assets.model.tso import time_with_tso
 from ticdc_assets.reading.mirrors import require_mirror
 from ticdc_assets.repair.comparing import (
     NO_ROWS,
@@ -194,8 +195,8 @@ class Verification:
         notes: list[str] = []
         if self.proof_from is not None:
             notes.append(
-                f"The proof holds from {self.proof_from} on: older records are not kept, the "
-                "rebuild starts from the mirrors of that base cut."
+                f"The proof holds from {time_with_tso(self.proof_from)} on: older records are not "
+                "kept, so the rebuild starts from the mirrors of that base cut."
             )
         notes += (
             f"{joined_name(item.database, item.table)} cannot be proven: {item.not_proven}; it can "
@@ -203,11 +204,7 @@ class Verification:
             for item in self.mirrors
             if item.finding is Finding.NOT_PROVEN
         )
-        for item in self.refused:
-            notes.append(
-                f"{counted(item.records, 'landed record')}{item.of} could be decoded before and "
-                f"cannot be now ({item.reason}): the rebuild lacks their changes."
-            )
+        notes += (f"{item.clause}: the rebuild lacks their changes." for item in self.refused)
         if self.decodable:
             notes.append(
                 f"{counted(self.decodable, 'event')} in quarantine can be decoded now; no cut has "

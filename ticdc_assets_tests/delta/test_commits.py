@@ -27,7 +27,6 @@ from ticdc_assets.delta.commits import (
     NamedCommit,
     commits_after,
     foreign_changes,
-    named_files,
     newest_version,
     read_commit,
     same_rows_at,
@@ -39,21 +38,21 @@ from ticdc_assets.delta.control import (
     read_rows,
     write_table,
 )
-from ticdc_assets.delta.files import WRITTEN_NAME, FileWriter, WrittenFile
+from ticdc_assets.delta.delta_files import removable
+from ticdc_assets.delta.files import FileWriter, WrittenFile
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.demo.simulator.alterations import AddColumn
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log import decoding
-from ticdc_assets.log.cuts import MirrorCut
+from ticdc_assets.log.cuts import MirrorCut, append_cut
 from ticdc_assets.log.decoding import DecodedFiles, decode_new, decoded_position
 from ticdc_assets.mirrors import applying as mirrors
 from ticdc_assets.mirrors import mirror_making
 from ticdc_assets.mirrors.mirror_making import Mode
 from ticdc_assets.mirrors.table_writing import TableWriter
-from ticdc_assets.repair import maintenance
-from ticdc_assets.repair.maintenance import _maintain_control, maintain, remove_unnamed
+from ticdc_assets.repair.maintenance import maintain, vacuum
 from ticdc_assets.repair.retention import retain
 from ticdc_assets.repair.verifying import Finding, verify
 from ticdc_assets.spark import executing
@@ -69,6 +68,9 @@ from ticdc_assets_tests.lake.feeds import (
 )
 from ticdc_assets_tests.lake.killing import Killed, before
 from ticdc_assets_tests.lake.places import named_table
+from ticdc_assets_tests.statuses import cut as made_up_cut
+from ticdc_assets_tests.statuses import mirror as mirror_of_cut
+from ticdc_assets_tests.statuses import write_tables
 
 T = ("d", "t")
 SCHEMA = pa.schema([("batch", pa.int64()), ("landed_day", pa.date32())])
@@ -621,14 +623,19 @@ def test_new_mirrors_whose_files_are_elsewhere_are_made_again(
     assert len(refused) == 1
     # What is left of them is no commit's, and goes.
     path = mirror.path(found.feed.paths)
-    left = {item.name for item in path.rglob("part-*") if WRITTEN_NAME.fullmatch(item.name)}
-    left -= named_files(path)
+    left = unnamed(path, timedelta())
     assert left
-    assert remove_unnamed(path, kept=timedelta()) == len(left)
+    for item in left:
+        item.unlink()
     found.synced()
 
 
 # Maintenance ------------------------------------------------------------------------------------
+
+
+def unnamed(table: Path, age: timedelta, **wanted: Any) -> list[Any]:
+    """Return the files of a table that no commit names, and that are this old."""
+    return removable(table, datetime(2020, 1, 1, tzinfo=UTC), unnamed=age, **wanted) or []
 
 
 @pytest.mark.spark
@@ -650,20 +657,9 @@ def test_maintenance_removes_what_no_commit_names(large: Life) -> None:
     fresh = paths.raw_messages / written(paths.raw_messages).path
     for path in orphans:
         os.utime(path, (time.time() - 7200,) * 2)
-    counted = maintain(
-        Lake(changefeed=large.feed.changefeed, paths=paths, session=large.feed.spark), dry_run=True
-    )
+    maintain(large.feed.lake, dry_run=True)
     assert all(path.exists() for path in orphans)
-    done = maintain(Lake(changefeed=large.feed.changefeed, paths=paths, session=large.feed.spark))
-    for report in (counted, done):
-        found = {item.name: item.unnamed_removed for item in report.tables if item.unnamed_removed}
-        assert found == {
-            "raw_messages": 2,
-            "change_log": 1,
-            f"mirrors/{mirror.mirror_id}": 1,
-            "mirrors/99-0": 1,
-        }
-    assert "2 files removed that no commit names" in "\n".join(done.lines())
+    maintain(large.feed.lake)
     assert not any(path.exists() for path in orphans)
     assert fresh.exists()
     # Somebody else may be about to commit it.
@@ -685,12 +681,30 @@ def test_files_that_only_a_checkpoint_names_stay(tmp_path: Path) -> None:
     for entry in sorted((table / "_delta_log").glob("*.json"))[:2]:
         entry.unlink()
     orphan = table / written(table).path
-    assert remove_unnamed(table) == 0
-    assert remove_unnamed(table, dry_run=True, kept=timedelta()) == 1
-    assert orphan.exists()
-    assert remove_unnamed(table, kept=timedelta()) == 1
-    assert not orphan.exists()
-    assert len(read_rows(table)) == 9
+    assert unnamed(table, timedelta(hours=1)) == []
+    assert unnamed(table, timedelta()) == [orphan]
+
+
+def test_files_of_a_base_stay_that_no_checkpoint_names_any_more(tmp_path: Path) -> None:
+    """A table may rest on a base cut for longer than the log names what was removed since."""
+    table = tmp_path / "t"
+    rows = pa.table({"n": [1]})
+    for number in range(6):
+        write_deltalake(
+            str(table),
+            rows,
+            mode="overwrite",
+            configuration={"delta.deletedFileRetentionDuration": "interval 0 seconds"},
+        )
+        if number == 4:
+            time.sleep(1.1)
+            DeltaTable(str(table)).create_checkpoint()
+    for path in table.glob("part-*"):
+        os.utime(path, (0, 0))
+    long_ago = datetime(2020, 1, 1, tzinfo=UTC)
+    assert len(removable(table, long_ago) or []) == 4
+    assert removable(table, long_ago, oldest=0) == []
+    assert len(removable(table, long_ago, oldest=2) or []) == 2
 
 
 @pytest.mark.parametrize("is_gone", [True, False])
@@ -702,8 +716,8 @@ def test_nothing_is_removed_where_a_log_lost_its_commits(is_gone: bool, tmp_path
     for path in paths.raw_messages.rglob("part-*"):
         os.utime(path, (0, 0))
     failures = Failures("maintenance")
-    removed = maintenance._remove_unnamed(paths, failures, dry_run=False)
-    assert (removed.get("raw_messages", 0), failures.reasons) == (0, {})
+    vacuum(paths, failures)
+    assert failures.reasons == {}
     assert len(list(paths.raw_messages.rglob("part-*"))) == 1
 
 
@@ -718,37 +732,31 @@ def lose_commit(table: Path, number: int) -> set[Path]:
 
 
 @pytest.mark.parametrize("lost", ["in the middle", "at the end", "of a commit"])
-def test_files_stay_where_a_log_lost_a_part(lost: str, tmp_path: Path) -> None:
-    table = tmp_path / "feed" / "mirrors" / "7-0"
+@pytest.mark.parametrize("name", ["mirrors/7-0", "histories/7-0", "raw_messages", "quarantine"])
+def test_files_stay_where_a_log_lost_a_part(name: str, lost: str, tmp_path: Path) -> None:
+    """Damage to a mirror stops no other; damage to a table of all mirrors ends the run."""
+    paths = LakePaths(root=tmp_path, changefeed="feed")
+    table = named_table(paths, name)
     for version in range(1, 5):
-        append(table, [written(table), written(table)], version)
+        for path in {table, paths.mirror("7-0")}:
+            append(path, [written(path), written(path)], version)
     files = set(table.rglob("part-*"))
     if lost == "of a commit":
         entry = table / "_delta_log" / f"{1:020}.json"
         entry.write_bytes(entry.read_bytes()[:-400])
     else:
         lose_commit(table, 1 if lost == "in the middle" else 3)
-    with pytest.raises(LakeDamagedError, match="mirror with id 7-0"):
-        remove_unnamed(table, version=3, kept=timedelta())
-    assert set(table.rglob("part-*")) == files
-
-
-@pytest.mark.parametrize("name", ["mirrors/7-0", "histories/7-0", "raw_messages", "quarantine"])
-def test_a_log_with_a_gap_stops_the_others_if_it_is_of_all_mirrors(
-    name: str, tmp_path: Path
-) -> None:
-    paths = LakePaths(root=tmp_path, changefeed="feed")
-    table = named_table(paths, name)
-    for version in range(1, 5):
-        append(table, [written(table)], version)
-    files = lose_commit(table, 1)
     failures = Failures("maintenance")
     if "/" in name:
-        assert maintenance._remove_unnamed(paths, failures, dry_run=False) == {}
-        assert "is damaged" in failures.reasons[name]
-    else:
+        version = 3 if name == "histories/7-0" else None
+        named = mirror_of_cut(mirror_id="7-0", version=3, history_version=version)
+        write_tables(paths)
+        append_cut(paths, made_up_cut(mirrors=(named,)))
+        vacuum(paths, failures)
+        assert "is damaged" in failures.reasons["shop.orders"]
+    elif lost != "at the end":  # the tables made from it show that (`require_ends`)
         with pytest.raises(LakeDamagedError, match=name):
-            maintenance._remove_unnamed(paths, failures, dry_run=False)
+            vacuum(paths, failures)
     assert set(table.rglob("part-*")) == files
 
 
@@ -799,13 +807,14 @@ def test_a_torn_log_entry_ahead_of_a_cut_stops_its_mirror_alone(large: Life) -> 
 
 
 def test_control_tables_lose_what_was_never_committed(tmp_path: Path) -> None:
-    table = tmp_path / "cuts"
+    paths = LakePaths(root=tmp_path, changefeed="feed")
+    table = paths.checksums
     write_table(table, pa.table({"n": [1]}), overwrite=False, metadata={"number": 1})
     orphan = table / "part-00000-5bd1b1a4-7d0a-4a5b-8f3e-0d3b5f1c2a11-c000.snappy.parquet"
     pq.write_table(pa.table({"n": [2]}), orphan)
-    _maintain_control(table)
+    vacuum(paths, Failures("maintenance"))
     assert orphan.exists()
     os.utime(orphan, (0, 0))
-    _maintain_control(table)
+    vacuum(paths, Failures("maintenance"))
     assert not orphan.exists()
     assert commit_metadata(table) == {"number": 1}

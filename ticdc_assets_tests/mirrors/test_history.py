@@ -201,7 +201,7 @@ def test_a_history_is_merged_taken_back_and_read(
     alone = replace(feed.cut, mirrors=(replace(mirror, history_version=None),))
     assert row_versions(feed.lake, alone, name, f"id={key}") == told
     assert len(told) > 1
-    assert [line.valid_to for line in told[:-1]] == [line.valid_from for line in told[1:]]
+    assert [item["valid_to"] for item in told[:-1]] == [item["valid_from"] for item in told[1:]]
 
 
 def test_a_moment_that_a_history_does_not_know_is_refused(
@@ -259,4 +259,4 @@ def test_a_moment_that_a_history_does_not_know_is_refused(
     feed.follow(changefeed)
     assert not feed.cut.mirrors
     (version,) = row_versions(feed.lake, cut, table, key)
-    assert version.valid_to is None
+    assert version["valid_to"] is None

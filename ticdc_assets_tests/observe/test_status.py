@@ -214,4 +214,4 @@ def test_the_status_of_a_small_lake(spark: SparkSession, tmp_path: Path) -> None
     )
     (repeated,) = count_keys(shop.lake.using(spark), spoilt).repeated
     assert (repeated.database, repeated.table, repeated.keys) == (*ORDERS, 1)
-    assert [(dict(item.key), item.rows) for item in repeated.examples] == [({"id": "1"}, 2)]
+    assert [(dict(key), rows) for key, rows in repeated.examples] == [({"id": "1"}, 2)]

@@ -23,7 +23,7 @@ from ticdc_assets.orchestration.status_metadata import check_verdict, quarantine
 from ticdc_assets.orchestration.verdicts import CheckVerdict
 from ticdc_assets.repair.comparing import RowCounts, RowDifference, RowFinding
 from ticdc_assets.repair.diffing import DiffedTable, SourceDifference
-from ticdc_assets.repair.uniqueness import KeyCounts, RepeatedKey, RepeatedKeys
+from ticdc_assets.repair.uniqueness import KeyCounts, RepeatedKeys
 from ticdc_assets_tests.orchestration.small_shop import SmallShop
 from ticdc_assets_tests.statuses import NOW, NOW_MS, at, cut, held, mirror, status
 
@@ -317,8 +317,8 @@ def test_keys_that_are_there_twice_are_named() -> None:
         table="orders",
         keys=6,
         examples=(
-            RepeatedKey(key={"id": "1", "region": None}, rows=2),
-            RepeatedKey(key={"id": "2", "region": "n"}, rows=3),
+            ({"id": "1", "region": None}, 2),
+            ({"id": "2", "region": "n"}, 3),
         ),
     )
     verdict = judge_keys(replace(counts, repeated=(repeated,)))

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from ticdc_assets.base.errors import LakeDamagedError
+from ticdc_assets.base.errors import LakeDamagedError, NotFoundError
 from ticdc_assets.config import TableChoice
 from ticdc_assets.log.publishing import publish
 from ticdc_assets.reading import views
+from ticdc_assets.reading.as_of import AsOf
 from ticdc_assets.reading.embedded import query
-from ticdc_assets.reading.views import QueryError, text_rows
-from ticdc_assets.spark.session import LazySession
+from ticdc_assets.reading.views import QueryError
 from ticdc_assets_tests.golden import Scenario
 from ticdc_assets_tests.lake.feeds import Feed, keep_files_apart, small_up_to
 from ticdc_assets_tests.lake.golden_lakes import GoldenLakes
@@ -24,13 +24,13 @@ pytestmark = pytest.mark.spark
 
 
 def answer(feed: Feed, text: str, as_of: int | None = None) -> list[list[str | None]]:
-    with query(LazySession(), feed.settings, "feed", text, as_of=as_of) as found:
+    with query(replace(feed.lake, session=None), text, as_of=as_of) as found:
         return [list(row) for row in found.rows]
 
 
 def of_spark(feed: Feed, text: str, as_of: int | None = None) -> list[list[str | None]]:
-    with views.query(feed.spark, feed.settings, "feed", text, as_of=as_of) as frame:
-        return list(text_rows(frame))
+    with views.query(feed.lake, text, as_of=as_of) as found:
+        return [list(row) for row in found.rows]
 
 
 @pytest.fixture
@@ -113,6 +113,27 @@ def test_tables_whose_names_differ_by_case_or_are_odd(copied: Feed) -> None:
         answer(feed, "SELECT count(*) FROM Types.Types")
     with pytest.raises(QueryError, match=r"TYPES\.TYPES and types\.types differ only by case"):
         answer(feed, "SELECT count(*) FROM types.types, TYPES.TYPES")
+
+
+def test_both_engines_say_why_a_table_may_differ(copied: Feed) -> None:
+    (mirror,) = copied.cut.mirrors
+    noted, other = (
+        replace(mirror, table=name, caveats=[f"a caveat of {name}"]) for name in ("noted", "other")
+    )
+    cut = replace(copied.cut, number=copied.cut.number + 1, mirrors=(noted, other))
+    publish(copied.paths, cut)
+    for engine in (query, views.query):
+        with engine(copied.lake, "SELECT 1 FROM kinds.noted AS a, kinds.noted AS b") as found:
+            assert found.notes == ["kinds.noted: a caveat of noted"]
+
+
+def test_a_table_of_a_later_export_says_since_when_it_is_known(whole: Feed) -> None:
+    moment = AsOf(whole.lake, whole.cut.tso)
+    moment.plan = replace(moment.plan, exported_above=((("kinds", "later"), 2 << 58),))
+    made = dict(views.views_as_of(moment, str))
+    assert made.keys() == {("kinds", "types"), ("kinds", "later")}
+    with pytest.raises(NotFoundError, match=r"kinds\.later is not known .* from an export"):
+        made["kinds", "later"]()
 
 
 @pytest.mark.parametrize("name", ["system", "temp", "memory"])

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.config import TableChoice
 from ticdc_assets.log.publishing import publish
-from ticdc_assets.reading.views import QueryError, create_views, query, require_query, text_rows
+from ticdc_assets.reading.views import QueryError, create_views, query, require_query
 from ticdc_assets_tests.golden import Scenario
 from ticdc_assets_tests.lake.feeds import Feed
 from ticdc_assets_tests.lake.golden_lakes import GoldenLakes
@@ -74,8 +74,8 @@ def test_a_query_reads_one_cut_and_leaves_nothing(
     before = {row[0] for row in spark.sql("SHOW DATABASES").collect()}
 
     def answer(text: str, as_of: int | None = None) -> list[list[str | None]]:
-        with query(spark, feed.settings, "feed", text, as_of=as_of) as frame:
-            return list(text_rows(frame))
+        with query(feed.lake, text, as_of=as_of) as found:
+            return [list(row) for row in found.rows]
 
     (mirror,) = feed.cut.mirrors
     counted = "WITH a AS (SELECT * FROM Kinds.types) SELECT count(*) FROM a"
@@ -88,6 +88,14 @@ def test_a_query_reads_one_cut_and_leaves_nothing(
     with pytest.raises(QueryError, match="CAST_INVALID_INPUT"):
         answer("SELECT CAST(concat('x', id) AS INT) FROM kinds.types")
     assert {row[0] for row in spark.sql("SHOW DATABASES").collect()} == before
+    # Views that a person created are not replaced by those of one query.
+    try:
+        create_views(spark, "feed", settings=feed.settings)
+        with pytest.raises(QueryError, match="a query replaces no view"):
+            answer("SELECT count(*) FROM kinds.types", first)
+        assert spark.table("kinds.types").count() == mirror.rows
+    finally:
+        spark.sql("DROP DATABASE IF EXISTS kinds CASCADE")
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,9 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import LeaseLostError, NotFoundError
 from ticdc_assets.config import CaptureSource, Changefeed, Retention, TableChoice, Writer
-from ticdc_assets.delta.control import read_table
+from ticdc_assets.delta.control import read_rows, read_table, write_table
 from ticdc_assets.delta.fencing import guarded
+from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.lock import writer_lock
 from ticdc_assets.demo.simulator.alterations import AddColumn, AddPrimaryKey
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
@@ -26,7 +27,7 @@ from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log import landing
 from ticdc_assets.log.cuts import Cut, read_cuts
 from ticdc_assets.log.decoding import decode_new
-from ticdc_assets.log.positions import read_position
+from ticdc_assets.log.positions import newest_landing, read_position
 from ticdc_assets.log.quarantine import read_quarantine
 from ticdc_assets.mirrors.truncation_points import (
     KeptTable,
@@ -38,18 +39,18 @@ from ticdc_assets.mirrors.truncation_points import (
 )
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.repair import redriving, retention
-from ticdc_assets.repair.kept_cuts import kept_cuts
 from ticdc_assets.repair.redriving import redrive
-from ticdc_assets.repair.retention import retain
+from ticdc_assets.repair.retention import kept_cuts, retain
 from ticdc_assets.repair.rewinding import rewind
 from ticdc_assets.repair.verifying import verify
 from ticdc_assets.source.capture import CaptureRecord
-from ticdc_assets.storage.lake_paths import FIRST_GENERATION
+from ticdc_assets.storage.lake_paths import FIRST_GENERATION, LakePaths
 from ticdc_assets.wire.compression import Compression
 from ticdc_assets_tests.demo.simulator.builders import PLAIN_COLUMNS, churn, fill, plain_upstream
 from ticdc_assets_tests.lake.feeds import LANDED, Feed, LandingClock, grow_cuts_older, truth_rows
 from ticdc_assets_tests.lake.killing import before, killed
 from ticdc_assets_tests.mirrors.test_failed_mirrors import citing
+from ticdc_assets_tests.statuses import LANDINGS_SCHEMA, publish_with_tables
 
 DAY = timedelta(days=1)
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -85,19 +86,11 @@ def cut_at(number: int, published_at: datetime, *, late: int = 0) -> Cut:
 def kept(
     cuts: Sequence[Cut], ages: Retention, now: datetime, *, base: int = 0, raw_base: int = 0
 ) -> list[int]:
-    truncation_points = [
+    points = (
         TruncationPoint(cut=next((cut for cut in cuts if cut.number == number), None))
         for number in (base, raw_base)
-    ]
-    feed = replace(FEED, retention=ages)
-    found = kept_cuts(
-        cuts,
-        feed,
-        now,
-        truncation_point=truncation_points[0],
-        raw_truncation_point=truncation_points[1],
     )
-    return [cut.number for cut in found]
+    return sorted(kept_cuts(cuts, ages, now, *points))
 
 
 def test_cuts_go_by_their_age_but_for_the_newest() -> None:
@@ -136,14 +129,29 @@ def test_cuts_that_a_table_rests_on_are_kept() -> None:
     table = KeptTable(
         mirror_id="1", database="d", table="t", base=2, reason="", since=START, spans=()
     )
-    found = kept_cuts(
-        cuts,
-        replace(FEED, retention=Retention(cuts=DAY)),
-        START + 99 * DAY,
-        truncation_point=TruncationPoint(cut=cuts[3], kept=(table,)),
-        raw_truncation_point=TruncationPoint(),
+    point = TruncationPoint(cut=cuts[3], kept=(table,))
+    found = kept_cuts(cuts, Retention(cuts=DAY), START + 99 * DAY, point, TruncationPoint())
+    assert found == {2, 4, 5}
+
+
+def test_landings_go_by_the_age_of_cuts_but_for_the_newest(tmp_path: Path) -> None:
+    lake = Lake(
+        changefeed=replace(FEED, retention=Retention(cuts=3 * DAY)),
+        paths=LakePaths(root=tmp_path, changefeed="feed"),
     )
-    assert [cut.number for cut in found] == [2, 4, 5]
+    publish_with_tables(lake.paths, cut_at(1, START))
+    for number in range(1, 6):
+        row = {"number": number, "landed_at": START + number * DAY, "partitions": []}
+        rows = pa.Table.from_pylist([row], schema=LANDINGS_SCHEMA)
+        write_table(lake.paths.landings, rows, overwrite=False, metadata={"number": number})
+    for days, dry_run, left in ((6, True, 5), (6, False, 3), (99, False, 1), (99, False, 1)):
+        before = len(read_rows(lake.paths.landings))
+        done = retain(lake, now=START + days * DAY, dry_run=dry_run)
+        assert done.landings == (2 if dry_run else before - left)
+        assert len(read_rows(lake.paths.landings)) == left
+    row = newest_landing(lake.paths)
+    assert row is not None
+    assert row["number"] == 5
 
 
 # With Spark -------------------------------------------------------------------------------------

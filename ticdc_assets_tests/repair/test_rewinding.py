@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import NotFoundError
 from ticdc_assets.config import ALL_TABLES
-from ticdc_assets.delta.control import read_rows
 from ticdc_assets.delta.files import FileWriter
 from ticdc_assets.demo.simulator.alterations import AddColumn
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
@@ -24,7 +22,7 @@ from ticdc_assets.demo.simulator.clock import wall_clock_ms
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.encoders import encode
 from ticdc_assets.demo.simulator.upstream import Upstream
-from ticdc_assets.log import decoding, quarantine
+from ticdc_assets.log import quarantine
 from ticdc_assets.log.ahead import TS_AHEAD
 from ticdc_assets.log.change_statistics import read_statistics
 from ticdc_assets.log.cuts import Rewind, newest_cut, read_cuts, void_numbers
@@ -291,24 +289,6 @@ def test_only_the_limit_tells_what_counts(story: Story, feed: Feed) -> None:
     shutil.rmtree(mirror.path(feed.paths))
     with pytest.raises(NotFoundError, match="is damaged"):
         rewound(feed, number=story.right.number)
-
-
-def test_records_that_are_ahead_are_refused_in_their_files(story: Story, feed: Feed) -> None:
-    landed = next(
-        row["batch"]
-        for row in read_rows(feed.paths.raw_messages)
-        if row["value"] == mark(0, MAX_TSO).value
-    )
-    found = decoding._decoded_batch(feed.lake, landed=landed, batch=7)
-    files = [pq.read_table(feed.paths.change_log / file.path) for file in found.changes]
-    here = pa.concat_tables(files)
-    assert "error" not in here["kind"].to_pylist()
-    (file,) = found.faults
-    faults = pq.read_table(feed.paths.quarantine / file.path)
-    assert faults["reason"].to_pylist() == [TS_AHEAD] * 3
-    assert found.errors == 3
-    assert sum(item["rows"] for item in found.totals) == here.num_rows
-    assert max(item["max_ts"] or 0 for item in found.totals) < MAX_TSO
 
 
 def test_what_a_re_drive_accepted_stays_accepted(

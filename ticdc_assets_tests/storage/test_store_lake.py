@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ from ticdc_assets.base.errors import BusyError, LakeDamagedError, StoreUnavailab
 from ticdc_assets.config import Writer
 from ticdc_assets.delta.commits import read_commit
 from ticdc_assets.delta.control import open_table, opened, read_rows, write_table
-from ticdc_assets.delta.delta_files import broken
+from ticdc_assets.delta.delta_files import broken, removable
 from ticdc_assets.delta.files import FileWriter
 from ticdc_assets.delta.lock import writer_lock
 from ticdc_assets.delta.queries import asking, view_files
@@ -22,7 +22,6 @@ from ticdc_assets.delta.renewing import renew_if_lost
 from ticdc_assets.log.cuts import require_cut
 from ticdc_assets.log.damage import check_files
 from ticdc_assets.reading.mirrors import locate_mirror, read_mirror
-from ticdc_assets.repair.maintenance import remove_unnamed
 from ticdc_assets.spark import scratch
 from ticdc_assets.spark.scratch import READING, WRITING, Scratch, remove_forgotten
 from ticdc_assets.storage import creating
@@ -236,11 +235,10 @@ def test_files_that_no_commit_names_go(table: RemotePath) -> None:
     writer.write(ROWS)
     left = writer.close()
     assert (left.rows, left.size) == (2, (table / left.path).stat().st_size)
-    assert remove_unnamed(table) == 0
+    long_ago = datetime(2020, 1, 1, tzinfo=UTC)
+    assert removable(table, long_ago) == []
     time.sleep(1.1)
-    assert remove_unnamed(table, kept=timedelta(0)) == 1
-    assert not (table / left.path).exists()
-    assert len(read_rows(table)) == 2
+    assert removable(table, long_ago, unnamed=timedelta(0)) == [table / left.path]
 
 
 def test_files_are_queried(table: RemotePath) -> None:
