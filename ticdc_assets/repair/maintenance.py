@@ -254,7 +254,7 @@ def join_new_files(lake: Lake) -> None:
     """
     paths = lake.paths
     large = (paths.raw_messages, paths.change_log)
-    for table in (*large, paths.landings, paths.cuts, paths.checksums):
+    for table in (*large, paths.landings, paths.cuts, paths.checksums, paths.quarantine):
         opened = open_table(table)
         small = None if opened is None else _crowded_below(opened)
         if opened is None or small is None:
