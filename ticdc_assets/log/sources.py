@@ -124,7 +124,7 @@ class SourceState:
     @property
     def present(self) -> tuple[PartitionOffsets, ...]:
         """The partitions that the source has now."""
-        return tuple(item for item in self.partitions if _by_place(item) not in self.gone)
+        return tuple(item for item in self.partitions if item.place not in self.gone)
 
 
 def see_source(lake: Lake) -> SourceState:
@@ -265,12 +265,8 @@ def _with_gone(
     kept = [item for item in known_partitions(paths) if item.topic in retired]
     unsettled = {item.topic for item in kept if not item.settled}
     kept = [item for item in kept if item.topic not in unsettled]
-    gone = frozenset((item.topic, item.partition) for item in kept)
-    return tuple(sorted((*partitions, *kept), key=_by_place)), gone
-
-
-def _by_place(item: PartitionOffsets) -> TopicPartition:
-    return (item.topic, item.partition)
+    gone = frozenset(item.place for item in kept)
+    return tuple(sorted((*partitions, *kept), key=lambda item: item.place)), gone
 
 
 # Gaps -------------------------------------------------------------------------------------------
@@ -284,7 +280,7 @@ def _gaps(
     ids: Mapping[str, str],
 ) -> list[Gap]:
     """Return the gaps, with those of missing partitions first."""
-    items = {(item.topic, item.partition): item for item in partitions}
+    items = {item.place: item for item in partitions}
     gaps = [
         Gap(
             changefeed=changefeed,
@@ -386,7 +382,7 @@ def accept(lake: Lake, topic: str, partition: int) -> AcceptedGap:
 
 def _no_gap(name: str, state: SourceState, place: TopicPartition) -> str:
     topic, partition = place
-    seen = {(item.topic, item.partition): item for item in state.partitions}.get(place)
+    seen = {item.place: item for item in state.partitions}.get(place)
     if seen is None:
         return f"changefeed {name!r} has no topic {topic!r} with a partition {partition}"
     return (
