@@ -189,20 +189,19 @@ def _land(
         ):
             # The offset where landing begins depends on the present: it is stored, or it would
             # move.
-            _append(_next_batch(lake.paths, 0), [], next_offsets, ids, named)
+            _append(_next_batch(lake.paths, position), [], next_offsets, ids, named)
         return 0, {}
     require_before_landing(lake.spark, lake.paths.raw_messages)
     # The id of a deleted topic stays known: a topic that is created again has another one.
     known = {**position.topic_ids, **ids}
-    batch = _next_batch(lake.paths, position.batch)
+    batch = _next_batch(lake.paths, position)
     offsets = sum(end - start for start, end in ranges.values())
     tell(f"landing {counted(offsets, 'record')} of {counted(len(ranges), 'partition')}")
-    bases = {place: position.base(place) for place in ranges}
     if isinstance(source, KafkaSource):
         runs_on = executor(lake.spark, lake.paths.raw_messages, "landing", rows=offsets, size=0)
-        found = fetch_into_files(runs_on, source, ranges, batch, bases=bases)
+        found = fetch_into_files(runs_on, source, ranges, batch)
     else:
-        found = read_into_file(source, ranges, batch, bases=bases)
+        found = read_into_file(source, ranges, batch)
         # Unlike the offsets of a topic, many of these may have no record.
         offsets = sum(file.rows for file in found.files)
     _append(batch, found.files, next_offsets, known, named)
@@ -231,8 +230,13 @@ def share_out(
 # Writing ----------------------------------------------------------------------------------------
 
 
-def _next_batch(paths: LakePaths, newest: int) -> LandingBatch:
-    return LandingBatch(raw=paths.raw_messages, number=newest + 1, landed_at=datetime.now(UTC))
+def _next_batch(paths: LakePaths, position: Position) -> LandingBatch:
+    return LandingBatch(
+        raw=paths.raw_messages,
+        number=position.batch + 1,
+        landed_at=datetime.now(UTC),
+        bases=position.bases,
+    )
 
 
 def _append(

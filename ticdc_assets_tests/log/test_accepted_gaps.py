@@ -271,7 +271,7 @@ def test_a_partition_that_came_since_the_newest_landing_begins_at_its_first_reco
         def listed(self, source: KafkaSource) -> Any:
             return dict(ranges), {topic: f"id of {topic}" for topic, _ in ranges}
 
-    def fetched(_: object, __: object, wanted: Wanted, batch: LandingBatch, **___: object) -> Any:
+    def fetched(_: object, __: object, wanted: Wanted, batch: LandingBatch) -> Any:
         records = [
             CaptureRecord(
                 topic=topic, partition=number, offset=offset, timestamp_ms=1, key=None, value=b"x"
@@ -279,8 +279,7 @@ def test_a_partition_that_came_since_the_newest_landing_begins_at_its_first_reco
             for (topic, number), (start, end) in wanted.items()
             for offset in range(start, end)
         ]
-        bases = dict.fromkeys(wanted, 0)
-        return write_columns([columns_of(records)], wanted, batch, bases)
+        return write_columns([columns_of(records)], wanted, batch)
 
     monkeypatch.setattr(landing, "Administration", Listed)
     monkeypatch.setattr(sources, "Administration", Listed)
