@@ -41,7 +41,6 @@ from ticdc_assets.observe.wording import listed
 from ticdc_assets.spark.jars import Progress, lake_jars, spark_jars
 from ticdc_assets.spark.preflight import (
     Check,
-    check_broker_jars,
     check_configuration,
     check_jars,
     check_java,
@@ -162,7 +161,6 @@ def _check_spark(
         yield jars
         if jars.ok and pyspark.ok:
             yield check_class_archive(env, progress=progress, make=make)
-    yield check_broker_jars()
 
 
 def _ignore(_: str) -> None:

@@ -63,11 +63,6 @@ class JarSet:
         """The value for `spark.jars.packages`."""
         return ",".join(self.coordinates)
 
-    @property
-    def exclude_packages(self) -> str:
-        """The value for `spark.jars.excludes`."""
-        return ",".join(self.excludes)
-
 
 SPARK_JARS = JarSet(
     name="Delta",
@@ -248,7 +243,7 @@ def _ask_spark_submit(jar_set: JarSet, progress: Progress) -> tuple[Path, ...]:
         *("--master", "local[1]"),
         *("--driver-memory", "256m"),
         *("--packages", jar_set.packages),
-        *(("--exclude-packages", jar_set.exclude_packages) if jar_set.excludes else ()),
+        *(("--exclude-packages", ",".join(jar_set.excludes)) if jar_set.excludes else ()),
         *("--class", _SOME_MAIN_CLASS),
         "spark-internal",
     ]
