@@ -54,7 +54,7 @@ from ticdc_assets.log.positions import (
     known_partitions,
     read_position,
 )
-from ticdc_assets.log.sources import begins, beside, capture_ranges, shifted
+from ticdc_assets.log.sources import begins, capture_ranges, compare, shifted
 from ticdc_assets.source.kafka.administration import Administration, OffsetRange
 from ticdc_assets.spark.cluster import require_before_landing
 from ticdc_assets.spark.executing import executor
@@ -102,7 +102,7 @@ def land(lake: Lake, *, max_records: int | None = None) -> Landing:
     else:
         ranges = later = capture_ranges(source)
     later = shifted(later, position)
-    state = beside(lake, position, ranges, ids)
+    state = compare(lake, position, ranges, ids)
     for gap in state.gaps:
         raise gap.error
     landed, newest = _land(lake, source, position, state.present, ids, max_records)

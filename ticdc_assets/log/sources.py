@@ -137,9 +137,9 @@ def see_source(lake: Lake) -> SourceState:
     match lake.changefeed.source:
         case KafkaSource() as source:
             ranges, ids = Administration(source).listed(source)
-            return beside(lake, position, begins(source, ranges, position), ids)
+            return compare(lake, position, begins(source, ranges, position), ids)
         case CaptureSource() as source:
-            return beside(lake, position, capture_ranges(source), {})
+            return compare(lake, position, capture_ranges(source), {})
 
 
 def begins(source: KafkaSource, ranges: Ranges, position: Position) -> Ranges:
@@ -163,7 +163,7 @@ def shifted(ranges: Ranges, position: Position) -> Ranges:
     }
 
 
-def beside(lake: Lake, position: Position, ranges: Ranges, ids: Mapping[str, str]) -> SourceState:
+def compare(lake: Lake, position: Position, ranges: Ranges, ids: Mapping[str, str]) -> SourceState:
     """Compare offsets of a source with the landed records.
 
     Args:
@@ -306,13 +306,13 @@ def _gaps(
         if now is not None and position.accepted_ids.get(place) == now:
             known = now
         # All records of the new topic are landed, after those of the old one.
-        anew = landed - (item.earliest - base)
+        new_base = landed - (item.earliest - base)
         if known and now and known != now:
             cause = f"the topic was deleted and created again: its id was {known} and is {now}"
-            available, to_offset, base = item.earliest, landed, anew
+            available, to_offset, base = item.earliest, landed, new_base
         elif item.end < landed:
             cause = "the source ends before it: it was created again or truncated"
-            available, to_offset, base = item.end, landed, anew
+            available, to_offset, base = item.end, landed, new_base
         elif item.earliest > landed:
             cause = "the records between expired before they were landed"
             available = to_offset = item.earliest

@@ -84,7 +84,7 @@ def _topic_facts(
     decoded = {row["topic"] for row in statistics.rows} - {NO_TOPIC}
     topics: list[TopicFacts] = []
     for topic in sorted(by_topic.keys() | decoded):
-        listed, told = by_topic.get(topic, []), tables.get(topic)
+        listed, known = by_topic.get(topic, []), tables.get(topic)
         topics.append(
             TopicFacts(
                 topic=topic,
@@ -92,8 +92,8 @@ def _topic_facts(
                 # Records from before the first landing, or expired ones, do not count.
                 empty=topic not in decoded and not any(item.backlog for item in listed),
                 settled=bool(listed) and all(item.settled for item in listed),
-                tables=None if told is None else told.tables,
-                retired_ts=None if told is None else told.retired_ts,
+                tables=None if known is None else known.tables,
+                retired_ts=None if known is None else known.retired_ts,
             )
         )
     return tuple(topics)
