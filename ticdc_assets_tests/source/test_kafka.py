@@ -295,6 +295,13 @@ def test_last_records_may_come_a_moment_later(
     later.join()
 
 
+@pytest.mark.parametrize(
+    ("size", "number"), [(0, 1000), (1_000, 1000), (1 << 20, 16), (20 << 20, 1)]
+)
+def test_large_messages_are_taken_few_at_a_time(size: int, number: int) -> None:
+    assert kafka_records._next_number([bytes(size)] * 3) == number
+
+
 @pytest.mark.kafka
 def test_large_message(broker: OwnBroker, topic: str) -> None:
     broker.create_topic(topic, 1)
