@@ -37,7 +37,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import DeltaTable, WriterProperties
 from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import BusyError, LakeDamagedError
@@ -81,6 +81,9 @@ MARGIN = timedelta(hours=1)
 
 _SMALL_BYTES = 64 << 20
 """The size below which a file of a past day is joined with others."""
+
+_ROWS_OF_GROUP = 128
+"""Rows that readers of a joined control table read at least: a row may have thousands of tables."""
 
 _JOINED_BYTES = 256 << 20
 """The most bytes of files that are joined into one."""
@@ -369,7 +372,11 @@ def _maintain_control(path: AnyPath) -> None:
 def _join_control(path: AnyPath, table: DeltaTable, size: int | None = None) -> None:
     """Join files of a control table, each up to a size; Delta's default if None."""
     with NamedCommit(path, commit_metadata(path)).on(table) as properties:
-        table.optimize.compact(target_size=size, commit_properties=properties)
+        table.optimize.compact(
+            target_size=size,
+            writer_properties=WriterProperties(max_row_group_size=_ROWS_OF_GROUP),
+            commit_properties=properties,
+        )
 
 
 # Removing files ---------------------------------------------------------------------------------
