@@ -149,6 +149,7 @@ def test_landed_batches_that_wait_are_one_commit_and_are_counted_after_a_kill(
     with killed(before(decoding, "add_to_statistics")):
         decoding.decode_new(feed.lake)
     assert latest_version(feed.paths.change_log) == 1
+    assert commit_metadata(feed.paths.change_log)["landed"] == 4
     feed.sync()
     assert feed.rows() == truth_rows(changefeed.truth())
     assert count_open(feed.paths).decode == 3

@@ -26,6 +26,7 @@ from ticdc_assets.demo.simulator.encoders import encode
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log import decoding, quarantine
 from ticdc_assets.log.ahead import TS_AHEAD
+from ticdc_assets.log.change_files import RECORD_COLUMNS, decode_into_files, rows_of
 from ticdc_assets.log.change_statistics import read_statistics
 from ticdc_assets.log.cuts import Rewind, newest_cut, read_cuts, void_numbers
 from ticdc_assets.log.landing import landed_days
@@ -299,7 +300,13 @@ def test_records_that_are_ahead_are_refused_in_their_files(story: Story, feed: F
         for row in read_rows(feed.paths.raw_messages)
         if row["value"] == mark(0, MAX_TSO).value
     )
-    found = decoding._decoded_batch(feed.lake, landed=landed, batch=7)
+    found = decode_into_files(
+        feed.spark,
+        rows_of(feed.paths.raw_messages, RECORD_COLUMNS, batches=(landed, landed)),
+        decoding.record_decoder(feed.changefeed, 7),
+        batch=7,
+        into=feed.paths,
+    )
     files = [pq.read_table(feed.paths.change_log / file.path) for file in found.changes]
     here = pa.concat_tables(files)
     assert "error" not in here["kind"].to_pylist()
