@@ -108,7 +108,7 @@ def test_setup_with_a_wrong_java(clone: Path, tmp_path: Path, version: str, foun
 
 def test_setup_with_a_java_home_that_is_none(clone: Path, tmp_path: Path) -> None:
     message = sentence(make(clone, "setup", f"PYTHON={sys.executable}", JAVA_HOME=str(tmp_path)))
-    assert f"JAVA_HOME={tmp_path} without a program bin/java" in message
+    assert f"JAVA_HOME is {tmp_path}, where there is no program bin/java" in message
 
 
 def test_setup_is_instant_when_nothing_changed(clone: Path) -> None:

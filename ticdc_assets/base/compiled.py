@@ -9,9 +9,6 @@ the first process on a machine waits for it; without such a folder each process 
 The folder's name depends on the text of all these modules, so code is reused wherever the package
 is: in a folder, or in the zip that Spark copies to another place for each application.
 
-One process at a time compiles. Others that need the same code wait, and load what was stored: each
-of several workers would compile all of it otherwise, 12 CPU seconds for one format.
-
 numba takes half a second to import: import these modules where and when you need them.
 """
 
@@ -20,13 +17,12 @@ numba takes half a second to import: import these modules where and when you nee
 
 import fcntl
 import logging
-import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from threading import Lock
-from typing import IO, Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
 from numba.core import config
@@ -73,74 +69,18 @@ def _compiled(function: Callable[_P, _R], *, inlined: bool) -> Callable[_P, _R]:
     # numba has one setting for the whole process; it reads it once, when a function is decorated.
     with _LOCK, _setting("CACHE_LOCATOR_CLASSES", f"{__name__}.{KeptPlace.__name__}"):
         dispatcher: Any = numba.njit(**options, cache=True)(function)
-        dispatcher._cache = _KeptOnce(function)
+        dispatcher._cache = _KeptCode(function)
     return cast("Callable[_P, _R]", dispatcher)
 
 
-class _Turn:
-    """The turn to compile, which one process has at a time; within it, calls are nested.
-
-    numba lets one thread of a process compile at a time, so no two threads call this at once. A
-    turn ends with its process at the latest. A process that waited `_TURN_SECONDS` compiles without
-    one, and waits no more.
-    """
-
-    def __init__(self) -> None:
-        self._depth = 0
-        self._file: IO[str] | None = None
-        self._waits = True
-
-    def begin(self) -> bool:
-        """Begin a turn; return whether another process may have had it until now."""
-        self._depth += 1
-        folder = _folder()
-        if self._depth > 1 or folder is None or not self._waits:
-            return False
-        self._file = (folder / "lock").open("w")
-        deadline = time.monotonic() + _TURN_SECONDS
-        while True:
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() < deadline:
-                    time.sleep(_LOOK_SECONDS)
-                    continue
-                self._waits = False
-            return True
-
-    def end(self) -> None:
-        """End the turn that began last."""
-        self._depth -= 1
-        if not self._depth and self._file is not None:
-            self._file.close()
-            self._file = None
-
-
-_TURN_SECONDS, _LOOK_SECONDS = 60.0, 0.02
-_TURN = _Turn()
-
-
-class _KeptOnce(FunctionCache):
-    """Stores compiled code, and begins a turn before compiling code that is not stored.
-
-    numba looks for stored code before it compiles a function, and stores it afterwards.
-    """
-
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return stored code, None if there is none and this process may compile."""
-        code = super().load_overload(sig, target_context)
-        if code is None and _TURN.begin():
-            code = super().load_overload(sig, target_context)
-            if code is not None:
-                _TURN.end()
-        return code
+class _KeptCode(FunctionCache):
+    """Stores compiled code; one process at a time writes the index of a function's code."""
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Store code, and end the turn in which it was compiled."""
-        try:
+        """Store the code of a function for arguments of some types."""
+        with (cast("Path", _folder()) / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
             super().save_overload(sig, data)
-        finally:
-            _TURN.end()
 
 
 class KeptPlace:

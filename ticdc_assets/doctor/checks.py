@@ -21,7 +21,6 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -41,7 +40,6 @@ from ticdc_assets.config import HOME_VARIABLE, Changefeed, Settings, Writer, lak
 from ticdc_assets.spark.jars import Progress, lake_jars, spark_jars
 from ticdc_assets.spark.preflight import (
     Check,
-    check_broker_jars,
     check_configuration,
     check_jars,
     check_java,
@@ -164,7 +162,6 @@ def _check_spark(
         yield jars
         if jars.ok and pyspark.ok:
             yield check_class_archive(env, progress=progress, make=make)
-    yield check_broker_jars()
 
 
 def _ignore(_: str) -> None:
@@ -185,17 +182,8 @@ def _lake(env: Mapping[str, str]) -> AnyPath:
 def check_lake_jars(env: Mapping[str, str], *, progress: Progress | None = None) -> Check:
     """Check that the jars of a session on the lake are here, after downloading what is missing."""
     lake = _lake(env)
-    checked = check_jars(
-        spark_jars(lake.store.scheme if isinstance(lake, RemotePath) else None), progress=progress
-    )
-    if not checked.ok:
-        return checked
-    try:
-        lake_jars(lake)
-    except PrerequisiteError as error:
-        fix = "put java on PATH or its folder into JAVA_HOME"
-        return replace(checked, ok=False, found=str(error), fix=fix)
-    return checked
+    scheme = lake.store.scheme if isinstance(lake, RemotePath) else None
+    return check_jars(spark_jars(scheme), progress=progress)
 
 
 def check_class_archive(

@@ -137,13 +137,13 @@ def _check_landed(
     from ticdc_assets.delta.lake import Lake
     from ticdc_assets.log.accepted_gaps import read_accepted
     from ticdc_assets.log.positions import read_position
-    from ticdc_assets.log.sources import beside
+    from ticdc_assets.log.sources import compare
 
     paths = paths_of(lake, changefeed.name)
     position = read_position(paths)
     if not position.next_offsets:
         return []
-    gaps = beside(Lake(changefeed=changefeed, paths=paths), position, offsets, ids).gaps
+    gaps = compare(Lake(changefeed=changefeed, paths=paths), position, offsets, ids).gaps
     gap = next(iter(gaps), None)
     accepted = len(read_accepted(paths))
     partitions = counted(len(position.next_offsets), "partition")

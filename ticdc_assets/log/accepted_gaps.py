@@ -21,7 +21,7 @@ that it came from.
 Not handled: which rows are lost is unknown.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -156,7 +156,8 @@ def close_accepted(paths: LakePaths, *, es_only: bool) -> tuple[AcceptedGap, ...
 def _until(paths: LakePaths, gap: AcceptedGap, es_only: bool) -> int | None:
     """Return the watermark where a gap ends; None if it has not landed."""
     condition = (
-        _of_partition(gap)
+        (ds.field("topic") == gap.topic)
+        & (ds.field("partition") == gap.partition)
         & (ds.field("offset") >= gap.to_offset)
         & (ds.field("commit_ts") > gap.after_ts)
     )
@@ -166,10 +167,6 @@ def _until(paths: LakePaths, gap: AcceptedGap, es_only: bool) -> int | None:
     if found is None:
         return None
     return found.group_by([]).aggregate([("commit_ts", "min")])["commit_ts_min"][0].as_py()
-
-
-def _of_partition(gap: AcceptedGap) -> ds.Expression:
-    return (ds.field("topic") == gap.topic) & (ds.field("partition") == gap.partition)
 
 
 def gap_caveats(
@@ -191,14 +188,68 @@ def gap_caveats(
         groups: the change log in numbers (`change_groups`).
         tso: a cut.
     """
-    caveats: dict[str, list[str]] = {}
+    gaps = [gap for gap in gaps if not gap.after_ts or tso > gap.after_ts]
+    if not gaps:
+        return {}
     carried = _Carried(groups)
+    plans = [(mirror.mirror_id, [*mirror.sources()]) for mirror in mirrors]
+    floors = {plan.floor_ts for _, own in plans for plan in own}
+    begins = _begins(paths, floors, above=min(gap.after_ts for gap in gaps))
+    caveats: dict[str, list[str]] = {}
     for gap in gaps:
-        if gap.after_ts and tso <= gap.after_ts:
-            continue
-        for mirror in _concerned(paths, gap, mirrors, carried):
-            caveats.setdefault(mirror.mirror_id, []).append(str(gap.caveat))
+        # The DDL landed after the gap that let a table start again.
+        landed = {
+            ts
+            for ts, offset in begins.get((gap.topic, gap.partition), ())
+            if offset >= gap.to_offset and ts > gap.after_ts
+        }
+        for mirror_id, own in plans:
+            # The rows of other tables that it began with may lack them too.
+            if any(_may_lack(plan, gap, landed, carried) for plan in own):
+                caveats.setdefault(mirror_id, []).append(str(gap.caveat))
     return caveats
+
+
+def _begins(
+    paths: LakePaths, floors: Iterable[int], *, above: int
+) -> Mapping[tuple[str, int], list[tuple[int, int]]]:
+    """Return commit ts and offset of the DDL at some commit ts, by topic and partition."""
+    stamps = sorted(ts for ts in floors if ts > above)
+    if not stamps:
+        return {}
+    rows = read_rows(
+        paths.change_log,
+        (ds.field("kind") == "ddl") & ds.field("commit_ts").isin(stamps),
+        columns=["topic", "partition", "offset", "commit_ts"],
+    )
+    found: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for row in rows:
+        place = (row["topic"], row["partition"])
+        found.setdefault(place, []).append((row["commit_ts"], row["offset"]))
+    return found
+
+
+def _may_lack(
+    plan: MirrorPlan, gap: AcceptedGap, landed: Collection[int], carried: "_Carried"
+) -> bool:
+    """Return whether a table may lack changes that were lost in a gap.
+
+    Args:
+        plan: the table.
+        gap: the gap.
+        landed: commit ts of the DDL that landed after the gap in its partition.
+        carried: what each topic carried.
+    """
+    is_above = gap.until_ts is not None and plan.floor_ts > gap.until_ts
+    if plan.exported is not None:
+        # No record shows it: what counts is whether the mirror has the lost changes.
+        began_later = is_above
+    else:
+        # Where DDL comes, it came before the gap, or was lost in it.
+        gets_ddl = carried.gets_ddl(gap.topic, gap.partition)
+        began_later = plan.floor_ts in landed or (is_above and not gets_ddl)
+    names = {folded_name(item.database, item.table) for item in plan.bindings}
+    return not began_later and carried.may_carry(gap.topic, names)
 
 
 class _Carried:
@@ -231,42 +282,3 @@ class _Carried:
     def gets_ddl(self, topic: str, partition: int) -> bool:
         """Return whether a DDL ever came to a partition."""
         return (topic, partition) in self._with_ddl
-
-
-def _concerned(
-    paths: LakePaths, gap: AcceptedGap, mirrors: Sequence[MirrorPlan], carried: _Carried
-) -> list[MirrorPlan]:
-    """Return the mirrors that may lack changes that were lost in a gap.
-
-    The rows of other tables that a mirror began with may lack them too.
-    """
-    plans = (plan for mirror in mirrors for plan in mirror.sources())
-    floors = {plan.floor_ts for plan in plans if plan.floor_ts > gap.after_ts}
-    # The DDL landed after the gap that let a table start again.
-    landed: frozenset[int] = frozenset()
-    if floors:
-        condition = (
-            _of_partition(gap)
-            & (ds.field("kind") == "ddl")
-            & (ds.field("offset") >= gap.to_offset)
-            & ds.field("commit_ts").isin(sorted(floors))
-        )
-        rows = read_rows(paths.change_log, condition, columns=["commit_ts"])
-        landed = frozenset(row["commit_ts"] for row in rows)
-
-    def began_later(plan: MirrorPlan) -> bool:
-        """Return whether all rows of a table were sent after the gap."""
-        is_above = gap.until_ts is not None and plan.floor_ts > gap.until_ts
-        if plan.exported is not None:
-            # No record shows it: what counts is whether the mirror has the lost changes.
-            return is_above
-        if plan.floor_ts in landed:
-            return True
-        # Where DDL comes, it came before the gap, or was lost in it.
-        return is_above and not carried.gets_ddl(gap.topic, gap.partition)
-
-    def may_concern(plan: MirrorPlan) -> bool:
-        names = {folded_name(item.database, item.table) for item in plan.bindings}
-        return not began_later(plan) and carried.may_carry(gap.topic, names)
-
-    return [mirror for mirror in mirrors if any(map(may_concern, mirror.sources()))]

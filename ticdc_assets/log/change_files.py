@@ -332,14 +332,18 @@ COUNTED = [name for name in TOTALS_COLUMNS if name != "landed_day"]
 
 
 def totals_in_files(
-    spark: Session, log: AnyPath, *, batch: int | None = None, day: date | None = None
+    spark: Session,
+    log: AnyPath,
+    *,
+    batches: tuple[int, int] | None = None,
+    day: date | None = None,
 ) -> list[Totals]:
     """Return the totals of rows of a change log.
 
     Args:
         spark: the session, which is not used if they are few.
         log: the change log.
-        batch: the batch of the rows; all if None.
+        batches: the first and the last batch of the rows; all if None.
         day: their landing day (UTC); any if None.
     """
 
@@ -348,7 +352,7 @@ def totals_in_files(
             for rows in part.read(_READ_ROWS):
                 yield totals_of(with_day(rows))
 
-    rows = rows_of(log, COUNTED, batches=None if batch is None else (batch, batch), day=day)
+    rows = rows_of(log, COUNTED, batches=batches, day=day)
     runs_on = executor(spark, log, "counting changes", rows=rows.count, size=0)
     found = runs_on.run(counted, rows.parts(), tasks=runs_on.workers)
     return joined_totals(group for groups in found for group in groups)

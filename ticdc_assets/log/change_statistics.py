@@ -7,7 +7,7 @@ without reading a row. The rows of one landing day are the totals of that day. I
 names the last batch included, and the corrections: what differed on days that were decoded again.
 
 Why writing it again is safe: each batch is added once, by its number, and the table is overwritten
-as a whole.
+as a whole. Batches that one commit of the change log has are added together.
 """
 
 from collections import Counter
@@ -47,7 +47,7 @@ GROUPS_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Added:
-    """The counts of one batch of the change log.
+    """The counts of new batches of the change log.
 
     Attributes:
         kinds: rows by kind; those with a damaged image count separately (`rows.counted_as`).
@@ -268,15 +268,16 @@ def _joined(groups: pa.Table, key: Sequence[str]) -> pa.Table:
 
 
 def add_to_statistics(lake: Lake, batch: int, new: list[Totals] | None = None) -> Added:
-    """Add batch `batch` of the change log to `change_groups`; return its counts.
+    """Add the batches of the change log up to `batch` to `change_groups`; return their counts.
 
     Args:
         lake: the changefeed's lake.
-        batch: number of the batch.
-        new: its totals, if known, each group once.
+        batch: number of the last batch.
+        new: their totals, if known, each group once.
     """
     if new is None:
-        new = totals_in_files(lake.spark, lake.paths.change_log, batch=batch)
+        first = commit_metadata(lake.paths.change_groups).get("batch", 0) + 1
+        new = totals_in_files(lake.spark, lake.paths.change_log, batches=(first, batch))
     kinds, days = Counter[str](), Counter[date]()
     for row in new:
         kinds[counted_as(row["kind"], row["shape"])] += row["rows"]

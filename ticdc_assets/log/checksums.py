@@ -10,8 +10,8 @@ The sums of all batches are in the JSON object of the newest commit, so a sync r
 replaces some.
 
 Why running it again is safe: a batch is checked as a whole, and its row replaces its earlier row. A
-batch is checked again as long as some of its rows wait for their schema. Rows and sums are one
-commit.
+batch with rows that wait for their schema is checked again after each change of the registry. Rows
+and sums are one commit.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -73,15 +73,17 @@ _ROW_COLUMNS = (
 
 
 def compare_new(lake: Lake, *, statistics: ChangeStatistics) -> None:
-    """Compare the checksums of every new batch, and of batches with waiting rows."""
+    """Compare the checksums of new batches, and after new schemas those of waiting rows."""
     if not statistics.checksums:
         return
     memory = commit_metadata(lake.paths.checksums)
     done, sums = memory.get("batch", 0), memory.get(_SUMS)
     corrections = [item for item in statistics.corrections if item.batch > done]
+    registered = commit_metadata(lake.paths.schema_registry).get("batch", 0)
     known: dict[int, dict[str, Any]] = {}
     again: set[int] = set()
-    replaces = sums is None or bool(corrections) or sums[Agreement.WAITING] > 0
+    waits = sums is not None and sums[Agreement.WAITING] > 0
+    replaces = sums is None or bool(corrections) or (waits and registered > done)
     if replaces:
         known = {row["batch"]: row for row in read_rows(lake.paths.checksums)}
         again = {number for number, row in known.items() if row[Agreement.WAITING]}

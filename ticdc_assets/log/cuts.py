@@ -623,8 +623,8 @@ _MIRROR_FIELDS = tuple(field.name for field in fields(MirrorCut) if field.name !
 
 
 def _read_mirror(row: Mapping[str, Any], generation: str) -> MirrorCut:
-    told = dict(row)
-    return MirrorCut(caveats=told.pop(STORED_CAVEATS), generation=generation, **told)
+    stored = dict(row)
+    return MirrorCut(caveats=stored.pop(STORED_CAVEATS), generation=generation, **stored)
 
 
 def _cut_of(paths: LakePaths, row: dict[str, Any]) -> Cut:

@@ -57,8 +57,8 @@ def find_damage(paths: LakePaths) -> list[LakeDamagedError]:
             found.append(error)
     named = [] if cut is None else [item for of in cut.mirrors for item in of.tables(paths)]
     with ThreadPoolExecutor(_READERS if isinstance(paths.root, RemotePath) else 1) as pool:
-        told = pool.map(lambda item: table_damage(*item), named)
-        return [*found, *(error for error in told if error is not None)]
+        errors = pool.map(lambda item: table_damage(*item), named)
+        return [*found, *(error for error in errors if error is not None)]
 
 
 def table_damage(
@@ -141,12 +141,12 @@ def require_ends(paths: LakePaths) -> None:
         _require_end(paths.cuts, "cut", cut.number, paths.by_name, named or 0)
 
 
-def _require_end(table: AnyPath, kind: str, newest: int, made: AnyPath, told: int) -> None:
+def _require_end(table: AnyPath, kind: str, newest: int, made: AnyPath, last: int) -> None:
     """Check that the tables made from a table do not have more than it has."""
-    if told > newest:
+    if last > newest:
         raise damaged(
             table,
-            f"its newest {kind} is {newest}, but {made.name} is of {kind} {told}: the end of its "
+            f"its newest {kind} is {newest}, but {made.name} is of {kind} {last}: the end of its "
             "log is missing",
             is_behind=True,
         )

@@ -9,9 +9,10 @@ in Spark's workers.
 `change_log` holds images as sent, so decoding never waits for a schema: rows whose schema has not
 arrived are stored like all others.
 
-Why running it again is safe: a landed batch becomes one batch of the change log, in one commit with
-both numbers. The quarantined records and the totals follow, under the same batch number;
-`change_groups` is written last and names the last batch for which all three are done. After a
+Why running it again is safe: a landed batch becomes one batch of the change log. All batches that
+wait are one commit, which names the last of both. The quarantined records and the totals follow,
+under the same batch number; `change_groups` is written last and names the last batch for which all
+three are done. After a
 killed run, the next run writes the missing ones (`finish_decoding`). The commit of the change log
 names the files of quarantined records, so no record is decoded again: a newer program might read
 one that the batch lacks, and it would be in neither table. An append to quarantine that was already
@@ -30,6 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from ticdc_assets.base.names import counted
 from ticdc_assets.base.progress import tell
 from ticdc_assets.config import Changefeed
 from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
@@ -90,17 +92,24 @@ def decode_new(lake: Lake) -> Decoding:
         days.update(added.days)
         batch += 1
         batches += 1
-    for number in range(done + 1, landed + 1):
-        batch += 1
-        tell(f"decoding landed batch {number} of {landed}")
-        found = _decoded_batch(lake, landed=number, batch=batch)
-        append_changes(lake.paths, found, batch=batch, landed=number)
+    if landed > done:
+        tell(f"decoding {counted(landed - done, 'landed batch', 'landed batches')}")
+        shift = batch - done
+        batch = landed + shift
+        found = decode_into_files(
+            lake.spark,
+            rows_of(lake.paths.raw_messages, RECORD_COLUMNS, batches=(done + 1, landed)),
+            record_decoder(lake.changefeed, shift=shift),
+            batch=batch,
+            into=lake.paths,
+        )
+        append_changes(lake.paths, found, batch=batch, landed=landed)
         append_fault_files(lake.paths, found.faults, app_id="decode", version=batch)
         added = add_to_statistics(lake, batch, found.totals)
         changes.update(added.kinds)
         days.update(added.days)
-        quarantined += found.errors
-        batches += 1
+        quarantined = found.errors
+        batches += landed - done
     return Decoding(
         batch=batch,
         batches=batches,
@@ -111,10 +120,10 @@ def decode_new(lake: Lake) -> Decoding:
 
 
 def finish_decoding(lake: Lake) -> Mapping[date, int]:
-    """Finish a batch of a run that was killed after the change log's commit.
+    """Finish the batches of a run that was killed after the change log's commit.
 
     Returns:
-        The batch's rows, by landing day; empty if no batch is unfinished.
+        The rows of its batches, by landing day; empty if no batch is unfinished.
     """
     batch, _ = decoded_position(lake.paths)
     if not batch or commit_metadata(lake.paths.change_groups).get("batch", 0) >= batch:
@@ -127,17 +136,6 @@ def finish_decoding(lake: Lake) -> Mapping[date, int]:
     faults = [WrittenFile(**item) for item in last.get("faults", ())]
     append_fault_files(lake.paths, faults, app_id="decode", version=batch)
     return add_to_statistics(lake, batch).days
-
-
-def _decoded_batch(lake: Lake, *, landed: int, batch: int) -> DecodedFiles:
-    """Return landed batch `landed` as batch `batch`, in files that no commit names yet."""
-    return decode_into_files(
-        lake.spark,
-        rows_of(lake.paths.raw_messages, RECORD_COLUMNS, batches=(landed, landed)),
-        record_decoder(lake.changefeed, batch),
-        batch=batch,
-        into=lake.paths,
-    )
 
 
 def append_changes(paths: LakePaths, found: DecodedFiles, *, batch: int, landed: int) -> None:
@@ -188,8 +186,9 @@ def accepted_clocks(paths: LakePaths) -> Clocks:
 
 def record_decoder(
     changefeed: Changefeed,
-    batch: int | None,
+    batch: int | None = None,
     *,
+    shift: int = 0,
     clocks: Clocks | None = None,
     now: datetime | None = None,
 ) -> Decode:
@@ -199,7 +198,8 @@ def record_decoder(
 
     Args:
         changefeed: its configuration.
-        batch: the batch of the rows; if None, the landed batch of their record.
+        batch: the batch of the rows; if None, the landed batch of their record plus `shift`.
+        shift: what is added to landed batches.
         clocks: moments that timestamps of some records are compared with (`accepted_clocks`), if
             later than `now`.
         now: the moment for all records; if None, each record's landing time.
@@ -231,7 +231,7 @@ def record_decoder(
         )
         return pa.RecordBatch.from_arrays(
             [
-                _of_records(records, rows, "batch", pa.int64())
+                pc.add(_of_records(records, rows, "batch", pa.int64()), shift)
                 if batch is None
                 else pa.array([batch] * rows.num_rows, pa.int64()),
                 landed_at,

@@ -54,7 +54,7 @@ from ticdc_assets.log.positions import (
     known_partitions,
     read_position,
 )
-from ticdc_assets.log.sources import begins, beside, capture_ranges, shifted
+from ticdc_assets.log.sources import begins, capture_ranges, compare, shifted
 from ticdc_assets.source.kafka.administration import Administration, OffsetRange
 from ticdc_assets.spark.cluster import require_before_landing
 from ticdc_assets.spark.executing import executor
@@ -102,34 +102,31 @@ def land(lake: Lake, *, max_records: int | None = None) -> Landing:
     else:
         ranges = later = capture_ranges(source)
     later = shifted(later, position)
-    state = beside(lake, position, ranges, ids)
+    state = compare(lake, position, ranges, ids)
     for gap in state.gaps:
         raise gap.error
     landed, newest = _land(lake, source, position, state.present, ids, max_records)
     after = read_position(lake.paths)
-    partitions, gone = state.partitions, state.gone
-    listed = {(item.topic, item.partition) for item in partitions}
     newest = _kept_times(lake.paths, after) | newest
+    known = {item.place for item in state.partitions}
+    # Topics that were created while the others were listed have no landed records yet.
+    created = (
+        PartitionOffsets(
+            topic=place[0],
+            partition=place[1],
+            earliest=offsets.earliest,
+            end=offsets.end,
+            landed=offsets.earliest,
+        )
+        for place, offsets in sorted(later.items())
+        if place not in known
+    )
     result = Landing(
         batch=after.batch,
         records=landed,
-        partitions=(
-            *(
-                item if (item.topic, item.partition) in gone else _after(item, after, newest, later)
-                for item in partitions
-            ),
-            # Topics that were created while the others were listed have no landed records yet.
-            *(
-                PartitionOffsets(
-                    topic=place[0],
-                    partition=place[1],
-                    earliest=offsets.earliest,
-                    end=offsets.end,
-                    landed=after.next_offsets.get(place, offsets.earliest),
-                )
-                for place, offsets in sorted(later.items())
-                if place not in listed
-            ),
+        partitions=tuple(
+            item if item.place in state.gone else _after(item, after, newest, later)
+            for item in (*state.partitions, *created)
         ),
     )
     _log_landing(lake.paths, result)
@@ -142,13 +139,12 @@ def _after(
     newest: Mapping[TopicPartition, int],
     later: Mapping[TopicPartition, OffsetRange],
 ) -> PartitionOffsets:
-    place = (item.topic, item.partition)
-    landed = position.next_offsets.get(place, item.landed)
+    landed = position.next_offsets.get(item.place, item.landed)
     return replace(
         item,
         landed=landed,
-        newest_ms=newest.get(place),
-        settled=place in later and landed >= later[place].end,
+        newest_ms=newest.get(item.place),
+        settled=item.place in later and landed >= later[item.place].end,
     )
 
 
@@ -158,10 +154,9 @@ def _kept_times(paths: LakePaths, position: Position) -> dict[TopicPartition, in
     A landing that was killed before it was logged leaves no times: then none are known.
     """
     return {
-        (item.topic, item.partition): item.newest_ms
+        item.place: item.newest_ms
         for item in known_partitions(paths)
-        if item.newest_ms is not None
-        and position.next_offsets.get((item.topic, item.partition)) == item.landed
+        if item.newest_ms is not None and position.next_offsets.get(item.place) == item.landed
     }
 
 
@@ -179,14 +174,12 @@ def _land(
     max_records: int | None,
 ) -> tuple[int, dict[TopicPartition, int]]:
     """Land ranges of offsets; return how many, and the time of the last record of each."""
-    ranges = share_out(
-        {(item.topic, item.partition): (item.landed, item.end) for item in partitions}, max_records
-    )
+    ranges = share_out({item.place: (item.landed, item.end) for item in partitions}, max_records)
     ranges = {place: (start, end) for place, (start, end) in ranges.items() if end > start}
     next_offsets = dict(position.next_offsets)
     next_offsets.update({place: end for place, (_, end) in ranges.items()})
     for item in partitions:
-        next_offsets.setdefault((item.topic, item.partition), item.landed)
+        next_offsets.setdefault(item.place, item.landed)
     named = source.named if isinstance(source, KafkaSource) else []
     if not ranges:
         if (
@@ -196,20 +189,19 @@ def _land(
         ):
             # The offset where landing begins depends on the present: it is stored, or it would
             # move.
-            _append(_next_batch(lake.paths, 0), [], next_offsets, ids, named)
+            _append(_next_batch(lake.paths, position), [], next_offsets, ids, named)
         return 0, {}
     require_before_landing(lake.spark, lake.paths.raw_messages)
     # The id of a deleted topic stays known: a topic that is created again has another one.
     known = {**position.topic_ids, **ids}
-    batch = _next_batch(lake.paths, position.batch)
+    batch = _next_batch(lake.paths, position)
     offsets = sum(end - start for start, end in ranges.values())
     tell(f"landing {counted(offsets, 'record')} of {counted(len(ranges), 'partition')}")
-    bases = {place: position.base(place) for place in ranges}
     if isinstance(source, KafkaSource):
         runs_on = executor(lake.spark, lake.paths.raw_messages, "landing", rows=offsets, size=0)
-        found = fetch_into_files(runs_on, source, ranges, batch, bases=bases)
+        found = fetch_into_files(runs_on, source, ranges, batch)
     else:
-        found = read_into_file(source, ranges, batch, bases=bases)
+        found = read_into_file(source, ranges, batch)
         # Unlike the offsets of a topic, many of these may have no record.
         offsets = sum(file.rows for file in found.files)
     _append(batch, found.files, next_offsets, known, named)
@@ -238,8 +230,13 @@ def share_out(
 # Writing ----------------------------------------------------------------------------------------
 
 
-def _next_batch(paths: LakePaths, newest: int) -> LandingBatch:
-    return LandingBatch(raw=paths.raw_messages, number=newest + 1, landed_at=datetime.now(UTC))
+def _next_batch(paths: LakePaths, position: Position) -> LandingBatch:
+    return LandingBatch(
+        raw=paths.raw_messages,
+        number=position.batch + 1,
+        landed_at=datetime.now(UTC),
+        bases=position.bases,
+    )
 
 
 def _append(

@@ -10,8 +10,9 @@ cannot be read to its end is an error.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from operator import add
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -77,11 +78,21 @@ class LandingBatch:
         raw: folder of `raw_messages`.
         number: number of the batch.
         landed_at: its landing time.
+        bases: what is added to the source's offsets of a (topic, partition), if anything is.
     """
 
     raw: AnyPath
     number: int
     landed_at: datetime
+    bases: Mapping[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
+
+    def sent(self, ranges: Ranges) -> dict[tuple[str, int], OffsetRange]:
+        """Return ranges in the source's own offsets."""
+        bases = ((place, self.bases.get(place, 0)) for place in ranges)
+        return {
+            place: OffsetRange(earliest=ranges[place][0] - base, end=ranges[place][1] - base)
+            for place, base in bases
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,22 +109,15 @@ class LandedFiles:
 
 
 def fetch_into_files(
-    executor: Executor,
-    source: KafkaSource,
-    ranges: Ranges,
-    batch: LandingBatch,
-    *,
-    bases: Mapping[tuple[str, int], int],
+    executor: Executor, source: KafkaSource, ranges: Ranges, batch: LandingBatch
 ) -> LandedFiles:
     """Fetch ranges of offsets into files.
 
     Args:
         executor: where it runs.
         source: the cluster.
-        ranges: the offsets to fetch.
+        ranges: the offsets to fetch; those of the lake.
         batch: the batch.
-        bases: what is added to the cluster's offsets of each (topic, partition); `ranges` include
-            it.
 
     Raises:
         SourceUnavailableError: the broker stopped answering, or records of a range are gone.
@@ -122,7 +126,7 @@ def fetch_into_files(
 
     def fetched(some: Iterable[Ranges]) -> Iterator[LandedFiles]:
         for part in some:
-            yield _fetched(source, part, batch, bases)
+            yield _fetched(source, part, batch)
 
     offsets = sum(end - start for start, end in ranges.values())
     parts = _shared_out(ranges, max(executor.workers, math.ceil(offsets / _OFFSETS_PER_FILE)))
@@ -155,11 +159,9 @@ def _shared_out(ranges: Ranges, parts: int) -> list[Ranges]:
     return [*found]
 
 
-def _fetched(
-    source: KafkaSource, ranges: Ranges, batch: LandingBatch, bases: Mapping[tuple[str, int], int]
-) -> LandedFiles:
+def _fetched(source: KafkaSource, ranges: Ranges, batch: LandingBatch) -> LandedFiles:
     def columns() -> Iterator[Columns]:
-        for messages in fetch(source, _own(ranges, bases)):
+        for messages in fetch(source, batch.sent(ranges)):
             # The client's types are weaker than its documents: none of these is None here.
             found: list[Any] = messages
             headers = [message.headers() for message in found]
@@ -173,26 +175,20 @@ def _fetched(
                 [_headers(own) for own in headers] if any(headers) else None,
             ]
 
-    return write_columns(columns(), ranges, batch, bases)
+    return write_columns(columns(), ranges, batch)
 
 
-def read_into_file(
-    source: CaptureSource,
-    ranges: Ranges,
-    batch: LandingBatch,
-    *,
-    bases: Mapping[tuple[str, int], int],
-) -> LandedFiles:
+def read_into_file(source: CaptureSource, ranges: Ranges, batch: LandingBatch) -> LandedFiles:
     """Read ranges of a capture into a file; the arguments are those of `fetch_into_files`.
 
     Raises:
         SourceUnavailableError: the capture cannot be read.
         CaptureError: it is malformed.
     """
-    own = _own(ranges, bases)
+    wanted = batch.sent(ranges)
 
     def is_wanted(topic: str, partition: int, offset: int) -> bool:
-        span = own.get((topic, partition))
+        span = wanted.get((topic, partition))
         return span is not None and span.earliest <= offset < span.end
 
     def columns() -> Iterator[Columns]:
@@ -208,7 +204,7 @@ def read_into_file(
             if held:
                 yield columns_of(held)
 
-    return write_columns(columns(), ranges, batch, bases)
+    return write_columns(columns(), ranges, batch)
 
 
 def columns_of(records: Sequence[CaptureRecord]) -> Columns:
@@ -217,39 +213,22 @@ def columns_of(records: Sequence[CaptureRecord]) -> Columns:
     return [*([getattr(record, name) for record in records] for name in names), None]
 
 
-def _own(
-    ranges: Ranges, bases: Mapping[tuple[str, int], int]
-) -> dict[tuple[str, int], OffsetRange]:
-    """Return ranges in the source's own offsets."""
-    return {
-        place: OffsetRange(earliest=start - bases[place], end=end - bases[place])
-        for place, (start, end) in ranges.items()
-    }
-
-
-def write_columns(
-    parts: Iterable[Columns],
-    ranges: Ranges,
-    batch: LandingBatch,
-    bases: Mapping[tuple[str, int], int],
-) -> LandedFiles:
+def write_columns(parts: Iterable[Columns], ranges: Ranges, batch: LandingBatch) -> LandedFiles:
     """Write records into a file.
 
     Args:
         parts: their columns, in the order of `RECORD_SCHEMA`; None for headers if there are none.
-        ranges: the offsets that they are of.
+        ranges: the offsets that they are of, in the lake.
         batch: the batch.
-        bases: what is added to their offsets.
     """
     newest: dict[tuple[str, int], int] = {}
 
     def tables() -> Iterator[pa.Table]:
         for topics, partitions, offsets, times, *others in parts:
             places = list(zip(topics, partitions, strict=True))
-            if any(bases.values()):
-                offsets = [
-                    offset + bases[place] for place, offset in zip(places, offsets, strict=True)
-                ]
+            if any(batch.bases.values()):
+                shifts = (batch.bases.get(place, 0) for place in places)
+                offsets = [*map(add, offsets, shifts)]
             newest.update(
                 (place, time)
                 for place, offset, time in zip(places, offsets, times, strict=True)

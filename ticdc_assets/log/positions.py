@@ -40,6 +40,11 @@ class PartitionOffsets:
     newest_ms: int | None = None
 
     @property
+    def place(self) -> TopicPartition:
+        """Its topic and number."""
+        return (self.topic, self.partition)
+
+    @property
     def backlog(self) -> int:
         """How many offsets the source has that are not landed."""
         return max(0, self.end - max(self.landed, self.earliest))

@@ -48,7 +48,7 @@ def named_cut(paths: LakePaths) -> int | None:
 
 def _manifest(paths: LakePaths, cut: Cut) -> dict[str, Any]:
     # A failed mirror has the rows of an older cut.
-    behind = {(item.database, item.table): item.tso for item in cut.failed}
+    older = {(item.database, item.table): item.tso for item in cut.failed}
     return {
         "changefeed": paths.changefeed,
         "cut": cut.number,
@@ -60,7 +60,7 @@ def _manifest(paths: LakePaths, cut: Cut) -> dict[str, Any]:
                 "table": item.table,
                 "path": paths.of(item.generation).mirror_below(item.mirror_id),
                 "version": item.version,
-                "tso": behind.get((item.database, item.table)) or cut.tso,
+                "tso": older.get((item.database, item.table)) or cut.tso,
                 "rows": item.rows,
             }
             for item in cut.mirrors

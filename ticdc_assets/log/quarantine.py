@@ -198,14 +198,18 @@ def read_quarantine(
         tables: the tables that are mirrored: row changes of others are left out, since no mirror
             lacks them. Records that could not be decoded have no table yet.
     """
-    rows = _read(paths, _IS_OPEN if open_only else None)
-    return [row for row in rows if is_mirrored_fault(row, tables)]
+    rows = read_rows(paths.quarantine, _IS_OPEN if open_only else None)
+    return sorted(
+        (row for row in rows if is_mirrored_fault(row, tables)),
+        key=lambda row: (*place_of(row), row["stage"]),
+    )
 
 
 def read_counted(paths: LakePaths, *, void_since: datetime | None) -> list[dict[str, Any]]:
     """Return the faults of applying that are open, or became void since a moment; needs no Spark.
 
-    Rows closed otherwise only grow in number, so they are not read.
+    Each has its place, its table, its commit ts, and when it was closed. Rows closed otherwise only
+    grow in number, so they are not read.
 
     Args:
         paths: tables of the changefeed.
@@ -215,7 +219,9 @@ def read_counted(paths: LakePaths, *, void_since: datetime | None) -> list[dict[
     if void_since is not None:
         is_void = _text(CLOSED_BY) == str(Closing.LATER_CHANGE)
         counts |= is_void & (ds.field("redriven_at") > pa.scalar(void_since))
-    return _read(paths, (_text("stage") == "apply") & counts)
+    columns = [*PLACE, "database", "table", "commit_ts", "redriven_at"]
+    rows = read_rows(paths.quarantine, (_text("stage") == "apply") & counts, columns=columns)
+    return sorted(rows, key=place_of)
 
 
 _IS_OPEN = ds.field("redriven_at").is_null()
@@ -225,14 +231,6 @@ def _text(name: str) -> ds.Expression:
     """Return a column of texts, for comparing."""
     # A file that delta-rs merged has views of texts, which Arrow cannot compare with texts.
     return ds.field(name).cast(pa.string())
-
-
-def _read(paths: LakePaths, condition: ds.Expression | None) -> list[dict[str, Any]]:
-    """Return rows in the order of their coordinates."""
-    return sorted(
-        read_rows(paths.quarantine, condition),
-        key=lambda row: (row["topic"], row["partition"], row["offset"], row["index"], row["stage"]),
-    )
 
 
 def cited_names(

@@ -124,7 +124,7 @@ class SourceState:
     @property
     def present(self) -> tuple[PartitionOffsets, ...]:
         """The partitions that the source has now."""
-        return tuple(item for item in self.partitions if _by_place(item) not in self.gone)
+        return tuple(item for item in self.partitions if item.place not in self.gone)
 
 
 def see_source(lake: Lake) -> SourceState:
@@ -137,9 +137,9 @@ def see_source(lake: Lake) -> SourceState:
     match lake.changefeed.source:
         case KafkaSource() as source:
             ranges, ids = Administration(source).listed(source)
-            return beside(lake, position, begins(source, ranges, position), ids)
+            return compare(lake, position, begins(source, ranges, position), ids)
         case CaptureSource() as source:
-            return beside(lake, position, capture_ranges(source), {})
+            return compare(lake, position, capture_ranges(source), {})
 
 
 def begins(source: KafkaSource, ranges: Ranges, position: Position) -> Ranges:
@@ -163,7 +163,7 @@ def shifted(ranges: Ranges, position: Position) -> Ranges:
     }
 
 
-def beside(lake: Lake, position: Position, ranges: Ranges, ids: Mapping[str, str]) -> SourceState:
+def compare(lake: Lake, position: Position, ranges: Ranges, ids: Mapping[str, str]) -> SourceState:
     """Compare offsets of a source with the landed records.
 
     Args:
@@ -265,12 +265,8 @@ def _with_gone(
     kept = [item for item in known_partitions(paths) if item.topic in retired]
     unsettled = {item.topic for item in kept if not item.settled}
     kept = [item for item in kept if item.topic not in unsettled]
-    gone = frozenset((item.topic, item.partition) for item in kept)
-    return tuple(sorted((*partitions, *kept), key=_by_place)), gone
-
-
-def _by_place(item: PartitionOffsets) -> TopicPartition:
-    return (item.topic, item.partition)
+    gone = frozenset(item.place for item in kept)
+    return tuple(sorted((*partitions, *kept), key=lambda item: item.place)), gone
 
 
 # Gaps -------------------------------------------------------------------------------------------
@@ -284,7 +280,7 @@ def _gaps(
     ids: Mapping[str, str],
 ) -> list[Gap]:
     """Return the gaps, with those of missing partitions first."""
-    items = {(item.topic, item.partition): item for item in partitions}
+    items = {item.place: item for item in partitions}
     gaps = [
         Gap(
             changefeed=changefeed,
@@ -310,13 +306,13 @@ def _gaps(
         if now is not None and position.accepted_ids.get(place) == now:
             known = now
         # All records of the new topic are landed, after those of the old one.
-        anew = landed - (item.earliest - base)
+        new_base = landed - (item.earliest - base)
         if known and now and known != now:
             cause = f"the topic was deleted and created again: its id was {known} and is {now}"
-            available, to_offset, base = item.earliest, landed, anew
+            available, to_offset, base = item.earliest, landed, new_base
         elif item.end < landed:
             cause = "the source ends before it: it was created again or truncated"
-            available, to_offset, base = item.end, landed, anew
+            available, to_offset, base = item.end, landed, new_base
         elif item.earliest > landed:
             cause = "the records between expired before they were landed"
             available = to_offset = item.earliest
@@ -386,7 +382,7 @@ def accept(lake: Lake, topic: str, partition: int) -> AcceptedGap:
 
 def _no_gap(name: str, state: SourceState, place: TopicPartition) -> str:
     topic, partition = place
-    seen = {(item.topic, item.partition): item for item in state.partitions}.get(place)
+    seen = {item.place: item for item in state.partitions}.get(place)
     if seen is None:
         return f"changefeed {name!r} has no topic {topic!r} with a partition {partition}"
     return (

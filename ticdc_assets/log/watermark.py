@@ -7,13 +7,19 @@ published cut.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from ticdc_assets.changelog.progress import GlobalWatermark, TopicFacts, global_watermark
 from ticdc_assets.changelog.topics import TopicRows, TopicTables, topic_tables
 from ticdc_assets.delta.control import kept
 from ticdc_assets.log.change_statistics import ChangeStatistics, read_statistics
 from ticdc_assets.log.cuts import Cut, newest_cut
-from ticdc_assets.log.positions import PartitionOffsets, known_partitions
+from ticdc_assets.log.positions import (
+    PartitionOffsets,
+    landed_batch,
+    newest_landing,
+    partitions_of,
+)
 from ticdc_assets.log.schema_tables import read_ddls
 from ticdc_assets.log.totals import NO_TOPIC
 from ticdc_assets.storage.lake_paths import LakePaths
@@ -27,11 +33,22 @@ def read_watermark(
     """Return the global watermark; the caller passes what it has already read."""
     statistics = read_statistics(paths) if statistics is None else statistics
     cut = newest_cut(paths) if cut is None else cut
-    return global_watermark(
+    published_ts = 0 if cut is None else cut.tso
+    landing = newest_landing(paths)
+    found = global_watermark(
         statistics.progress(),
-        _topic_facts(known_partitions(paths), statistics, _tables_by_topic(paths, statistics)),
-        published_ts=0 if cut is None else cut.tso,
+        _topic_facts(
+            () if landing is None else partitions_of(landing),
+            statistics,
+            _tables_by_topic(paths, statistics),
+        ),
+        published_ts=published_ts,
     )
+    if (0 if landing is None else landing["batch"]) < landed_batch(paths):
+        # A run was killed before it logged what it landed: its watermarks are above the partitions
+        # known here, and others may lack records below them. The next landing lists all.
+        return replace(found, watermark_ts=published_ts or None, slowest=None)
+    return found
 
 
 def _tables_by_topic(paths: LakePaths, statistics: ChangeStatistics) -> Mapping[str, TopicTables]:
@@ -67,7 +84,7 @@ def _topic_facts(
     decoded = {row["topic"] for row in statistics.rows} - {NO_TOPIC}
     topics: list[TopicFacts] = []
     for topic in sorted(by_topic.keys() | decoded):
-        listed, told = by_topic.get(topic, []), tables.get(topic)
+        listed, known = by_topic.get(topic, []), tables.get(topic)
         topics.append(
             TopicFacts(
                 topic=topic,
@@ -75,8 +92,8 @@ def _topic_facts(
                 # Records from before the first landing, or expired ones, do not count.
                 empty=topic not in decoded and not any(item.backlog for item in listed),
                 settled=bool(listed) and all(item.settled for item in listed),
-                tables=None if told is None else told.tables,
-                retired_ts=None if told is None else told.retired_ts,
+                tables=None if known is None else known.tables,
+                retired_ts=None if known is None else known.retired_ts,
             )
         )
     return tuple(topics)

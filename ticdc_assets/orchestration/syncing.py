@@ -71,7 +71,10 @@ from ticdc_assets.spark.compute import watched
 from ticdc_assets.storage.lake_paths import LakePaths
 
 _JOINING = 16
-"""One cut of so many checks for small files to join: the check costs about a third of a sync."""
+"""After so many batches a sync looks for small files to join: that costs about a third of a sync.
+
+It does so without a cut too: a watermark may be late for hours, and each landing adds files.
+"""
 
 _TABLES_SAMPLED = 100
 """How many tables at most a sync shows rows of: reading them takes some milliseconds each."""
@@ -224,15 +227,15 @@ class Syncing:
             )
             compare_new(self._lake, statistics=statistics)
             cut = applying.cut
-            if applying.outcome is Outcome.PUBLISHED and cut and cut.number % _JOINING == 0:
+            # A batch that no cut has is news too: otherwise nothing records that it was applied.
+            seen = max(self._seen_batch, cut.batch if cut else 0)
+            self._seen_batch = statistics.batch
+            new = applying.outcome is Outcome.PUBLISHED or statistics.batch > seen
+            if new and statistics.batch % _JOINING == 0:
                 join_new_files(self._lake)
             changed = changed_mirrors(applying)
             metadata = applying_metadata(applying, statistics.batch, utc_now())
             metadata |= took(sum(item.changes for item in changed))
-        # A batch that no cut has is news too: otherwise nothing records that it was applied.
-        seen = max(self._seen_batch, applying.cut.batch if applying.cut else 0)
-        self._seen_batch = statistics.batch
-        new = applying.outcome is Outcome.PUBLISHED or statistics.batch > seen
         new_data = NewData.WATERMARKS if new else NewData.NOTHING
         return Step(
             said=f"{applying.outcome}: {applying.reason}",

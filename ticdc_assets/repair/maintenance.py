@@ -36,7 +36,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import DeltaTable, WriterProperties
 
 from ticdc_assets.base.errors import BusyError, LakeDamagedError
 from ticdc_assets.base.isolation import Failure, Failures
@@ -62,7 +62,7 @@ from ticdc_assets.repair.log_cleaning import (
     upstream_names,
 )
 from ticdc_assets.repair.making import remove_unpublished
-from ticdc_assets.repair.retention import Retaining, retain
+from ticdc_assets.repair.retention import ROWS_OF_GROUP, Retaining, retain
 from ticdc_assets.repair.rewriting import Rewriter
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import MirrorLayout
@@ -244,7 +244,7 @@ def join_new_files(lake: Lake) -> None:
     """
     paths = lake.paths
     large = (paths.raw_messages, paths.change_log)
-    for table in (*large, paths.landings, paths.cuts, paths.checksums):
+    for table in (*large, paths.landings, paths.cuts, paths.checksums, paths.quarantine):
         opened = open_table(table)
         small = None if opened is None else _crowded_below(opened)
         if opened is None or small is None:
@@ -342,7 +342,11 @@ def _compacted(writer: TableWriter, version: int) -> int:
 def _join_control(path: AnyPath, table: DeltaTable, size: int | None = None) -> None:
     """Join files of a control table, each up to a size; Delta's default if None."""
     with NamedCommit(path, commit_metadata(path)).on(table) as properties:
-        table.optimize.compact(target_size=size, commit_properties=properties)
+        table.optimize.compact(
+            target_size=size,
+            writer_properties=WriterProperties(max_row_group_size=ROWS_OF_GROUP),
+            commit_properties=properties,
+        )
 
 
 # Removing files ---------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ from operator import or_
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+from deltalake import WriterProperties
 
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import tell
@@ -67,6 +68,9 @@ from ticdc_assets.repair.rewriting import Rewriter, surely
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire.rows import BOOTSTRAP, DDL, OF_MIRRORS, WATERMARK
+
+ROWS_OF_GROUP = 128
+"""The fewest rows a reader of a control table reads at once: a row may have thousands of tables."""
 
 _DECIDING = ("kind", "batch", "commit_ts", "database", "table")
 """The columns of the change log that decide whether a row stays."""
@@ -455,7 +459,11 @@ def _delete(path: AnyPath, last: int, condition: str = "") -> None:
     assert table is not None
     # Rows that stay are not read: those of a day may be more than fit into memory.
     with NamedCommit(path, commit_metadata(path)).on(table) as properties:
-        table.delete(f"number <= {last}{condition}", commit_properties=properties)
+        table.delete(
+            f"number <= {last}{condition}",
+            writer_properties=WriterProperties(max_row_group_size=ROWS_OF_GROUP),
+            commit_properties=properties,
+        )
 
 
 _EVERY_CUT = timedelta(days=1)

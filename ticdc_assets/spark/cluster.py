@@ -108,7 +108,7 @@ def require_cluster(spark: SparkSession, folder: AnyPath) -> tuple[Answer, ...]:
         if answers is not None:
             return answers
         tell("checking Spark's executors")
-        answers = _asked(spark, base)
+        answers = _checked_answers(spark, base)
         if len(answers) >= len(executors_of(spark)) - 1:
             _SEEN[_key(spark, base)] = answers
         return answers
@@ -154,7 +154,7 @@ def _key(spark: SparkSession, base: AnyPath) -> tuple[str, str, frozenset[str]]:
     return application_of(spark), str(base), executors_of(spark)
 
 
-def _asked(spark: SparkSession, base: AnyPath) -> tuple[Answer, ...]:
+def _checked_answers(spark: SparkSession, base: AnyPath) -> tuple[Answer, ...]:
     place = base / f"{READING}{uuid.uuid4().hex}"
     try:
         place.mkdir(parents=True)
@@ -181,7 +181,7 @@ def _answers(spark: SparkSession, place: AnyPath) -> tuple[Answer, ...]:
         # So many tasks, each with a pause, that no executor finishes them all before another
         # begins.
         tasks = 2 * max(workers_of(spark), len(executors_of(spark)))
-        for name, values in _collected(spark, _asking(place, pause), tasks):
+        for name, values in _collected(spark, _answering(place, pause), tasks):
             answers.setdefault(name, Answer(**values))
         if len(answers) >= len(executors_of(spark)) - 1:
             break
@@ -189,7 +189,7 @@ def _answers(spark: SparkSession, place: AnyPath) -> tuple[Answer, ...]:
     return tuple(answers.values())
 
 
-def _asking(place: AnyPath, pause: float) -> Any:
+def _answering(place: AnyPath, pause: float) -> Any:
     """Return the function that runs in a worker.
 
     The function is sent by value, with all that it needs: a worker without the package must be able
@@ -247,8 +247,8 @@ def _collected(spark: SparkSession, step: Any, tasks: int) -> list[tuple[str, An
     started = time.monotonic()
     try:
         with limited(spark, ANSWER_SECONDS):
-            asked = spark.range(0, tasks, 1, tasks).mapInArrow(step, "data binary")
-            return [pickle.loads(row["data"]) for row in asked.collect()]
+            rows = spark.range(0, tasks, 1, tasks).mapInArrow(step, "data binary")
+            return [pickle.loads(row["data"]) for row in rows.collect()]
     except (Py4JError, PySparkException) as error:
         if time.monotonic() - started >= ANSWER_SECONDS:
             raise ClusterError(

@@ -24,12 +24,9 @@ Frame: TypeAlias = DataFrame
 """Rows that Spark has, or will read."""
 
 
-def delta_frame(spark: SparkSession, table: AnyPath, version: int | None = None) -> Frame:
-    """Return the rows of a Delta table, at its newest version if none is given."""
-    reader = spark.read.format("delta")
-    if version is not None:
-        reader = reader.option("versionAsOf", version)
-    return reader.load(str(table))
+def delta_frame(spark: SparkSession, table: AnyPath, version: int) -> Frame:
+    """Return the rows of a version of a Delta table."""
+    return spark.read.format("delta").option("versionAsOf", version).load(str(table))
 
 
 def parquet_frame(

@@ -11,7 +11,6 @@ These coordinates and the versions of pyspark and delta-spark in pyproject.toml 
 together. Nothing here imports pyspark; it looks up its folder without that.
 """
 
-import contextlib
 import fcntl
 import hashlib
 import importlib.util
@@ -21,11 +20,12 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ticdc_assets.base.errors import PrerequisiteError
+from ticdc_assets.base.user_cache import UnsafeFolderError, user_folder
 from ticdc_assets.storage.paths import AnyPath, RemotePath, write_at_once
 
 SCALA = "2.13"
@@ -62,11 +62,6 @@ class JarSet:
     def packages(self) -> str:
         """The value for `spark.jars.packages`."""
         return ",".join(self.coordinates)
-
-    @property
-    def exclude_packages(self) -> str:
-        """The value for `spark.jars.excludes`."""
-        return ",".join(self.excludes)
 
 
 SPARK_JARS = JarSet(
@@ -196,8 +191,9 @@ def java_env() -> dict[str, str]:
 
 def resolved(jar_set: JarSet) -> tuple[Path, ...] | None:
     """Return the jars of `jar_set` if all of them are known to be here; else None."""
+    memo = _memo_path(jar_set)
     try:
-        lines = _memo_path(jar_set).read_text(encoding="utf-8").splitlines()
+        lines = [] if memo is None else memo.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
         return None
     jars = tuple(Path(line) for line in lines if line)
@@ -217,12 +213,16 @@ def resolve(jar_set: JarSet, *, progress: Progress | None = None) -> tuple[Path,
     jars = resolved(jar_set)
     if jars is not None:
         return jars
-    with _one_at_a_time():
+    memo = _memo_path(jar_set)
+    if memo is None:
+        return _ask_spark_submit(jar_set, progress or _ignore)
+    with (memo.parent / "lock").open("w") as lock:
+        # Ivy's cache has no lock.
+        fcntl.flock(lock, fcntl.LOCK_EX)
         jars = resolved(jar_set)
-        if jars is not None:
-            return jars
-        jars = _ask_spark_submit(jar_set, progress or _ignore)
-        _remember(jar_set, jars)
+        if jars is None:
+            jars = _ask_spark_submit(jar_set, progress or _ignore)
+            write_at_once(memo, "".join(f"{jar}\n" for jar in jars))
     return jars
 
 
@@ -243,7 +243,7 @@ def _ask_spark_submit(jar_set: JarSet, progress: Progress) -> tuple[Path, ...]:
         *("--master", "local[1]"),
         *("--driver-memory", "256m"),
         *("--packages", jar_set.packages),
-        *(("--exclude-packages", jar_set.exclude_packages) if jar_set.excludes else ()),
+        *(("--exclude-packages", ",".join(jar_set.excludes)) if jar_set.excludes else ()),
         *("--class", _SOME_MAIN_CLASS),
         "spark-internal",
     ]
@@ -305,35 +305,15 @@ def _reason(lines: list[str]) -> str:
 # --- memory ---
 
 
-def _cache_folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "ticdc-assets"
-
-
-def _memo_path(jar_set: JarSet) -> Path:
+def _memo_path(jar_set: JarSet) -> Path | None:
+    """Return the file that lists the jars of `jar_set`; None without a safe folder for it."""
     # Without the environment's folder: a second environment finds the jars of the first.
     key = "\n".join([*jar_set.coordinates, "-", *jar_set.excludes])
-    return _cache_folder() / f"jars-{hashlib.sha256(key.encode()).hexdigest()[:16]}.txt"
-
-
-def _remember(jar_set: JarSet, jars: tuple[Path, ...]) -> None:
-    # If the home cannot be written to, each use starts a JVM, but works.
-    with contextlib.suppress(OSError):
-        write_at_once(_memo_path(jar_set), "".join(f"{jar}\n" for jar in jars))
-
-
-@contextlib.contextmanager
-def _one_at_a_time() -> Generator[None]:
-    """Hold a lock that programs on this machine share: Ivy's cache has no lock."""
     try:
-        _cache_folder().mkdir(parents=True, exist_ok=True)
-        lock = (_cache_folder() / "lock").open("w", encoding="utf-8")
-    except OSError:
-        yield
-        return
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        return user_folder("jars") / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.txt"
+    except UnsafeFolderError:
+        # Each use starts a JVM, but works.
+        return None
 
 
 def _ignore(_: str) -> None:

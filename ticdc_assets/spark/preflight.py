@@ -25,13 +25,11 @@ from ticdc_assets.base.errors import ConfigError, PrerequisiteError
 from ticdc_assets.base.machine import nearest_existing
 from ticdc_assets.base.names import counted
 from ticdc_assets.spark.jars import (
-    BROKER_JARS,
     JAVA_FIX,
     JarSet,
     Progress,
     java_path,
     resolve,
-    resolved,
 )
 
 if TYPE_CHECKING:
@@ -108,17 +106,13 @@ def check_java(env: Mapping[str, str] | None = None) -> Check:
     env = os.environ if env is None else env
     needed = f"Java {OLDEST_JAVA} to {NEWEST_JAVA}"
 
-    def missing(found: str, fix: str = JAVA_FIX) -> Check:
-        return Check.failed("java", found, needed, fix)
+    def missing(found: str) -> Check:
+        return Check.failed("java", found, needed, JAVA_FIX)
 
-    home = env.get("JAVA_HOME")
     try:
         java = java_path(env)
-    except PrerequisiteError:
-        if home:
-            fix = "point JAVA_HOME to Java 17 to 22, or unset it to use the java on PATH"
-            return missing(f"JAVA_HOME={home} without a program bin/java in it", fix)
-        return missing("no java on PATH and no JAVA_HOME")
+    except PrerequisiteError as error:
+        return Check.failed("java", str(error))
     settings = _run([str(java), "-XshowSettings:properties", "-version"], env)
     match = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", settings)
     if match is None:
@@ -179,14 +173,6 @@ def check_jars(jar_set: JarSet, *, progress: Progress | None = None) -> Check:
     folders = dict.fromkeys(str(jar.parent) for jar in jars)
     found = f"{counted(len(jars), 'jar')} of {jar_set.name} in {', '.join(folders)}"
     return Check.passed("jars", found)
-
-
-def check_broker_jars() -> Check:
-    """Report whether the jars of the demo's broker are here; `demo` downloads them."""
-    # Only the demo and the tests run a broker: its jars are not worth a download here.
-    jars = resolved(BROKER_JARS)
-    found = f"{counted(len(jars), 'jar')} of {BROKER_JARS.name}" if jars else "not here yet"
-    return Check.passed("broker jars", found)
 
 
 # --- the settings ---

@@ -1,11 +1,8 @@
 """Compiled loops are kept where nobody else can put something that would be run."""
 
 import ast
-import fcntl
 import logging
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -163,48 +160,6 @@ def test_what_is_kept_is_used_again(home: Path) -> None:
     again = compiled.compiled(_one_more)
     assert again(1) == 2
     assert sum(again.stats.cache_hits.values()) == 1  # pyright: ignore[reportFunctionMemberAccess]
-
-
-def test_of_two_processes_one_compiles(home: Path) -> None:
-    code = """
-import sys, time
-import numpy as np
-from ticdc_assets.wire.json_loops import natural
-print("ready", flush=True)
-sys.stdin.readline()
-assert natural(np.frombuffer(b"123,----", np.uint64), 0, 3) == 123
-print(sum(natural.stats.cache_hits.values()))
-"""
-    both = [
-        subprocess.Popen(
-            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        for _ in range(2)
-    ]
-    for process in both:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    for process in both:
-        assert process.stdin is not None
-        process.stdin.write("\n")
-        process.stdin.flush()
-    assert sorted(process.communicate()[0] for process in both) == ["0\n", "1\n"]
-
-
-def test_who_never_ends_its_turn_is_not_waited_for(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = compiled._folder()
-    assert folder is not None
-    monkeypatch.setattr(compiled, "_TURN_SECONDS", 0.1)
-    monkeypatch.setattr(compiled, "_TURN", compiled._Turn())
-    with (folder / "lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        assert compiled.compiled(_one_more)(1) == 2
-        assert compiled.compiled(_two_more)(1) == 3
-    assert compiled._TURN._depth == 0
-    # It waited once.
-    assert not compiled._TURN._waits
 
 
 MOST_PARAMETERS = 8

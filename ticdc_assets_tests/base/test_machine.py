@@ -142,7 +142,7 @@ def test_no_jdk(project: Path, synced: Path, tmp_path: Path) -> None:
     empty.mkdir()
     env = {"PATH": str(empty), "JAVA_HOME": ""}
     by_spark = ("sql", "mine", "SELECT 1", "--engine", "spark")
-    assert "Java 17 to 22 is needed" in sentence_of(run(project, lake, *by_spark, env=env))
+    assert "install Java 17 to 22" in sentence_of(run(project, lake, *by_spark, env=env))
     # What needs no Spark needs no Java.
     assert "1" in run(project, lake, "sql", "mine", "SELECT 1", env=env).stdout
     assert "complete" in run(project, lake, "tables", "mine", env=env).stdout

@@ -96,7 +96,7 @@ def test_all_checks_of_a_machine_without_java(tmp_path: Path) -> None:
     env = only(tmp_path) | {"TICDC_CHANGEFEEDS": str(tmp_path / "none.yaml")}
     checks = by_name(run_checks(env=env))
     # Without java no jars are looked for, and without settings no sources.
-    names = ["python", "configuration", "java", "pyspark", "broker jars"]
+    names = ["python", "configuration", "java", "pyspark"]
     assert list(checks) == names
     assert [name for name, check in checks.items() if not check.ok] == ["configuration", "java"]
 

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.delta.control import open_table, read_rows
 from ticdc_assets.demo.simulator.encoders import encode
+from ticdc_assets.log import checksums
 from ticdc_assets.log.agreement import Agreement, Checksums
 from ticdc_assets.log.change_statistics import read_statistics
 from ticdc_assets.log.checksums import compare_new, read_checksums
@@ -117,15 +118,15 @@ def test_checksums_agree_however_the_rows_come(
     feed = feed_of(spark, tmp_path, scenario)
     for _ in range(2):
         feed.sync(max_records=len(scenario.records) // 2 + 1)
-        checksums = compare(feed)
-    assert checksums.counts[Agreement.AGREES] == read_statistics(feed.paths).checksums > 0
-    assert sum(checksums.counts.values()) == checksums.counts[Agreement.AGREES]
+        found = compare(feed)
+    assert found.counts[Agreement.AGREES] == read_statistics(feed.paths).checksums > 0
+    assert sum(found.counts.values()) == found.counts[Agreement.AGREES]
     assert said(feed).level is Level.OK
-    assert compare(feed) == checksums
+    assert compare(feed) == found
     # Batches that are new are added to what is there, and to its sums.
     rows = read_rows(feed.paths.checksums)
     assert len(rows) == 2
-    assert sum(row["agrees"] for row in rows) == checksums.counts[Agreement.AGREES]
+    assert sum(row["agrees"] for row in rows) == found.counts[Agreement.AGREES]
     table = open_table(feed.paths.checksums)
     assert table is not None
     assert [commit["operationParameters"]["mode"] for commit in table.history()] == [
@@ -135,7 +136,10 @@ def test_checksums_agree_however_the_rows_come(
 
 
 def test_a_row_that_is_not_what_its_checksum_says_is_found(
-    spark: SparkSession, tmp_path: Path, golden_dir: Callable[..., Path]
+    spark: SparkSession,
+    tmp_path: Path,
+    golden_dir: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Schemas come last, so that all rows wait at first; one row has another value."""
     scenario = Scenario(golden_dir("options", "simple-json-checksum"))
@@ -155,14 +159,27 @@ def test_a_row_that_is_not_what_its_checksum_says_is_found(
     rows = [record for record in records if record not in schemas]
     feed = Feed.of(spark, tmp_path, timezone=scenario.timezone)
     records = renumbered([*rows, *schemas])
-    feed.write(records[: len(rows)])
-    feed.sync()
-    waiting = compare(feed)
+    spans: list[tuple[int, int]] = []
+    counted = checksums._compared
+
+    def spied(*args: Any) -> dict[int, dict[str, Any]]:
+        spans.append(args[2])
+        return counted(*args)
+
+    monkeypatch.setattr(checksums, "_compared", spied)
+    half = len(rows) // 2
+    for some in (records[:half], records[half : len(rows)]):
+        feed.write(some)
+        feed.sync()
+        waiting = compare(feed)
+    # Rows that wait are not compared again before there is a new schema.
+    assert spans == [(1, 1), (2, 2)]
     assert waiting.counts[Agreement.WAITING] == read_statistics(feed.paths).checksums > 0
     assert said(feed).level is Level.OK
     feed.write(records[len(rows) :])
     feed.sync()
     found = compare(feed)
+    assert spans[2:] == [(1, 3)]
     assert found.counts[Agreement.DISAGREES] == len(found.examples) == 1
     assert found.counts[Agreement.WAITING] == 0
     assert found.examples[0]["commit_ts"] == change.commit_ts

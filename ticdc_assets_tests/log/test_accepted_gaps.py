@@ -22,7 +22,7 @@ from ticdc_assets.log import landing, sources
 from ticdc_assets.log.accepted_gaps import AcceptedGap, gap_caveats, read_accepted
 from ticdc_assets.log.landing_files import LandingBatch, columns_of, write_columns
 from ticdc_assets.log.positions import Position, read_position
-from ticdc_assets.log.sources import accept, beside, see_source
+from ticdc_assets.log.sources import accept, compare, see_source
 from ticdc_assets.mirrors.standing import Outcome
 from ticdc_assets.observe.openmetrics import Figures, openmetrics_text
 from ticdc_assets.observe.status_reading import read_status
@@ -245,7 +245,7 @@ def test_a_topic_with_another_id(tmp_path: Path) -> None:
     places = (("shop", 0), ("shop", 1))
     position = Position(batch=1, next_offsets=dict.fromkeys(places, 10), topic_ids={"shop": "a"})
     ranges = {place: OffsetRange(earliest=2, end=50) for place in places}
-    gaps = beside(feed.lake, position, ranges, {"shop": "b"}).gaps
+    gaps = compare(feed.lake, position, ranges, {"shop": "b"}).gaps
     assert [(gap.partition, gap.to_offset, gap.offset_base) for gap in gaps] == [
         (0, 10, 8),
         (1, 10, 8),
@@ -254,7 +254,7 @@ def test_a_topic_with_another_id(tmp_path: Path) -> None:
     # One accepted, the other not; and what was accepted is not accepted for a third topic.
     accepted = replace(position, bases={places[0]: 8}, accepted_ids={places[0]: "b"})
     for topic_id, left in (("b", [1]), ("c", [0, 1])):
-        gaps = beside(feed.lake, accepted, ranges, {"shop": topic_id}).gaps
+        gaps = compare(feed.lake, accepted, ranges, {"shop": topic_id}).gaps
         assert [gap.partition for gap in gaps] == left
 
 
@@ -271,7 +271,7 @@ def test_a_partition_that_came_since_the_newest_landing_begins_at_its_first_reco
         def listed(self, source: KafkaSource) -> Any:
             return dict(ranges), {topic: f"id of {topic}" for topic, _ in ranges}
 
-    def fetched(_: object, __: object, wanted: Wanted, batch: LandingBatch, **___: object) -> Any:
+    def fetched(_: object, __: object, wanted: Wanted, batch: LandingBatch) -> Any:
         records = [
             CaptureRecord(
                 topic=topic, partition=number, offset=offset, timestamp_ms=1, key=None, value=b"x"
@@ -279,8 +279,7 @@ def test_a_partition_that_came_since_the_newest_landing_begins_at_its_first_reco
             for (topic, number), (start, end) in wanted.items()
             for offset in range(start, end)
         ]
-        bases = dict.fromkeys(wanted, 0)
-        return write_columns([columns_of(records)], wanted, batch, bases)
+        return write_columns([columns_of(records)], wanted, batch)
 
     monkeypatch.setattr(landing, "Administration", Listed)
     monkeypatch.setattr(sources, "Administration", Listed)

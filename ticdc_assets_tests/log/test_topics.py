@@ -14,8 +14,12 @@ from ticdc_assets.config.topics import TopicPattern
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.log import landing
+from ticdc_assets.log.decoding import decode_new
 from ticdc_assets.log.positions import known_partitions, read_position
+from ticdc_assets.log.schema_tables import register_new
 from ticdc_assets.log.watermark import read_watermark
+from ticdc_assets.mirrors.applying import apply_changes
 from ticdc_assets.mirrors.standing import Outcome
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.source.kafka.records import produce
@@ -23,6 +27,7 @@ from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.brokers import OwnBroker
 from ticdc_assets_tests.demo.simulator.builders import fill
 from ticdc_assets_tests.lake.feeds import Feed, truth_rows
+from ticdc_assets_tests.lake.killing import before, killed
 
 pytestmark = pytest.mark.spark
 
@@ -133,6 +138,38 @@ def test_a_silent_topic_of_a_table_that_is_there_holds_the_watermark(
     slowest = read_watermark(feed.paths).slowest
     assert slowest is not None
     assert slowest[0] == shop.topic(A)
+
+
+def test_a_landing_that_was_killed_before_its_log_moves_no_watermark(
+    spark: Any, tmp_path: Path
+) -> None:
+    shop = Shop(WireFormat.SIMPLE_JSON)
+    feed = Feed.of(spark, tmp_path, partitions={shop.topic(B): 2})
+    shop.create(A)
+    shop.write(A)
+    feed.write(shop.records())
+    feed.sync()
+    last = feed.cut
+    shop.create(B)
+    shop.write(B)
+    records = shop.records()
+    offsets = read_position(feed.paths).next_offsets
+    marks = {
+        place: replace(item, offset=offsets[place])
+        for item in records
+        if (place := (item.topic, item.partition))[0] == shop.topic(A)
+    }
+    feed.write([item for item in records if item.topic == shop.topic(B)] + [*marks.values()])
+    # The watermarks of one topic land; the other topic was still empty by the newest log.
+    with killed(before(landing, "_log_landing")):
+        feed.land(max_records=len(marks))
+    decode_new(feed.lake)
+    register_new(feed.lake)
+    apply_changes(feed.lake)
+    assert feed.cut.tso == last.tso
+    feed.sync()
+    assert feed.cut.late == 0
+    assert_at_truth(feed, shop)
 
 
 # A broker ----------------------------------------------------------------------------------------

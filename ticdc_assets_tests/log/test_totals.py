@@ -38,14 +38,14 @@ def test_totals_are_the_same_whatever_they_are_made_of(
     groups = read_groups(shop.paths).to_pylist()
     (batch,) = {row["last_batch"] for row in groups}
 
-    here = totals_in_files(spark, shop.paths.change_log, batch=batch)
+    here = totals_in_files(spark, shop.paths.change_log, batches=(batch, batch))
 
     assert sum(row["rows"] for row in here if row["kind"] == "row") == 5
     assert max(len(row["watermarks"]) for row in here) > 1
     told = by_group(here, "watermarks")
     assert told == by_group(groups, "steps_back")
     monkeypatch.setattr(executing, "INLINE_ROWS", -1)
-    in_spark = totals_in_files(spark, shop.paths.change_log, batch=batch)
+    in_spark = totals_in_files(spark, shop.paths.change_log, batches=(batch, batch))
     assert by_group(in_spark) == by_group(here)
 
 

@@ -4,10 +4,12 @@ import json
 import os
 import re
 from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
@@ -18,6 +20,7 @@ from ticdc_assets.config import Retention, TableChoice
 from ticdc_assets.delta.appending import append_files
 from ticdc_assets.delta.commits import newest_version
 from ticdc_assets.delta.control import commit_metadata, open_table, read_rows, write_table
+from ticdc_assets.delta.lake import Lake
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log.change_files import CHANGE_LOG_SCHEMA
@@ -33,7 +36,7 @@ from ticdc_assets.mirrors.table_writing import mirror_properties
 from ticdc_assets.reading.mirrors import iterate_rows, published_table
 from ticdc_assets.repair import log_cleaning, maintenance
 from ticdc_assets.repair.log_cleaning import clean_logs, clean_shared_logs
-from ticdc_assets.repair.maintenance import maintain, optimize_mirrors
+from ticdc_assets.repair.maintenance import join_new_files, maintain, optimize_mirrors
 from ticdc_assets.repair.uniqueness import count_keys
 from ticdc_assets.spark.frames import delta_frame
 from ticdc_assets.storage.lake_paths import LakePaths
@@ -294,7 +297,13 @@ def count_files(path: Path) -> int:
 
 
 @pytest.mark.spark
-def test_files_of_the_quarantine_become_one(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("join", [maintain, join_new_files])
+def test_files_of_the_quarantine_become_one(
+    join: Callable[[Lake], object],
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     changefeed = StandInChangefeed(plain_upstream(NAMES[0]), "d", partitions=1)
     feed = Feed.of(spark, tmp_path)
     for _ in range(3):
@@ -302,9 +311,25 @@ def test_files_of_the_quarantine_become_one(spark: SparkSession, tmp_path: Path)
         feed.sync()
     faults = read_quarantine(feed.paths)
     assert len(faults) == 3
-    maintain(feed.lake)
+    if join is join_new_files:
+        monkeypatch.setattr(maintenance, "_MANY_FILES", 3)
+    join(feed.lake)
     assert count_files(feed.paths.quarantine) == 1
     assert read_quarantine(feed.paths) == faults
+
+
+def test_a_reader_of_one_row_of_a_joined_table_reads_few_rows(tmp_path: Path) -> None:
+    table = tmp_path / "landings"
+    for begin in (0, 300):
+        rows = pa.table({"number": pa.array(range(begin, begin + 300), pa.int64())})
+        write_table(table, rows, overwrite=False, metadata={"number": begin + 299})
+    opened = open_table(table)
+    assert opened is not None
+    maintenance._join_control(table, opened)
+    joined = open_table(table)
+    assert joined is not None
+    (file,) = joined.file_uris()
+    assert pq.read_metadata(file.removeprefix("file://")).num_row_groups == 5
 
 
 @pytest.mark.spark

@@ -30,7 +30,7 @@ from ticdc_assets.config import CaptureSource, KafkaSource, OptionValue
 from ticdc_assets.source.capture import CaptureRecord, CaptureWriter, read_capture
 from ticdc_assets.source.kafka.administration import Administration, OffsetRange
 from ticdc_assets.source.kafka.connection import Trouble, client_options
-from ticdc_assets.source.kafka.records import consume, fetch, produce
+from ticdc_assets.source.kafka.records import _next_number, consume, fetch, produce
 from ticdc_assets.source.transfer import play_capture, record_topic
 from ticdc_assets_tests.brokers import OwnBroker, end_offsets
 
@@ -289,6 +289,13 @@ def test_last_records_may_come_a_moment_later(broker: OwnBroker, topic: str) -> 
     later.start()
     assert [item.value() for some in fetching for item in some] == [it.value for it in given[7:]]
     later.join()
+
+
+@pytest.mark.parametrize(
+    ("size", "number"), [(0, 1000), (1_000, 1000), (1 << 20, 16), (20 << 20, 1)]
+)
+def test_large_messages_are_taken_few_at_a_time(size: int, number: int) -> None:
+    assert _next_number([bytes(size)] * 3) == number
 
 
 @pytest.mark.kafka

@@ -389,7 +389,7 @@ def append(raw: Path, number: int, values: list[bytes]) -> bool:
     ]
     return append_files(
         raw,
-        write_columns([columns_of(records)], {place: (0, len(values))}, batch, {place: 0}).files,
+        write_columns([columns_of(records)], {place: (0, len(values))}, batch).files,
         RAW_SCHEMA,
         app_id="land",
         version=number,

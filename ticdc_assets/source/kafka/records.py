@@ -7,7 +7,7 @@ Not handled: transactional producers (TiCDC uses none).
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
@@ -137,7 +137,10 @@ def consume(
 
 
 _FETCHED: Final = 1000
-"""How many messages are taken from the client at a time."""
+"""How many messages are taken from the client at a time, at most."""
+
+_FETCHED_BYTES: Final = 16 << 20
+"""How many bytes of messages, if they are as large as the last ones; the first are few."""
 
 
 def fetch(
@@ -190,12 +193,14 @@ def fetch(
         )
         silent_seconds = 0.0  # only while waiting here: the caller may take its time with a record
         ends: dict[tuple[str, int], int] = {}
+        most = _FETCHED // 20
         while left:
             asked_at = time.monotonic()
             # The client waits for the requested number, so the request has the available number.
             waiting = sum(span.end - following[key] for key, span in left.items())
-            messages = consumer.consume(max(1, min(_FETCHED, waiting)), timeout=0.5)
+            messages = consumer.consume(max(1, min(most, waiting)), timeout=0.5)
             if messages:
+                most = _next_number(messages)
                 silent_seconds = 0.0
                 trouble.forget()
             else:
@@ -241,6 +246,12 @@ def fetch(
                 yield found
     finally:
         consumer.close()
+
+
+def _next_number(messages: Sequence[Sized]) -> int:
+    """Return how many messages to take after these; the length of one is that of its value."""
+    size = sum(map(len, messages))
+    return max(1, min(_FETCHED, _FETCHED_BYTES * len(messages) // max(1, size)))
 
 
 def _require_end(source: KafkaSource, message: Message, error: KafkaError) -> None:
