@@ -403,29 +403,6 @@ def test_what_is_committed_right_behind_a_change_is_not_published(
 
 
 @pytest.mark.spark
-@by_hand("optimize")
-def test_a_change_that_meets_another_commit_is_made_again(
-    operation: str, large: Life, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = large.feed.cut.mirrors[0].path(large.feed.paths)
-    met: list[int] = []
-
-    def disturb() -> None:
-        if not met:
-            met.append(newest_version(path))
-            by_spark(large.feed.spark, path, operation)
-
-    large.write(seed=2)
-    with monkeypatch.context() as patch:
-        # Behind the look at what is there, and before the commit.
-        tries = disturbed(patch, path, disturb, is_before=True)
-        mirror = large.synced()
-    assert len(tries) == 2
-    assert (mirror.mode, large.feed.cut.failed) == (Mode.CHANGE, ())
-    assert large.feed.spark.read.format("delta").load(str(path)).count() == mirror.rows
-
-
-@pytest.mark.spark
 def test_a_change_with_nothing_to_do_commits_nothing(large: Life) -> None:
     (mirror,) = large.feed.cut.mirrors
     # A row that comes and goes between two cuts leaves a delete of a row that nobody has.
@@ -802,40 +779,6 @@ def test_nothing_is_maintained_where_what_landed_is_behind(life: Life) -> None:
     with pytest.raises(LakeDamagedError, match="the end of its log is missing"):
         maintain(Lake(changefeed=life.feed.changefeed, paths=paths, session=life.feed.spark))
     assert set(paths.raw_messages.rglob("part-*")) == files
-
-
-@pytest.mark.spark
-def test_files_stay_where_the_log_of_a_mirror_is_behind_its_cut(large: Life) -> None:
-    paths = large.feed.paths
-    for seed in range(2):
-        large.write(seed)
-        large.synced()
-    (mirror,) = large.feed.cut.mirrors
-    path = mirror.path(paths)
-    files = lose_commit(path, newest_version(path))
-    grow_cuts_older(paths, 24)
-    with pytest.raises(UnfinishedError, match=r"d\.t: .* the end of its log is missing"):
-        maintain(
-            Lake(changefeed=large.feed.changefeed, paths=paths, session=large.feed.spark),
-            margin=timedelta(),
-        )
-    assert set(path.rglob("part-*")) == files
-
-
-@pytest.mark.spark
-def test_a_torn_log_entry_ahead_of_a_cut_stops_its_mirror_alone(large: Life) -> None:
-    """A run was killed before it published, and what it committed is torn."""
-    paths = large.feed.paths
-    (mirror,) = large.feed.cut.mirrors
-    path = mirror.path(paths)
-    by_spark(large.feed.spark, path, "append")
-    newest = newest_version(path)
-    assert newest > mirror.version
-    (path / "_delta_log" / f"{newest:020}.json").write_text("{")
-    with pytest.raises(UnfinishedError, match=r"d\.t: .*torn"):
-        maintain(Lake(changefeed=large.feed.changefeed, paths=paths, session=large.feed.spark))
-    large.write(seed=9)
-    assert large.synced().version > mirror.version
 
 
 def test_control_tables_lose_what_was_never_committed(tmp_path: Path) -> None:

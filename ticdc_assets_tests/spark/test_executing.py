@@ -338,45 +338,6 @@ def test_what_one_executor_left_half_done_the_other_finishes(
     assert sum(row["rows"] for row in statistics.rows) == log.num_rows
 
 
-@pytest.mark.parametrize("death", list(DEATHS)[:4])
-@pytest.mark.thorough
-def test_a_killed_run_is_finished_without_spark(
-    death: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    feed, send = small_feed(None, tmp_path)
-
-    def run() -> None:
-        feed.land()
-        decode_new(feed.lake)
-
-    send()
-    run()
-    send()
-    with monkeypatch.context() as patch:
-        DEATHS[death](patch)
-        with pytest.raises(Killed):
-            run()
-    run()
-    raw, log, faults = (
-        read_table(path)
-        for path in (feed.paths.raw_messages, feed.paths.change_log, feed.paths.quarantine)
-    )
-    assert raw is not None
-    assert log is not None
-    assert faults is not None
-    records = [
-        set(zip(*(table.column(name).to_pylist() for name in PLACE[:3]), strict=True))
-        for table in (raw, log, faults)
-    ]
-    assert [len(found) for found in records[::2]] == [raw.num_rows, 2]
-    assert records[0] == records[1] | records[2]
-    statistics = change_statistics.read_statistics(feed.paths)
-    assert statistics.batch == 2
-    assert sum(row["rows"] for row in statistics.rows) == log.num_rows
-    events = set(zip(*(log.column(name).to_pylist() for name in PLACE), strict=True))
-    assert len(events) == log.num_rows
-
-
 # Reading and appending --------------------------------------------------------------------------
 
 

@@ -228,12 +228,6 @@ def test_rows_are_joined_in_the_order_of_their_records(runs: list[tuple[bool, in
     assert joined.rows.equals(wanted.rows)
 
 
-@given(st.lists(strategies.events, max_size=6))
-def test_both_decoders_say_the_same_of_generated_messages(events: list[Event]) -> None:
-    values = [record.value for record in encode(WireFormat.SIMPLE_JSON, events)]
-    assert assert_equal(values) == [[event] for event in events]
-
-
 def test_few_records_are_read_without_the_compiled_loops() -> None:
     """They take longer to load than such records to read; this process may have them already."""
     program = (
