@@ -89,7 +89,6 @@ class FeedOptions:
         dispatcher: how rows are spread over partitions.
         rows_per_flush: at most about this many rows between two watermarks.
         bootstraps: False to send none at all.
-        bootstrap_delay_rows: send a table's first BOOTSTRAP only after this many of its rows.
         ddl_watermarks: allow watermarks equal to a DDL's commit ts before and after it.
         force_replicate: send tables without a key too.
         first_ts: send nothing at or below this TSO: the changefeed was created later.
@@ -101,7 +100,6 @@ class FeedOptions:
     dispatcher: Dispatcher = Dispatcher.INDEX_VALUE
     rows_per_flush: int = 40
     bootstraps: bool = True
-    bootstrap_delay_rows: int = 0
     ddl_watermarks: bool = False
     force_replicate: bool = False
     first_ts: int = 0
@@ -168,7 +166,7 @@ class StandInChangefeed:
         # Records in line, None between rounds, and after each batch the watermark then reached.
         self._waiting: deque[tuple[_Place, int, Record] | int | None] = deque()
         self._offsets: dict[_Place, int] = defaultdict(int)
-        self._bootstraps = _Bootstraps(self._options.bootstrap_delay_rows)
+        self._bootstraps = _Bootstraps()
         self._converters: dict[
             tuple[int, int], Mapping[str, Callable[[str | None], PhysicalValue]]
         ] = {}
@@ -541,23 +539,17 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Count:
-    """One table: the topic of its bootstraps, its rows so far, its schema now, and the one sent."""
+    """One table: the topic of its bootstraps, its schema now, and the one sent."""
 
     topic: str
-    rows: int = 0
     schema: TableSchema | None = None
     sent: TableSchema | None = None
 
 
 class _Bootstraps:
-    """When a BOOTSTRAP of a table is due, by counts of one process of TiCDC.
+    """When a BOOTSTRAP of a table is due, in one process of TiCDC."""
 
-    Args:
-        delay_rows: send it only after this many rows.
-    """
-
-    def __init__(self, delay_rows: int) -> None:
-        self._delay_rows = delay_rows
+    def __init__(self) -> None:
         self._counts: dict[int, _Count] = {}
 
     def clear(self) -> None:
@@ -565,11 +557,10 @@ class _Bootstraps:
         self._counts.clear()
 
     def is_due(self, table_id: int, schema: TableSchema, topic: str) -> bool:
-        """Count one more row of a table and return whether a BOOTSTRAP goes before it."""
+        """Note a row of a table and return whether a BOOTSTRAP goes before it."""
         count = self._counts.setdefault(table_id, _Count(topic))
-        count.rows += 1
         count.schema = schema
-        is_due = count.sent is None and count.rows > self._delay_rows
+        is_due = count.sent is None
         if is_due:
             count.sent = schema
         return is_due
