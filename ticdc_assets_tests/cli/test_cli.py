@@ -32,7 +32,7 @@ from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.doctor.checks import check_lease, check_rows
 from ticdc_assets.log import damage, decoding
-from ticdc_assets.log.cuts import FailedMirror, newest_cut
+from ticdc_assets.log.cuts import FailedMirror, require_cut
 from ticdc_assets.log.publishing import publish
 from ticdc_assets.model.events import RowChange
 from ticdc_assets.model.tso import from_datetime, time_with_tso, to_datetime
@@ -771,8 +771,7 @@ def test_verify_shows_what_differs_and_ends_with_1(
 
     shutil.copytree(types.folder, tmp_path / "copy")
     copy = Commands(tmp_path / "copy")
-    cut = newest_cut(copy.paths("types"))
-    assert cut is not None
+    cut = require_cut(copy.paths("types"))
     (mirror,) = cut.mirrors
     path = mirror.path(copy.paths("types"))
     DeltaTable.forPath(spark, str(path)).update("id = 1", {"c_i": "424242"})
@@ -875,8 +874,7 @@ def test_show_says_why_rows_may_be_missing(commands: Commands, spark: Any) -> No
     (line,) = without_progress(commands.run("show", "f", "d.t").stderr)
     assert line.startswith(f"d.t: {LACKS_EARLIER}")
     assert without_progress(commands.run("show", "f", "d.new").stderr) == []
-    made = newest_cut(commands.paths("f"))
-    assert made is not None
+    made = require_cut(commands.paths("f"))
     failed = FailedMirror(
         mirror_id=made.mirrors[0].mirror_id,
         database="d",
@@ -962,8 +960,7 @@ def test_what_a_fault_kept_out_takes_its_place_when_it_is_mended(
     assert hit[0]["reason"] in listing
     assert "f: 4 quarantined" in listing
     assert commands.rows("f") != truth_rows(changefeed.truth())
-    cut = newest_cut(commands.paths("f"))
-    assert cut is not None
+    cut = require_cut(commands.paths("f"))
     assert cut.tso == changefeed.watermark_ts
 
     told = commands.done("redrive", "f")

@@ -40,7 +40,6 @@ from ticdc_assets.delta.control import (
     write_table,
 )
 from ticdc_assets.delta.files import WRITTEN_NAME, FileWriter, WrittenFile
-from ticdc_assets.delta.lake import Lake
 from ticdc_assets.demo.simulator.alterations import AddColumn
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
@@ -525,18 +524,13 @@ def test_a_history_is_named_by_its_own_commit(
 def test_retention_counts_what_its_own_commit_removed(life: Life) -> None:
     life.write(seed=1)
     life.synced()
-    kept = replace(
-        life.feed.changefeed, retention=Retention(change_log=timedelta(hours=1), cuts=None)
-    )
+    kept = life.feed.having(retention=Retention(change_log=timedelta(hours=1), cuts=None))
     log = life.feed.paths.change_log
     rows = life.feed.spark.read.format("delta").load(str(log)).count()
     version = newest_version(log)
 
     def truncated() -> Any:
-        now = datetime.now(UTC) + timedelta(hours=2)
-        return retain(
-            Lake(changefeed=kept, paths=life.feed.paths, session=life.feed.spark), now=now
-        )
+        return retain(kept.lake, now=datetime.now(UTC) + timedelta(hours=2))
 
     def once() -> None:
         if newest_version(log) == version:
@@ -668,10 +662,10 @@ def test_maintenance_removes_what_no_commit_names(large: Life) -> None:
     for path in orphans:
         os.utime(path, (time.time() - 7200,) * 2)
     counted = maintain(
-        Lake(changefeed=large.feed.changefeed, paths=paths, session=large.feed.spark), dry_run=True
+        large.feed.lake, dry_run=True
     )
     assert all(path.exists() for path in orphans)
-    done = maintain(Lake(changefeed=large.feed.changefeed, paths=paths, session=large.feed.spark))
+    done = maintain(large.feed.lake)
     for report in (counted, done):
         found = {item.name: item.unnamed_removed for item in report.tables if item.unnamed_removed}
         assert found == {
@@ -686,7 +680,7 @@ def test_maintenance_removes_what_no_commit_names(large: Life) -> None:
     # Somebody else may be about to commit it.
     assert young.exists()
     os.utime(young, (0, 0))
-    maintain(Lake(changefeed=large.feed.changefeed, paths=paths, session=large.feed.spark))
+    maintain(large.feed.lake)
     assert not young.exists()
     assert large.feed.rows() == truth_rows(large.changefeed.truth())
     assert large.feed.rows_as_of(large.feed.cut.tso) == then
@@ -777,7 +771,7 @@ def test_nothing_is_maintained_where_what_landed_is_behind(life: Life) -> None:
         life.synced()
     files = lose_commit(paths.raw_messages, newest_version(paths.raw_messages))
     with pytest.raises(LakeDamagedError, match="the end of its log is missing"):
-        maintain(Lake(changefeed=life.feed.changefeed, paths=paths, session=life.feed.spark))
+        maintain(life.feed.lake)
     assert set(paths.raw_messages.rglob("part-*")) == files
 
 

@@ -20,7 +20,7 @@ from ticdc_assets.base.errors import LakeDamagedError, SourceUnavailableError
 from ticdc_assets.config import Changefeed, KafkaSource, OptionValue
 from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.delta.commits import COMMIT_ID
-from ticdc_assets.delta.control import commit_metadata, open_table, read_table
+from ticdc_assets.delta.control import commit_metadata, opened, read_table
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
@@ -285,8 +285,7 @@ def test_both_executors_in_turns_and_over_checkpoints(
     for path, app_id in zip(tables, ("land", "decode", "decode"), strict=True):
         names = {file.name for file in (path / "_delta_log").glob("*.checkpoint.parquet")}
         assert names == {f"{version:020}.checkpoint.parquet" for version in (10, 20)}
-        table = open_table(path)
-        assert table is not None
+        table = opened(path)
         assert table.transaction_version(app_id) == 22
         rows = read_table(path)
         assert rows is not None
@@ -398,8 +397,7 @@ def test_a_batch_among_others_in_a_file_is_read_alone(tmp_path: Path) -> None:
     append(raw, 1, [b"a"])
     append(raw, 2, [b"b", b"c"])
     append(raw, 3, [b"d"])
-    table = open_table(raw)
-    assert table is not None
+    table = opened(raw)
     table.optimize.compact()
     assert read(raw, 2) == [b"b", b"c"]
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ticdc_assets.delta.control import open_table, read_leaves
+from ticdc_assets.delta.control import opened, read_leaves
 from ticdc_assets.log.cuts import STORED_CAVEATS, newest_cut, read_entries
 from ticdc_assets.log.publishing import publish
 from ticdc_assets.model.tso import from_datetime
@@ -170,8 +170,7 @@ def test_mirrors_of_old_cuts_are_not_counted_beyond_the_budget(paths: LakePaths)
     # Files that delta-rs merged have other types of texts.
     names = ("mirror_id", "version", STORED_CAVEATS)
     told = [row for part in read_entries(paths, names, least=2) for row in part.to_pylist()]
-    table = open_table(paths.cuts)
-    assert table is not None
+    table = opened(paths.cuts)
     assert table.optimize.compact()["numFilesRemoved"] == 5
     assert read_cut_history(paths, WEEK, newest=newest_cut(paths), budget=2) == history
     merged = [row for part in read_entries(paths, names, least=2) for row in part.to_pylist()]
