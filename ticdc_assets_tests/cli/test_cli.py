@@ -147,6 +147,7 @@ OF_ONE_CHANGEFEED = [
     ["verify", "shop"],
     ["verify", "shop", "d", "t", "--json"],
     ["record", "shop", "file"],
+    ["report", "shop"],
     ["accept-gap", "shop", "topic", "0"],
     ["accept-loss", "shop", "topic", "0", "1"],
 ]

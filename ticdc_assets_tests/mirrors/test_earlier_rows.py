@@ -115,30 +115,3 @@ def test_the_setting_says_that_the_source_has_all(spark: SparkSession, tmp_path:
     scene.says(complete_tables=TableChoice())
     scene.feed.sync()
     assert scene.lacking() == [EMPTIED, OLD]
-
-
-def test_each_surface_says_it_once(spark: SparkSession, tmp_path: Path) -> None:
-    scene = Scene(spark, tmp_path, PLAIN["canal-json"])
-    first_ts = read_statistics(scene.feed.paths).first_ts
-    assert first_ts is not None
-    caveat = f"{LACKS_EARLIER}{time_with_tso(first_ts)} may be missing: seed it"
-    status = read_status(scene.feed.lake, datetime.now(UTC))
-    verdict = status.verdicts[Check.MIRRORS_COMPLETE]
-    assert verdict.level is Level.WARN
-    assert verdict.sentence.count(caveat) == 1
-    assert f"{caveat} (d.emptied, d.old)" in verdict.sentence
-    assert "ticdc-assets seed feed EXPORT" in verdict.sentence
-    assert "complete_tables" in verdict.sentence
-    (check,) = check_rows(scene.feed.paths)
-    assert (check.ok, check.vital) == (False, False)
-    assert check.found == f"d.emptied, d.old: {caveat}"
-    assert "ticdc-assets seed feed EXPORT" in check.fix
-    commands = Commands(tmp_path)
-    commands.add_capture("feed", tmp_path / "capture.jsonl", format="canal-json")
-    assert commands.done("sync", "feed").count(caveat) == 1
-    assert commands.done("status", "feed").count(caveat) == 1
-    assert {item["complete"] for item in commands.mirrors("feed")} == {False}
-    commands.set("feed", complete_tables="all")
-    assert caveat not in commands.done("sync", "feed")
-    assert {item["complete"] for item in commands.mirrors("feed")} == {True}
-    assert check_rows(scene.feed.paths)[0].ok

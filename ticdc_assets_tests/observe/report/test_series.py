@@ -179,13 +179,6 @@ def test_mirrors_of_old_cuts_are_not_counted_beyond_the_budget(paths: LakePaths)
     assert {row["number"] for row in merged} == {2, 3, 4, 5}
 
 
-def test_a_standstill_still_has_its_cut(paths: LakePaths) -> None:
-    publish(paths, cut_of(1, ago(900), 1))
-    history = read_cut_history(paths, ago(60), newest=newest_cut(paths))
-    assert [item.number for item in history.points] == [1]
-    assert lag_series(history.points, ago(60), NOW).values == (841, 901)
-
-
 def test_only_the_leaves_that_are_asked_for_are_read(paths: LakePaths) -> None:
     for number in (1, 2):
         publish(paths, cut_of(number, ago(9), 1, mirrors=(mirror_of("s", "t"),)))
@@ -226,10 +219,3 @@ def test_quarantine_over_time(paths: LakePaths) -> None:
     ]
     assert [row["offset"] for row in figures.newest] == [4, 3]
     assert all("got" not in row for row in figures.newest)
-
-
-def test_an_empty_lake_has_empty_series(paths: LakePaths) -> None:
-    history = read_cut_history(paths, WEEK, newest=newest_cut(paths))
-    assert (history.newest, history.points) == (None, ())
-    assert read_landings(paths, WEEK) == ()
-    assert read_quarantine_figures(paths, WEEK).reasons == ()
