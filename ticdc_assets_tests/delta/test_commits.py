@@ -18,7 +18,7 @@ from delta.tables import DeltaTable as SparkTable
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from ticdc_assets.base.errors import LakeDamagedError, UnfinishedError
+from ticdc_assets.base.errors import LakeDamagedError
 from ticdc_assets.base.isolation import Failures
 from ticdc_assets.config import Retention, TableChoice
 from ticdc_assets.delta import committing
@@ -59,13 +59,7 @@ from ticdc_assets.spark import executing
 from ticdc_assets.spark.frames import delta_frame
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets_tests.demo.simulator.builders import churn, fill
-from ticdc_assets_tests.lake.feeds import (
-    Feed,
-    grow_cuts_older,
-    keep_files_apart,
-    treat_as_large,
-    truth_rows,
-)
+from ticdc_assets_tests.lake.feeds import Feed, keep_files_apart, treat_as_large, truth_rows
 from ticdc_assets_tests.lake.killing import Killed, before
 from ticdc_assets_tests.lake.places import named_table
 

@@ -10,7 +10,7 @@ import pytest
 from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
-from ticdc_assets.base.errors import LandingGapError, SourceUnavailableError
+from ticdc_assets.base.errors import SourceUnavailableError
 from ticdc_assets.config import TableChoice
 from ticdc_assets.delta.control import read_rows, read_table
 from ticdc_assets.demo.simulator.alterations import AddColumn, ModifyColumn

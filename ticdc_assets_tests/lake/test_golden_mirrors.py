@@ -22,7 +22,7 @@ from ticdc_assets_tests.golden import (
     folded,
     rows_last_changed_here,
 )
-from ticdc_assets_tests.lake.feeds import Feed, rows_of_tables, treat_as_large
+from ticdc_assets_tests.lake.feeds import rows_of_tables, treat_as_large
 from ticdc_assets_tests.lake.golden_lakes import GoldenLakes, feed_of, synced_in_steps
 
 pytestmark = pytest.mark.spark

@@ -1,7 +1,6 @@
 """A mirror that may lack rows of before its changefeed says so, until something brings them."""
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -12,15 +11,9 @@ from ticdc_assets.config import TableChoice
 from ticdc_assets.config.table_choice import ALL_TABLES
 from ticdc_assets.demo.simulator.changefeed import FeedOptions
 from ticdc_assets.demo.simulator.export import export_upstream
-from ticdc_assets.doctor.checks import check_rows
-from ticdc_assets.log.change_statistics import read_statistics
 from ticdc_assets.mirrors.standing import Outcome
-from ticdc_assets.model.tso import time_with_tso
-from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.table_status import TableState
-from ticdc_assets.observe.verdicts import Check, Level
 from ticdc_assets.repair.seeding import seed
-from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.demo.simulator.builders import PLAIN_COLUMNS, churn, plain_upstream
 from ticdc_assets_tests.demo.simulator.variants import PLAIN, Variant, each_format
 from ticdc_assets_tests.lake.feeds import Feed, truth_rows

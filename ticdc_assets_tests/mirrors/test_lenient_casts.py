@@ -1,6 +1,5 @@
 """Rows that did not fit a modified column: cast as TiDB did, counted and marked, whatever way."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,6 @@ from ticdc_assets.log.quarantine import read_quarantine
 from ticdc_assets.reading.as_of import AsOf
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.changelog.test_lenient_casts import T, narrowed, put, started
-from ticdc_assets_tests.commands import Commands
-from ticdc_assets_tests.demo.simulator.builders import write_capture
 from ticdc_assets_tests.golden import events_of
 from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
 from ticdc_assets_tests.mirrors.test_history import kept, wanted, with_history

@@ -18,7 +18,7 @@ from ticdc_assets.delta.control import latest_version
 from ticdc_assets.demo.simulator.alterations import AddColumn
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
-from ticdc_assets.log.cuts import MirrorCut, newest_cut, read_cuts
+from ticdc_assets.log.cuts import newest_cut, read_cuts
 from ticdc_assets.log.landing import landed_days
 from ticdc_assets.log.publishing import publish
 from ticdc_assets.log.quarantine import count_open, read_quarantine

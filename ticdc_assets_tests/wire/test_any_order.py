@@ -2,8 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pytest
@@ -13,7 +11,7 @@ from hypothesis import strategies as st
 from ticdc_assets.demo.simulator.encoders import encode
 from ticdc_assets.model.events import Event
 from ticdc_assets.wire import WireFormat
-from ticdc_assets.wire.batch import BATCH_READERS, decode_batch
+from ticdc_assets.wire.batch import BATCH_READERS
 from ticdc_assets.wire.go_json import MAX_DEPTH
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests import strategies
@@ -28,10 +26,7 @@ from ticdc_assets_tests.wire.comparing import (
 )
 from ticdc_assets_tests.wire.differing import Difference, differing
 from ticdc_assets_tests.wire.simple_messages import INSERT
-from ticdc_assets_tests.wire.test_canal_json import DELETE as CANAL_DELETE
 from ticdc_assets_tests.wire.test_json_batch import (
-    CANAL_INSERT,
-    CANAL_UPDATE,
     OPEN,
     OPEN_DELETE,
     OPEN_KEY,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ticdc_assets.base.errors import WireError
 from ticdc_assets.demo.simulator.encoders import encode
 from ticdc_assets.demo.simulator.encoders.compression import compressed
-from ticdc_assets.model.events import Bootstrap, Event, Image, RowChange
+from ticdc_assets.model.events import Bootstrap, Image, RowChange
 from ticdc_assets.model.schemas import TableSchema, schema_to_json
 from ticdc_assets.wire import WireFormat, go_json, json_tape
 from ticdc_assets.wire import batch as batch_module
