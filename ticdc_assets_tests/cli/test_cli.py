@@ -123,6 +123,11 @@ def test_help_and_refusals_import_nothing_heavy() -> None:
         ["maintain", "f", "now"],
         ["verify", "f", "d"],
         ["report", "--days", "0"],
+        ["backfill", "f"],
+        ["backfill", "f", "--day", "2026-11-20", "--table", "d.t"],
+        ["backfill", "f", "--from", "2026-11-20"],
+        ["backfill", "f", "--from", "2026-11-20", "--to", "2026-11-21", "--table", "d.t"],
+        ["backfill", "f", "--day", "yesterday"],
         ["report", "--output", "."],
     ],
 )
