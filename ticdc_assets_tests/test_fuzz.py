@@ -146,7 +146,9 @@ def test_a_broken_decoder_is_caught(part: str, broken: Callable[[Any], Any], kin
         return broken(decoders[part](*given, **options))
 
     assert kinds(target_of(CRAFT), good()) == {}
-    assert any(found.startswith(kind) for found in kinds(target_of(CRAFT, **{part: decoded}), good()))
+    assert any(
+        found.startswith(kind) for found in kinds(target_of(CRAFT, **{part: decoded}), good())
+    )
 
 
 # --- workers ---

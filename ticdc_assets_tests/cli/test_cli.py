@@ -52,6 +52,7 @@ from ticdc_assets_tests.golden import Rows, Scenario, assert_same_rows, rows_of
 from ticdc_assets_tests.lake.feeds import truth_rows
 from ticdc_assets_tests.statuses import cut, held, mirror, publish_with_tables
 
+
 @pytest.fixture
 def commands(tmp_path: Path) -> Commands:
     return Commands(tmp_path)

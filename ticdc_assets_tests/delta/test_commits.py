@@ -655,9 +655,7 @@ def test_maintenance_removes_what_no_commit_names(large: Life) -> None:
     fresh = paths.raw_messages / written(paths.raw_messages).path
     for path in orphans:
         os.utime(path, (time.time() - 7200,) * 2)
-    counted = maintain(
-        large.feed.lake, dry_run=True
-    )
+    counted = maintain(large.feed.lake, dry_run=True)
     assert all(path.exists() for path in orphans)
     done = maintain(large.feed.lake)
     for report in (counted, done):

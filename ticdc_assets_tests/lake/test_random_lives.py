@@ -4,11 +4,12 @@ In: a number. Out: a life of data in any format, in one topic or a topic for eac
 partitions, restarts of the changefeed, records that come late or that no decoder understands yet,
 exports, maintenance, re-drives, rewinds, days decoded again and rebuilds; with and without
 a lease, with small mirrors and with large ones. Many of them are killed once, and so are syncs. Its
-DDL is a storm: tables and statements of every kind, keys that change. At its end all records have come and can be decoded, and what came before
-the changefeed is in an export. Then each mirror has the rows of its table and its columns in their
-order, or says that it may lack what came too late; a fold from the change log changes nothing; a
-rebuild is equal; each moment that is kept can be read; and a history has the rows of its mirror and
-of each such moment, and the versions of the reference where all changes are kept.
+DDL is a storm: tables and statements of every kind, keys that change. At its end all records have
+come and can be decoded, and what came before the changefeed is in an export. Then each mirror has
+the rows of its table and its columns in their order, or says that it may lack what came too late; a
+fold from the change log changes nothing; a rebuild is equal; each moment that is kept can be read;
+and a history has the rows of its mirror and of each such moment, and the versions of the reference
+where all changes are kept.
 
 Not handled: two equal rows of one transaction in a table without a key, of which one comes late or
 is refused. Nothing tells it from a replay (decision 0012), so such rows are sent as they are.

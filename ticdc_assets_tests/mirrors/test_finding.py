@@ -14,6 +14,7 @@ from ticdc_assets_tests.lake.feeds import Feed, truth_rows
 
 pytestmark = pytest.mark.spark
 
+
 def test_a_bag_is_changed_by_row_however_many_changes_it_ever_had(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

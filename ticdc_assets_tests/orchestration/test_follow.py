@@ -427,8 +427,7 @@ def test_one_run_syncs_what_arrives_and_ends_for_a_run_that_waits(
     # Each sync added a file; the third joined them.
     paths = growing.paths
     for path in (paths.raw_messages, paths.change_log, paths.landings, paths.cuts):
-        opened = opened(path)
-        assert len(opened.file_uris()) == 1, path
+        assert len(opened(path).file_uris()) == 1, path
     at_first = landed.count(1)
     raw = numbers(home, "raw_messages")
     assert [row["records"] for row in raw] == [at_first, len(landed) - at_first]
@@ -511,4 +510,4 @@ def test_an_error_ends_the_run_with_its_sentence(
         growing.capture.write_bytes(whole)
     (run,) = home.get_runs(limit=1)
     assert run.status is DagsterRunStatus.FAILURE
-    cut = require_cut(growing.paths)
+    require_cut(growing.paths)

@@ -13,7 +13,6 @@ from ticdc_assets.registry.partition_rules import TablePartitions
 from ticdc_assets.registry.partitions import changed_partitions, emptied_partitions, partition_test
 from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.registry.test_partitions import SCHEMA, less_than, listed, partitions
-from ticdc_assets_tests.wire import golden
 
 
 def change(text: str) -> PartitionChange:

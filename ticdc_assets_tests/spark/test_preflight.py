@@ -66,8 +66,12 @@ def test_versions_of_java(tmp_path: Path, version: str, needed: str) -> None:
 
 
 def test_java_home_wins_over_path(tmp_path: Path) -> None:
-    assert check_java(only(tmp_path)).sentence().startswith(
-        "java: Java 17 to 22 is needed, found no java on PATH and no JAVA_HOME; install Java 17"
+    assert (
+        check_java(only(tmp_path))
+        .sentence()
+        .startswith(
+            "java: Java 17 to 22 is needed, found no java on PATH and no JAVA_HOME; install Java 17"
+        )
     )
     with pytest.raises(PrerequisiteError, match="no java on PATH and JAVA_HOME is not set"):
         java_path(only(tmp_path))

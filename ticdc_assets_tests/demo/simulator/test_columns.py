@@ -1,7 +1,5 @@
 """SQL of columns, which random values are canonical, and which changes rewrite rows."""
 
-import random
-
 import pytest
 
 from ticdc_assets.demo.simulator.columns import (

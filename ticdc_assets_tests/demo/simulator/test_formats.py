@@ -4,7 +4,6 @@ What a format cannot carry is in `LOST_FROM_THE_MIDDLE`, with its reason.
 """
 
 import itertools
-import json
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable
