@@ -755,6 +755,18 @@ def test_a_log_with_a_gap_stops_the_others_if_it_is_of_all_mirrors(
     assert set(table.rglob("part-*")) == files
 
 
+@pytest.mark.spark
+def test_nothing_is_maintained_where_what_landed_is_behind(life: Life) -> None:
+    paths = life.feed.paths
+    for seed in range(2):
+        life.write(seed)
+        life.synced()
+    files = lose_commit(paths.raw_messages, newest_version(paths.raw_messages))
+    with pytest.raises(LakeDamagedError, match="the end of its log is missing"):
+        maintain(life.feed.lake)
+    assert set(paths.raw_messages.rglob("part-*")) == files
+
+
 def test_control_tables_lose_what_was_never_committed(tmp_path: Path) -> None:
     table = tmp_path / "cuts"
     write_table(table, pa.table({"n": [1]}), overwrite=False, metadata={"number": 1})
