@@ -1,9 +1,5 @@
 """The benchmarks work: the same code as `make bench`, on very little and without Spark."""
 
-import math
-import time
-from collections import Counter
-from datetime import UTC, datetime
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -12,24 +8,18 @@ import pytest
 from bench.apart import apart
 from bench.conversions import TYPES, measure_conversions
 from bench.decoding import SHUFFLED, measure_decoding
-from bench.fitting import REACH, fitted
-from bench.folding import changes_of, measure_folding, mirror_plans
+from bench.folding import measure_folding
 from bench.goals import Goal, Reached
 from bench.measuring import Memory, Sample
 from bench.messages import Messages, load_messages
 from bench.parts import PARTS, QUICK, run_part
-from bench.pipeline import Feed, Shop
 from bench.plots import draw
 from bench.results import (
     BEGIN,
-    CONSTANT,
     END,
-    FASTER,
     GOALS_PLOT,
-    GROWS,
     GROWTH_PLOT,
     SHARES_PLOT,
-    SLOWER,
     Part,
     Report,
     Result,
@@ -40,14 +30,8 @@ from bench.results import (
     write_runs,
 )
 from bench.stage import GOALS as STAGE_GOALS
-from bench.sustained import seconds_until_cut
-from bench.traffic import TEXT_FORMATS, Traffic, narrow, wide
-from ticdc_assets.log.cuts import Cut, require_cut
-from ticdc_assets.model.events import Image, Op, RowChange, Watermark
-from ticdc_assets.spark.session import LazySession
-from ticdc_assets.storage.lake_paths import FIRST_GENERATION
-from ticdc_assets.wire import WireFormat, decode
-from ticdc_assets.wire.record import Record
+from bench.traffic import TEXT_FORMATS
+from ticdc_assets.wire import WireFormat
 
 PLOTS = [GOALS_PLOT, GROWTH_PLOT, SHARES_PLOT]
 
@@ -66,47 +50,6 @@ def run_of(part: Part) -> Run:
 @pytest.fixture(scope="module")
 def messages() -> Messages:
     return load_messages(300)
-
-
-def test_all_row_changes_become_operations(messages: Messages) -> None:
-    named = {plan.name for plan in mirror_plans(messages)}
-    changes = changes_of(messages)
-    assert set(changes) <= named
-    rows = sum(batch.num_rows for batches in changes.values() for batch in batches)
-    assert rows == messages.rows
-
-
-@pytest.mark.parametrize("power", [-0.5, 0.0, 0.3, 1.0, 2.0])
-def test_the_power_of_a_cost_is_found(power: float) -> None:
-    fit = fitted([(size, 3 * size**power) for size in (1, 10, 100, 1_000)], reach=math.inf)
-    assert fit is not None
-    assert fit.power == pytest.approx(power, abs=1e-9)
-    assert (fit.least, fit.most) == (pytest.approx(1), 1_000)
-    assert fit.at(50) == pytest.approx(3 * 50**power)
-
-
-def test_a_fixed_cost_does_not_hide_growth() -> None:
-    points = [(size, 100 + size) for size in (1, 10, 100, 1_000, 10_000)]
-    near, all_of_them = fitted(points, reach=REACH), fitted(points, reach=math.inf)
-    assert near is not None
-    assert all_of_them is not None
-    assert near.least == pytest.approx(1_000)
-    assert near.power > 0.9 > 0.6 > all_of_them.power
-
-
-def test_what_grows_is_told_beside_its_limit() -> None:
-    def series(limit: float | None, power: float) -> Series:
-        points = tuple((float(size), size**power) for size in (1, 10, 100))
-        return Series(plot="p", x="rows", y="CPU", name="n", points=points, limit=limit)
-
-    lines = [series(GROWS, 1.0).cells(), series(CONSTANT, 1.0).cells(), series(None, 1.0).cells()]
-    assert lines == [
-        ("p, n: CPU by rows", "10", "100", "1.00", "1.1", "yes"),
-        ("p, n: CPU by rows", "1", "100", "1.00", "0.1", "no"),
-        None,
-    ]
-    text = Report(runs=[run_of(Part(series=[series(GROWS, 1.2)]))]).markdown()
-    assert "| p, n: CPU by rows | 10 | 100 | 1.20 | 1.1 | no |" in text
 
 
 @pytest.mark.thorough
@@ -134,96 +77,6 @@ def test_what_needs_no_spark_is_measured_and_written(messages: Messages, tmp_pat
     assert "- A fact." in text
     for result in results:
         assert f"| {result.what} |" in text
-
-
-def test_a_result_says_of_its_goal_what_the_target_asks_for() -> None:
-    sample = Sample(seconds=(2.0, 4.0, 6.0), cpu_seconds=1.0)
-    base = Sample(seconds=(8.0,), cpu_seconds=3.0)
-
-    def reached(goal: Goal, compared: str) -> float:
-        result = Result(
-            section="s", what="w", sample=sample, count=8, base=base, compared=compared, goal=goal
-        )
-        found = result.reached()
-        assert found is not None
-        return found.value
-
-    assert reached(Goal.DECODE_SIMPLE_JSON, FASTER) == 3.0
-    assert reached(Goal.SPARK_CRAFT, FASTER) == 2.0
-    assert reached(Goal.MIRROR_CPU, SLOWER) == pytest.approx(1 / 3)
-    assert reached(Goal.END_TO_END, "") == 2.0
-    assert reached(Goal.SMALL_SYNC, "") == 4.0
-    assert reached(Goal.FIRST_BATCH, "") == 1.0
-    with pytest.raises(ValueError, match="no time of a piece of work"):
-        reached(Goal.CRAFT_BYTES, "")
-
-
-@pytest.mark.parametrize("wire_format", TEXT_FORMATS)
-@pytest.mark.thorough
-def test_traffic_has_changes_of_rows_that_are_there(wire_format: WireFormat) -> None:
-    require_rows_that_are_there(
-        Traffic(shapes=[narrow(), wide()], partitions=3, wire_format=wire_format)
-    )
-
-
-def require_rows_that_are_there(traffic: Traffic) -> list[Image]:
-    """Check 2,000 changes and return the images of new and changed rows."""
-    wire_format = traffic.wire_format
-    ops: Counter[Op] = Counter()
-    images: list[Image] = []
-    rows: dict[str, set[object]] = {name: set() for name in traffic.live}
-    stamps: list[int] = []
-    offsets = {item.partition: item.offset for item in traffic.opening}
-    for record in traffic.changes(2_000):
-        assert record.offset == offsets[record.partition] + 1
-        offsets[record.partition] = record.offset
-        for event in decode(wire_format, Record(key=record.key, value=record.value)):
-            if isinstance(event, Watermark):
-                assert event.watermark_ts >= max(stamps)
-            if not isinstance(event, RowChange):
-                continue
-            ops[event.op] += 1
-            stamps.append(event.commit_ts)
-            image = event.before if event.after is None else event.after
-            assert image is not None
-            key = image["id"]
-            assert (key in rows[event.table]) == (event.op is not Op.INSERT)
-            if event.after is not None:
-                images.append(event.after)
-            if event.op is Op.INSERT:
-                rows[event.table].add(key)
-            if event.op is Op.DELETE:
-                rows[event.table].remove(key)
-    assert stamps == sorted(stamps)
-    assert ops[Op.INSERT] == pytest.approx(1_400, abs=30)
-    assert ops[Op.UPDATE] == pytest.approx(400, abs=30)
-    assert {name: len(found) for name, found in rows.items()} == traffic.live
-    return images
-
-
-def test_waits_are_from_a_change_to_the_first_cut_that_has_it() -> None:
-    def cut(ms: int, published_ms: int) -> Cut:
-        return Cut(
-            generation=FIRST_GENERATION,
-            number=ms,
-            tso=ms << 18,
-            published_at=datetime.fromtimestamp(published_ms / 1_000, UTC),
-            batch=1,
-            mirrors=(),
-            held=(),
-            quarantined=0,
-            replays=0,
-            late=0,
-            steps_back=0,
-            ignored={},
-        )
-
-    cuts = [cut(1_000, 1_500), cut(2_000, 3_000)]
-    assert seconds_until_cut(cuts, [900 << 18, 1_000 << 18, 1_001 << 18]) == pytest.approx(
-        [0.6, 0.5, 1.999]
-    )
-    (waiting,) = seconds_until_cut(cuts, [int(time.time() * 1_000 - 500) << 18])
-    assert waiting >= 0.5
 
 
 def test_runs_are_kept_and_drawn(tmp_path: Path) -> None:
@@ -261,12 +114,6 @@ def test_what_is_kept_and_the_document_agree(root: Path) -> None:
         assert (root / "docs" / "images" / name).is_file()
         assert f"../docs/images/{name}" in text
         assert f"images/{name}" in page
-
-
-def test_a_lake_of_the_bench_is_synced(tmp_path: Path) -> None:
-    shop = Shop.open(Feed.of(LazySession(), tmp_path), tables=2, rows=10)
-    shop.feed.sync()
-    assert [mirror.rows for mirror in require_cut(shop.feed.paths).mirrors] == [10, 10]
 
 
 @pytest.mark.slow

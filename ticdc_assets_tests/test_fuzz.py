@@ -15,18 +15,13 @@ from click.testing import CliRunner
 
 from fuzz import __main__ as program
 from fuzz import running
-from fuzz.binary_damage import damaged_structure
 from fuzz.ddl_texts import DdlTarget
-from fuzz.decoders import DecoderTarget, wrong_error, wrong_events
-from fuzz.findings import Batch, Failure, Findings, batch_of, read_failure, write_failure
+from fuzz.decoders import DecoderTarget
+from fuzz.findings import Batch, Failure, Findings, read_failure, write_failure
 from fuzz.growing import grown
 from fuzz.running import Bounds, run, run_batches
 from fuzz.seeds import DdlSeeds, Seeds, load_ddl_seeds, load_seeds
 from fuzz.targets import make_target
-from ticdc_assets.base.errors import WireError
-from ticdc_assets.model.events import Event, Op, RowChange, Watermark
-from ticdc_assets.registry.ddl import parse_ddl
-from ticdc_assets.registry.ddl_statement import DdlStatement
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire import batch as batch_module
 from ticdc_assets.wire.batch import decode_batch
@@ -114,42 +109,6 @@ def test_golden_messages_are_seeds(name: str) -> None:
     assert ran(target, 1).inputs == 200
 
 
-# --- inputs ---
-
-
-@pytest.mark.parametrize("name", ["craft", "ddl"])
-@pytest.mark.thorough
-def test_a_seed_gives_the_same_inputs_again(
-    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("TICDC_GOLDEN", str(tmp_path / "none"))
-    one, other = make_target(name), make_target(name)
-    assert one.source == "the simulator"
-    assert batch_of(one, 1, 3) == batch_of(other, 1, 3)
-    assert batch_of(one, 1, 3) != batch_of(one, 2, 3)
-    assert batch_of(one, 1, 3) != batch_of(one, 1, 4)
-    (large,) = batch_of(one, 1, 25).records
-    assert len(large.value or b"") + len(large.key or b"") > 1000
-
-
-FRAMING_REASONS = {"length_beyond_end", "truncated", "sizes_differ", "invalid_length"}
-
-
-@pytest.mark.parametrize("wire_format", WireFormat)
-def test_damaged_structure_gets_past_the_lengths(wire_format: WireFormat) -> None:
-    generator = Random(1)
-    seeds = seeds_of(wire_format).records
-    reasons: list[str] = []
-    for _ in range(300):
-        record = damaged_structure(generator, wire_format, generator.choice(seeds))
-        try:
-            decode(wire_format, record)
-        except WireError as error:
-            reasons.append(error.reason)
-    assert len(reasons) > 60
-    assert sum(reason in FRAMING_REASONS for reason in reasons) < len(reasons) // 4
-
-
 # --- it can fail ---
 
 
@@ -158,131 +117,39 @@ def good() -> Batch:
     return Batch(records=seeds_of(CRAFT).records[:40])
 
 
-def broken_reference(broken: Callable[[Record], Any]) -> DecoderTarget:
-    """A decoder that does something else with one message."""
-    wrong = good().records[7]
-
-    def reference(wire_format: WireFormat, record: Record, **options: Any) -> Any:
-        return broken(record) if record == wrong else decode(wire_format, record, **options)
-
-    return target_of(CRAFT, reference=reference)
+def raises(*_: Any) -> Any:
+    raise KeyError("x")
 
 
-def raises(error: Exception) -> Callable[..., Any]:
-    def broken(*_: Any, **__: Any) -> Any:
-        raise error
-
-    return broken
-
-
-@pytest.mark.parametrize(
-    "error",
-    [KeyError("x"), RecursionError(), MemoryError(), UnicodeDecodeError("u", b"", 0, 1, "")],
-)
-def test_an_exception_of_the_reference_is_caught(error: Exception) -> None:
-    ((kind, number),) = kinds(broken_reference(raises(error)), good()).items()
-    assert kind.startswith(f"reference raises {type(error).__name__} in ")
-    assert number == 7
-
-
-@pytest.mark.parametrize(
-    "parts",
-    [
-        ("Not a slug", "byte 1", "x", "y"),
-        ("reason", "somewhere", "x", "y"),
-        ("reason", "byte 1 and more", "x", "y"),
-        ("reason", "$" + "a" * 1000, "x", "y"),
-        ("reason", "byte 1", "", "y"),
-        ("reason", "byte 1", "x", ""),
-        ("reason", "byte 1", "x", "y" * 201),
-        ("reason", "$", "x", "\ud800"),
-        ("reason", "$", "x", 1),
-    ],
-)
-def test_an_error_out_of_bounds_is_caught(parts: tuple[Any, ...]) -> None:
-    assert wrong_error(("reason", "key byte 1", "x", "y")) is None
-    assert wrong_error(parts) is not None
-    found = kinds(broken_reference(raises(WireError(*parts))), good())
-    assert any(kind.startswith("reference gives an error") for kind in found)
-
-
-ROW = RowChange(
-    op=Op.INSERT,
-    commit_ts=1,
-    build_ts_ms=None,
-    database="d",
-    table="t",
-    table_id=1,
-    schema_version=1,
-    before=None,
-    after={"a": "1"},
-)
-
-
-@pytest.mark.parametrize(
-    "events",
-    [
-        None,
-        [],
-        (ROW,),
-        ["x"],
-        [replace(ROW, after=None)],
-        [replace(ROW, before={})],
-        [replace(ROW, op=Op.DELETE, after=None)],
-        [replace(ROW, commit_ts=-1)],
-        [replace(ROW, schema_version=None)],
-        [Watermark(watermark_ts=2**63, build_ts_ms=None)],
-    ],
-    ids=repr,
-)
-def test_what_is_no_event_is_caught(events: Any) -> None:
-    assert wrong_events([ROW, replace(ROW, op=Op.UPDATE, before={})]) is None
-    assert wrong_events(events) is not None
-
-
-def broken_batch(change: Callable[[pa.RecordBatch], pa.RecordBatch]) -> DecoderTarget:
-    def columnar(wire_format: WireFormat, batch: pa.RecordBatch, **options: Any) -> pa.RecordBatch:
-        return change(decode_batch(wire_format, batch, **options))
-
-    return target_of(CRAFT, columnar=columnar)
-
-
-def with_values(batch: pa.RecordBatch, name: str, change: Callable[[Any], Any]) -> pa.RecordBatch:
-    rows = [row | {name: change(row[name])} for row in batch.to_pylist()]
+def with_other_tables(batch: pa.RecordBatch) -> pa.RecordBatch:
+    rows = [row | {"table": row["table"] and row["table"] + "x"} for row in batch.to_pylist()]
     return pa.RecordBatch.from_pylist(rows, schema=batch.schema)
 
 
+kept: list[pa.Buffer] = []
+
+
 @pytest.mark.parametrize(
-    ("name", "change"),
+    ("part", "broken", "kind"),
     [
-        ("table", lambda value: value and value + "x"),
-        ("commit_ts", lambda value: value and value + 1),
-        ("after", lambda value: value and value.replace('"', '"x', 1)),
-        ("shape", lambda value: value and value.replace("int", "bigint", 1)),
-        ("sql", lambda value: value and value + " "),
-        ("op", lambda value: value and "insert"),
-        ("kind", lambda value: "watermark"),
-        ("index", lambda value: value + 1),
-        ("topic", lambda _: "other"),
-        ("offset", lambda value: value - 1),
+        ("reference", raises, "reference raises KeyError in "),
+        ("reference", lambda _: [], "reference gives no list of events"),
+        ("reference", lambda events: kept.append(pa.allocate_buffer(1000)) or events, "memory is"),
+        ("columnar", raises, "batch raises KeyError in "),
+        ("columnar", with_other_tables, "different: "),
+        ("columnar", lambda rows: rows.slice(1), "different: "),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_batch_that_says_something_else_is_caught(name: str, change: Any) -> None:
-    assert kinds(broken_batch(lambda rows: with_values(rows, name, change)), good())
+def test_a_broken_decoder_is_caught(part: str, broken: Callable[[Any], Any], kind: str) -> None:
+    decoders: dict[str, Callable[..., Any]] = {"reference": decode, "columnar": decode_batch}
 
+    def decoded(*given: Any, **options: Any) -> Any:
+        return broken(decoders[part](*given, **options))
 
-def test_a_batch_with_another_error_is_caught() -> None:
-    bad = Batch(records=[Record(key=None, value=b"\x09")])
-    for name in ("error_reason", "error_position", "error_expected", "error_got"):
-        target = broken_batch(lambda rows, name=name: with_values(rows, name, lambda _: "x"))
-        assert kinds(target_of(CRAFT), bad) == {}
-        assert len(kinds(target, bad)) == 1
-
-
-def test_a_batch_that_lacks_rows_is_caught() -> None:
-    assert kinds(broken_batch(lambda rows: rows.slice(1)), good())
-    assert kinds(broken_batch(lambda rows: rows.drop_columns(["sql"])), good())
+    assert kinds(target_of(CRAFT), good()) == {}
+    assert any(
+        found.startswith(kind) for found in kinds(target_of(CRAFT, **{part: decoded}), good())
+    )
 
 
 def test_batches_of_few_records_are_read_by_the_batch_reader(
@@ -293,46 +160,6 @@ def test_batches_of_few_records_are_read_by_the_batch_reader(
     monkeypatch.setattr(batch_module, "BATCH_READERS", readers)
     found = kinds(target, Batch(records=good().records[:2]))
     assert any(kind.startswith("batch raises KeyError in ") for kind in found)
-
-
-def test_the_input_at_which_a_batch_raises_is_found() -> None:
-    wrong = good().records[9].value
-
-    def columnar(wire_format: WireFormat, batch: pa.RecordBatch, **options: Any) -> pa.RecordBatch:
-        if wrong in batch.column("value").to_pylist():
-            raise KeyError(wrong)
-        return decode_batch(wire_format, batch, **options)
-
-    ((kind, number),) = kinds(target_of(CRAFT, columnar=columnar), good()).items()
-    assert kind.startswith("batch raises KeyError in ")
-    assert number == 9
-
-
-def test_slowness_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fuzz.decoders.seconds_allowed", lambda _: 0.0)
-    assert {"reference is slow", "batch is slow"} <= set(kinds(target_of(CRAFT), good()))
-    monkeypatch.setattr("fuzz.ddl_texts.seconds_allowed", lambda _: 0.0)
-    ddl = DdlTarget(ddl_seeds())
-    assert set(kinds(ddl, batch_of(ddl, 1, 0))) == {"is slow"}
-
-
-def test_memory_that_is_kept_is_caught() -> None:
-    kept: list[pa.Buffer] = []
-
-    def keep(record: Record) -> list[Event]:
-        kept.append(pa.allocate_buffer(1000))
-        return decode(CRAFT, record)
-
-    assert kinds(broken_reference(keep), good()) == {"memory is kept": -1}
-
-
-def test_a_parser_of_ddl_that_is_not_the_same_twice_is_caught() -> None:
-    def parse(sql: str) -> DdlStatement:
-        return replace(parse_ddl(sql), query=str(next(turns) % 2))
-
-    turns = iter(range(10_000))
-    target = DdlTarget(ddl_seeds(), parse=parse)
-    assert set(kinds(target, batch_of(target, 1, 0))) == {"says something else the second time"}
 
 
 # --- workers ---

@@ -94,21 +94,13 @@ def test_setup_with_an_old_python(clone: Path, tmp_path: Path) -> None:
     assert "(python3 here: Python 3.9.2)" in message
 
 
-@pytest.mark.parametrize(
-    ("version", "found"), [("11", "found Java 11 at"), ("25", "found Java 25 at")]
-)
-def test_setup_with_a_wrong_java(clone: Path, tmp_path: Path, version: str, found: str) -> None:
-    fake_java(tmp_path / "jdk", version)
+def test_setup_with_a_wrong_java(clone: Path, tmp_path: Path) -> None:
+    fake_java(tmp_path / "jdk", "11")
     python = f"PYTHON={sys.executable}"
     message = sentence(make(clone, "setup", python, JAVA_HOME=str(tmp_path / "jdk")))
     assert message.startswith("java: Java 17 to 22 is needed, ")
-    assert found in message
+    assert "found Java 11 at" in message
     assert not (clone / ".venv").exists()
-
-
-def test_setup_with_a_java_home_that_is_none(clone: Path, tmp_path: Path) -> None:
-    message = sentence(make(clone, "setup", f"PYTHON={sys.executable}", JAVA_HOME=str(tmp_path)))
-    assert f"JAVA_HOME is {tmp_path}, where there is no program bin/java" in message
 
 
 def test_setup_is_instant_when_nothing_changed(clone: Path) -> None:

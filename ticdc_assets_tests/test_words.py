@@ -129,18 +129,3 @@ def test_rooms_are_in_plain_words(root: Path, room: str) -> None:
         if (said := strange(text))
     }
     assert words == {}
-
-
-@pytest.mark.parametrize(
-    ("text", "count"),
-    [
-        ("Nothing tells it.", 1),
-        ("The table stands beside the log.", 2),
-        ("A mirror is seconds behind its table, and how far behind it is.", 0),
-        ("The lock is behind the lease.", 0),
-        ("A commit behind the cut.", 1),
-        ('A stand-in, `tells`, [a page](tells.md) and "stands".', 0),
-    ],
-)
-def test_strange_words_are_found(text: str, count: int) -> None:
-    assert len(strange(text)) == count

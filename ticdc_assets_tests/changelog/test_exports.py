@@ -8,7 +8,6 @@ from ticdc_assets.changelog.planning import build_plan
 from ticdc_assets.demo.simulator.alterations import AddColumn, DropColumn, RenameColumn
 from ticdc_assets.demo.simulator.changefeed import FeedOptions
 from ticdc_assets.demo.simulator.columns import column
-from ticdc_assets.demo.simulator.shop import ShopWorkload
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.model.events import SNAPSHOT_DDL, Event, Op, RowChange
 from ticdc_assets.model.values import physical_of
@@ -52,28 +51,6 @@ def exported(upstream: Upstream, *, seed: int = 1, only: str | None = None) -> t
             place = Coordinates(topic=f"{name[1]}.csv", partition=seed, offset=line, index=0)
             events.append((place, replace(change, op=Op.SNAPSHOT)))
     return ts, events
-
-
-@with_commit_ts
-@pytest.mark.parametrize("begin", ["from the export on", "before the export", "from the start"])
-@pytest.mark.thorough
-def test_a_shop_seeded_in_its_middle(variant: Variant, begin: str) -> None:
-    upstream = Upstream(timezone="Asia/Tokyo")
-    workload = ShopWorkload(upstream, 3)
-    cuts: list[int] = []
-    for number in range(4):
-        for _ in workload.steps(25):
-            pass
-        cuts.append(upstream.clock.next())
-        if number == 1:
-            at, export = exported(upstream)
-    first_ts = {"from the export on": at, "before the export": cuts[0], "from the start": 0}
-    changefeed = variant.changefeed(upstream, FeedOptions(first_ts=first_ts[begin]))
-    events = [*variant.events(changefeed.tick()), *export]
-    for cut in (at, cuts[2], cuts[3], changefeed.watermark_ts):
-        assert variant.folded(events, cut, "Asia/Tokyo") == variant.wanted(changefeed, cut)
-    arrived = shuffled(events)
-    assert variant.folded(arrived, cuts[3], "Asia/Tokyo") == variant.wanted(changefeed, cuts[3])
 
 
 def two_tables() -> Upstream:

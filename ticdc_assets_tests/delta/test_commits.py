@@ -18,7 +18,7 @@ from delta.tables import DeltaTable as SparkTable
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from ticdc_assets.base.errors import LakeDamagedError, UnfinishedError
+from ticdc_assets.base.errors import LakeDamagedError
 from ticdc_assets.base.isolation import Failures
 from ticdc_assets.config import Retention, TableChoice
 from ticdc_assets.delta import committing
@@ -40,7 +40,6 @@ from ticdc_assets.delta.control import (
 )
 from ticdc_assets.delta.delta_files import removable
 from ticdc_assets.delta.files import FileWriter, WrittenFile
-from ticdc_assets.delta.lake import Lake
 from ticdc_assets.demo.simulator.alterations import AddColumn
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
@@ -59,13 +58,7 @@ from ticdc_assets.spark import executing
 from ticdc_assets.spark.frames import delta_frame
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets_tests.demo.simulator.builders import churn, fill
-from ticdc_assets_tests.lake.feeds import (
-    Feed,
-    grow_cuts_older,
-    keep_files_apart,
-    treat_as_large,
-    truth_rows,
-)
+from ticdc_assets_tests.lake.feeds import Feed, keep_files_apart, treat_as_large, truth_rows
 from ticdc_assets_tests.lake.killing import Killed, before
 from ticdc_assets_tests.lake.places import named_table
 from ticdc_assets_tests.statuses import cut as made_up_cut
@@ -389,28 +382,6 @@ def test_what_is_committed_right_behind_a_change_is_not_published(
 
 
 @pytest.mark.spark
-def test_a_change_that_meets_another_commit_is_made_again(
-    large: Life, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = large.feed.cut.mirrors[0].path(large.feed.paths)
-    met: list[int] = []
-
-    def disturb() -> None:
-        if not met:
-            met.append(newest_version(path))
-            by_spark(large.feed.spark, path, "optimize")
-
-    large.write(seed=2)
-    with monkeypatch.context() as patch:
-        # Behind the look at what is there, and before the commit.
-        tries = disturbed(patch, path, disturb, is_before=True)
-        mirror = large.synced()
-    assert len(tries) == 2
-    assert (mirror.mode, large.feed.cut.failed) == (Mode.CHANGE, ())
-    assert large.feed.spark.read.format("delta").load(str(path)).count() == mirror.rows
-
-
-@pytest.mark.spark
 def test_a_change_with_nothing_to_do_commits_nothing(large: Life) -> None:
     (mirror,) = large.feed.cut.mirrors
     # A row that comes and goes between two cuts leaves a delete of a row that nobody has.
@@ -510,18 +481,13 @@ def test_a_history_is_named_by_its_own_commit(
 def test_retention_counts_what_its_own_commit_removed(life: Life) -> None:
     life.write(seed=1)
     life.synced()
-    kept = replace(
-        life.feed.changefeed, retention=Retention(change_log=timedelta(hours=1), cuts=None)
-    )
+    kept = life.feed.having(retention=Retention(change_log=timedelta(hours=1), cuts=None))
     log = life.feed.paths.change_log
     rows = life.feed.spark.read.format("delta").load(str(log)).count()
     version = newest_version(log)
 
     def truncated() -> Any:
-        now = datetime.now(UTC) + timedelta(hours=2)
-        return retain(
-            Lake(changefeed=kept, paths=life.feed.paths, session=life.feed.spark), now=now
-        )
+        return retain(kept.lake, now=datetime.now(UTC) + timedelta(hours=2))
 
     def once() -> None:
         if newest_version(log) == version:
@@ -665,7 +631,7 @@ def test_maintenance_removes_what_no_commit_names(large: Life) -> None:
     # Somebody else may be about to commit it.
     assert young.exists()
     os.utime(young, (0, 0))
-    maintain(Lake(changefeed=large.feed.changefeed, paths=paths, session=large.feed.spark))
+    maintain(large.feed.lake)
     assert not young.exists()
     assert large.feed.rows() == truth_rows(large.changefeed.truth())
     assert large.feed.rows_as_of(large.feed.cut.tso) == then
@@ -768,42 +734,8 @@ def test_nothing_is_maintained_where_what_landed_is_behind(life: Life) -> None:
         life.synced()
     files = lose_commit(paths.raw_messages, newest_version(paths.raw_messages))
     with pytest.raises(LakeDamagedError, match="the end of its log is missing"):
-        maintain(Lake(changefeed=life.feed.changefeed, paths=paths, session=life.feed.spark))
+        maintain(life.feed.lake)
     assert set(paths.raw_messages.rglob("part-*")) == files
-
-
-@pytest.mark.spark
-def test_files_stay_where_the_log_of_a_mirror_is_behind_its_cut(large: Life) -> None:
-    paths = large.feed.paths
-    for seed in range(2):
-        large.write(seed)
-        large.synced()
-    (mirror,) = large.feed.cut.mirrors
-    path = mirror.path(paths)
-    files = lose_commit(path, newest_version(path))
-    grow_cuts_older(paths, 24)
-    with pytest.raises(UnfinishedError, match=r"d\.t: .* the end of its log is missing"):
-        maintain(
-            Lake(changefeed=large.feed.changefeed, paths=paths, session=large.feed.spark),
-            margin=timedelta(),
-        )
-    assert set(path.rglob("part-*")) == files
-
-
-@pytest.mark.spark
-def test_a_torn_log_entry_ahead_of_a_cut_stops_its_mirror_alone(large: Life) -> None:
-    """A run was killed before it published, and what it committed is torn."""
-    paths = large.feed.paths
-    (mirror,) = large.feed.cut.mirrors
-    path = mirror.path(paths)
-    by_spark(large.feed.spark, path, "append")
-    newest = newest_version(path)
-    assert newest > mirror.version
-    (path / "_delta_log" / f"{newest:020}.json").write_text("{")
-    with pytest.raises(UnfinishedError, match=r"d\.t: .*torn"):
-        maintain(Lake(changefeed=large.feed.changefeed, paths=paths, session=large.feed.spark))
-    large.write(seed=9)
-    assert large.synced().version > mirror.version
 
 
 def test_control_tables_lose_what_was_never_committed(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_records_that_expired_after_they_landed(feed: WrittenFeed) -> None:
 
 
 def test_a_topic_deleted_and_made_again(feed: WrittenFeed) -> None:
-    """It has more records than were landed by now; `test_gaps` has one with fewer."""
+    """It has more records than were landed by now."""
     feed.go_on()
     feed.sync()
     feed.broker.delete_topic(feed.topic)

@@ -15,7 +15,7 @@ import pytest
 
 from ticdc_assets.base.ports import free_port
 from ticdc_assets.delta.commits import newest_version
-from ticdc_assets.delta.control import open_table
+from ticdc_assets.delta.control import opened
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.upstream import Upstream
@@ -191,8 +191,7 @@ def test_a_cluster_with_a_bare_python_syncs_and_shows_no_secret(
         json.loads(line) for line in events_told.splitlines() if '"SparkListenerTaskEnd"' in line
     ]
     assert {task["Task Info"]["Executor ID"] for task in tasks} == {"0", "1"}
-    raw = open_table(feed.commands.paths(FEED).raw_messages)
-    assert raw is not None
+    raw = opened(feed.commands.paths(FEED).raw_messages)
     assert len(raw.file_uris()) == 2  # each worker fetched a share
     assert feed.rows == feed.truth
     # It has worked, so a small sync asks nobody, and needs no Spark at all: the cluster is gone.

@@ -18,9 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import LakeDamagedError
-from ticdc_assets.config import CaptureSource, Changefeed, Settings, load_settings
-from ticdc_assets.delta.delta_files import live_files
-from ticdc_assets.delta.lake import Lake
+from ticdc_assets.config import Settings, load_settings
 from ticdc_assets.log.cuts import require_cut
 from ticdc_assets.log.damage import damage_told, find_damage
 from ticdc_assets.orchestration.changefeeds import all_definitions
@@ -29,6 +27,12 @@ from ticdc_assets.orchestration.partitions import FeedNames
 from ticdc_assets.spark.frames import delta_frame
 from ticdc_assets_tests.commands import Commands, Done
 from ticdc_assets_tests.lake.places import named_table
+from ticdc_assets_tests.mirrors.test_damaged_mirrors import (
+    commits,
+    empty_log,
+    lose_file,
+    tear_file,
+)
 from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop
 
 pytestmark = pytest.mark.spark
@@ -85,31 +89,13 @@ def rows(synced: tuple[Path, list[str]]) -> list[str]:
     return synced[1]
 
 
-def log_of(table: Path) -> Path:
-    return table / "_delta_log"
-
-
-def empty_log(table: Path) -> None:
-    for path in log_of(table).iterdir():
-        path.unlink()
-
-
 def tear_log(table: Path) -> None:
-    newest = max(log_of(table).glob("*.json"))
+    newest = commits(table)[-1]
     newest.write_bytes(newest.read_bytes()[:-20])
 
 
 def lose_end(table: Path) -> None:
-    max(log_of(table).glob("*.json")).unlink()
-
-
-def lose_file(table: Path) -> None:
-    live_files(table)[0].path.unlink()
-
-
-def tear_file(table: Path) -> None:
-    path = live_files(table)[0].path
-    path.write_bytes(path.read_bytes()[:-50])
+    commits(table)[-1].unlink()
 
 
 def mirror(commands: Commands, name: tuple[str, str]) -> Path:
@@ -264,22 +250,12 @@ def test_what_spark_says_of_a_broken_table_is_our_sentence(
     paths = lake.paths("shop")
     found = require_cut(paths).mirror(*ORDERS)
     assert found is not None
-    opened = Lake(
-        changefeed=Changefeed(
-            name="shop",
-            wire_format="simple-json",
-            timezone="UTC",
-            source=CaptureSource(path=Path()),
-        ),
-        paths=paths,
-        session=spark,
-    )
     lose_file(found.path(paths))
     with pytest.raises(LakeDamagedError, match=r"the mirror of shop\.orders"), damage_told(paths):
-        delta_frame(opened.spark, *found.at(opened.paths)).collect()
+        delta_frame(spark, *found.at(paths)).collect()
     tear_log(found.path(paths))
     with pytest.raises(LakeDamagedError, match="is torn"), damage_told(paths):
-        delta_frame(opened.spark, *found.at(opened.paths)).collect()
+        delta_frame(spark, *found.at(paths)).collect()
     # What has nothing to do with the tables comes out as it was.
     with pytest.raises(ValueError, match="else"), damage_told(paths):
         raise ValueError("else")
@@ -308,7 +284,7 @@ def with_others(lake: Commands) -> Settings:
 def test_the_code_location_loads_whatever_is_broken(lake: Commands, root: Path) -> None:
     settings = with_others(lake)
     for table in lake.paths("shop").tables:
-        if log_of(table).is_dir():
+        if (table / "_delta_log").is_dir():
             tear_log(table)
     definitions = all_definitions(settings)
     keys = definitions.resolve_asset_graph().get_all_asset_keys()

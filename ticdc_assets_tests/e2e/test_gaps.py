@@ -109,37 +109,3 @@ def test_going_on_after_records_have_expired(feed: WrittenFeed) -> None:
     assert len(caveats(feed)["customers"]) == 1
     orders = {key: rows for key, rows in feed.truth.items() if key[1] == "orders"}
     assert {key: rows for key, rows in feed.rows.items() if key[1] == "orders"} == orders
-
-
-def test_going_on_after_a_topic_was_made_again(feed: WrittenFeed) -> None:
-    ends = dict(feed.changefeed.next_offsets)
-    feed.broker.delete_topic(feed.topic)
-    said = told(feed, "status", FEED, code=1)
-    assert f"has no topic '{feed.topic}'" in said
-    feed.broker.create_topic(feed.topic, 2)
-    # TiCDC begins again where it stood; the offsets of the topic begin at 0.
-    feed.go_on()
-    assert "the topic was deleted and created again" in feed.refused()
-    assert len(gaps(feed, 1)) == 2
-    said = told(feed, "accept-gap", FEED, feed.topic, 0, code=0)
-    assert f"another gap in topic '{feed.topic}' partition 1" in said
-    assert "partition 1" in feed.refused()
-    feed.commands.done("accept-gap", FEED, feed.topic, 1)
-    assert gaps(feed, 0) == []
-
-    feed.sync()
-    landed = feed.landed()
-    assert len(landed) == len(set(landed))
-    # What is landed goes on where the old topic ended, so no coordinates are there twice.
-    assert set(landed) == {
-        (number, offset)
-        for number in (0, 1)
-        for offset in range(feed.changefeed.next_offsets[number])
-    }
-    assert all(feed.changefeed.next_offsets[number] > ends[number] for number in (0, 1))
-    assert feed.rows == feed.truth
-    assert all(len(texts) == 2 for texts in caveats(feed).values())
-    assert "landed 0 records, 0 wait in the source" in feed.sync()
-    feed.go_on()
-    feed.sync()
-    assert feed.rows == feed.truth

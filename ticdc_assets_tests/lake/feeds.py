@@ -24,7 +24,7 @@ from ticdc_assets.delta.control import commit_metadata, read_table, write_table
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.commits import Truth
-from ticdc_assets.log.cuts import CUT_SCHEMA, Cut, newest_cut
+from ticdc_assets.log.cuts import CUT_SCHEMA, Cut, MirrorCut, require_cut
 from ticdc_assets.log.decoding import decode_new
 from ticdc_assets.log.landing import Landing, land
 from ticdc_assets.log.schema_tables import register_new
@@ -220,9 +220,13 @@ class Feed:
 
     @property
     def cut(self) -> Cut:
-        cut = newest_cut(self.paths)
-        assert cut is not None
-        return cut
+        return require_cut(self.paths)
+
+    def mirror(self, database: str, table: str) -> MirrorCut:
+        """Return a mirror of the newest cut, which has it."""
+        mirror = self.cut.mirror(database, table)
+        assert mirror is not None
+        return mirror
 
     def listed(self) -> list[MirrorListing]:
         """Return the mirrors as the command `tables` lists them."""

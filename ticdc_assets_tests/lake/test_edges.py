@@ -10,7 +10,7 @@ import pytest
 from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
-from ticdc_assets.base.errors import LandingGapError, SourceUnavailableError
+from ticdc_assets.base.errors import SourceUnavailableError
 from ticdc_assets.config import TableChoice
 from ticdc_assets.delta.control import read_rows, read_table
 from ticdc_assets.demo.simulator.alterations import AddColumn, ModifyColumn
@@ -327,31 +327,6 @@ def test_two_structures_for_one_version_are_reported(spark: SparkSession, tmp_pa
     assert conflict["registered_source"] == "DDL tableSchema"
     assert '"bigint"' in conflict["claimed"]
     assert feed.rows() == truth_rows(changefeed.truth())
-
-
-def test_gaps_stop_landing_and_skip_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    upstream = small_upstream()
-    changefeed = StandInChangefeed(upstream, "shop", partitions=1)
-    records = list(changefeed.tick())
-    feed = Feed.of(spark, tmp_path)
-    feed.write(records[:6])
-    feed.land()
-    capture = feed.changefeed.source.path
-    capture.unlink()
-    feed.write(records[9:])
-    with pytest.raises(LandingGapError, match=r"topic 'shop' partition 0.* is 6, .* offers 9"):
-        feed.land()
-    capture.unlink()
-    feed.write(records[:3])
-    with pytest.raises(LandingGapError, match=r"partition 0.* is 6, .* offers 3"):
-        feed.land()
-    capture.unlink()
-    feed.write(records)
-    assert feed.land().records == len(records) - 6
-    landed = spark.read.format("delta").load(str(feed.paths.raw_messages))
-    assert [row["offset"] for row in landed.orderBy("offset").select("offset").collect()] == [
-        item.offset for item in records
-    ]
 
 
 @pytest.mark.parametrize("size", ["small", pytest.param("large", marks=pytest.mark.slow)])

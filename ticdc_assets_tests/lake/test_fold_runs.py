@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from ticdc_assets.delta.appending import TableLayout, append_files
-from ticdc_assets.delta.control import dataset_of, is_portable, open_table
+from ticdc_assets.delta.control import dataset_of, is_portable, opened
 from ticdc_assets.delta.files import FileWriter
 from ticdc_assets.log import change_files
 from ticdc_assets.log.cuts import MirrorCut
@@ -70,8 +70,7 @@ def test_workers_make_the_mirrors_that_are_made_here(
         there.sync()
     assert made == [len(there.cut.mirrors)]
     for mirror in there.cut.mirrors:
-        table = open_table(mirror.path(there.paths))
-        assert table is not None
+        table = opened(mirror.path(there.paths))
         assert is_portable(table)
     assert there.rows() == here.rows()
     assert [*map(counted, there.cut.mirrors)] == [*map(counted, here.cut.mirrors)]

@@ -22,7 +22,7 @@ from ticdc_assets_tests.golden import (
     folded,
     rows_last_changed_here,
 )
-from ticdc_assets_tests.lake.feeds import Feed, rows_of_tables, treat_as_large
+from ticdc_assets_tests.lake.feeds import rows_of_tables, treat_as_large
 from ticdc_assets_tests.lake.golden_lakes import GoldenLakes, feed_of, synced_in_steps
 
 pytestmark = pytest.mark.spark
@@ -128,27 +128,6 @@ def test_from_the_middle(
     assert_same_rows(feed.rows(), rows_last_changed_here(scenario))
     assert not feed.cut.held
     assert sum(mirror.unknown_deletes for mirror in feed.cut.mirrors) > 0
-
-
-def test_schemas_after_their_rows(
-    spark: SparkSession, tmp_path: Path, golden_dir: Callable[..., Path]
-) -> None:
-    """Every bootstrap and DDL comes after all rows: they are held until then, visibly."""
-    scenario = Scenario(golden_dir("simple-json", "shop-middle"))
-    feed = Feed.of(spark, tmp_path, timezone=scenario.timezone)
-    schemas = [item for item in scenario.records if b'"tableSchema"' in (item.value or b"")]
-    places = {(item.partition, item.offset) for item in schemas}
-    rest = [item for item in scenario.records if (item.partition, item.offset) not in places]
-    records = renumbered([*rest, *schemas])
-    feed.write(records[: len(rest)])
-    feed.sync()
-    assert not feed.cut.mirrors
-    rows = sum(b'"data"' in (item.value or b"") or b'"old"' in (item.value or b"") for item in rest)
-    assert sum(item.rows for item in feed.cut.held) == rows
-    feed.write(records[len(rest) :])
-    feed.sync()
-    assert not feed.cut.held
-    assert_same_rows(feed.rows(), rows_last_changed_here(scenario))
 
 
 def renumbered(records: list[CaptureRecord]) -> list[CaptureRecord]:

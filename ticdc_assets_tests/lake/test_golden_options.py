@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from ticdc_assets.delta.control import open_table, read_rows
+from ticdc_assets.delta.control import opened, read_rows
 from ticdc_assets.demo.simulator.encoders import encode
 from ticdc_assets.log import checksums
 from ticdc_assets.log.agreement import Agreement, Checksums
@@ -76,8 +76,7 @@ def test_a_row_cut_to_its_key_keeps_what_is_known_and_is_marked(
     reference = folded(events, scenario.end, scenario.timezone)
     assert nulls_left_out(found) == nulls_left_out(reference)
     for name, keys in cut.items():
-        mirror = feed.cut.mirror(*name)
-        assert mirror is not None
+        mirror = feed.mirror(*name)
         assert any("handle key alone" in caveat for caveat in mirror.caveats)
         rows = feed.read(*name).toArrow().to_pylist()
         marked = [row for row in rows if PARTIAL in dict(row["_rescued_data"] or ())]
@@ -126,9 +125,8 @@ def test_checksums_agree_however_the_rows_come(
     # Batches that are new are added to what is there, and to its sums.
     rows = read_rows(feed.paths.checksums)
     assert len(rows) == 2
-    assert sum(row["agrees"] for row in rows) == found.counts[Agreement.AGREES]
-    table = open_table(feed.paths.checksums)
-    assert table is not None
+    assert sum(row["agrees"] for row in rows) == checksums.counts[Agreement.AGREES]
+    table = opened(feed.paths.checksums)
     assert [commit["operationParameters"]["mode"] for commit in table.history()] == [
         "Append",
         "Overwrite",

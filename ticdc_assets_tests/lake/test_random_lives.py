@@ -3,13 +3,13 @@
 In: a number. Out: a life of data in any format, in one topic or a topic for each table; DDL, new
 partitions, restarts of the changefeed, records that come late or that no decoder understands yet,
 exports, maintenance, re-drives, rewinds, days decoded again and rebuilds; with and without
-a lease, with small mirrors and with large ones. Many of them are killed once, and so are syncs. In
-most lives there is a storm too: tables and statements of every kind, keys that change, compaction,
-and settings that change. At its end all records have come and can be decoded, and what came before
-the changefeed is in an export. Then each mirror has the rows of its table and its columns in their
-order, or says that it may lack what came too late; a fold from the change log changes nothing; a
-rebuild is equal; each moment that is kept can be read; and a history has the rows of its mirror and
-of each such moment, and the versions of the reference where all changes are kept.
+a lease, with small mirrors and with large ones. Many of them are killed once, and so are syncs. Its
+DDL is a storm: tables and statements of every kind, keys that change. At its end all records have
+come and can be decoded, and what came before the changefeed is in an export. Then each mirror has
+the rows of its table and its columns in their order, or says that it may lack what came too late; a
+fold from the change log changes nothing; a rebuild is equal; each moment that is kept can be read;
+and a history has the rows of its mirror and of each such moment, and the versions of the reference
+where all changes are kept.
 
 Not handled: two equal rows of one transaction in a table without a key, of which one comes late or
 is refused. Nothing tells it from a replay (decision 0012), so such rows are sent as they are.
@@ -35,15 +35,6 @@ from ticdc_assets.config import Compute, Readers, Retention, TableChoice, TableF
 from ticdc_assets.delta.control import open_table
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.lock import writer_lock
-from ticdc_assets.demo.simulator.alterations import (
-    AddColumn,
-    AddPrimaryKey,
-    AlterAction,
-    DropColumn,
-    DropPrimaryKey,
-    ModifyColumn,
-    RenameColumn,
-)
 from ticdc_assets.demo.simulator.changefeed import Dispatcher, FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.dialects import Dialect, MessageOptions
@@ -177,12 +168,6 @@ class Decoder:
 class Storm(StormState):
     """Statements of every kind, and rows for any table, with dice of their own."""
 
-    @classmethod
-    def of(cls, seed: int, upstream: OddUpstream) -> "Storm | None":
-        """Return the storm of a life; one in three has none, and is what it was before."""
-        rng = random.Random(f"storm {seed}")
-        return cls(upstream, rng, keyless=True) if rng.random() < 2 / 3 else None
-
     def has_room(self) -> bool:
         """Return whether one more table may come; each costs a life time."""
         return len(self.upstream.tables) < 6
@@ -234,7 +219,7 @@ class Life:
     Attributes:
         whole_since: the TSO from which on each table is known whole: None if none is known, 0 if
             the changefeed has all there was.
-        storm: what only some lives have.
+        storm: statements of every kind, with dice of its own.
         has_large: whether mirrors may be large ones.
         exported: the folder of an export that a killed run was seeding.
         sent: the records in the capture, each as it is without a mark.
@@ -249,7 +234,7 @@ class Life:
     rng: random.Random
     patch: pytest.MonkeyPatch
     whole_since: int | None
-    storm: Storm | None
+    storm: Storm
     has_large: bool = False
     exported: str | None = None
     has_seeds: bool = False
@@ -305,14 +290,13 @@ class Life:
         began = datetime.now(UTC) - 50 * DAY
         patch.setattr(landing, "datetime", LandingClock)
         patch.setattr(LandingClock, "at", began)
-        storm = Storm.of(seed, upstream)
+        storm = Storm(upstream, random.Random(f"storm {seed}"), keyless=True)
         life = cls(feed, folder, upstream, changefeed, decoder, rng, patch, whole_since, storm)
         life.told.append((str(wire_format), changefeed.topic, options))
         life.grow()
-        if storm is not None:
-            patch.setattr(maintenance, "FEW_FILES", 2)
-            upstream.create_database("e")
-            storm.create_table()
+        patch.setattr(maintenance, "FEW_FILES", 2)
+        upstream.create_database("e")
+        storm.create_table()
         return life
 
     def grow(self) -> None:
@@ -337,10 +321,9 @@ class Life:
         if self.plain_tables:
             seed = self.rng.randrange(1 << 30)
             churn(self.upstream, steps=6, seed=seed, tables=self.plain_tables)
-        if self.storm is not None:
-            self.storm.refill()
-            for _ in range(3):
-                self.storm.write()
+        self.storm.refill()
+        for _ in range(3):
+            self.storm.write()
         sent: list[CaptureRecord] = []
         records = list(self.changefeed.tick())
         alike = Counter((record.key, record.value) for record in records)
@@ -369,64 +352,9 @@ class Life:
 
     def ddl(self) -> None:
         """Change a table, and rows of it."""
-        if self.storm is not None and self.storm.rng.random() < 0.7:
-            self.storm.write()
-            self.told.append(some_statement(self.storm))
-        else:
-            self.plain_ddl()
+        self.storm.write()
+        self.told.append(some_statement(self.storm))
         self.data()
-
-    def plain_ddl(self) -> None:
-        """Change a plain table, or make one."""
-        number, upstream = len(self.told), self.upstream
-        acts: list[Callable[[], object]] = [
-            lambda: upstream.create_table(
-                ("d", f"n{number}"),
-                COLUMNS[:1],
-                primary_key=("id",),
-                clustered=self.rng.random() < 0.5,
-            )
-        ]
-        if self.plain_tables:
-            name: TableName = self.rng.choice(self.plain_tables)
-            acts += (
-                lambda: upstream.rename_table(name, ("d", f"t{number}")),
-                lambda: upstream.truncate_table(name),
-                lambda: self.recreate(name),
-                *(lambda: upstream.alter_table(name, self.alteration(name, number)),) * 3,
-            )
-        self.rng.choice(acts)()
-
-    def recreate(self, name: TableName) -> None:
-        """Drop a table and maybe make one of its name, with or without a key."""
-        self.upstream.drop_table(name)
-        if self.rng.random() < 0.7:
-            key = ("id",) if self.rng.random() < 0.7 else ()
-            self.upstream.create_table(name, COLUMNS, primary_key=key)
-
-    def alteration(self, name: TableName, number: int) -> AlterAction:
-        """Return a change of a table that its rows allow."""
-        schema, key = self.upstream.schema(name), self.upstream.schema(name).handle_key
-        others = [item.name for item in schema.columns if item.name not in key]
-        added = column(f"c{number}", "int", nullable=False, default="7")
-        after = self.rng.choice((None, *(item.name for item in schema.columns)))
-        found: list[AlterAction] = [
-            AddColumn(column=added, first=self.rng.random() < 0.3 and after is None, after=after)
-        ]
-        if others:
-            one = self.rng.choice(others)
-            found.append(RenameColumn(name=one, new_name=f"r{number}"))
-            first = self.rng.random() < 0.5
-            found.append(ModifyColumn(name=one, column=column(one, "varchar(40)"), first=first))
-        if len(others) > 1:
-            found.append(DropColumn(name=others[-1]))
-        ids = [row.get("id") for row in self.upstream.rows(name).values()]
-        has_id = schema.column("id") is not None
-        if has_id and not key and None not in ids and len(set(ids)) == len(ids):
-            found.append(AddPrimaryKey(columns=("id",)))
-        if key and not self.upstream.stored(name).clustered:
-            found.append(DropPrimaryKey())
-        return self.rng.choice(found)
 
     def come_late(self) -> None:
         """Send what was held back."""
@@ -454,7 +382,7 @@ class Life:
     def sync(self, max_records: int | None = None) -> None:
         """Sync, maybe all of it on Spark; a sync that dies is done again later."""
         if self.rng.random() < 0.85:
-            on_spark = self.storm is not None and self.storm.rng.random() < 0.02
+            on_spark = self.storm.rng.random() < 0.02
             with computing(Compute.SPARK) if on_spark else nullcontext():
                 self.feed.sync(max_records=max_records)
             return
@@ -496,7 +424,7 @@ class Life:
     def choose(self) -> None:
         """Keep histories of all tables or of none, or leave a table out for a while."""
         changefeed = self.feed.changefeed
-        chance = 1.0 if self.storm is None else self.storm.rng.random()
+        chance = self.storm.rng.random()
         if chance < 0.3:
             deleted = TableChoice(() if changefeed.soft_delete else ("*.*",))
             changefeed = replace(changefeed, soft_delete=deleted)
@@ -576,12 +504,10 @@ class Life:
     def step(self) -> None:
         """Do one thing; an upkeep that dies is done again, maybe behind a sync."""
         acts = (
-            *((self.data, 8), (self.come_late, 3), (self.ddl, 3), (self.maintain, 6)),
+            *((self.data, 8), (self.come_late, 3), (self.ddl, 7), (self.maintain, 6)),
             *((self.redrive, 3), (self.rewind, 2), (self.redecode, 2), (self.seed, 3)),
-            *((self.choose, 1), (self.rebuild, 2), (self.restart, 2)),
+            *((self.choose, 2), (self.rebuild, 2), (self.restart, 2), (self.compact, 2)),
         )
-        if self.storm is not None:
-            acts += ((self.compact, 2), (self.ddl, 4), (self.choose, 1))
         (act,) = self.rng.choices([act for act, _ in acts], [weight for _, weight in acts])
         self.told.append(act.__name__)
         deaths = DEATHS.get(act.__name__)

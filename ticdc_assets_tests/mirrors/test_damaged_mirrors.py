@@ -16,7 +16,6 @@ from ticdc_assets.delta.commits import newest_version
 from ticdc_assets.delta.delta_files import live_files
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.upstream import Upstream
-from ticdc_assets.log.cuts import MirrorCut
 from ticdc_assets.log.damage import find_damage
 from ticdc_assets.mirrors.standing import Outcome
 from ticdc_assets.mirrors.versions import rows_as_stored
@@ -71,13 +70,8 @@ class Life:
                     transaction.delete(name, row)
         self.feed.write(self.changefeed.tick())
 
-    def mirror(self, name: tuple[str, str]) -> MirrorCut:
-        found = self.feed.cut.mirror(*name)
-        assert found is not None
-        return found
-
     def table(self, name: tuple[str, str]) -> Path:
-        return Path(str(self.mirror(name).path(self.feed.paths)))
+        return Path(str(self.feed.mirror(*name).path(self.feed.paths)))
 
     def require_truth(self) -> None:
         assert self.feed.rows() == truth_rows(self.changefeed.truth())
@@ -220,15 +214,15 @@ def test_a_deletion_vector_that_is_lost_is_told_where_it_is_read(
 @pytest.mark.parametrize("damage", ["log emptied", "end of the log lost", "file lost"])
 def test_a_history_is_folded_again_with_its_mirror(tmp_path: Path, damage: str) -> None:
     life = Life.of(LazySession(), tmp_path, history=("d.one",))
-    history = Path(str(life.feed.paths.history(life.mirror(ONE).mirror_id)))
-    rows = life.mirror(ONE).history_rows
+    history = Path(str(life.feed.paths.history(life.feed.mirror(*ONE).mirror_id)))
+    rows = life.feed.mirror(*ONE).history_rows
     assert rows is not None
     DAMAGES[damage](history)
     life.change(ONE)
     (told,) = life.feed.sync().repaired
     assert told.startswith("the history of d.one of")
     life.require_truth()
-    assert (life.mirror(ONE).history_rows or 0) > rows
+    assert (life.feed.mirror(*ONE).history_rows or 0) > rows
 
 
 def test_damage_of_what_all_are_made_from_stops_the_sync(life: Life) -> None:
@@ -281,7 +275,7 @@ def test_what_workers_of_spark_read_is_told_alike(
 def test_a_mirror_with_features_of_another_program_is_refused(
     spark: SparkSession, life: Life
 ) -> None:
-    paths, mirror = life.feed.paths, life.mirror(ONE)
+    paths, mirror = life.feed.paths, life.feed.mirror(*ONE)
     table = mirror.path(paths)
     spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('delta.checkpointPolicy' = 'v2')")
     foreign = replace(mirror, version=newest_version(table))

@@ -1,7 +1,6 @@
 """A mirror that may lack rows of before its changefeed says so, until something brings them."""
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -12,15 +11,9 @@ from ticdc_assets.config import TableChoice
 from ticdc_assets.config.table_choice import ALL_TABLES
 from ticdc_assets.demo.simulator.changefeed import FeedOptions
 from ticdc_assets.demo.simulator.export import export_upstream
-from ticdc_assets.doctor.checks import check_rows
-from ticdc_assets.log.change_statistics import read_statistics
 from ticdc_assets.mirrors.standing import Outcome
-from ticdc_assets.model.tso import time_with_tso
-from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.table_status import TableState
-from ticdc_assets.observe.verdicts import Check, Level
 from ticdc_assets.repair.seeding import seed
-from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.demo.simulator.builders import PLAIN_COLUMNS, churn, plain_upstream
 from ticdc_assets_tests.demo.simulator.variants import PLAIN, Variant, each_format
 from ticdc_assets_tests.lake.feeds import Feed, truth_rows
@@ -115,29 +108,3 @@ def test_the_setting_says_that_the_source_has_all(spark: SparkSession, tmp_path:
     scene.says(complete_tables=TableChoice())
     scene.feed.sync()
     assert scene.lacking() == [EMPTIED, OLD]
-
-
-def test_each_surface_says_it_once(spark: SparkSession, tmp_path: Path) -> None:
-    scene = Scene(spark, tmp_path, PLAIN["canal-json"])
-    first_ts = read_statistics(scene.feed.paths).first_ts
-    assert first_ts is not None
-    caveat = f"{LACKS_EARLIER}{time_with_tso(first_ts)} may be missing: seed it"
-    status = read_status(scene.feed.lake, datetime.now(UTC))
-    verdict = status.verdicts[Check.MIRRORS_COMPLETE]
-    assert verdict.level is Level.WARN
-    assert verdict.sentence.count(caveat) == 1
-    assert f"{caveat} (d.emptied, d.old)" in verdict.sentence
-    assert "ticdc-assets seed feed EXPORT" in verdict.sentence
-    assert "complete_tables" in verdict.sentence
-    (check,) = check_rows(scene.feed.lake)
-    assert (check.ok, check.vital) == (False, False)
-    assert f"{check.found}." == verdict.sentence
-    commands = Commands(tmp_path)
-    commands.add_capture("feed", tmp_path / "capture.jsonl", format="canal-json")
-    assert commands.done("sync", "feed").count(caveat) == 1
-    assert commands.done("status", "feed").count(caveat) == 1
-    assert {item["complete"] for item in commands.mirrors("feed")} == {False}
-    commands.set("feed", complete_tables="all")
-    assert caveat not in commands.done("sync", "feed")
-    assert {item["complete"] for item in commands.mirrors("feed")} == {True}
-    assert check_rows(scene.feed.lake)[0].ok

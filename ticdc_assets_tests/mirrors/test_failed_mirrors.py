@@ -189,14 +189,12 @@ def test_a_history_that_fails_fails_with_its_mirror_alone(
         patch.setattr(HistoryWriter, "make", broken)
         feed.sync()
     assert [item.table for item in feed.cut.failed] == ["bad"]
-    before = feed.cut.mirror("d", "bad")
-    assert before is not None
+    before = feed.mirror("d", "bad")
     assert latest_version(before.path(feed.paths)) != before.version
     feed.sync()
     assert not feed.cut.failed
     assert feed.rows() == truth_rows(changefeed.truth())
-    made = feed.cut.mirror("d", "bad")
-    assert made is not None
+    made = feed.mirror("d", "bad")
     assert made.history_rows == made.rows
 
 
@@ -246,12 +244,10 @@ def test_a_version_that_another_table_s_ddl_made_too_loses_no_row(
     feed.follow(changefeed)
     upstream.alter_table(("d", "bad"), AddColumn(column=column("n", "int")))
     feed.follow(changefeed)
-    made = feed.cut.mirror("d", "bad")
-    assert made is not None
+    made = feed.mirror("d", "bad")
     version = made.table_schema.version
     fill(upstream, ("d", "good"), rows=2, seed=4)
-    old = feed.cut.mirror("d", "good")
-    assert old is not None
+    old = feed.mirror("d", "good")
     schema = replace(old.table_schema, version=version)
     bootstrap = encode([Bootstrap(build_ts_ms=0, schema=schema)])[0].value
     assert bootstrap is not None
@@ -338,16 +334,14 @@ def test_a_quarantined_change_that_a_later_one_made_void_is_closed(
         # As maintenance does: its cut still lacks what the killed run did.
         publish(feed.paths, feed.cut.again(feed.cut))
     feed.sync()
-    mirror = feed.cut.mirror("d", "n")
-    assert mirror is not None
+    mirror = feed.mirror("d", "n")
     assert mirror.mode == "change"
     assert mirror.quarantined == 1
     rows = read_quarantine(feed.paths, open_only=False)
     assert sorted(row["closed_by"] or "" for row in rows) == ["", "later change"]
     # A fold from the beginning counts the same.
     feed.sync(refold=[("d", "n")])
-    mirror = feed.cut.mirror("d", "n")
-    assert mirror is not None
+    mirror = feed.mirror("d", "n")
     assert mirror.quarantined == 1
     # However many mirrors and cuts there are, the identifiers of commits are few.
     log = feed.paths.quarantine / "_delta_log"

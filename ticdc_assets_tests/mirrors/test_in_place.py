@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.config import TableChoice
 from ticdc_assets.delta import committing
-from ticdc_assets.delta.control import open_table
+from ticdc_assets.delta.control import opened
 from ticdc_assets.demo.simulator.alterations import (
     AddColumn,
     AlterAction,
@@ -82,8 +82,7 @@ def started(spark: SparkSession, folder: Path) -> tuple[Feed, Upstream, StandInC
 def operations(feed: Feed) -> list[str]:
     """Return what the commits of the mirror's table since the first were, oldest first."""
     (mirror,) = feed.cut.mirrors
-    table = open_table(mirror.path(feed.paths))
-    assert table is not None
+    table = opened(mirror.path(feed.paths))
     return [commit["operation"] for commit in reversed(table.history())][1:]
 
 
@@ -121,8 +120,7 @@ def test_small_mirrors_and_histories_have_the_columns_in_their_new_order(
         feed.follow(changefeed)
         (mirror,) = feed.cut.mirrors
         for path in (mirror.path(feed.paths), feed.paths.history(mirror.mirror_id)):
-            table = open_table(path)
-            assert table is not None
+            table = opened(path)
             names = [field.name for field in table.schema().fields]
             assert "".join(name[0] for name in names if len(name) <= 2) == order
         assert feed.rows() == truth_rows(changefeed.truth())

@@ -1,6 +1,5 @@
 """Rows that did not fit a modified column: cast as TiDB did, counted and marked, whatever way."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,6 @@ from ticdc_assets.log.quarantine import read_quarantine
 from ticdc_assets.reading.as_of import AsOf
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.changelog.test_lenient_casts import T, narrowed, put, started
-from ticdc_assets_tests.commands import Commands
-from ticdc_assets_tests.demo.simulator.builders import write_capture
 from ticdc_assets_tests.golden import events_of
 from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
 from ticdc_assets_tests.mirrors.test_history import kept, wanted, with_history
@@ -111,25 +108,3 @@ def test_a_bag(
     assert feed.cut.mirrors[0].casts == {("v", ddl_ts): 3}
     feed.sync(refold=[T])
     assert feed.cut.mirrors[0].casts == {("v", ddl_ts): 3}
-
-
-def test_by_the_command_line(tmp_path: Path) -> None:
-    upstream = started()
-    put(upstream, 1, "abc", -1)
-    put(upstream, 2, "x", 70000)
-    v_ts = upstream.alter_table(T, ModifyColumn(name="v", column=column("v", "varchar(1)")))
-    n_ts = upstream.alter_table(T, ModifyColumn(name="n", column=column("n", "int unsigned")))
-    changefeed = StandInChangefeed(upstream, "topic", partitions=2)
-    write_capture(tmp_path / "capture.jsonl", changefeed.tick())
-    commands = Commands(tmp_path)
-    commands.add_capture("feed", tmp_path / "capture.jsonl")
-    commands.done("sync", "feed")
-    dumped = [json.loads(line)["row"] for line in commands.done("dump", "feed").splitlines()]
-    assert sorted(tuple(row.values()) for row in dumped) == [("1", "a", "0"), ("2", "x", "70000")]
-    (table,) = commands.mirrors("feed")
-    assert (table["quarantined"], table["lenient_casts"], table["incomplete"]) == (0, 2, False)
-    for caveat, name, ts in zip(table["caveats"], "vn", (v_ts, n_ts), strict=True):
-        assert caveat == (
-            f"1 value of column {name!r} did not fit when its type changed and was cast as TiDB "
-            f"does in a lenient SQL mode, since {ts}"
-        )

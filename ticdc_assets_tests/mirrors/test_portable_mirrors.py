@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Readers, Retention, TableChoice
-from ticdc_assets.delta.control import is_portable, open_table
+from ticdc_assets.delta.control import is_portable, opened
 from ticdc_assets.demo.simulator.alterations import AddColumn, RenameColumn
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
@@ -60,8 +60,7 @@ def by_others(feed: Feed, mirror: MirrorCut) -> pa.Table:
 
 
 def is_plain_now(feed: Feed, mirror: MirrorCut) -> bool:
-    table = open_table(mirror.path(feed.paths))
-    assert table is not None
+    table = opened(mirror.path(feed.paths))
     return is_portable(table)
 
 
@@ -200,8 +199,7 @@ def test_no_name_keeps_a_mirror_from_being_plain(
     retention = Retention(cuts=timedelta(days=9))
     maintain(feed.having(retention=retention).lake)
     for mirror in feed.cut.mirrors:
-        table = open_table(mirror.path(feed.paths))
-        assert table is not None
+        table = opened(mirror.path(feed.paths))
         wanted = mirror_properties(retention)
         assert wanted.items() <= table.metadata().configuration.items()
     assert feed.rows() == truth_rows(changefeed.truth())

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from ticdc_assets.log.cuts import newest_cut
+from ticdc_assets.log.cuts import require_cut
 from ticdc_assets.log.faults import Faults
 from ticdc_assets.log.positions import PartitionOffsets, known_partitions
 from ticdc_assets.log.sources import see_source
@@ -198,8 +198,7 @@ def test_the_status_of_a_small_lake(spark: SparkSession, tmp_path: Path) -> None
     assert seen.source_seen_at == later
 
     # Keys: each is once, until a file is appended behind the pipeline's back.
-    published = newest_cut(shop.paths)
-    assert published is not None
+    published = require_cut(shop.paths)
     counts = count_keys(shop.lake.using(spark), published)
     assert (counts.mirrors, counts.without_key, counts.repeated) == (2, 0, ())
     orders = published.mirror(*ORDERS)

@@ -329,11 +329,6 @@ def test_a_cursor_that_is_none_tells_everything_once_more(watched: Watched, hook
         assert len(hook.taken()) == 1
 
 
-def test_without_targets_there_is_no_sensor(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    definitions = Watched(tmp_path, instance, Alerts()).definitions
-    assert not any(item.name == "shop_alerts" for item in definitions.sensors or ())
-
-
 def test_alerts_come_by_mail() -> None:
     with mail_server() as (port, mails):
         url = f"mailto://127.0.0.1:{port}/?from=ticdc@example.com&to=ops@example.com"

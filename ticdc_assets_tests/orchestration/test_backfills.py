@@ -87,20 +87,6 @@ def test_days_come_in_order() -> None:
         days_between(date(2026, 3, 1), date(2026, 2, 27))
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        [],
-        ["--day", "2026-11-20", "--table", "shop.orders"],
-        ["--from", "2026-11-20"],
-        ["--from", "2026-11-20", "--to", "2026-11-21", "--table", "shop.orders"],
-        ["--day", "yesterday"],
-    ],
-)
-def test_words_that_do_not_go_together_are_wrong_usage(words: list[str]) -> None:
-    assert CliRunner().invoke(main, ["backfill", "shop", *words]).exit_code == 2
-
-
 def test_a_day_on_which_nothing_landed_is_told(
     shop: SmallShop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

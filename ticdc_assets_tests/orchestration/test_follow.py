@@ -16,8 +16,8 @@ from dagster import DagsterRunStatus
 from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import LandingGapError
-from ticdc_assets.delta.control import open_table, read_table
-from ticdc_assets.log.cuts import newest_cut, read_cuts
+from ticdc_assets.delta.control import opened, read_table
+from ticdc_assets.log.cuts import read_cuts, require_cut
 from ticdc_assets.orchestration import follow_job, sensors, syncing
 from ticdc_assets.orchestration import run as run_module
 from ticdc_assets.orchestration.active_runs import FOLLOW_TAG, run_to_let_in
@@ -427,9 +427,7 @@ def test_one_run_syncs_what_arrives_and_ends_for_a_run_that_waits(
     # Each sync added a file; the third joined them.
     paths = growing.paths
     for path in (paths.raw_messages, paths.change_log, paths.landings, paths.cuts):
-        opened = open_table(path)
-        assert opened is not None
-        assert len(opened.file_uris()) == 1, path
+        assert len(opened(path).file_uris()) == 1, path
     at_first = landed.count(1)
     raw = numbers(home, "raw_messages")
     assert [row["records"] for row in raw] == [at_first, len(landed) - at_first]
@@ -512,5 +510,4 @@ def test_an_error_ends_the_run_with_its_sentence(
         growing.capture.write_bytes(whole)
     (run,) = home.get_runs(limit=1)
     assert run.status is DagsterRunStatus.FAILURE
-    cut = newest_cut(growing.paths)
-    assert cut is not None
+    require_cut(growing.paths)

@@ -1,13 +1,12 @@
 """The report as an asset: written beside whoever writes the tables, without Spark."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
 import pytest
 from dagster import DagsterInstance
 
-from ticdc_assets.config import Schedules, Writer
+from ticdc_assets.config import Writer
 from ticdc_assets.delta.lock import writer_lock
 from ticdc_assets.orchestration.active_runs import active_runs
 from ticdc_assets.orchestration.changefeeds import definitions_of
@@ -71,31 +70,3 @@ def test_a_run_of_the_report_keeps_no_sync_waiting(
         status=dg.DagsterRunStatus.STARTED,
     )
     assert len(active_runs(instance, names)) == 1
-
-
-def test_an_empty_lake_has_a_report(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    from ticdc_assets_tests.orchestration.small_shop import SmallShop
-
-    shop = SmallShop(tmp_path)
-    steps = ChangefeedSteps(changefeed=shop.changefeed, root=shop.paths.root)
-    job = definitions_of([steps]).resolve_job_def(steps.names.job("report"))
-    assert job.execute_in_process(instance=instance).success
-    assert "no cut yet" in shop.paths.report.read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("configured", "cron"), [(None, "*/15 * * * *"), ("5 * * * *", "5 * * * *"), ("off", None)]
-)
-def test_the_schedule_is_that_of_the_configuration(
-    steps: ChangefeedSteps, configured: str | None, cron: str | None
-) -> None:
-    changefeed = replace(steps.changefeed, schedules=Schedules(report=configured))
-    repository = definitions_of([replace(steps, changefeed=changefeed)]).get_repository_def()
-    found = {
-        item.name: (item.cron_schedule, item.default_status)
-        for item in repository.schedule_defs
-        if "report" in item.name
-    }
-    assert found == (
-        {} if cron is None else {"shop_report_schedule": (cron, dg.DefaultScheduleStatus.RUNNING)}
-    )

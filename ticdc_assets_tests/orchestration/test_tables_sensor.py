@@ -113,25 +113,6 @@ def test_however_many_schemas_changed_each_is_told(
     assert "0 new, 0 of them of known tables, 0 late" in str(again.skip_reason)
 
 
-def test_more_schemas_than_one_tick_tells_are_told_by_the_next_ones(
-    steps: ChangefeedSteps, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tables_sensor, "_SCHEMAS", 3)
-    cursor: str | None = cursor_text(changed_tables(steps, 8))
-    told: list[list[str]] = []
-    for _ in range(4):
-        result = ticked(steps, instance, cursor)
-        told.append([event.asset_key.path[-1] for event in observations(result)])
-        assert " 0 late" in str(result.skip_reason)
-        cursor = result.cursor
-    assert told == [
-        ["t000", "t001", "t002"],
-        ["t003", "t004", "t005"],
-        ["t006", "t007"],
-        [],
-    ]
-
-
 def test_a_tick_reads_the_schemas_that_it_tells_and_those_before_them(
     steps: ChangefeedSteps, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,18 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ticdc_assets.base.errors import PartitionError
-from ticdc_assets.model.events import DdlEvent
 from ticdc_assets.registry.ddl import parse_ddl
 from ticdc_assets.registry.ddl_statement import PartitionAction, PartitionChange, Partitioning
 from ticdc_assets.registry.partitions import (
     changed_partitions,
     emptied_partitions,
     partition_test,
-    partitions_of,
 )
 from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.registry.test_partitions import SCHEMA, less_than, listed, partitions
-from ticdc_assets_tests.wire import golden
 
 
 def change(text: str) -> PartitionChange:
@@ -177,47 +174,6 @@ def test_ranges_after_any_changes_are_where_their_bounds_say(
 
 
 # -------------------------------------------------------------------------------- golden messages
-
-
-@golden.needs_golden
-@pytest.mark.parametrize("variant", ["simple-json", "canal-json"])
-@pytest.mark.thorough
-def test_the_truncated_partition_of_the_golden_table_is_found(variant: str) -> None:
-    scenario = golden.scenario(f"{variant}/shop")
-    ddls = {
-        (event.commit_ts, event.sql)
-        for _, event in scenario.events
-        if isinstance(event, DdlEvent) and "part_range" in event.sql
-    }
-    table: Partitioning | None = None
-    emptied: list[tuple[int, tuple[str, ...], Partitioning]] = []
-    for commit_ts, sql in sorted(ddls):
-        statement = parse_ddl(sql)
-        if statement.partitioning is not None:
-            table = partitions_of(statement.partitioning)
-        for item in statement.changes:
-            if item.partition is None:
-                continue
-            assert table is not None
-            emptied.append((commit_ts, emptied_partitions(table, item.partition), table))
-            table = changed_partitions(table, item.partition)
-    ((at, names, before),) = emptied
-    assert (names, before.names) == (("p0",), ("p0", "p1", "pm"))
-
-    is_in = partition_test(before, names, SCHEMA, scenario.timezone)
-    lines = [
-        line for line in scenario.truth if line["type"] == "row" and line["table"] == "part_range"
-    ]
-    last: dict[str, tuple[int, bool]] = {}
-    for line in sorted(lines, key=lambda line: (line["commit_ts"], line["op"] != "delete")):
-        image = line["after"] or line["before"]
-        (key,) = (field["value"] for field in image if field["name"] == "id")
-        last[key] = (line["commit_ts"], line["op"] != "delete")
-    there = {key for key, (_, is_put) in last.items() if is_put}
-    removed = {key for key in there if last[key][0] < at and is_in({"id": key})}
-    kept = {json.loads(text)["id"] for text in scenario.state()["shop", "part_range"]}
-    assert removed
-    assert there - removed == kept
 
 
 def test_all_names_of_a_table_of_many_partitions_are_found() -> None:

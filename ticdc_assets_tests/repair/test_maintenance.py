@@ -19,7 +19,7 @@ from ticdc_assets.base.isolation import Failures
 from ticdc_assets.config import Retention, TableChoice
 from ticdc_assets.delta.appending import append_files
 from ticdc_assets.delta.commits import newest_version
-from ticdc_assets.delta.control import commit_metadata, open_table, read_rows, write_table
+from ticdc_assets.delta.control import commit_metadata, open_table, opened, read_rows, write_table
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.upstream import Upstream
@@ -291,8 +291,7 @@ def data_files(paths: LakePaths) -> list[Path]:
 
 
 def count_files(path: Path) -> int:
-    table = open_table(path)
-    assert table is not None
+    table = opened(path)
     return len(table.file_uris())
 
 
@@ -348,8 +347,7 @@ def test_a_killed_optimize_is_finished_by_the_next(
     number, version = feed.cut.number, feed.cut.mirrors[0].version
     with killed(before(maintenance, "publish")):
         optimize_mirrors(feed.lake, Failures("maintenance"))
-    table = open_table(feed.paths.mirror(feed.cut.mirrors[0].mirror_id))
-    assert table is not None
+    table = opened(feed.paths.mirror(feed.cut.mirrors[0].mirror_id))
     assert table.version() > version
     # It left the rows as they were, so the next one publishes what it made.
     made = optimize_mirrors(feed.lake, Failures("maintenance"))
@@ -455,8 +453,7 @@ def test_a_history_is_kept_for_as_long_as_its_mirror(
     for item in made.mirrors:
         path = feed.paths.history(item.mirror_id)
         assert wanted <= configuration(path).items()
-        table = open_table(path)
-        assert table is not None
+        table = opened(path)
         assert (table.version(), len(table.file_uris())) == (item.history_version, 1)
         assert history_texts(feed, item) == versions[item.mirror_id]
     assert {item.mirror_id: history_texts(feed, item) for item in cut.mirrors} == versions
@@ -475,8 +472,7 @@ def test_a_history_is_kept_for_as_long_as_its_mirror(
 
 
 def configuration(path: Path) -> dict[str, str | None]:
-    table = open_table(path)
-    assert table is not None
+    table = opened(path)
     return table.metadata().configuration
 
 

@@ -18,7 +18,7 @@ from ticdc_assets.delta.control import latest_version
 from ticdc_assets.demo.simulator.alterations import AddColumn
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
-from ticdc_assets.log.cuts import MirrorCut, newest_cut, read_cuts
+from ticdc_assets.log.cuts import newest_cut, read_cuts
 from ticdc_assets.log.landing import landed_days
 from ticdc_assets.log.publishing import publish
 from ticdc_assets.log.quarantine import count_open, read_quarantine
@@ -109,12 +109,6 @@ def life(lived: Life, tmp_path: Path) -> Life:
     return lived.copied(tmp_path)
 
 
-def mirror_of(feed: Feed, name: tuple[str, str]) -> MirrorCut:
-    mirror = feed.cut.mirror(*name)
-    assert mirror is not None
-    return mirror
-
-
 def test_a_rebuild_puts_an_equal_generation_in_place_and_syncs_go_on_in_it(life: Life) -> None:
     feed = life.feed
     old, rows = feed.cut, feed.rows()
@@ -130,7 +124,7 @@ def test_a_rebuild_puts_an_equal_generation_in_place_and_syncs_go_on_in_it(life:
     assert feed.paths.generation == new.generation
     assert sorted(names_in(feed.paths.generations)) == sorted([old.generation, new.generation])
     assert feed.rows() == rows
-    assert feed.read(*KEYED).count() == mirror_of(feed, KEYED).rows
+    assert feed.read(*KEYED).count() == feed.mirror(*KEYED).rows
     assert counts == count_open(feed.paths)
     assert [item["reason"] for item in read_quarantine(feed.paths)] == ["invalid_json"]
     # The file for other programs names the new folders.
@@ -147,7 +141,7 @@ def test_a_rebuild_puts_an_equal_generation_in_place_and_syncs_go_on_in_it(life:
         delta_frame(feed.lake.spark, *item.at(feed.lake.paths)).count() == item.rows
         for item in kept.mirrors
     )
-    history = mirror_of(feed, KEYED)
+    history = feed.mirror(*KEYED)
     assert history.history_version is not None
     assert history.history_path(feed.paths).parent.parent.name == new.generation
 
@@ -276,7 +270,7 @@ def test_readers_have_the_old_mirrors_until_the_new_ones_are_published(
 def test_a_planted_difference_in_one_cell_is_told_and_gone_afterwards(life: Life) -> None:
     feed = life.feed
     rows = feed.rows()
-    mirror = mirror_of(feed, KEYED)
+    mirror = feed.mirror(*KEYED)
     number = feed.read(*KEYED).first().id
     path = str(mirror.path(feed.paths))
     DeltaTable.forPath(feed.spark, path).update(f"id = {number}", {"v": "'planted'"})

@@ -503,8 +503,7 @@ def test_a_table_with_rows_that_cite_the_version_of_another_one_is_not_truncated
     fill(upstream, other, rows=4)
     feed = Feed.of(spark, tmp_path).having(retention=Retention(raw_messages=DAY, change_log=DAY))
     synced(feed, changefeed.tick())
-    was = feed.cut.mirror(*KEYED)
-    assert was is not None
+    was = feed.mirror(*KEYED)
     upstream.rename_tables([(KEYED, ("d", "old")), (other, KEYED)])
     fill(upstream, KEYED, rows=1, seed=3)
     records = list(changefeed.tick())
@@ -654,18 +653,24 @@ def test_a_table_without_a_key_that_has_held_rows_counts_no_row_twice(
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize(
+    ("columns", "late_texts"),
+    [("ab", (b"ADD COLUMN",)), ("a", (b"ADD COLUMN", b"ADD PRIMARY KEY"))],
+    ids=["columns come late", "a column and the key come late"],
+)
 def test_a_table_is_not_truncated_while_rows_of_before_its_new_key_wait(
-    spark: SparkSession, tmp_path: Path
+    columns: str, late_texts: tuple[bytes, ...], spark: SparkSession, tmp_path: Path
 ) -> None:
     """A table that got a key begins with the rows of before; some of these wait for a schema."""
     upstream, changefeed = bag_upstream()
-    upstream.alter_table(BAG, AddColumn(column=column("a", "int", default="1")))
+    first, *others = (AddColumn(column=column(name, "int", default="1")) for name in columns)
+    upstream.alter_table(BAG, first)
     with upstream.transaction() as transaction:
         transaction.insert(BAG, {"id": "7", "v": "late", "a": "1"})
-    upstream.alter_table(BAG, AddColumn(column=column("b", "int", default="2")))
-    upstream.alter_table(BAG, AddPrimaryKey(columns=("id",)))
+    for action in (*others, AddPrimaryKey(columns=("id",))):
+        upstream.alter_table(BAG, action)
     records = list(changefeed.tick())
-    late = [item for item in records if item.value is not None and b"ADD COLUMN" in item.value]
+    late = [item for item in records if any(text in (item.value or b"") for text in late_texts)]
     assert len(late) == 2
     feed = Feed.of(spark, tmp_path).having(retention=Retention(raw_messages=DAY, change_log=DAY))
     synced(feed, [without(item) if item in late else item for item in records])
@@ -674,32 +679,11 @@ def test_a_table_is_not_truncated_while_rows_of_before_its_new_key_wait(
     assert rows_below(feed, feed.cut.tso) == {"bag": 4}
     assert reasons(done).keys() == {"bag"}
     synced(feed, sent_later(changefeed, late))
+    assert feed.cut.mirrors[0].caveats == []
     assert feed.rows() == truth_rows(changefeed.truth())
     done = truncated(feed, feed.cut)
     assert (done.truncation_point.kept, done.notes) == ((), ())
     feed.sync(refold={BAG})
-    assert feed.rows() == truth_rows(changefeed.truth())
-
-
-@pytest.mark.spark
-def test_rows_of_before_a_new_key_are_there_when_the_key_comes_late(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    upstream, changefeed = bag_upstream()
-    upstream.alter_table(BAG, AddColumn(column=column("a", "int", default="1")))
-    with upstream.transaction() as transaction:
-        transaction.insert(BAG, {"id": "7", "v": "late", "a": "1"})
-    upstream.alter_table(BAG, AddPrimaryKey(columns=("id",)))
-    records = list(changefeed.tick())
-    late = [item for item in records if item.value is not None and b"ALTER TABLE" in item.value]
-    assert len(late) == 2
-    feed = Feed.of(spark, tmp_path).having(retention=Retention(change_log=DAY))
-    synced(feed, [without(item) if item in late else item for item in records])
-    done = truncated(feed, feed.cut)
-    assert rows_below(feed, feed.cut.tso) == {"bag": 4}
-    assert reasons(done).keys() == {"bag"}
-    synced(feed, sent_later(changefeed, late))
-    assert feed.cut.mirrors[0].caveats == []
     assert feed.rows() == truth_rows(changefeed.truth())
 
 

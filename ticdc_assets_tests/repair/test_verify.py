@@ -249,26 +249,20 @@ def name_newest_versions(feed: Feed) -> None:
     publish(feed.paths, replace(cut, number=cut.number + 1, mirrors=tuple(mirrors)))
 
 
-def mirror_of(feed: Feed, name: tuple[str, str]) -> MirrorCut:
-    mirror = feed.cut.mirror(*name)
-    assert mirror is not None
-    return mirror
-
-
 def test_cells_rows_columns_and_files_that_are_damaged_are_found(copied: Feed) -> None:
     def table(name: tuple[str, str]) -> DeltaTable:
-        return DeltaTable.forPath(copied.spark, str(mirror_of(copied, name).path(copied.paths)))
+        return DeltaTable.forPath(copied.spark, str(copied.mirror(*name).path(copied.paths)))
 
     table(DAYS).update("n = 1", {"_rescued_data": "map('d.`ay', '0000-00-01')"})
     table(BAG).delete("n is null")
     copied.spark.sql(
-        f"insert into delta.`{mirror_of(copied, BAG).path(copied.paths)}` "
+        f"insert into delta.`{copied.mirror(*BAG).path(copied.paths)}` "
         "select * from (select n, v, _ticdc_commit_ts, _rescued_data "
-        f"from delta.`{mirror_of(copied, BAG).path(copied.paths)}` where n = 7 limit 1)"
+        f"from delta.`{copied.mirror(*BAG).path(copied.paths)}` where n = 7 limit 1)"
     )
     name_newest_versions(copied)
-    damage(copied, mirror_of(copied, PAIRS), b"Quokka 22", b"Quokka 23")
-    for path in mirror_of(copied, OTHER).path(copied.paths).rglob("*.parquet"):
+    damage(copied, copied.mirror(*PAIRS), b"Quokka 22", b"Quokka 23")
+    for path in copied.mirror(*OTHER).path(copied.paths).rglob("*.parquet"):
         path.unlink()
     found = verified(copied)
     assert not found.equal
@@ -303,7 +297,7 @@ def test_cells_rows_columns_and_files_that_are_damaged_are_found(copied: Feed) -
 
 
 def test_a_rotten_page_does_not_stop_the_others(copied: Feed) -> None:
-    pairs = mirror_of(copied, PAIRS)
+    pairs = copied.mirror(*PAIRS)
     for path in pairs.path(copied.paths).rglob("*.parquet"):
         content = path.read_bytes()
         footer = int.from_bytes(content[-8:-4], "little") + 8
@@ -340,7 +334,7 @@ def test_a_store_that_is_away_makes_no_mirror_unreadable(
 
 
 def test_rows_lost_and_added_foreign_commits_and_mirrors_of_one_side(copied: Feed) -> None:
-    pairs = mirror_of(copied, PAIRS)
+    pairs = copied.mirror(*PAIRS)
     place = str(pairs.path(copied.paths))
     DeltaTable.forPath(copied.spark, place).delete("n = 1")
     copied.spark.sql(
@@ -349,7 +343,7 @@ def test_rows_lost_and_added_foreign_commits_and_mirrors_of_one_side(copied: Fee
     )
     name_newest_versions(copied)
     DeltaTable.forPath(copied.spark, place).delete("n = 2")
-    cut, bag = copied.cut, mirror_of(copied, BAG)
+    cut, bag = copied.cut, copied.mirror(*BAG)
     stranger = replace(bag, table="stranger", mirror_id="99")
     shutil.copytree(bag.path(copied.paths), stranger.path(copied.paths))
     kept = tuple(item for item in cut.mirrors if item.table != "bag")
@@ -368,7 +362,7 @@ def test_rows_lost_and_added_foreign_commits_and_mirrors_of_one_side(copied: Fee
 
 
 def test_a_foreign_commit_behind_the_cut_is_told_though_the_cut_is_sound(copied: Feed) -> None:
-    mirror = mirror_of(copied, PAIRS)
+    mirror = copied.mirror(*PAIRS)
     DeltaTable.forPath(copied.spark, str(mirror.path(copied.paths))).delete("n = 1")
     found = verified(copied, PAIRS)
     (item,) = found.mirrors
@@ -383,7 +377,7 @@ def test_a_foreign_commit_behind_the_cut_is_told_though_the_cut_is_sound(copied:
 
 def test_a_cut_that_says_other_than_its_mirrors(copied: Feed) -> None:
     cut = copied.cut
-    changed = replace(mirror_of(copied, PAIRS), rows=99, hidden=["v"], held=3)
+    changed = replace(copied.mirror(*PAIRS), rows=99, hidden=["v"], held=3)
     others = tuple(item for item in cut.mirrors if item.table != "pairs")
     publish(copied.paths, replace(cut, number=cut.number + 1, mirrors=(*others, changed)))
     (item,) = verified(copied, PAIRS).mirrors

@@ -1,6 +1,7 @@
 """Rows are found by their keys as a reader that compares each row with each key finds them."""
 
 from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -28,6 +29,7 @@ SCHEMA = pa.schema(
         ("rescued", RESCUED_TYPE),
     ]
 )
+LEAST, MOST = Decimal("-1.50"), Decimal(f"{10**28 - 1}.99")
 STORED = dict(zip(SCHEMA.names, ("a", "col-1", "d", "e", "r"), strict=True))
 
 
@@ -150,6 +152,8 @@ def test_a_column_that_a_file_has_narrower_or_not_at_all(tmp_path: Path) -> None
     [
         (pa.float64(), [0.0, -0.0, 1.5], [-0.0, 1.5], [0, 0, 1]),
         (pa.float32(), [float("inf"), -1.5, 0.0], [-0.0, -1.5], [1, 0]),
+        (pa.decimal128(30, 2), [LEAST, MOST, Decimal("0.00")], [Decimal("0.00"), LEAST], [1, 0]),
+        (pa.binary(), [b"", b"\0", b"\xff\xfe"], [b"\xff\xfe", b""], [1, 0]),
         # A table without a key is searched by all of its columns.
         (
             pa.list_(pa.float32()),
@@ -158,9 +162,9 @@ def test_a_column_that_a_file_has_narrower_or_not_at_all(tmp_path: Path) -> None
             [1, 2, 0, 1],
         ),
     ],
-    ids=["DOUBLE", "FLOAT", "VECTOR"],
+    ids=["DOUBLE", "FLOAT", "DECIMAL", "VARBINARY", "VECTOR"],
 )
-def test_floats_and_vectors_are_the_same_by_their_values(
+def test_rows_are_the_same_by_their_values(
     kind: pa.DataType, there: list[Any], wanted: list[Any], found: list[int], tmp_path: Path
 ) -> None:
     path = tmp_path / "rows.parquet"

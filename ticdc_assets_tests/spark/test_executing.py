@@ -20,7 +20,7 @@ from ticdc_assets.base.errors import LakeDamagedError, SourceUnavailableError
 from ticdc_assets.config import Changefeed, KafkaSource, OptionValue
 from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.delta.commits import COMMIT_ID
-from ticdc_assets.delta.control import commit_metadata, open_table, read_table
+from ticdc_assets.delta.control import commit_metadata, opened, read_table
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
@@ -285,8 +285,7 @@ def test_both_executors_in_turns_and_over_checkpoints(
     for path, app_id in zip(tables, ("land", "decode", "decode"), strict=True):
         names = {file.name for file in (path / "_delta_log").glob("*.checkpoint.parquet")}
         assert names == {f"{version:020}.checkpoint.parquet" for version in (10, 20)}
-        table = open_table(path)
-        assert table is not None
+        table = opened(path)
         assert table.transaction_version(app_id) == 22
         rows = read_table(path)
         assert rows is not None
@@ -336,45 +335,6 @@ def test_what_one_executor_left_half_done_the_other_finishes(
     statistics = change_statistics.read_statistics(feed.paths)
     assert statistics.batch == 1
     assert sum(row["rows"] for row in statistics.rows) == log.num_rows
-
-
-@pytest.mark.parametrize("death", list(DEATHS)[:4])
-@pytest.mark.thorough
-def test_a_killed_run_is_finished_without_spark(
-    death: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    feed, send = small_feed(None, tmp_path)
-
-    def run() -> None:
-        feed.land()
-        decode_new(feed.lake)
-
-    send()
-    run()
-    send()
-    with monkeypatch.context() as patch:
-        DEATHS[death](patch)
-        with pytest.raises(Killed):
-            run()
-    run()
-    raw, log, faults = (
-        read_table(path)
-        for path in (feed.paths.raw_messages, feed.paths.change_log, feed.paths.quarantine)
-    )
-    assert raw is not None
-    assert log is not None
-    assert faults is not None
-    records = [
-        set(zip(*(table.column(name).to_pylist() for name in PLACE[:3]), strict=True))
-        for table in (raw, log, faults)
-    ]
-    assert [len(found) for found in records[::2]] == [raw.num_rows, 2]
-    assert records[0] == records[1] | records[2]
-    statistics = change_statistics.read_statistics(feed.paths)
-    assert statistics.batch == 2
-    assert sum(row["rows"] for row in statistics.rows) == log.num_rows
-    events = set(zip(*(log.column(name).to_pylist() for name in PLACE), strict=True))
-    assert len(events) == log.num_rows
 
 
 # Reading and appending --------------------------------------------------------------------------
@@ -437,8 +397,7 @@ def test_a_batch_among_others_in_a_file_is_read_alone(tmp_path: Path) -> None:
     append(raw, 1, [b"a"])
     append(raw, 2, [b"b", b"c"])
     append(raw, 3, [b"d"])
-    table = open_table(raw)
-    assert table is not None
+    table = opened(raw)
     table.optimize.compact()
     assert read(raw, 2) == [b"b", b"c"]
 

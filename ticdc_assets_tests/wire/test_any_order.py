@@ -2,8 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pytest
@@ -13,7 +11,7 @@ from hypothesis import strategies as st
 from ticdc_assets.demo.simulator.encoders import encode
 from ticdc_assets.model.events import Event
 from ticdc_assets.wire import WireFormat
-from ticdc_assets.wire.batch import BATCH_READERS, decode_batch
+from ticdc_assets.wire.batch import BATCH_READERS
 from ticdc_assets.wire.go_json import MAX_DEPTH
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests import strategies
@@ -28,11 +26,7 @@ from ticdc_assets_tests.wire.comparing import (
 )
 from ticdc_assets_tests.wire.differing import Difference, differing
 from ticdc_assets_tests.wire.simple_messages import INSERT
-from ticdc_assets_tests.wire.test_canal_json import DELETE as CANAL_DELETE
 from ticdc_assets_tests.wire.test_json_batch import (
-    BYTES,
-    CANAL_INSERT,
-    CANAL_UPDATE,
     OPEN,
     OPEN_DELETE,
     OPEN_KEY,
@@ -40,14 +34,15 @@ from ticdc_assets_tests.wire.test_json_batch import (
     OPEN_PARTITION_KEY,
     OPEN_VALUE,
     PLAIN,
-    value_of,
 )
 from ticdc_assets_tests.wire.test_open_protocol import record as open_record
 
 SIMPLE, CANAL = WireFormat.SIMPLE_JSON, WireFormat.CANAL_JSON
 OPEN_FORMAT = WireFormat.OPEN_PROTOCOL
 IN_ONE_TEXT = [
-    (wire_format, value_of(record)) for wire_format, record in PLAIN if wire_format != OPEN_FORMAT
+    (wire_format, record.value or b"")
+    for wire_format, record in PLAIN
+    if wire_format != OPEN_FORMAT
 ]
 FOLDERS = {
     **dict.fromkeys(golden.SIMPLE_JSON, SIMPLE),
@@ -125,19 +120,6 @@ def test_generated_messages_mean_the_same_in_other_bytes(
     assert outcomes == [[event] for event in events]
 
 
-@pytest.mark.thorough
-def test_rows_keep_the_order_of_their_records() -> None:
-    """Those that are read at once, and all others."""
-    blank = other_of(CANAL, CANAL_UPDATE, Difference.BLANKS)
-    late = other_of(CANAL, CANAL_INSERT, Difference.NESTED)
-    cut = CANAL_DELETE.replace(b'"commitTs"', b'"onlyHandleKey":true,"commitTs"')
-    kinds = (CANAL_INSERT, blank, cut, b"{", None, late)
-    for values in (*product(kinds, repeat=3), kinds, kinds[::-1], kinds * 50):
-        assert_equal(values, CANAL)
-        offsets = decode_batch(CANAL, batch_of(values)).column("offset").to_pylist()
-        assert offsets == list(range(1000, 1000 + len(values)))
-
-
 ENDLESS = (
     *(b"[" * depth + b"]" * depth for depth in (MAX_DEPTH - 1, MAX_DEPTH)),
     *(b"[" * 2_000, b'{"a":' * 2_000, b"9" * 2_000, b"-0." + b"9" * 2_000, b"1e" + b"9" * 2_000),
@@ -197,38 +179,6 @@ def test_records_of_open_protocol_are_read_at_once_as_a_whole_or_not_at_all() ->
     assert_equal(records, OPEN_FORMAT)
     for key, value in ((b"", b""), (None, None), (b"\0" * 7, b" "), (records[0].key, b"")):
         assert not read_at_once(OPEN_FORMAT, [Record(key=key, value=value)])
-
-
-@pytest.mark.parametrize(
-    "differences",
-    [
-        (),
-        (Difference.NESTED, Difference.MIDDLE, Difference.ORDER),
-        (Difference.LAST, Difference.NESTED, Difference.BLANKS),
-    ],
-)
-@pytest.mark.parametrize(("wire_format", "record"), PLAIN)
-@pytest.mark.thorough
-def test_damage_anywhere(
-    wire_format: WireFormat, record: Record, differences: tuple[Difference, ...]
-) -> None:
-    other = other_of(wire_format, record, *differences)
-    records = [
-        *(replace(other, value=value) for value in damages(other.value or b"")),
-        *(replace(other, key=key) for key in damages(other.key or b"")),
-    ]
-    assert_equal([*records, other], wire_format)
-
-
-def damages(other: bytes) -> list[bytes]:
-    """Return a text with another byte at each place, without one, and cut at each."""
-    damaged = [
-        other[:place] + bytes((byte,)) + other[place + 1 :]
-        for place in range(len(other))
-        for byte in BYTES[place % 3 :: 3]
-    ]
-    cut = [part for place in range(len(other)) for part in (other[:place], other[place:])]
-    return [*damaged, *cut, *(other[:place] + other[place + 1 :] for place in range(len(other)))]
 
 
 BLANKS = st.text(" \t\n\r", max_size=2).map(str.encode) | st.just(b"")
@@ -390,20 +340,3 @@ def open_with_unread(unread: bytes) -> list[Record]:
     keys = with_unread(OPEN_PARTITION_KEY, unread)
     records = [open_record((key, OPEN_DELETE)) for key in keys]
     return [*records, *(open_record((OPEN_KEY, value)) for value in with_unread(OPEN_OLD, unread))]
-
-
-_TOKENS = st.sampled_from(
-    b'{ } [ ] , : " \\ null 1 -1.5e3 \n \t \xc3\xa9 \xff \\u0041 "a": "a" "\\ud83d" true'.split(
-        b" "
-    )
-)
-
-
-@given(
-    st.sampled_from(IN_ONE_TEXT),
-    st.lists(_TOKENS, max_size=12).map(b"".join) | st.binary(max_size=12),
-)
-def test_any_bytes_where_nobody_reads(exact: tuple[WireFormat, bytes], unread: bytes) -> None:
-    wire_format, value = exact
-    assert_equal(with_unread(value, unread), wire_format)
-    assert_equal(open_with_unread(unread), OPEN_FORMAT)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ticdc_assets.base.errors import WireError
 from ticdc_assets.demo.simulator.encoders import encode
 from ticdc_assets.demo.simulator.encoders.compression import compressed
-from ticdc_assets.model.events import Bootstrap, Event, Image, RowChange
+from ticdc_assets.model.events import Bootstrap, Image, RowChange
 from ticdc_assets.model.schemas import TableSchema, schema_to_json
 from ticdc_assets.wire import WireFormat, go_json, json_tape
 from ticdc_assets.wire import batch as batch_module
@@ -208,12 +208,6 @@ def test_rows_are_joined_in_the_order_of_their_records(runs: list[tuple[bool, in
     wanted = some(np.arange(len(is_own)))
     assert joined.sources.tolist() == wanted.sources.tolist()
     assert joined.rows.equals(wanted.rows)
-
-
-@given(st.lists(strategies.events, max_size=6))
-def test_both_decoders_say_the_same_of_generated_messages(events: list[Event]) -> None:
-    values = [record.value for record in encode(WireFormat.SIMPLE_JSON, events)]
-    assert assert_equal(values) == [[event] for event in events]
 
 
 def test_few_records_are_read_without_the_compiled_loops() -> None:

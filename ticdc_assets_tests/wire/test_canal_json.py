@@ -28,7 +28,6 @@ from ticdc_assets.model.events import (
 from ticdc_assets.model.schemas import RowShape, SentColumn, TableSchema
 from ticdc_assets.model.tso import MAX_TSO
 from ticdc_assets.wire import WireFormat, canal_json, decode, repeating
-from ticdc_assets.wire import rows as rows_module
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.fields import LARGEST, Kind
 from ticdc_assets.wire.record import Record
@@ -133,17 +132,6 @@ NAMES = {message: f"{number}" for number, message in enumerate(EVENTS)}
 def test_messages_mean_their_events_and_events_give_the_messages(message: bytes) -> None:
     assert assert_equal([message]) == [[EVENTS[message]]]
     assert written(EVENTS[message]) == [message]
-
-
-def test_rows_as_ticdc_writes_them_need_no_reference(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> Any:
-        pytest.fail("the reference was asked")
-
-    monkeypatch.setattr(rows_module, "decoded_rows", refuse)
-    plain = [message for message in EVENTS if message not in (DDL, PLAIN_DDL)]
-    many_brackets = INSERT.replace(b'"id":"2"', b'"id":"' + b"[{" * 500 + b'"')
-    batch = decode_batch(CANAL, batch_of([*plain, many_brackets]))
-    assert batch.column("kind").to_pylist() == ["row"] * 4 + ["watermark", "row"]
 
 
 def test_images_are_written_in_one_way() -> None:

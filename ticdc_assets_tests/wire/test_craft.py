@@ -35,7 +35,6 @@ from ticdc_assets.model.schemas import ColumnFlag, RowShape, SentColumn
 from ticdc_assets.model.values.floats import to_float32
 from ticdc_assets.wire import WireFormat, repeating
 from ticdc_assets.wire.batch import decode_batch
-from ticdc_assets.wire.column_types import TYPE_NAMES
 from ticdc_assets.wire.craft import decode
 from ticdc_assets.wire.craft_bytes import Reader, reversed_uvarint
 from ticdc_assets.wire.craft_layout import MAX_NAME_BYTES, ColumnGroup, EventKind, GroupKind, Header
@@ -570,41 +569,6 @@ def test_primitives_and_chunks(unsigned: list[int], both: list[int], texts: list
 
 
 # --- any bytes ---
-
-
-@examples(120)
-@given(st.data())
-def test_any_bytes_in_the_parts_of_a_message(data: st.DataObject) -> None:
-    """The sizes are right, so that what is wrong is found further inside."""
-    part = st.binary(max_size=12)
-    columns = st.lists(
-        st.tuples(st.sampled_from(list(TYPE_NAMES)), st.integers(0, 255), st.none() | part),
-        min_size=1,
-        max_size=3,
-    )
-    groups = data.draw(
-        st.lists(
-            part
-            | st.builds(
-                lambda columns, kind, first: group(*columns, kind=kind, first=first),
-                columns,
-                st.integers(1, 2),
-                st.integers(0, 3),
-            ),
-            min_size=1,
-            max_size=2,
-        )
-    )
-    assert_equal(
-        [
-            row(
-                *groups,
-                headers=data.draw(st.just(HEADERS) | part),
-                terms=data.draw(st.just(TERMS) | part),
-            )
-        ],
-        CRAFT,
-    )
 
 
 def test_memory_stays_near_the_size_of_the_message() -> None:

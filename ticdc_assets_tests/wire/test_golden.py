@@ -359,26 +359,6 @@ def test_digits_of_fractional_seconds_are_known_from_the_length(folder: str) -> 
     assert seen.keys() >= {0, 3, 6}
 
 
-@golden.needs_golden
-@pytest.mark.parametrize("folder", ["canal-json-updated/shop", "open-updated/shop"])
-def test_the_kinds_of_rows_there_are(folder: str) -> None:
-    """The variants differ in what images have, and the golden messages have all of it."""
-    seen = Counter[str]()
-    for _, event in events_of(folder):
-        if isinstance(event, RowChange):
-            seen["partitioned"] += event.table_id is not None
-            seen["numbered"] += event.row_id != 0
-            if event.op is Op.UPDATE:
-                assert event.before is not None
-                assert event.after is not None
-                seen["less"] += len(event.before) < len(event.after)
-                seen["null"] += None in event.before.values()
-                key = flagged(event, ColumnFlag.HANDLE_KEY)
-                seen["keyless"] += not any(name in event.before for name in key)
-    of_format = ("null",) if folder.startswith("canal") else ("keyless", "partitioned", "numbered")
-    assert all(seen[kind] for kind in ("less", *of_format)), seen
-
-
 # What is written again ----------------------------------------------------------------------------
 
 

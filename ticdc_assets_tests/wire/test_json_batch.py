@@ -99,14 +99,6 @@ FOLDERS = [
     *((WireFormat.SIMPLE_AVRO, f"simple-avro/{name}") for name in ("shop", "types", "corrupt")),
     *((WireFormat.CRAFT, f"craft/{name}") for name in ("shop", "types")),
 ]
-BYTES = b'"\\\0\x1f/0919-.,:{}[]ntue \x80\xc3\xed\xf4\xff'
-
-
-def value_of(record: Record) -> bytes:
-    assert record.value is not None
-    return record.value
-
-
 TEXTS = [
     *(f"\\{letter}" for letter in "abfnrtvxu0'/\\\""),
     "\\u0041",
@@ -248,13 +240,6 @@ def test_many_columns_with_long_names_and_numbers_of_other_widths() -> None:
     assert_equal(values, WireFormat.CANAL_JSON)
     exact = canal_json_batch.decode_exact(batch_of(values))
     assert len(exact.sources) == len(values)
-
-
-def test_the_message_of_a_format_is_plain() -> None:
-    """Else none of the tests here would try what they are meant to."""
-    for wire_format, record in PLAIN:
-        exact = BATCH_READERS[wire_format](batch_of([record]))
-        assert exact.sources[0] == 0
 
 
 @golden.needs_golden

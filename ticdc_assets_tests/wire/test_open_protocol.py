@@ -22,7 +22,7 @@ from ticdc_assets.model.events import (
     ZonedTimestamp,
 )
 from ticdc_assets.model.schemas import ColumnFlag, RowShape, SentColumn
-from ticdc_assets.wire import WireFormat, open_protocol_batch
+from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.column_types import TYPE_NAMES
 from ticdc_assets.wire.go_quote import unquote
 from ticdc_assets.wire.open_protocol import decode, map_values
@@ -30,7 +30,7 @@ from ticdc_assets.wire.record import Record
 from ticdc_assets_tests import strategies
 from ticdc_assets_tests.events import ddl_event, row_event
 from ticdc_assets_tests.examples import examples
-from ticdc_assets_tests.wire.comparing import Outcome, assert_equal, assert_refused, batch_of
+from ticdc_assets_tests.wire.comparing import Outcome, assert_equal, assert_refused
 
 OPEN = WireFormat.OPEN_PROTOCOL
 TS = 415508878783938562
@@ -724,16 +724,6 @@ def test_bytes_as_go_quotes_them(value: bytes, text: str) -> None:
 @given(st.binary(max_size=64))
 def test_quoted_bytes_are_read_again(value: bytes) -> None:
     assert unquote(quote(value)) == value
-
-
-def test_as_many_columns_as_there_are_are_read_at_once() -> None:
-    records = [
-        row(**{f"c{table}_{place}": column(3, str(place)) for place in range(90)})
-        for table in range(60)
-    ]
-    assert_equal([*records, MIXED], OPEN)
-    exact = open_protocol_batch.decode_exact(batch_of(records))
-    assert exact.sources.tolist() == list(range(60))
 
 
 # --- there and back ---

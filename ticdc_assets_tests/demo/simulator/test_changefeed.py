@@ -1,8 +1,7 @@
 import itertools
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -14,21 +13,11 @@ from ticdc_assets.demo.simulator.changefeed import (
     StandInChangefeed,
 )
 from ticdc_assets.demo.simulator.columns import column
-from ticdc_assets.demo.simulator.commits import CommittedDdl
 from ticdc_assets.demo.simulator.dialects import Dialect, MessageOptions
 from ticdc_assets.demo.simulator.shop import ShopWorkload
 from ticdc_assets.model.events import Bootstrap, DdlEvent, RowChange, Watermark
-from ticdc_assets.registry.ddl import parse_ddl
-from ticdc_assets.registry.ddl_statement import DdlAction
 from ticdc_assets.source.capture import CaptureRecord
-from ticdc_assets_tests.demo.simulator.builders import (
-    all_types_upstream,
-    churn,
-    fill,
-    keyless_upstream,
-    odd_names_upstream,
-    wide_upstream,
-)
+from ticdc_assets_tests.demo.simulator.builders import churn, fill, keyless_upstream
 from ticdc_assets_tests.demo.simulator.odd_upstream import OddUpstream
 from ticdc_assets_tests.demo.simulator.variants import SIMPLE, assert_rules
 
@@ -158,22 +147,6 @@ def assert_offsets(records: Iterable[CaptureRecord]) -> None:
         offsets[record.partition] += 1
 
 
-def test_a_partition_added_later() -> None:
-    upstream = OddUpstream(timezone=ZONE)
-    workload = ShopWorkload(upstream, 1, steps_per_ddl=9)
-    changefeed = StandInChangefeed(upstream, "shop", partitions=2)
-    for _ in workload.steps(100):
-        pass
-    records = list(changefeed.tick())
-    changefeed.partitions = 5
-    for _ in workload.steps(100):
-        pass
-    records += changefeed.tick()
-    assert {record.partition for record in records} == set(range(5))
-    assert_offsets(records)
-    SIMPLE.require_truth(changefeed, records)
-
-
 def test_tables_without_a_key_are_sent_only_when_forced() -> None:
     upstream = keyless_upstream()
     changefeed = StandInChangefeed(upstream, "log")
@@ -203,35 +176,3 @@ def test_rows_that_share_a_commit_ts_with_a_ddl_come_before_it() -> None:
     records = list(changefeed.tick())
     assert_rules(records, ddl_in=range(4))
     SIMPLE.require_truth(changefeed, records)
-
-
-@pytest.mark.parametrize(
-    "build",
-    [
-        partial(shop, 1, steps_per_ddl=2),
-        wide_upstream,
-        partial(all_types_upstream, timezone=ZONE),
-        odd_names_upstream,
-    ],
-    ids=["shop", "wide", "all types", "odd names"],
-)
-def test_every_statement_says_what_its_schema_is(build: Callable[[], OddUpstream]) -> None:
-    upstream = build()
-    for commit in upstream.history:
-        for event in commit.events if isinstance(commit, CommittedDdl) else ():
-            statement = parse_ddl(event.sql)
-            assert statement.action is not DdlAction.UNKNOWN, event.sql
-            assert statement.unparsed is None, event.sql
-            if statement.action is DdlAction.CREATE_TABLE and event.schema is not None:
-                assert [c.name for c in statement.columns] == [c.name for c in event.schema.columns]
-                assert [c.mysql_type for c in statement.columns] == [
-                    c.mysql_type for c in event.schema.columns
-                ]
-            for change in statement.changes:
-                if change.column is not None and event.schema is not None:
-                    sent = event.schema.column(change.column.name)
-                    assert sent is not None
-                    assert (change.column.mysql_type, change.column.nullable) == (
-                        sent.mysql_type,
-                        sent.nullable,
-                    )

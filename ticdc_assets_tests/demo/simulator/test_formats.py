@@ -3,21 +3,15 @@
 What a format cannot carry is in `LOST_FROM_THE_MIDDLE`, with its reason.
 """
 
-import base64
-import gzip
 import itertools
-import json
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from ticdc_assets.demo.simulator.changefeed import Dispatcher, FeedOptions, StandInChangefeed
+from ticdc_assets.demo.simulator.changefeed import Dispatcher, FeedOptions
 from ticdc_assets.demo.simulator.clock import TsoClock
 from ticdc_assets.demo.simulator.columns import as_typed
 from ticdc_assets.demo.simulator.commits import CommittedDdl, CommittedTransaction
@@ -27,10 +21,9 @@ from ticdc_assets.demo.simulator.stored_table import Key, TableName
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.model.events import Bootstrap, DdlEvent, Op, RowChange, Watermark
 from ticdc_assets.model.mysql_types import lacks_size
-from ticdc_assets.model.schemas import ColumnFlag, TableSchema
+from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.model.tso import physical_ms
 from ticdc_assets.wire import WireFormat
-from ticdc_assets.wire.compression import Compression
 from ticdc_assets_tests.demo.simulator.builders import (
     all_types_upstream,
     keyless_upstream,
@@ -38,7 +31,6 @@ from ticdc_assets_tests.demo.simulator.builders import (
     wide_upstream,
 )
 from ticdc_assets_tests.demo.simulator.variants import (
-    OLD,
     PLAIN,
     VARIANTS,
     Variant,
@@ -333,114 +325,3 @@ def test_commits_are_apart_where_milliseconds_are_all_that_is_told() -> None:
     events = variant.events(changefeed.tick())
     at = changefeed.watermark_ts
     assert variant.folded(events, at, ZONE) == variant.wanted(changefeed, at)
-
-
-# Against the real encoders ----------------------------------------------------------------------
-
-
-def layout(value: Any, *, keep: frozenset[str] = frozenset()) -> Any:
-    """Return the fields of a JSON value in their order; of those in `keep` only the kinds."""
-    if isinstance(value, dict):
-        return {
-            name: type(part).__name__ if name in keep else layout(part, keep=keep)
-            for name, part in value.items()
-        }
-    return type(value).__name__
-
-
-def simple_layouts(records: Iterable[tuple[bytes | None, bytes | None]]) -> Iterator[str]:
-    for key, value in records:
-        assert key is None
-        assert value is not None
-        message = json.loads(value)
-        yield f"{message['type']} {layout(message, keep=frozenset({'data', 'old'}))}"
-        for schema in (message.get("tableSchema"), message.get("preTableSchema")):
-            if schema:
-                yield from (f"column {list(column)}" for column in schema["columns"])
-                yield from (f"type {list(column['dataType'])}" for column in schema["columns"])
-                yield from (f"index {list(index)}" for index in schema["indexes"])
-
-
-def open_layouts(records: Iterable[tuple[bytes | None, bytes | None]]) -> Iterator[str]:
-    for key, value in records:
-        assert key is not None
-        assert value is not None
-        texts: list[list[Any]] = []
-        for part in (key[8:], value):
-            texts.append([])
-            while part:
-                size = int.from_bytes(part[:8])
-                texts[-1].append(json.loads(part[8 : 8 + size] or b"null"))
-                part = part[8 + size :]
-        for fields, body in zip(*texts, strict=True):
-            fields.pop("rid", None)
-            yield str(layout(fields))
-            if fields["t"] == 1:
-                # The kinds of columns: which codes, flags of types and JSON values there are.
-                yield f"row {list(body)}"
-                for column in (c for image in body.values() for c in image.values()):
-                    flags = ColumnFlag(column["f"]) & (ColumnFlag.BINARY | ColumnFlag.UNSIGNED)
-                    kind = type(column["v"]).__name__.replace("float", "int")
-                    yield f"column {list(column)}"
-                    yield f"type {column['t']} {flags!r} {kind}"
-            else:
-                yield f"{fields['t']} {layout(body)}"
-
-
-_IMAGES = frozenset({"sqlType", "mysqlType", "data", "old", "pkNames"})
-
-
-def canal_layouts(records: Iterable[tuple[bytes | None, bytes | None]]) -> Iterator[str]:
-    for key, value in records:
-        assert key is None
-        assert value is not None
-        message = json.loads(value)
-        message.get("_tidb", {}).pop("rowkey", None)
-        yield f"{message['type']} {layout(message, keep=_IMAGES)}"
-        types = message["mysqlType"] or {}
-        for name, code in (message["sqlType"] or {}).items():
-            yield f"column {types[name]} {code}"
-
-
-def canal_members(records: Iterable[tuple[bytes | None, bytes | None]]) -> Iterator[str]:
-    """Yield layouts without the types of columns, whose sizes are in them."""
-    return (line for line in canal_layouts(records) if not line.startswith("column "))
-
-
-@pytest.mark.parametrize(
-    ("variant", "folder", "layouts"),
-    [
-        (PLAIN["simple-json"], "simple-json", simple_layouts),
-        (OLD["simple-json"], "simple-json", simple_layouts),
-        (PLAIN["open-protocol"], "open", open_layouts),
-        (OLD["open-protocol"], "open", open_layouts),
-        (PLAIN["canal-json"], "canal-json", canal_layouts),
-        (OLD["canal-json"], "canal-json", canal_layouts),
-        (OLD["canal-json-plain"], "canal-json-plain", canal_layouts),
-        (VARIANTS["canal-json-compatible"], "canal-json-compat", canal_members),
-    ],
-)
-@pytest.mark.thorough
-def test_messages_look_like_those_of_the_real_encoders(
-    golden_dir: Callable[..., Path],
-    golden_new_dir: Callable[..., Path],
-    variant: Variant,
-    folder: str,
-    layouts: Callable[[Iterable[tuple[bytes | None, bytes | None]]], Iterator[str]],
-) -> None:
-    find = golden_new_dir if variant.dialect is Dialect.TICDC else golden_dir
-
-    def golden() -> Iterator[tuple[bytes | None, bytes | None]]:
-        for scenario in ("shop", "types"):
-            with gzip.open(find(folder, scenario) / "messages.jsonl.gz", "rt") as lines:
-                for line in map(json.loads, lines):
-                    key, value = (
-                        None if line[part] is None else base64.b64decode(line[part])
-                        for part in ("key", "value")
-                    )
-                    yield key or None, value
-
-    plain = replace(variant, compression=Compression.NONE)
-    changefeed: StandInChangefeed = plain.changefeed(shop(1, steps=300, steps_per_ddl=3))
-    ours = set(layouts((record.key, record.value) for record in changefeed.tick()))
-    assert ours - set(layouts(golden())) == set()

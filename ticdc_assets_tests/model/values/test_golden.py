@@ -18,7 +18,6 @@ from ticdc_assets.model.values import (
     default_text,
     physical_of,
     text_of,
-    typed_array,
     typed_of,
 )
 from ticdc_assets_tests.wire import golden
@@ -67,21 +66,6 @@ def test_canonical_text_is_the_truth_and_survives_the_typed_column(folder: str) 
             assert made is UNFIT or text(column, timezone)(made) == truth, column
     assert set(seen) == set(Kind) - {Kind.UNKNOWN}
     assert +unfit == {}
-
-
-@golden.needs_golden
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_whole_columns_of_golden_values(folder: str) -> None:
-    timezone = _timezone(folder)
-    texts: dict[ColumnSchema, list[str | None]] = {}
-    for column, _, truth in _values(folder):
-        texts.setdefault(column, []).append(truth)
-    for column, truths in texts.items():
-        array, unfit = typed_array(column, timezone, truths)
-        assert unfit is None
-        text = text_of(column, timezone)
-        back = [None if value is None else text(value) for value in array.to_pylist()]
-        assert back == truths, column
 
 
 @golden.needs_golden

@@ -185,20 +185,3 @@ def test_a_cast_to_the_same_column_keeps_every_value(
     schema, _ = drawn
     assert cast_is_identity(schema, schema)
     assert cast_of(schema, schema, "UTC") is keep
-
-
-@given(st.integers(-(2**63), 2**63 - 1).map(str), st.sampled_from(["varchar(30)", "json", "blob"]))
-def test_integers_survive_the_way_through_text(text: str, through: str) -> None:
-    there = cast_of(column("bigint"), column(through), "UTC")
-    back = cast_of(column(through), column("bigint"), "UTC")
-    assert back(there(text)) == text
-
-
-@given(moments())
-def test_moments_survive_the_way_through_text(drawn: tuple[ColumnSchema, str]) -> None:
-    schema, text = drawn
-    as_text = column("varchar(40)")
-    there = cast_of(schema, as_text, "UTC")(text)
-    assert there == text
-    if typed_of(schema, "UTC")(text) is not UNFIT and schema.mysql_type == "datetime":
-        assert cast_of(as_text, schema, "UTC")(there) == text

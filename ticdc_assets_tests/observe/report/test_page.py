@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from plotly.offline import get_plotlyjs_version
 
-from ticdc_assets.cli import main
 from ticdc_assets.config import CaptureSource, Changefeed
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.observe.overview import FeedOverview, read_overview
@@ -25,7 +23,6 @@ from ticdc_assets.observe.report.texts import plot_text, rate_text, visible
 from ticdc_assets.observe.verdicts import Level
 from ticdc_assets.observe.wording import duration
 from ticdc_assets.storage.lake_paths import LakePaths
-from ticdc_assets.storage.paths import write_at_once
 from ticdc_assets_tests.observe.report.small_lake import (
     NOW,
     ODD_NAMES,
@@ -195,19 +192,6 @@ def test_the_page_is_well_formed_and_has_every_part(text: str) -> None:
     assert {link[1:] for link in links} <= set(identities)
 
 
-def test_names_are_shown_and_never_obeyed(text: str) -> None:
-    found = Elements(text)
-    tags = {tag for tag, _ in found.elements}
-    assert tags.isdisjoint({"img", "i", "u", "b"})
-    assert not [key for _, attributes in found.elements for key in attributes if key[:2] == "on"]
-    # Ours, plotly's, and JSON that is not run.
-    run = [item for tag, item in found.elements if tag == "script" and item.get("type") is None]
-    assert len(run) == 2
-    shown = "".join(found.texts)
-    for name in ODD_NAMES:
-        assert visible(name) in shown
-
-
 HOSTILE = """</td></script><img src=x onerror='window.hit=1'>{{ 7 * 7 }}" onload="1\u202e"""
 
 
@@ -237,6 +221,8 @@ def test_a_page_of_nothing_but_hostile_texts_has_the_elements_of_any_page(
     }
     shown = "".join(found.texts)
     assert visible(HOSTILE) in shown
+    usually = "".join(usual.texts)
+    assert all(visible(name) in usually for name in ODD_NAMES)
     assert "\u202e" not in shown
     run = [item for tag, item in found.elements if tag == "script" and item.get("type") is None]
     assert len(run) == 2
@@ -258,10 +244,6 @@ def test_the_policy_allows_nothing_but_what_is_inside(text: str) -> None:
     assert policy.count("'sha256-") == 2
     assert "http" not in policy
     assert not re.search(r"<(?:link|script)[^>]+(?:href|src)=", text)
-
-
-def test_the_page_of_an_ordinary_lake_is_not_large(text: str) -> None:
-    assert len(text.encode("utf-8")) < 5_500_000
 
 
 def test_an_empty_lake_has_a_page(tmp_path: Path) -> None:
@@ -338,14 +320,6 @@ def test_topics_are_listed_with_what_they_are_to_the_watermark(text: str) -> Non
     ]
 
 
-def test_a_page_replaces_the_one_before(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "index.html"
-    for text in ("one", "two"):
-        write_at_once(path, text)
-        assert path.read_text(encoding="utf-8") == text
-    assert [item.name for item in path.parent.iterdir()] == ["index.html"]
-
-
 # Verdicts ---------------------------------------------------------------------------------------
 
 
@@ -398,23 +372,3 @@ def test_texts_of_the_page_can_be_read_in_both_schemes(scheme: str, root: Path) 
 
 
 # The command ------------------------------------------------------------------------------------
-
-
-def test_the_command_writes_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small_lake(tmp_path)
-    feeds = "".join(
-        f"  - {{name: {name}, format: simple-json, timezone: UTC, source: {{capture: x.jsonl}}}}\n"
-        for name in ("shop", "new")
-    )
-    (tmp_path / "feeds.yaml").write_text(f"changefeeds:\n{feeds}", encoding="utf-8")
-    monkeypatch.setenv("TICDC_CHANGEFEEDS", str(tmp_path / "feeds.yaml"))
-    monkeypatch.setenv("TICDC_LAKE", str(tmp_path / "lake"))
-    output = tmp_path / "page.html"
-    done = CliRunner().invoke(main, ["report", "--output", str(output)], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    assert "shop: fail: replication lag" in done.output
-    assert "new: warn: replication lag: no cut yet" in done.output
-    assert "feed-new" in output.read_text(encoding="utf-8")
-    done = CliRunner().invoke(main, ["report", "sho", "--output", str(output)])
-    assert done.exit_code == 1
-    assert "did you mean 'shop'" in done.output

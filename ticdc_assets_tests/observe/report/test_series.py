@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ticdc_assets.delta.control import open_table, read_leaves
+from ticdc_assets.delta.control import opened, read_leaves
 from ticdc_assets.log.cuts import STORED_CAVEATS, newest_cut, read_entries
 from ticdc_assets.log.publishing import publish
 from ticdc_assets.model.tso import from_datetime
@@ -170,21 +170,13 @@ def test_mirrors_of_old_cuts_are_not_counted_beyond_the_budget(paths: LakePaths)
     # Files that delta-rs merged have other types of texts.
     names = ("mirror_id", "version", STORED_CAVEATS)
     told = [row for part in read_entries(paths, names, least=2) for row in part.to_pylist()]
-    table = open_table(paths.cuts)
-    assert table is not None
+    table = opened(paths.cuts)
     assert table.optimize.compact()["numFilesRemoved"] == 5
     assert read_cut_history(paths, WEEK, newest=newest_cut(paths), budget=2) == history
     merged = [row for part in read_entries(paths, names, least=2) for row in part.to_pylist()]
     by_number = itemgetter("number", "mirror_id")
     assert sorted(merged, key=by_number) == sorted(told, key=by_number)
     assert {row["number"] for row in merged} == {2, 3, 4, 5}
-
-
-def test_a_standstill_still_has_its_cut(paths: LakePaths) -> None:
-    publish(paths, cut_of(1, ago(900), 1))
-    history = read_cut_history(paths, ago(60), newest=newest_cut(paths))
-    assert [item.number for item in history.points] == [1]
-    assert lag_series(history.points, ago(60), NOW).values == (841, 901)
 
 
 def test_only_the_leaves_that_are_asked_for_are_read(paths: LakePaths) -> None:
@@ -227,10 +219,3 @@ def test_quarantine_over_time(paths: LakePaths) -> None:
     ]
     assert [row["offset"] for row in figures.newest] == [4, 3]
     assert all("got" not in row for row in figures.newest)
-
-
-def test_an_empty_lake_has_empty_series(paths: LakePaths) -> None:
-    history = read_cut_history(paths, WEEK, newest=newest_cut(paths))
-    assert (history.newest, history.points) == (None, ())
-    assert read_landings(paths, WEEK) == ()
-    assert read_quarantine_figures(paths, WEEK).reasons == ()
