@@ -4,9 +4,11 @@ The sensor requests no sync while there is one, and a follow run ends for one. A
 was killed is marked as ended here, because Dagster does so only for runs that have not begun.
 """
 
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 
-from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
+from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, RunRecord, RunsFilter
 
 from ticdc_assets.base.names import counted
 from ticdc_assets.observe.wording import duration
@@ -30,6 +32,12 @@ STATUS_WORDS = {
     DagsterRunStatus.CANCELING: "being cancelled",
 }
 
+RUNS_LOOKED_AT = 10
+"""How many of a job's newest runs count when a run is requested again."""
+
+_FIRST_PAUSE_SECONDS = 60
+_LONGEST_PAUSE_SECONDS = 1800
+
 _LONG_QUEUED_SECONDS = 60.0
 
 _SILENT_SECONDS = 900.0
@@ -43,6 +51,30 @@ def active_runs(instance: DagsterInstance, names: FeedNames) -> list[DagsterRun]
     """Return the runs of the changefeed that are queued or at work."""
     runs = instance.get_runs(filters=RunsFilter(statuses=list(ACTIVE_STATUSES)))
     return [run for run in runs if _belongs(run, names)]
+
+
+def pause_after_failures(records: Sequence[RunRecord], now: datetime) -> str:
+    """Return why no run is requested now, if the newest runs failed; "" if one may be requested.
+
+    Each failure in a row doubles the pause.
+
+    Args:
+        records: runs of the same work, newest first.
+        now: the time.
+    """
+    failed = list(
+        takewhile(lambda it: it.dagster_run.status is DagsterRunStatus.FAILURE, records)
+    )
+    if not failed:
+        return ""
+    pause = min(_FIRST_PAUSE_SECONDS * 2 ** (len(failed) - 1), _LONGEST_PAUSE_SECONDS)
+    again = datetime.fromtimestamp(failed[0].end_time or 0, UTC) + timedelta(seconds=pause)
+    if now >= again:
+        return ""
+    return (
+        f"run {failed[0].dagster_run.run_id} failed ({len(failed)} in a row); the next try is at "
+        f"{again:%Y-%m-%d %H:%M:%S} UTC"
+    )
 
 
 def run_to_let_in(instance: DagsterInstance, names: FeedNames, own_id: str, now: datetime) -> str:

@@ -105,6 +105,13 @@ class MirrorAssets:
         return [_shared_asset(self)] if self.left_out else []
 
 
+_LAST = {"dagster/priority": "-1"}
+"""Tags of the step: in a run of everything it reports the cut that `apply_changes` publishes.
+
+It is no dependency: a mirror without changes would then be older than its upstream after each sync.
+"""
+
+
 # One asset a table ------------------------------------------------------------------------------
 
 
@@ -117,6 +124,7 @@ def _table_assets(shown: MirrorAssets) -> dg.AssetsDefinition:
         check_specs=list(_check_specs(shown)),
         can_subset=True,
         pool=names.pool,
+        op_tags=_LAST,
     )
     def mirrors(
         context: dg.AssetExecutionContext, ticdc_spark: LakeSpark
@@ -251,6 +259,7 @@ def _shared_asset(shown: MirrorAssets) -> dg.AssetsDefinition:
         kinds={"deltalake", "table"},
         owners=list(steps.changefeed.owners),
         pool=names.pool,
+        op_tags=_LAST,
         output_required=False,
     )
     def mirrors(

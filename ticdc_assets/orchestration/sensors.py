@@ -19,12 +19,12 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, TypeVar
 
 import dagster as dg
 import msgspec
-from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
+from dagster import DagsterInstance, RunsFilter
 
 from ticdc_assets.base.errors import LakeDamagedError, TicdcError
 from ticdc_assets.base.names import counted
@@ -36,7 +36,13 @@ from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.verdicts import Check, Level
 from ticdc_assets.observe.wording import duration
-from ticdc_assets.orchestration.active_runs import STATUS_WORDS, active_runs, end_orphans
+from ticdc_assets.orchestration.active_runs import (
+    RUNS_LOOKED_AT,
+    STATUS_WORDS,
+    active_runs,
+    end_orphans,
+    pause_after_failures,
+)
 from ticdc_assets.orchestration.checks import readable_key, status_verdicts
 from ticdc_assets.orchestration.content_verdicts import judge_damage
 from ticdc_assets.orchestration.metadata import LOOKED_AT_BATCH, offsets_metadata, utc_now
@@ -46,12 +52,8 @@ from ticdc_assets.orchestration.verdicts import CheckVerdict, shown_verdicts
 
 INTERVAL_SECONDS = 20
 OBSERVATION_SECONDS = 60
-FIRST_PAUSE_SECONDS = 60
-LONGEST_PAUSE_SECONDS = 1800
 REPEAT_SECONDS = 900
 """Seconds after which a bad verdict is reported again, with current numbers."""
-
-_RUNS_LOOKED_AT = 10
 
 
 _Cursor = TypeVar("_Cursor")
@@ -317,26 +319,14 @@ def ask(
             record
             for job in (names.job("sync"), names.job("follow"))
             for record in instance.get_run_records(
-                filters=RunsFilter(job_name=job), limit=_RUNS_LOOKED_AT
+                filters=RunsFilter(job_name=job), limit=RUNS_LOOKED_AT
             )
         ),
         key=lambda record: record.create_timestamp,
         reverse=True,
     )
-    failures = 0
-    for record in last:
-        if record.dagster_run.status is not DagsterRunStatus.FAILURE:
-            break
-        failures += 1
-    if failures:
-        ended = datetime.fromtimestamp(last[0].end_time or 0, UTC)
-        pause = min(FIRST_PAUSE_SECONDS * 2 ** (failures - 1), LONGEST_PAUSE_SECONDS)
-        again = ended + timedelta(seconds=pause)
-        if now < again:
-            return (
-                f"run {last[0].dagster_run.run_id} failed ({failures} in a row); the next try is "
-                f"at {again:%Y-%m-%d %H:%M:%S} UTC; {state.numbers(now)}"
-            )
+    if pause := pause_after_failures(last, now):
+        return f"{pause}; {state.numbers(now)}"
     last_run = last[0].dagster_run.run_id[:8] if last else "none"
     return dg.RunRequest(run_key=f"{state.digest()} after {last_run}", tags=names.tags)
 

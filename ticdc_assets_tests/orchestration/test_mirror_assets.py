@@ -273,8 +273,10 @@ def test_a_run_of_everything_is_a_sync(folding: Folding) -> None:
     names = ("raw_messages", "decode_messages", "quarantine", "schema_registry", "apply_changes")
     keys = [*map(NAMES.asset, names), NAMES.mirror(*ORDERS), NAMES.mirror(*ODD)]
     assert folding.materialise(*keys).success
-    newest, *_ = folding.made(NAMES.mirror(*ORDERS))
-    assert newest.metadata["rows"].value == 4
+    newest, applied, *_ = folding.made(NAMES.mirror(*ORDERS))
+    assert newest.metadata["rows"].value == applied.metadata["rows"].value == 4
+    cuts = {item.metadata["cut"].value for item in (newest, folding.made(NAMES.mirror(*ODD))[0])}
+    assert cuts == {applied.metadata["cut"].value}, "mirrors are reported after they are applied"
     assert newest.metadata["mode"].value != "fold", "there is no reason to fold all again"
     assert "sample" in newest.metadata
     folding.shop.insert(ORDERS, 1)
