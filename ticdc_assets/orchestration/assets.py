@@ -119,7 +119,7 @@ def _raw_messages(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             "coordinates. Only the newest commit stores the position. If records expired before "
             "they were landed, the run fails and names topic, partition and offsets."
         ),
-        metadata=table_metadata(steps.names, "raw_messages"),
+        metadata=table_metadata("raw_messages"),
         **_common(steps.names),
     )
     def raw_messages(
@@ -159,7 +159,7 @@ def _decode_messages(steps: ChangefeedSteps) -> dg.AssetsDefinition:
                     f"stays in raw_messages. After a fix, run the job [{names.job('redrive')}]"
                     f"(/guess/{names.job('redrive')})."
                 ),
-                metadata=table_metadata(names, "quarantine"),
+                metadata=table_metadata("quarantine"),
                 group_name=names.changefeed,
                 kinds=_KINDS,
             ),
@@ -182,7 +182,7 @@ def _change_log(steps: ChangefeedSteps) -> dg.AssetsDefinition:
     @dg.asset(
         key=steps.names.asset("change_log"),
         deps=[steps.names.asset("decode_messages"), steps.names.asset("snapshot")],
-        partitions_def=landing_days(steps.paths, utc_now().date()),
+        partitions_def=landing_days(lambda: steps.paths, utc_now().date()),
         backfill_policy=dg.BackfillPolicy.single_run(),
         description=(
             "One row per change, with images as sent; DDL, bootstraps and watermarks are rows too "
@@ -192,7 +192,7 @@ def _change_log(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             "decode that day's records again: differences are corrected, and the affected tables "
             "are folded again."
         ),
-        metadata=table_metadata(steps.names, "change_log"),
+        metadata=table_metadata("change_log"),
         **_common(steps.names),
     )
     def change_log(
@@ -228,15 +228,16 @@ def _schema_registry(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             "history and schema conflicts are in separate tables. Rows whose schema version is "
             "not here are held."
         ),
-        metadata=table_metadata(steps.names, "schema_registry"),
+        metadata=table_metadata("schema_registry"),
         **_common(steps.names),
     )
     def schema_registry(
         context: dg.AssetExecutionContext, ticdc_spark: LakeSpark
     ) -> dg.MaterializeResult:
         with steps.writing(context):
-            syncing = Syncing(steps, ticdc_spark.spark_session, context.instance)
-            return syncing.register().result()
+            step = Syncing(steps, ticdc_spark.spark_session, context.instance).register()
+        log_events(context, step.events)
+        return step.result()
 
     return schema_registry
 

@@ -18,7 +18,6 @@ from datetime import datetime
 
 import dagster as dg
 
-from ticdc_assets.base.errors import LakeDamagedError
 from ticdc_assets.config import Changefeed
 from ticdc_assets.delta.control import keeping
 from ticdc_assets.delta.lake import Lake
@@ -31,7 +30,7 @@ from ticdc_assets.observe.wording import duration
 from ticdc_assets.orchestration.content_verdicts import judge_damage, judge_keys, judge_rebuild
 from ticdc_assets.orchestration.exports import export_checks
 from ticdc_assets.orchestration.metadata import utc_now
-from ticdc_assets.orchestration.partitions import FeedNames
+from ticdc_assets.orchestration.partitions import UNREADABLE, FeedNames
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.status_metadata import SEEN_UNTIL, check_verdict, quarantine_verdict
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
@@ -88,7 +87,7 @@ def judge_cheaply(
     try:
         require_in_step(lake.paths)
         status = read_status(lake, now)
-    except LakeDamagedError as error:
+    except UNREADABLE as error:
         # The others would say the same, if they could say anything.
         return {readable: judge_damage(error)}
     quarantine = dg.AssetCheckKey(steps.names.asset("quarantine"), Check.QUARANTINE_GROWTH.value)
@@ -125,7 +124,8 @@ def _cheap_checks(steps: ChangefeedSteps) -> dg.AssetChecksDefinition:
         spec(
             "apply_changes",
             LAKE_READABLE,
-            "Fails when a table that steers the pipeline is damaged, and says how to repair it. "
+            "Fails when a table that steers the pipeline is damaged, or the lake's store does not "
+            "answer, and says how to repair it. "
             "The other checks fail with the same sentence meanwhile. Mirrors are not checked: "
             "reading one shows its damage, and `ticdc-assets doctor` checks all.",
         ),

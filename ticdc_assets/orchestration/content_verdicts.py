@@ -5,7 +5,7 @@ In: values. Out: verdicts. Nothing is read or stored here. These verdicts change
 
 from collections.abc import Mapping, Sequence
 
-from ticdc_assets.base.errors import LakeDamagedError
+from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.observe.verdicts import Level
 from ticdc_assets.observe.wording import LISTED, listed
@@ -20,8 +20,8 @@ from ticdc_assets.repair.verifying import Verification, VerifiedMirror
 # Damage -----------------------------------------------------------------------------------------
 
 
-def judge_damage(error: LakeDamagedError | None) -> CheckVerdict:
-    """Judge whether the steering tables can be read, from their damage, if any."""
+def judge_damage(error: TicdcError | None) -> CheckVerdict:
+    """Judge whether the steering tables can be read, from the error of reading them, if any."""
     if error is None:
         return CheckVerdict(Level.OK, "The steering tables can be read.")
     return CheckVerdict(Level.FAIL, f"{error}.")

@@ -92,7 +92,7 @@ def snapshot_asset(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             f"are applied on top of them. Run it with the job {steps.names.job('seed')}, and name "
             "the export in the run's configuration."
         ),
-        metadata=table_metadata(steps.names, "snapshot_rows"),
+        metadata=table_metadata("snapshot_rows"),
         group_name=steps.names.changefeed,
         kinds={"spark", "deltalake"},
         pool=steps.names.pool,

@@ -26,7 +26,7 @@ import dagster as dg
 import msgspec
 from dagster import DagsterInstance, RunsFilter
 
-from ticdc_assets.base.errors import LakeDamagedError, TicdcError
+from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.base.names import counted
 from ticdc_assets.log.cuts import Cut
 from ticdc_assets.log.positions import PartitionOffsets, known_partitions
@@ -46,7 +46,7 @@ from ticdc_assets.orchestration.active_runs import (
 from ticdc_assets.orchestration.checks import readable_key, status_verdicts
 from ticdc_assets.orchestration.content_verdicts import judge_damage
 from ticdc_assets.orchestration.metadata import LOOKED_AT_BATCH, offsets_metadata, utc_now
-from ticdc_assets.orchestration.partitions import FeedNames
+from ticdc_assets.orchestration.partitions import UNREADABLE, FeedNames
 from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.orchestration.verdicts import CheckVerdict, shown_verdicts
 
@@ -196,7 +196,7 @@ def tick(
     end_orphans(instance, names, now)
     try:
         return _ticked(context, steps, cursor, now)
-    except LakeDamagedError as error:
+    except UNREADABLE as error:
         # Runs would fail too.
         verdicts = {readable_key(names): judge_damage(error)}
         return dg.SensorResult(
@@ -214,7 +214,7 @@ def _ticked(
     source, failure = None, None
     try:
         source = see_source(steps.lake)
-    except LakeDamagedError:
+    except UNREADABLE:
         raise
     except TicdcError as error:
         failure = error

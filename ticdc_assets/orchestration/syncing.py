@@ -28,7 +28,7 @@ from ticdc_assets.delta.control import partition_days
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.change_statistics import read_statistics
 from ticdc_assets.log.checksums import compare_new
-from ticdc_assets.log.cuts import Cut, MirrorCut
+from ticdc_assets.log.cuts import Cut, MirrorCut, newest_cut
 from ticdc_assets.log.decoding import decode_new
 from ticdc_assets.log.landing import land
 from ticdc_assets.log.quarantine import QuarantineCounts, count_open
@@ -61,9 +61,10 @@ from ticdc_assets.orchestration.metadata import (
     utc_now,
 )
 from ticdc_assets.orchestration.partitions import DAY_FORMAT
-from ticdc_assets.orchestration.schema_metadata import schema_metadata
+from ticdc_assets.orchestration.schema_changes import schema_changes
 from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.reading.mirrors import sample_rows
+from ticdc_assets.registry.history import SchemaKey
 from ticdc_assets.repair.maintenance import join_new_files
 from ticdc_assets.repair.redriving import redrive
 from ticdc_assets.repair.seeding import seed
@@ -201,11 +202,11 @@ class Syncing:
         """Register the schemas that the change log has."""
         paths = self._steps.paths
         registering = self._steps.note(register_new(self._lake))
-        metadata = registering_metadata(registering, paths) | schema_metadata(paths)
         return Step(
             said=counted(registering.schema_versions, "schema version"),
             new_data=NewData.CHANGES if registering.changed else NewData.NOTHING,
-            reports=(self._report("schema_registry", metadata),),
+            reports=(self._report("schema_registry", registering_metadata(registering, paths)),),
+            events=tuple(self._reporter.schemas(registering.new)),
         )
 
     def apply(self, *, until: int | None = None, refold_quarantined: bool = False) -> Step:
@@ -279,6 +280,15 @@ class Reporter:
                 description=described(DAY_SAID, metadata),
                 metadata=metadata,
             )
+
+    def schemas(self, new: Collection[SchemaKey]) -> Iterator[Event]:
+        """Yield a report on each mirror with an asset for each of its new schema versions."""
+        if not new:
+            return
+        shown = assets_of(newest_cut(self._steps.paths), self._steps.changefeed)
+        tables = set(map(_name, shown))
+        if known := [key for key in new if key[:2] in tables]:
+            yield from schema_changes(self._steps.paths, self._steps.names, known)
 
     def mirrors(
         self, applying: Applying, *, but: frozenset[tuple[str, str]] = frozenset()

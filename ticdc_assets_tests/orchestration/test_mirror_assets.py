@@ -166,10 +166,6 @@ def test_others_depend_on_one_table(
     head, _, *lines = str(event.metadata["sample"].value).split("\n")
     assert head == "| id | price | placed |"
     assert sorted(lines) == [f"| {id} | 9.90 | 2026-01-01 12:00:00.000 |" for id in (1, 2, 3)]
-    graph = located().resolve_asset_graph()
-    shown = [shop.names.asset(name) for name in ("change_log", "quarantine")]
-    assert all("dagster/column_lineage" in graph.get(asset).metadata for asset in shown)
-    assert "dagster/column_lineage" not in event.metadata, "once is enough"
     before = asked()
     shop.insert(("a.b", "50% of c/d"), 1)
     shop.send()
@@ -264,6 +260,18 @@ def test_a_history_is_an_asset_that_is_folded_with_its_mirror(
     assert not instance.has_asset_key(NAMES.history(*ODD)), "it has none"
     assert folding.materialise(history).success
     assert len(folding.made(history)) == len(folding.made(orders)) == 2
+
+
+@pytest.mark.dagster
+def test_a_sync_reports_a_changed_schema_once(folding: Folding) -> None:
+    folding.shop.upstream.alter_table(ORDERS, AddColumn(column("note", "varchar(10)")))
+    for rows in (1, 2):
+        folding.shop.insert(ORDERS, rows)
+        folding.sync()
+    records = folding.instance.fetch_observations(NAMES.mirror(*ORDERS), limit=9).records
+    (event,) = (record.asset_observation for record in records)
+    assert event is not None
+    assert event.description == "schema changed: note added (varchar(10))"
 
 
 @pytest.mark.dagster

@@ -20,6 +20,7 @@ from dagster._core.remote_origin import (
 )
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 
+from ticdc_assets.base.errors import StoreUnavailableError
 from ticdc_assets.base.ports import free_port
 from ticdc_assets.changelog.progress import GlobalWatermark
 from ticdc_assets.config import KafkaSource, Writer
@@ -475,6 +476,21 @@ def test_a_dead_broker_is_a_reason(
     assert not result.run_requests
     assert result.skip_reason is not None
     assert server in (result.skip_reason.skip_message or "")
+
+
+def test_a_store_that_is_away_is_a_reason_and_fails_a_check(
+    instance: dg.DagsterInstance, steps: ChangefeedSteps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(_: ChangefeedSteps) -> Lake:
+        raise StoreUnavailableError("s3://lake", "it does not answer")
+
+    monkeypatch.setattr(ChangefeedSteps, "lake", property(away))
+    result = evaluate(instance, steps, None)
+    assert not result.run_requests
+    assert result.skip_reason is not None
+    assert "s3://lake cannot be reached" in (result.skip_reason.skip_message or "")
+    assert store(instance, list(result.asset_events)) == {"lake_readable": "error"}
+    dg.Definitions.validate_loadable(definitions_of([steps]))
 
 
 def test_a_gap_is_a_reason_until_somebody_accepts_it(
