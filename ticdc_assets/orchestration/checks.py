@@ -54,12 +54,10 @@ _ASSETS: Mapping[Check, str] = {
 """Checks that need only a status, and their assets."""
 
 
-def status_verdicts(
-    names: FeedNames, changefeed: Changefeed, status: Status
-) -> dict[dg.AssetCheckKey, CheckVerdict]:
+def status_verdicts(names: FeedNames, status: Status) -> dict[dg.AssetCheckKey, CheckVerdict]:
     """Return the verdicts of the checks that need only a status."""
     return {
-        dg.AssetCheckKey(names.asset(asset), check.value): check_verdict(check, changefeed, status)
+        dg.AssetCheckKey(names.asset(asset), check.value): check_verdict(check, status)
         for check, asset in _ASSETS.items()
     }
 
@@ -82,19 +80,19 @@ def judge_cheaply(
     steps: ChangefeedSteps, instance: dg.DagsterInstance, now: datetime
 ) -> dict[dg.AssetCheckKey, CheckVerdict]:
     """Return the verdicts of the checks that need no Spark, from one reading of the tables."""
-    lake, changefeed = steps.lake, steps.changefeed
     readable = readable_key(steps.names)
     try:
+        lake = steps.lake
         require_in_step(lake.paths)
         status = read_status(lake, now)
     except UNREADABLE as error:
         # The others would say the same, if they could say anything.
         return {readable: judge_damage(error)}
     quarantine = dg.AssetCheckKey(steps.names.asset("quarantine"), Check.QUARANTINE_GROWTH.value)
-    verdicts = status_verdicts(steps.names, changefeed, status)
+    verdicts = status_verdicts(steps.names, status)
     verdicts[readable] = judge_damage(None)
     verdicts[quarantine] = quarantine_verdict(
-        changefeed.name, status.faults, _seen_until(instance, quarantine)
+        steps.changefeed.name, status.faults, _seen_until(instance, quarantine)
     )
     return verdicts
 

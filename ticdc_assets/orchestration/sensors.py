@@ -254,7 +254,7 @@ def changed_verdicts(
 
     A first verdict that passes is not reported.
     """
-    verdicts = status_verdicts(steps.names, steps.changefeed, status)
+    verdicts = status_verdicts(steps.names, status)
     if status.cut is None:
         verdicts = {
             key: item for key, item in verdicts.items() if key.name != Check.REPLICATION_LAG

@@ -39,7 +39,7 @@ FEED = Changefeed(
 
 def said(check: Check, feed: Changefeed, seen: Status) -> CheckVerdict:
     """Return what a check says of a status by the limits of a changefeed."""
-    return check_verdict(check, feed, replace(seen, verdicts=judge(feed, seen)))
+    return check_verdict(check, replace(seen, verdicts=judge(feed, seen)))
 
 
 def judge_lag(feed: Changefeed, seen: Status) -> CheckVerdict:
@@ -143,7 +143,6 @@ def test_the_worst_table_is_named_where_it_is_worse_than_the_cut() -> None:
         "The worst table, crm.visits, is complete only up to 10.0 min ago (4 held, no mirror yet)."
         in (verdict.sentence)
     )
-    assert verdict.metadata["worst_table"] == "crm.visits"
     assert verdict.metadata["worst_table_lag_seconds"] == 600.0
     assert "worst" not in judge_lag(FEED, status(10, 10)).sentence
 

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.config import InDagster, TableChoice
+from ticdc_assets.demo.simulator.alterations import AddColumn
+from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.log.publishing import publish
 from ticdc_assets.orchestration.changefeeds import definitions_of
 from ticdc_assets.orchestration.metadata import sample_metadata
