@@ -42,9 +42,11 @@ Metadata: TypeAlias = dict[str, Any]
 LOOKED_AT_BATCH = "change_log_batch"
 """Name of the newest batch of the change log that an apply looked at; the sensor reads it."""
 
-DAY_SAID = "{appended:row} appended"
-MIRROR_SAID = "{mode}: {changes:key} changed, {rows:row}"
-QUARANTINE_SAID = "apply_changes: {open_apply_before:open row change} before, {open_apply} now"
+SAID = {
+    "change_log": "{appended:row} appended",
+    "mirrors/*": "{mode}: {changes:key} changed, {rows:row}",
+    "quarantine": "apply_changes: {quarantined:row change} quarantined, {open_apply} open",
+}
 """Forms of events' descriptions: `described` fills in metadata, and counts what a colon names."""
 
 
@@ -55,9 +57,9 @@ class _Count(int):
         return counted(int(self), noun) if noun else f"{int(self):,}"
 
 
-def described(said: str, metadata: Mapping[str, Any]) -> str:
-    """Return `said` with values of metadata in place of the names in braces."""
-    return said.format_map(
+def described(kind: str, metadata: Mapping[str, Any]) -> str:
+    """Return the description of an event, with values of metadata in place of names in braces."""
+    return SAID[kind].format_map(
         {
             name: _Count(value) if isinstance(value, int) else value
             for name, item in metadata.items()
@@ -267,6 +269,9 @@ def applying_metadata(applying: Applying, batch: int, now: datetime) -> Metadata
     metadata["topics"] = _topics_metadata(applying.watermark)
     if applying.cut is not None:
         metadata |= _cut_metadata(applying.cut, now, _TABLES_LISTED)
+        if applying.outcome is not Outcome.PUBLISHED:
+            # These are counts of what the apply did; an earlier one has reported those of the cut.
+            metadata |= {"replays": 0, "late": 0}
     return metadata
 
 

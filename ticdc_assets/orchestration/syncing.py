@@ -38,9 +38,6 @@ from ticdc_assets.mirrors.standing import Applying, Outcome
 from ticdc_assets.model.tso import time_with_tso
 from ticdc_assets.orchestration.following import NewData
 from ticdc_assets.orchestration.metadata import (
-    DAY_SAID,
-    MIRROR_SAID,
-    QUARANTINE_SAID,
     Metadata,
     applying_metadata,
     changed_mirrors,
@@ -277,7 +274,7 @@ class Reporter:
             yield dg.AssetMaterialization(
                 asset_key=key,
                 partition=partition,
-                description=described(DAY_SAID, metadata),
+                description=described("change_log", metadata),
                 metadata=metadata,
             )
 
@@ -339,7 +336,7 @@ class Reporter:
                 metadata |= self._sample(mirror, paths)
             yield dg.AssetMaterialization(
                 asset_key=key,
-                description=described(MIRROR_SAID, metadata),
+                description=described("mirrors/*", metadata),
                 metadata=metadata,
                 tags={DATA_VERSION: data_version(mirror)},
             )
@@ -374,12 +371,10 @@ class Reporter:
         after = count_open(paths, self._steps.changefeed.tables)
         if after != before:
             added = max(0, after.apply - before.apply)
-            metadata = quarantine_metadata(added, after, paths) | {
-                "open_apply_before": before.apply
-            }
+            metadata = quarantine_metadata(added, after, paths)
             yield dg.AssetObservation(
                 asset_key=self._steps.names.asset("quarantine"),
-                description=described(QUARANTINE_SAID, metadata),
+                description=described("quarantine", metadata),
                 metadata=metadata,
             )
 
