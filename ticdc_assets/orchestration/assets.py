@@ -17,14 +17,14 @@ change log, at the newest cut (`mirror_assets`).
 
 import warnings
 from collections.abc import Callable, Iterator
-from datetime import date, timedelta
+from datetime import date
 from typing import TypedDict
 
 import dagster as dg
 from pydantic import Field
 
 from ticdc_assets.base.errors import ConfigError
-from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource
+from ticdc_assets.config import CaptureSource, KafkaSource
 from ticdc_assets.log.change_statistics import read_statistics
 from ticdc_assets.model.tso import cut_of
 from ticdc_assets.orchestration.exports import snapshot_asset
@@ -36,7 +36,6 @@ from ticdc_assets.orchestration.syncing import Reporter, Syncing, log_events, re
 from ticdc_assets.orchestration.table_schemas import table_metadata
 from ticdc_assets.repair.redecoding import redecode
 from ticdc_assets.spark.compute import watched
-from ticdc_assets.wire import WireFormat
 
 
 class LandConfig(dg.Config):
@@ -252,7 +251,6 @@ def _apply_changes(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             "it ended, even if nothing could be applied. Each changed table is reported on its own "
             "asset."
         ),
-        freshness_policy=_freshness(steps.changefeed),
         **_common(steps.names),
     )
     def apply_changes_asset(
@@ -299,25 +297,6 @@ class _Common(TypedDict):
 
 
 _KINDS = {"spark", "deltalake"}
-
-_SHORTEST_WINDOW_SECONDS = 60
-"""Dagster's own limit for a freshness policy."""
-
-
-def _freshness(changefeed: Changefeed) -> dg.FreshnessPolicy | None:
-    """Return how often changes are applied: watermarks arrive even if no row changes.
-
-    None if watermarks may be missing: for an ended source, and for Canal-JSON, which TiCDC sends
-    without watermarks by default. A mirror has no policy: a table may not change for a year.
-    """
-    warn, fail = changefeed.lag_warn_seconds, changefeed.lag_error_seconds
-    watermarks = changefeed.wire_format != WireFormat.CANAL_JSON and not changefeed.has_ended
-    if not watermarks or not _SHORTEST_WINDOW_SECONDS <= warn < fail:
-        return None
-    return dg.FreshnessPolicy.time_window(
-        fail_window=timedelta(seconds=fail), warn_window=timedelta(seconds=warn)
-    )
-
 
 def _common(names: FeedNames) -> _Common:
     return {"group_name": names.changefeed, "kinds": _KINDS, "pool": names.pool}

@@ -14,7 +14,6 @@ from typing import Any, TypeAlias
 import dagster as dg
 
 from ticdc_assets.base.names import counted, joined_name
-from ticdc_assets.changelog.progress import GlobalWatermark
 from ticdc_assets.log.change_statistics import ChangeStatistics
 from ticdc_assets.log.cuts import Cut, MirrorCut
 from ticdc_assets.log.decoding import Decoding
@@ -266,32 +265,12 @@ def applying_metadata(applying: Applying, batch: int, now: datetime) -> Metadata
         metadata["partitions_without_watermark"] = ", ".join(
             f"{topic}/{partition}" for topic, partition in applying.watermark.waiting
         )
-    metadata["topics"] = _topics_metadata(applying.watermark)
     if applying.cut is not None:
-        metadata |= _cut_metadata(applying.cut, now, _TABLES_LISTED)
+        metadata |= _cut_metadata(applying.cut, now)
         if applying.outcome is not Outcome.PUBLISHED:
             # These are counts of what the apply did; an earlier one has reported those of the cut.
             metadata |= {"replays": 0, "late": 0}
     return metadata
-
-
-def _topics_metadata(watermark: GlobalWatermark) -> dg.MetadataValue:
-    """Return every topic with its part in the global watermark."""
-    return table_of(
-        "topic string, state string, partitions int, tables string, "
-        "watermark string, retired string",
-        [
-            (
-                topic.topic,
-                str(topic.state),
-                topic.partitions,
-                "unknown" if topic.tables is None else str(topic.tables),
-                time_text(topic.watermark_ts),
-                time_text(topic.retired_ts or None),
-            )
-            for topic in watermark.topics
-        ],
-    )
 
 
 def time_text(tso: int | None) -> str:
@@ -299,9 +278,9 @@ def time_text(tso: int | None) -> str:
     return "" if tso is None else to_datetime(tso).isoformat(timespec="milliseconds")
 
 
-def _cut_metadata(cut: Cut, now: datetime, limit: int) -> Metadata:
-    accounts = sorted(cut.accounts, key=lambda item: not item.unaccounted)[:limit]
-    mirrors = _most_important(cut, limit)
+def _cut_metadata(cut: Cut, now: datetime) -> Metadata:
+    accounts = sorted(cut.accounts, key=lambda item: not item.unaccounted)[:_TABLES_LISTED]
+    mirrors = _most_important(cut)
     totals = Metadata()
     if len(accounts) < len(cut.accounts):
         totals["accounts_total"] = table_of(
@@ -335,15 +314,15 @@ def _cut_metadata(cut: Cut, now: datetime, limit: int) -> Metadata:
     }
 
 
-def _most_important(cut: Cut, limit: int) -> list[MirrorCut]:
-    """Return the mirrors of a cut; if they are more than `limit`, the most important.
+def _most_important(cut: Cut) -> list[MirrorCut]:
+    """Return the mirrors of a cut; if they are too many to list, the most important.
 
     Incomplete mirrors come first, then the changed ones. A carried mirror was listed before.
     """
-    if len(cut.mirrors) <= limit:
+    if len(cut.mirrors) <= _TABLES_LISTED:
         return list(cut.mirrors)
     important = [item for item in cut.mirrors if item.incomplete or item.mode != Mode.CARRIED]
-    return sorted(important, key=lambda item: not item.incomplete)[:limit]
+    return sorted(important, key=lambda item: not item.incomplete)[:_TABLES_LISTED]
 
 
 def together_metadata(changed: Sequence[MirrorCut], cut: Cut) -> Metadata:
