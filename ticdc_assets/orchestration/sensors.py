@@ -7,9 +7,8 @@ observed), so losing it does no harm.
 
 It requests a run when records wait, a partition is new, a landed batch is not decoded, a decoded
 batch is not applied, or the watermark is beyond the newest cut. It requests none while a run of the
-changefeed is queued or running, and after failed runs it waits longer and longer. The run key is
-made of the progress and of the last run, so one state requests one run, and a failed run can be
-requested again.
+changefeed is queued or running, and after failed runs it waits longer and longer. The run key names
+the last run, so each run is followed by one request, whatever became of it.
 
 It runs by default: nothing else starts a sync, and mirrors that silently stop are worse than a
 sensor that runs unasked. Every tick asks the source once, hence 20 s.
@@ -17,7 +16,7 @@ sensor that runs unasked. Every tick asks the source once, hence 20 s.
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -138,20 +137,10 @@ class SensorState:
             f"{status.backlog} wait; {self._watermark_text()}; {applied}"
         )
 
-    def digest(self) -> str:
-        """Return a short text that changes with the progress."""
-        status = self.status
-        return _digest(
-            [
-                [[item.topic, item.partition, item.end] for item in status.partitions],
-                [status.landed_batch, status.decoded_batch, status.log_batch, self.applied_batch],
-                [status.watermark.watermark_ts, status.cut.number if status.cut else 0],
-            ]
-        )
-
     def offsets_digest(self) -> str:
         """Return a short text that changes with the source's or the landed offsets."""
-        return _digest([list(asdict(item).values()) for item in self.status.partitions])
+        offsets = [list(asdict(item).values()) for item in self.status.partitions]
+        return hashlib.sha256(json.dumps(offsets).encode()).hexdigest()[:16]
 
     def _watermark_text(self) -> str:
         watermark = self.status.watermark
@@ -328,7 +317,7 @@ def ask(
     if pause := pause_after_failures(last, now):
         return f"{pause}; {state.numbers(now)}"
     last_run = last[0].dagster_run.run_id[:8] if last else "none"
-    return dg.RunRequest(run_key=f"{state.digest()} after {last_run}", tags=names.tags)
+    return dg.RunRequest(run_key=f"after {last_run}", tags=names.tags)
 
 
 def applied_batch(instance: DagsterInstance, steps: ChangefeedSteps, cut: Cut | None) -> int:
@@ -362,7 +351,3 @@ def _observation(names: FeedNames, status: Status) -> dg.AssetObservation:
 
 def _place(item: PartitionOffsets) -> str:
     return f"{item.topic}/{item.partition}"
-
-
-def _digest(value: Sequence[Any]) -> str:
-    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
