@@ -175,7 +175,7 @@ def _judge_watermark(changefeed: Changefeed, status: Status) -> Verdict:
     limits, watermark = changefeed.checks, status.watermark.watermark_ts
     if status.es_only:
         return Verdict(sentence="The messages have no commit ts, so no watermarks are sent.")
-    if status.times.newest is None and watermark is None:
+    if status.newest_change is None and watermark is None:
         return Verdict(sentence="No change and no watermark has landed yet.")
     if status.ending is not None:
         return _judge_last_watermark(status, status.ending)

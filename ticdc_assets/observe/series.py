@@ -149,13 +149,11 @@ class CutHistory:
     """Cuts over time.
 
     Attributes:
-        newest: the newest cut; None before the first.
         points: cuts published since the wanted moment, and the one before, oldest first.
         counted_from: number of the first point whose mirrors were counted; None if none was.
         table_changes: keys changed by (database, table), over the counted points.
     """
 
-    newest: Cut | None
     points: tuple[CutPoint, ...]
     counted_from: int | None
     table_changes: Mapping[tuple[str, str], int]
@@ -178,7 +176,7 @@ def read_cut_history(
         budget: entries of mirrors (cuts times tables) that are counted at most.
     """
     if newest is None:
-        return CutHistory(newest=None, points=(), counted_from=None, table_changes={})
+        return CutHistory(points=(), counted_from=None, table_changes={})
     # A cut published between the two reads belongs to the next page.
     void = void_numbers(paths)
     known = (ds.field("number") <= newest.number) & ~ds.field("number").isin(sorted(void))
@@ -198,18 +196,13 @@ def read_cut_history(
         changes[number] = changes.get(number, 0) + (0 if mode == CARRIED else changed)
     points = tuple(
         CutPoint(
-            number=row["number"],
-            tso=row["tso"],
-            published_at=row["published_at"],
-            held=row["held"],
-            replays=row["replays"],
-            late=row["late"],
+            **row,
             changes=changes.get(row["number"], 0) if row["number"] >= oldest else None,
             modes=modes.get(row["number"], {}),
         )
         for row in rows
     )
-    return CutHistory(newest=newest, points=points, counted_from=oldest, table_changes=tables)
+    return CutHistory(points=points, counted_from=oldest, table_changes=tables)
 
 
 def _cut_rows(paths: LakePaths, condition: ds.Expression) -> list[dict[str, Any]]:
@@ -217,10 +210,7 @@ def _cut_rows(paths: LakePaths, condition: ds.Expression) -> list[dict[str, Any]
     if table is None:
         return []
     held = list_sums(table["held"], lambda rows: pc.struct_field(rows, "rows"))
-    return [
-        {**row, "held": total}
-        for row, total in zip(table.drop_columns(["held"]).to_pylist(), held, strict=True)
-    ]
+    return table.drop_columns(["held"]).append_column("held", pa.array(held)).to_pylist()
 
 
 def _by_mode(
@@ -259,11 +249,9 @@ def read_landings(paths: LakePaths, since: datetime) -> tuple[LandingPoint, ...]
     if table is None:
         return ()
     backlogs = list_sums(table["partitions"], _backlog)
-    rows = zip(table.drop_columns(["partitions"]).to_pylist(), backlogs, strict=True)
-    return tuple(
-        LandingPoint(landed_at=row["landed_at"], records=row["records"], backlog=backlog)
-        for row, backlog in sorted(rows, key=lambda item: item[0]["number"])
-    )
+    found = table.drop_columns(["partitions"]).append_column("backlog", pa.array(backlogs))
+    rows = found.sort_by("number").drop_columns(["number"]).to_pylist()
+    return tuple(LandingPoint(**row) for row in rows)
 
 
 def _backlog(partitions: pa.StructArray) -> pa.Array:

@@ -32,7 +32,7 @@ from ticdc_assets.mirrors.truncation_points import read_kept_tables
 from ticdc_assets.model.tso import physical_ms
 from ticdc_assets.observe.judging import judge
 from ticdc_assets.observe.lag import split_lag, waiting_since
-from ticdc_assets.observe.status import NEW_TOPIC, ChangeTimes, Ending, Status, TopicStatus
+from ticdc_assets.observe.status import NEW_TOPIC, Ending, Status, TopicStatus
 from ticdc_assets.observe.table_status import table_statuses
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.wire.rows import counted_as
@@ -88,11 +88,9 @@ def read_status(
         watermark=watermark,
         es_only=statistics.es_only,
         progress=progress,
-        times=ChangeTimes(
-            oldest=statistics.oldest_change,
-            newest=statistics.newest_change,
-            first_watermark=statistics.first_watermark,
-        ),
+        oldest_change=statistics.oldest_change,
+        newest_change=statistics.newest_change,
+        first_watermark=statistics.first_watermark,
         partitions=tuple(partitions),
         source_seen_at=landed_at if source is None else now,
         landed_at=landed_at,

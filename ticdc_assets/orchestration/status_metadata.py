@@ -92,7 +92,7 @@ def _watermark_metadata(status: Status) -> Metadata:
     slowest = sorted(status.topics, key=lambda item: (item.watermark_ts or 0, item.topic))
     metadata: Metadata = {
         **tso_metadata("watermark", status.watermark.watermark_ts),
-        **tso_metadata("newest_change", status.times.newest),
+        **tso_metadata("newest_change", status.newest_change),
         "watermarks_stepped_back": status.steps_back,
         "rows_beyond_seconds": status.beyond_seconds,
         **_table(
