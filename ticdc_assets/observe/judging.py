@@ -17,13 +17,14 @@ from ticdc_assets.changelog.plan import LACKS_EARLIER
 from ticdc_assets.config import Changefeed
 from ticdc_assets.log.agreement import Agreement
 from ticdc_assets.log.faults import Faults
-from ticdc_assets.model.schemas import ColumnSchema, TableSchema, schema_from_text
+from ticdc_assets.model.schemas import schema_from_text
 from ticdc_assets.model.tso import time_with_tso, to_datetime
 from ticdc_assets.observe.lag import Lag, LagPart
 from ticdc_assets.observe.status import Ending, Status
 from ticdc_assets.observe.table_status import TableState, TableStatus, by_caveat
 from ticdc_assets.observe.verdicts import Check, Level, Verdict
 from ticdc_assets.observe.wording import duration, listed
+from ticdc_assets.registry.differences import differences
 
 CLOCK_TOLERANCE_SECONDS = 5.0
 """How far the upstream's clock may be ahead of this machine's before a lag has no meaning."""
@@ -432,10 +433,9 @@ def _judge_conflicts(changefeed: Changefeed, status: Status) -> Verdict:
         return Verdict(sentence="Every schema version has one structure.")
     listing = listed(
         (
-            f"{row['database']}.{row['table']} at version {row['schema_version']}: "
-            f"{row['registered_source']} says {registered}, {row['claimed_source']} says {claimed}"
+            f"{row['database']}.{row['table']} at version {row['schema_version']}, "
+            f"{row['registered_source']} -> {row['claimed_source']}: {conflict_text(row)}"
             for row in rows
-            for registered, claimed in [claims(row)]
         ),
         "; ",
     )
@@ -452,41 +452,13 @@ def _judge_conflicts(changefeed: Changefeed, status: Status) -> Verdict:
     )
 
 
-def claims(row: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the parts of two schemas that differ."""
-    registered, claimed = (_schema_of(row[side]) for side in ("registered", "claimed"))
-    if registered is None or claimed is None:
-        return ("a schema" if registered else "no schema", "a schema" if claimed else "no schema")
-    ours = {column.name: _column_text(column) for column in registered.columns}
-    theirs = {column.name: _column_text(column) for column in claimed.columns}
-    names = [name for name in dict.fromkeys([*ours, *theirs]) if ours.get(name) != theirs.get(name)]
-    if names:
-        return tuple(  # pyright: ignore[reportReturnType]  # of two sides
-            listed(side.get(name, f"no {name}") for name in names) for side in (ours, theirs)
-        )
-    if registered.handle_key != claimed.handle_key:
-        return (_key_text(registered), _key_text(claimed))
-    if list(ours) != list(theirs):
-        return (f"the order {listed(ours)}", f"the order {listed(theirs)}")
-    return ("other indexes, defaults or ids", "other indexes, defaults or ids")
-
-
-def _schema_of(text: str | None) -> TableSchema | None:
-    return None if text is None else schema_from_text(text)
-
-
-def _column_text(column: ColumnSchema) -> str:
-    size = f"({column.length},{column.decimal})" if column.length or column.decimal else ""
-    labels = f"({listed(column.elements)})" if column.elements else ""
-    words = [f"{column.name} {column.mysql_type}{labels or size}"]
-    words += ["unsigned"] if column.unsigned else []
-    words += [] if column.nullable else ["not null"]
-    words += [column.collation] if column.collation else []
-    return " ".join(words)
-
-
-def _key_text(schema: TableSchema) -> str:
-    return f"the key {listed(schema.handle_key)}" if schema.handle_key else "no key"
+def conflict_text(row: Mapping[str, Any]) -> str:
+    """Return how the schema that a message claims differs from the registered one."""
+    sides = [row["registered"], row["claimed"]]
+    if None in sides:
+        return "no schema" if row["claimed"] is None else "a schema, where none is registered"
+    texts = [item.text for item in differences(*map(schema_from_text, sides))]
+    return listed(texts, "; ") or "the order of columns, or ids"
 
 
 _JUDGES: Mapping[Check, Callable[[Changefeed, Status], Verdict]] = {

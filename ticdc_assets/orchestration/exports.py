@@ -209,7 +209,8 @@ def export_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
             RunsFilter(job_name=names.job("diff"), tags={_RUN_KEY: key}), limit=RUNS_LOOKED_AT
         )
         if tried and tried[0].dagster_run.status is not DagsterRunStatus.FAILURE:
-            return dg.SkipReason(f"{place} is compared by run {tried[0].dagster_run.run_id}")
+            run_id = tried[0].dagster_run.run_id
+            return dg.SkipReason(f"each export is compared once: {place} by run {run_id}")
         if pause := pause_after_failures(tried, utc_now()):
             return dg.SkipReason(f"comparing {place}: {pause}")
         return dg.RunRequest(

@@ -11,7 +11,7 @@ import dagster as dg
 
 from ticdc_assets.log.faults import Faults
 from ticdc_assets.model.tso import lag_seconds
-from ticdc_assets.observe.judging import claims, judge_quarantine
+from ticdc_assets.observe.judging import conflict_text, judge_quarantine
 from ticdc_assets.observe.lag import LagPart
 from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.table_status import TableState
@@ -204,18 +204,18 @@ def _conflicts_metadata(status: Status) -> Metadata:
         **_table(
             "claims",
             "database string, table string, schema_version string, "
-            "registered string, claimed string, where string",
+            "registered string, claimed string, difference string, where string",
             [
                 (
                     row["database"],
                     row["table"],
                     str(row["schema_version"]),
-                    f"{row['registered_source']}: {registered}",
-                    f"{row['claimed_source']}: {claimed}",
+                    row["registered_source"],
+                    row["claimed_source"],
+                    conflict_text(row),
                     _where(row),
                 )
                 for row in status.conflicts[:LISTED]
-                for registered, claimed in [claims(row)]
             ],
         ),
     }

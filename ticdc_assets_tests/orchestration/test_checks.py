@@ -292,13 +292,12 @@ def test_conflicts_tell_both_claims() -> None:
     verdict = judge_conflicts([conflict(claim(ID, wide))])
     assert verdict.level is Level.WARN
     assert (
-        "shop.orders at version 7: DDL tableSchema says price int not null, BOOTSTRAP says price "
-        "decimal(10,2) not null"
+        "shop.orders at version 7, DDL tableSchema -> BOOTSTRAP: price: int -> decimal(10,2)"
     ) in verdict.sentence
     assert verdict.metadata["conflicts"] == 1
     missing = judge_conflicts([conflict(claim(ID))]).sentence
-    assert "BOOTSTRAP says no price" in missing
-    assert "BOOTSTRAP says no schema" in judge_conflicts([conflict(None)]).sentence
+    assert "BOOTSTRAP: price dropped" in missing
+    assert "BOOTSTRAP: no schema" in judge_conflicts([conflict(None)]).sentence
     many = judge_conflicts([conflict(claim(ID), offset=n) for n in range(23)])
     assert "and 3 more" in many.sentence
 
