@@ -159,7 +159,7 @@ def changefeed_sensor(steps: ChangefeedSteps) -> dg.SensorDefinition:
 
     @dg.sensor(
         name=names.sensor,
-        job_name=asked_job(steps),
+        job_name=requested_job(steps),
         minimum_interval_seconds=INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(
@@ -229,7 +229,7 @@ def _ticked(
     if observed != cursor.observed and now.timestamp() - cursor.observed_at >= OBSERVATION_SECONDS:
         events.append(_observation(names, status))
         cursor = replace(cursor, observed=observed, observed_at=int(now.timestamp()))
-    request = ask(instance, names, state, now)
+    request = requested_run(instance, names, state, now)
     if isinstance(request, str):
         return dg.SensorResult(skip_reason=request, cursor=cursor_text(cursor), asset_events=events)
     context.log.info("requesting a run: %s; %s", "; ".join(state.reasons()), state.numbers(now))
@@ -280,13 +280,13 @@ def sensor_state(instance: DagsterInstance, steps: ChangefeedSteps, status: Stat
     )
 
 
-def asked_job(steps: ChangefeedSteps) -> str:
+def requested_job(steps: ChangefeedSteps) -> str:
     """Return the job that the sensor requests: the follow job, or a single sync."""
     follows = steps.changefeed.follow_seconds > 0
     return steps.names.job("follow") if follows else steps.names.job("sync")
 
 
-def ask(
+def requested_run(
     instance: DagsterInstance, names: FeedNames, state: SensorState, now: datetime
 ) -> dg.RunRequest | str:
     """Return the run to request, or why there is none."""

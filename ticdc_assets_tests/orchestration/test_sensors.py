@@ -61,7 +61,7 @@ from ticdc_assets_tests.statuses import cut, held, publish_with_tables, status
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 NAMES = FeedNames(changefeed="shop")
-ask = sensors.ask
+ask = sensors.requested_run
 APPLIED = tso.from_datetime(NOW - timedelta(seconds=30))
 
 
