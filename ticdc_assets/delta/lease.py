@@ -413,7 +413,7 @@ def this_process(run: str = "") -> Holder:
         host=socket.gethostname(),
         process=process,
         machine=_machine(),
-        started=_started(process) or "",
+        started=process_start(process) or "",
         command=f"run {run}" if run else _command(),
     )
 
@@ -439,7 +439,7 @@ def _machine() -> str:
         return ""
 
 
-def _started(process: int) -> str | None:
+def process_start(process: int) -> str | None:
     """Return when a process of this machine began; None if it has ended, "" if unknown."""
     try:
         os.kill(process, 0)
@@ -460,5 +460,5 @@ def is_gone(holder: Holder) -> bool:
     """Return whether a holder ran on this machine and has ended."""
     if not holder.machine or not holder.started or holder.machine != _machine():
         return False
-    started = _started(holder.process)
+    started = process_start(holder.process)
     return started is None or (started != "" and started != holder.started)

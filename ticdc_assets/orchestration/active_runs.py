@@ -122,7 +122,8 @@ def end_orphans(instance: DagsterInstance, names: FeedNames, now: datetime) -> l
     for run in active_runs(instance, names):
         worker = worker_of(run)
         if worker is not None and is_gone(worker):
-            why = f"the process that worked on the run ({worker.name}) is gone"
+            process = f"{worker.process.process} of {worker.process.host}"
+            why = f"process {process}, which worked on the run, is gone"
         elif _died_early(instance, names, run, now):
             why = f"the run began no step within {_SILENT_SECONDS:.0f} s: its process is gone"
         else:

@@ -500,7 +500,7 @@ def _begin_to_stop_runs(settings: Settings, session: int) -> list[str]:
             worker = worker_of(run)
             try:
                 # Runs that only read name no worker.
-                is_ours = worker is None or os.getsid(worker.process) == session
+                is_ours = worker is None or os.getsid(worker.process.process) == session
             except OSError:
                 continue  # it has just ended
             if is_ours and _LAUNCHED in run.tags:

@@ -20,7 +20,7 @@ from ticdc_assets.orchestration.run import (
     serve_ui,
     ui_command,
 )
-from ticdc_assets.orchestration.workers import is_gone, worker_name, worker_of
+from ticdc_assets.orchestration.workers import is_gone, worker_of
 from ticdc_assets_tests.orchestration.small_shop import SmallShop
 
 
@@ -99,7 +99,7 @@ def test_a_run_has_its_process_before_its_first_step(
         run_sync(shop.settings, "shop", instance=instance)
     (worker,) = map(worker_of, seen)
     assert worker is not None
-    assert (worker.name, worker.lock) == (worker_name(), str(shop.paths.workers))
+    assert (worker.process.process, worker.lock) == (os.getpid(), str(shop.paths.workers))
     assert not is_gone(worker)
     assert nobody_at_work(worker.lock)
 

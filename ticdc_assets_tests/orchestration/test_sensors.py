@@ -25,6 +25,7 @@ from ticdc_assets.base.ports import free_port
 from ticdc_assets.changelog.progress import GlobalWatermark
 from ticdc_assets.config import KafkaSource, Writer
 from ticdc_assets.delta.lake import Lake
+from ticdc_assets.delta.lease import this_process
 from ticdc_assets.delta.lock import nobody_at_work, seen_at_work
 from ticdc_assets.log.cuts import Rewind
 from ticdc_assets.log.landing import land
@@ -310,15 +311,14 @@ def test_a_run_outlives_the_processes_of_its_steps(
         assert run is not None
         worker = worker_of(run)
         assert worker is not None
-        assert worker.process == number, executor.name
+        assert worker.process.process == number, executor.name
 
 
 def test_a_process_id_that_was_given_again_is_another_process() -> None:
-    host, pid, started = worker_name().split(":")
-    assert not is_gone(Worker(name=f"{host}:{pid}:{started}"))
-    assert is_gone(Worker(name=f"{host}:{pid}:{int(started) + 1}"))
-    assert not is_gone(Worker(name="nonsense"))
-    assert not is_gone(Worker(name=f"{host}:x:1"))
+    this = this_process()
+    assert not is_gone(Worker(process=this))
+    assert is_gone(Worker(process=replace(this, started=f"{this.started}1")))
+    assert not is_gone(Worker(process=replace(this, host="another", started="1")))
 
 
 def test_a_run_of_another_container_is_ended_once_its_process_is_no_more(
