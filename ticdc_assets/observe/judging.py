@@ -53,7 +53,7 @@ def _judge_lag(changefeed: Changefeed, status: Status) -> Verdict:
             level=Level.WARN,
             sentence=(
                 "No cut was published yet, so there is no mirror and no lag to measure: "
-                f"{_why_no_cut(status)}. Run `ticdc-assets sync {changefeed.name}`, and see what "
+                f"{watermark_text(status)}. Run `ticdc-assets sync {changefeed.name}`, and see what "
                 "it says."
             ),
         )
@@ -112,7 +112,7 @@ def _what_to_do(changefeed: Changefeed, status: Status, lag: Lag) -> str:
             "in the topic (kafka_topic, the sensor's ticks)."
         )
     if status.watermark.waiting or status.watermark.watermark_ts is None:
-        return f"Nothing more can be applied: {_why_no_cut(status)}."
+        return f"Nothing more can be applied: {watermark_text(status)}."
     match lag.largest:
         case LagPart.SOURCE_TO_KAFKA:
             return (
@@ -154,7 +154,8 @@ def _name(table: TableStatus) -> str:
     return joined_name(table.database, table.table)
 
 
-def _why_no_cut(status: Status) -> str:
+def watermark_text(status: Status) -> str:
+    """Return the global watermark, or why there is none, as a clause."""
     watermark = status.watermark
     if watermark.waiting:
         places = [f"{topic}/{partition}" for topic, partition in watermark.waiting]
@@ -204,7 +205,7 @@ def _judge_watermark(changefeed: Changefeed, status: Status) -> Verdict:
             ),
         )
     if watermark is None:
-        return Verdict(sentence=f"There is no global watermark yet: {_why_no_cut(status)}.")
+        return Verdict(sentence=f"There is no global watermark yet: {watermark_text(status)}.")
     return Verdict(
         sentence=(
             f"The watermark is at {to_datetime(watermark):%Y-%m-%d %H:%M:%S} UTC; changes have "

@@ -30,7 +30,8 @@ from ticdc_assets.base.names import counted
 from ticdc_assets.log.cuts import Cut
 from ticdc_assets.log.positions import PartitionOffsets, known_partitions
 from ticdc_assets.log.sources import see_source
-from ticdc_assets.model.tso import lag_seconds, time_with_tso
+from ticdc_assets.model.tso import lag_seconds
+from ticdc_assets.observe.judging import watermark_text
 from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.verdicts import Check, Level
@@ -134,23 +135,13 @@ class SensorState:
         return (
             f"landed {landed} of {counted(there, 'record')} in "
             f"{counted(len(status.partitions), 'partition')}, "
-            f"{status.backlog} wait; {self._watermark_text()}; {applied}"
+            f"{status.backlog} wait; {watermark_text(status)}; {applied}"
         )
 
     def offsets_digest(self) -> str:
         """Return a short text that changes with the source's or the landed offsets."""
         offsets = [list(asdict(item).values()) for item in self.status.partitions]
         return hashlib.sha256(json.dumps(offsets).encode()).hexdigest()[:16]
-
-    def _watermark_text(self) -> str:
-        watermark = self.status.watermark
-        if watermark.watermark_ts is not None:
-            return f"watermark {time_with_tso(watermark.watermark_ts)}"
-        if not watermark.waiting:
-            return "no watermark yet"
-        return "no watermark yet from " + ", ".join(
-            f"{topic}/{partition}" for topic, partition in watermark.waiting
-        )
 
 
 def changefeed_sensor(steps: ChangefeedSteps) -> dg.SensorDefinition:

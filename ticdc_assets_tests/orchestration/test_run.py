@@ -1,6 +1,7 @@
 """Running jobs from a program, as far as it needs no Spark."""
 
 import dataclasses
+import os
 import socket
 from pathlib import Path
 

@@ -136,12 +136,13 @@ def test_what_a_sync_would_do(changes: dict[str, Any], reasons: list[str]) -> No
     [
         (
             IDLE,
-            "landed 17 of 17 records in 2 partitions, 0 wait; watermark 2026-11-21 11:59:30 UTC "
-            f"(TSO {APPLIED}); applied 2026-11-21 11:59:30 UTC (TSO {APPLIED}), 30.0 s ago",
+            "landed 17 of 17 records in 2 partitions, 0 wait; the global watermark is 2026-11-21 "
+            f"11:59:30 UTC (TSO {APPLIED}); applied 2026-11-21 11:59:30 UTC (TSO {APPLIED}), 30.0 "
+            "s ago",
         ),
         (
             EMPTY,
-            "landed 0 of 0 records in 0 partitions, 0 wait; no watermark yet; nothing is applied "
+            "landed 0 of 0 records in 0 partitions, 0 wait; nothing has landed; nothing is applied "
             "yet",
         ),
         (
@@ -150,8 +151,8 @@ def test_what_a_sync_would_do(changes: dict[str, Any], reasons: list[str]) -> No
                 partitions=(offsets(0, 110, 105, 100), offsets(1, 3, 3)),
                 watermark=watermark(None, 0, 1),
             ),
-            "landed 8 of 13 records in 2 partitions, 5 wait; no watermark yet from shop/0, shop/1; "
-            "nothing is applied yet",
+            "landed 8 of 13 records in 2 partitions, 5 wait; no watermark has arrived from shop/0, "
+            "shop/1; nothing is applied yet",
         ),
     ],
 )
