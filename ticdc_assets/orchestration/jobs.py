@@ -258,37 +258,28 @@ def redecode_schedule(steps: ChangefeedSteps) -> dg.ScheduleDefinition:
     return yesterday_again
 
 
-def maintenance_schedule(steps: ChangefeedSteps) -> dg.ScheduleDefinition:
-    """Return the daily schedule of the maintenance job.
+def job_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
+    """Return the schedules of maintenance and of verify.
 
-    It runs by default: nothing else removes files, and reading slows down as they pile up.
+    Maintenance runs by default: nothing else removes files, and reading slows down as they pile up.
+    Verify decodes every landed record, in parallel with syncs on the same machine, so the operator
+    chooses the time.
     """
-    said = steps.changefeed.schedules.maintenance
-    return dg.ScheduleDefinition(
-        name=steps.names.schedule("maintenance"),
-        job_name=steps.names.job("maintenance"),
-        **_times(said, MAINTENANCE_CRON, runs_by_default=True),
-        description="Daily at 1:30 UTC, when the day before is complete."
-        if said in (None, OFF)
-        else "When schedules.maintenance of the changefeed says.",
-    )
-
-
-def verify_schedule(steps: ChangefeedSteps) -> dg.ScheduleDefinition:
-    """Return the weekly schedule of the verify job.
-
-    Without a time in the configuration it is stopped until it is started by hand: it decodes every
-    landed record, in parallel with syncs on the same machine, so the operator chooses the time.
-    """
-    said = steps.changefeed.schedules.verify
-    return dg.ScheduleDefinition(
-        name=steps.names.schedule("verify"),
-        job_name=steps.names.job("verify"),
-        **_times(said, VERIFY_CRON),
-        description=(
-            "Sundays at 3:00 UTC. It decodes every landed record, so it is stopped by default: "
-            "start it if the machine has the capacity."
-            if said in (None, OFF)
-            else "At the time of the setting schedules.verify. It decodes every landed record."
+    names, said = steps.names, steps.changefeed.schedules
+    return [
+        dg.ScheduleDefinition(
+            name=names.schedule("maintenance"),
+            job_name=names.job("maintenance"),
+            **_times(said.maintenance, MAINTENANCE_CRON, runs_by_default=True),
+            description="Daily at 1:30 UTC, when the day before is complete, or when "
+            "`schedules.maintenance` of the changefeed says.",
         ),
-    )
+        dg.ScheduleDefinition(
+            name=names.schedule("verify"),
+            job_name=names.job("verify"),
+            **_times(said.verify, VERIFY_CRON),
+            description="Sundays at 3:00 UTC, or when `schedules.verify` of the changefeed says. It "
+            "decodes every landed record, so it is stopped without that setting: start it if the "
+            "machine has the capacity.",
+        ),
+    ]
