@@ -13,6 +13,7 @@ from dagster import DagsterRun
 from ticdc_assets.base.errors import BusyError, NotFoundError, PrerequisiteError
 from ticdc_assets.config import Writer
 from ticdc_assets.delta.lock import nobody_at_work, writer_lock
+from ticdc_assets.orchestration import run as run_module
 from ticdc_assets.orchestration.run import (
     dagster_home,
     instance_settings,
@@ -76,11 +77,12 @@ def test_dagster_takes_the_settings(shop: SmallShop, monkeypatch: pytest.MonkeyP
 
 
 def test_a_lake_that_is_written_to_is_busy_and_leaves_no_run(
-    shop: SmallShop, instance: dg.DagsterInstance
+    shop: SmallShop, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(run_module, "PATIENCE_SECONDS", 0)
     said = "another sync of changefeed 'shop' is running"
     with writer_lock(shop.paths, Writer()), pytest.raises(BusyError, match=said):
-        run_sync(shop.settings, "shop", patience=0, instance=instance)
+        run_sync(shop.settings, "shop", instance=instance)
     assert instance.get_runs_count() == 0
 
 
