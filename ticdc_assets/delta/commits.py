@@ -36,7 +36,7 @@ from ticdc_assets.delta.fencing import (
     require_lease,
     require_newest,
 )
-from ticdc_assets.storage.paths import LOG, AnyPath, located
+from ticdc_assets.storage.paths import LOG, AnyPath, files_below, located
 
 METADATA_KEY = "userMetadata"
 """The key under which a commit carries its JSON object."""
@@ -258,9 +258,11 @@ def named_files(table: AnyPath) -> set[str]:
     for commit in (read_commit(table, number) for number in versions_of(table)):
         named.update(commit.added)
         named.update(commit.removed)
-    for path in (table / LOG).rglob("*.parquet"):
+    for item in files_below(table / LOG):
+        if item.below.suffix != ".parquet":
+            continue
         # Checkpoints, and the parts of large ones.
-        where, files = located(path)
+        where, files = located(item.path)
         with pq.ParquetFile(where, filesystem=files) as file:
             for batch in file.iter_batches(columns=["add.path", "remove.path"]):
                 for kind in batch.schema.names:
