@@ -44,7 +44,6 @@ LOOKED_AT_BATCH = "change_log_batch"
 SAID = {
     "change_log": "{appended:row} appended",
     "mirrors/*": "{mode}: {changes:key} changed, {rows:row}",
-    "quarantine": "apply_changes: {quarantined:row change} quarantined, {open_apply} open",
 }
 """Forms of events' descriptions: `described` fills in metadata, and counts what a colon names."""
 

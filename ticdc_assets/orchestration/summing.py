@@ -3,7 +3,7 @@
 In: the events of each sync, as a run of the sync job would report them. Out: one event for each
 asset and partition. Numbers that count what a sync did are added, so a plot in the UI keeps its
 sum; `_ADDED` names them, and a new number of a step belongs there if it adds up. All other metadata
-is the newest sync's. An event whose asset is not in `_ADDED` stays as it is.
+is the newest sync's. An observation stays as it is, like an event on any other asset.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,19 +15,17 @@ import dagster as dg
 from ticdc_assets.orchestration.metadata import SAID, Metadata, described, rate_metadata
 from ticdc_assets.orchestration.syncing import Event
 
-_ADDED: Final[Mapping[tuple[type[Event], str], tuple[str, ...]]] = {
-    (dg.AssetMaterialization, "raw_messages"): ("records",),
-    (dg.AssetMaterialization, "decode_messages"): ("changes*", "quarantined", "batches"),
-    (dg.AssetMaterialization, "quarantine"): ("quarantined",),
-    (dg.AssetObservation, "quarantine"): ("quarantined",),
-    (dg.AssetMaterialization, "change_log"): ("appended",),
-    (dg.AssetMaterialization, "schema_registry"): (),
-    (dg.AssetMaterialization, "apply_changes"): ("replays", "late"),
-    (dg.AssetMaterialization, "mirrors/*"): ("changes",),
-    (dg.AssetMaterialization, "histories/*"): (),
+_ADDED: Final[Mapping[str, tuple[str, ...]]] = {
+    "raw_messages": ("records",),
+    "decode_messages": ("changes*", "quarantined", "batches"),
+    "quarantine": ("quarantined",),
+    "change_log": ("appended",),
+    "schema_registry": (),
+    "apply_changes": ("replays", "late"),
+    "mirrors/*": ("changes",),
+    "histories/*": (),
 }
-"""Patterns of the numbers' names, by the event's type and the name of its asset: the key without
-the changefeed and the table."""
+"""Patterns of the numbers' names, by the asset: its key without the changefeed and the table."""
 
 _Read: TypeAlias = Mapping[str, dg.MetadataValue]
 
@@ -46,13 +44,12 @@ class Unreported:
         """Keep the events of a sync; those on the same asset and partition become one."""
         for event in events:
             kind = _kind(event.asset_key)
-            added = _ADDED.get((type(event), kind))
-            if added is None:
+            if kind not in _ADDED or isinstance(event, dg.AssetObservation):
                 self._events[len(self._events)] = event
                 continue
-            place = (type(event), event.asset_key, event.partition)
+            place = (event.asset_key, event.partition)
             older = self._events.get(place)
-            self._events[place] = event if older is None else _together(older, event, kind, added)
+            self._events[place] = event if older is None else _together(older, event, kind)
 
     def take(self) -> list[Event]:
         """Return the events, and keep them no longer."""
@@ -65,11 +62,11 @@ def _kind(key: dg.AssetKey) -> str:
     return f"{name}/*" if table else name
 
 
-def _together(older: Event, newer: Event, kind: str, added: tuple[str, ...]) -> Event:
+def _together(older: Event, newer: Event, kind: str) -> Event:
     """Return one event for two."""
-    metadata = _summed(older.metadata, newer.metadata, added)
+    metadata = _summed(older.metadata, newer.metadata, _ADDED[kind])
     is_said = newer.description is not None and kind in SAID
-    return type(newer)(
+    return dg.AssetMaterialization(
         asset_key=newer.asset_key,
         partition=newer.partition,
         description=described(kind, metadata) if is_said else newer.description,

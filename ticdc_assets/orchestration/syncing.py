@@ -2,7 +2,7 @@
 
 In: a changefeed's steps, a session, and the Dagster instance to report to. Out: for each step a
 `Step` with the results of its own assets, and events about other assets: changed landing days of
-`change_log`, each mirror and history that changed, `quarantine`. An asset's body returns the first
+`change_log`, each mirror and history that changed. An asset's body returns the first
 and logs the second; a follow run yields both.
 
 The caller holds the changefeed's writer lock. Only the days and tables that the instance knows are
@@ -31,7 +31,7 @@ from ticdc_assets.log.checksums import compare_new
 from ticdc_assets.log.cuts import Cut, MirrorCut, newest_cut
 from ticdc_assets.log.decoding import decode_new
 from ticdc_assets.log.landing import land
-from ticdc_assets.log.quarantine import QuarantineCounts, count_open
+from ticdc_assets.log.quarantine import count_open
 from ticdc_assets.log.schema_tables import register_new
 from ticdc_assets.mirrors.applying import apply_changes
 from ticdc_assets.mirrors.standing import Applying, Outcome
@@ -216,7 +216,6 @@ class Syncing:
         steps = self._steps
         with _measured() as took:
             statistics = read_statistics(steps.paths)
-            before = count_open(steps.paths, steps.changefeed.tables)
             applying = steps.note(
                 apply_changes(self._lake, until=until, refold_quarantined=refold_quarantined)
             )
@@ -236,7 +235,7 @@ class Syncing:
             said=f"{applying.outcome}: {applying.reason}",
             new_data=NewData.CHANGES if changed else new_data,
             reports=(self._report("apply_changes", metadata),),
-            events=(*self._reporter.mirrors(applying), *self._reporter.quarantine(before)),
+            events=tuple(self._reporter.mirrors(applying)),
         )
 
 
@@ -364,19 +363,6 @@ class Reporter:
             description=f"{counted(len(mirrors), 'table')} changed",
             metadata=together_metadata(mirrors, cut),
         )
-
-    def quarantine(self, before: QuarantineCounts) -> Iterator[Event]:
-        """Yield a report on `quarantine` if an apply added or closed rows there."""
-        paths = self._steps.paths
-        after = count_open(paths, self._steps.changefeed.tables)
-        if after != before:
-            added = max(0, after.apply - before.apply)
-            metadata = quarantine_metadata(added, after, paths)
-            yield dg.AssetObservation(
-                asset_key=self._steps.names.asset("quarantine"),
-                description=described("quarantine", metadata),
-                metadata=metadata,
-            )
 
 
 DATA_VERSION = "dagster/data_version"

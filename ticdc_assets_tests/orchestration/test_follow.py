@@ -105,13 +105,9 @@ class Steps:
         self.new_data: Brought = IDLE
 
     def step(self, number: int, name: str) -> Step:
-        beside = dg.AssetObservation(
-            asset_key=["shop", "quarantine"],
-            metadata={"quarantined": 1, "open_apply": 1},
-        )
         told = dg.AssetObservation(asset_key=["shop", "mirrors"], metadata={"tables": 101})
         report = dg.AssetMaterialization(["shop", name], metadata={"records": 10, "backlog": 7})
-        events = (beside, told) if name == "apply_changes" and self.new_data != IDLE else ()
+        events = (told,) if name == "apply_changes" and self.new_data != IDLE else ()
         return Step(said=name, new_data=self.new_data[number], reports=(report,), events=events)
 
     def land(self) -> Step:
@@ -177,7 +173,7 @@ def named(told: dict[float, list[tuple[str, dict[str, Any]]]]) -> dict[float, li
     return {time: [name for name, _ in events] for time, events in told.items()}
 
 
-BESIDE = ["quarantine", "mirrors"]
+BESIDE = ["mirrors"]
 STEPS = ["raw_messages", "decode_messages", "schema_registry", "apply_changes"]
 """All or none are told of, in their order: none is shown as older than its upstream."""
 
@@ -242,7 +238,7 @@ def test_a_run_that_fails_tells_what_it_did_before(
 # Reports of several syncs as one ----------------------------------------------------------------
 
 
-def one_of(*events: dg.AssetMaterialization | dg.AssetObservation) -> tuple[Any, dict[str, Any]]:
+def one_of(*events: dg.AssetMaterialization) -> tuple[Any, dict[str, Any]]:
     """Return the one event that tells several, and its values."""
     unreported = Unreported()
     for event in events:
@@ -308,13 +304,6 @@ def test_a_cut_is_counted_once() -> None:
 
 
 def test_descriptions_say_what_the_numbers_say() -> None:
-    def quarantined(added: int, now: int) -> dg.AssetObservation:
-        numbers = {"quarantined": added, "open_apply": now}
-        return dg.AssetObservation(["shop", "quarantine"], metadata=numbers, description="?")
-
-    event, _ = one_of(quarantined(2, 3), quarantined(0, 2), quarantined(4, 6))
-    assert event.description == "apply_changes: 6 row changes quarantined, 6 open"
-
     def mirror(mode: str, changes: int, rows: int) -> dg.AssetMaterialization:
         values = {"mode": mode, "changes": changes, "rows": rows}
         key = ["shop", "mirrors", "s", "t"]
