@@ -116,18 +116,6 @@ def decoding_metadata(
         "batch": decoding.batch,
         "batches": decoding.batches,
         "dagster/row_count": sum(row["rows"] for row in statistics.rows),
-        "watermarks": table_of(
-            "topic string, partition int, watermark string, time string, steps_back int",
-            [
-                (
-                    *place,
-                    str(progress.watermark_ts),
-                    time_text(progress.watermark_ts),
-                    progress.steps_back,
-                )
-                for place, progress in sorted(statistics.progress().items())
-            ],
-        ),
         "path": dg.MetadataValue.path(str(paths.change_log)),
     }
 
