@@ -33,7 +33,7 @@ from ticdc_assets.orchestration.partitions import DAY_FORMAT, FeedNames, landing
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.orchestration.syncing import Reporter, Syncing, log_events, result_of
-from ticdc_assets.orchestration.table_schemas import table_metadata
+from ticdc_assets.orchestration.table_schemas import definition_metadata
 from ticdc_assets.repair.redecoding import redecode
 from ticdc_assets.spark.compute import watched
 
@@ -118,7 +118,7 @@ def _raw_messages(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             "coordinates. Only the newest commit stores the position. If records expired before "
             "they were landed, the run fails and names topic, partition and offsets."
         ),
-        metadata=table_metadata("raw_messages"),
+        metadata=definition_metadata("raw_messages"),
         **_common(steps.names),
     )
     def raw_messages(
@@ -158,7 +158,7 @@ def _decode_messages(steps: ChangefeedSteps) -> dg.AssetsDefinition:
                     f"stays in raw_messages. After a fix, run the job [{names.job('redrive')}]"
                     f"(/guess/{names.job('redrive')})."
                 ),
-                metadata=table_metadata("quarantine"),
+                metadata=definition_metadata("quarantine"),
                 group_name=names.changefeed,
                 kinds=_KINDS,
             ),
@@ -191,7 +191,7 @@ def _change_log(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             "decode that day's records again: differences are corrected, and the affected tables "
             "are folded again."
         ),
-        metadata=table_metadata("change_log"),
+        metadata=definition_metadata("change_log"),
         **_common(steps.names),
     )
     def change_log(
@@ -227,7 +227,7 @@ def _schema_registry(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             "history and schema conflicts are in separate tables. Rows whose schema version is "
             "not here are held."
         ),
-        metadata=table_metadata("schema_registry"),
+        metadata=definition_metadata("schema_registry"),
         **_common(steps.names),
     )
     def schema_registry(

@@ -30,7 +30,7 @@ from ticdc_assets.orchestration.metadata import utc_now
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
 from ticdc_assets.orchestration.syncing import Syncing, log_events
-from ticdc_assets.orchestration.table_schemas import table_metadata
+from ticdc_assets.orchestration.table_schemas import definition_metadata
 from ticdc_assets.orchestration.verdicts import runbook
 from ticdc_assets.repair.diffing import diff
 from ticdc_assets.repair.seeding import seed_balance
@@ -92,7 +92,7 @@ def snapshot_asset(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             f"are applied on top of them. Run it with the job {steps.names.job('seed')}, and name "
             "the export in the run's configuration."
         ),
-        metadata=table_metadata("snapshot_rows"),
+        metadata=definition_metadata("snapshot_rows"),
         group_name=steps.names.changefeed,
         kinds={"spark", "deltalake"},
         pool=steps.names.pool,

@@ -18,7 +18,7 @@ from ticdc_assets.observe.table_status import TableState
 from ticdc_assets.observe.verdicts import Check
 from ticdc_assets.observe.wording import LISTED
 from ticdc_assets.orchestration.metadata import Metadata, time_text, tso_metadata
-from ticdc_assets.orchestration.table_schemas import table_of
+from ticdc_assets.orchestration.table_schemas import table_metadata, table_of
 from ticdc_assets.orchestration.verdicts import CheckVerdict
 
 SEEN_UNTIL = "seen_until"
@@ -74,7 +74,7 @@ def _lag_metadata(status: Status) -> Metadata:
         **tso_metadata("applied_ts", cut.tso),
         "mirrors": len(cut.mirrors),
         **{"worst_table_lag_seconds": item.lag_seconds for item in status.tables[:1]},
-        **_table(
+        **table_metadata(
             "worst_tables",
             "database string, table string, lag_seconds float, held int, quarantined int",
             status.tables[:LISTED],
@@ -95,7 +95,7 @@ def _watermark_metadata(status: Status) -> Metadata:
         **tso_metadata("newest_change", status.newest_change),
         "watermarks_stepped_back": status.steps_back,
         "rows_beyond_seconds": status.beyond_seconds,
-        **_table(
+        **table_metadata(
             "topics",
             "topic string, state string, partitions int, backlog int, watermark string, "
             "time string",
@@ -123,7 +123,7 @@ def _held_metadata(status: Status) -> Metadata:
     return {
         "held": status.held_rows,
         "oldest_seconds": status.held_seconds,
-        **_table(
+        **table_metadata(
             "tables",
             "database string, table string, schema_version string, waits_for string, rows int, "
             "age_seconds float, since string, first_commit string",
@@ -156,7 +156,7 @@ def _mirrors_metadata(status: Status) -> Metadata:
         "with_caveats": sum(bool(item.caveats) for item in status.tables),
         "undecoded_records": cut.quarantined,
         **tso_metadata("applied_ts", cut.tso),
-        **_table(
+        **table_metadata(
             "failed_mirrors",
             "database string, table string, reason string, since string, "
             "rows_at string, waiting int",
@@ -172,7 +172,7 @@ def _mirrors_metadata(status: Status) -> Metadata:
                 for item in status.failed
             ],
         ),
-        **_table(
+        **table_metadata(
             "tables",
             "database string, table string, held int, quarantined int, caveats string",
             [item for item in status.tables if item.has_mirror and item.state in states],
@@ -187,7 +187,7 @@ def _accounts_metadata(status: Status) -> Metadata:
 def _checksums_metadata(status: Status) -> Metadata:
     return {
         **{str(agreement): count for agreement, count in status.checksums.counts.items()},
-        **_table(
+        **table_metadata(
             "examples",
             "where string, database string, table string, commit_ts string",
             [
@@ -201,7 +201,7 @@ def _checksums_metadata(status: Status) -> Metadata:
 def _conflicts_metadata(status: Status) -> Metadata:
     return {
         "conflicts": len(status.conflicts),
-        **_table(
+        **table_metadata(
             "claims",
             "database string, table string, schema_version string, "
             "registered string, claimed string, difference string, where string",
@@ -219,11 +219,6 @@ def _conflicts_metadata(status: Status) -> Metadata:
             ],
         ),
     }
-
-
-def _table(name: str, columns: str, rows: Sequence[object]) -> Metadata:
-    """Return rows as a table under `name`, {} of none."""
-    return {name: table_of(columns, rows)} if rows else {}
 
 
 def _text(number: int | None) -> str:

@@ -4,7 +4,7 @@ The tables' schemas are where they are written; the sentences about their column
 compares both, so it finds a new column without a description.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -129,7 +129,7 @@ TABLES: Mapping[str, tuple[pa.Schema, Mapping[str, str]]] = {
 """The columns of the pipeline's tables, and what each means."""
 
 
-def table_metadata(table: str) -> dict[str, Any]:
+def definition_metadata(table: str) -> dict[str, Any]:
     """Return what an asset's definition says of one of `TABLES`: its columns."""
     schema, descriptions = TABLES[table]
     columns = [
@@ -215,3 +215,8 @@ def table_of(columns: str, rows: Iterable[object]) -> dg.TableMetadataValue:
     return dg.MetadataValue.table(
         records=list(map(record, rows)), schema=dg.TableSchema(columns=schema)
     )
+
+
+def table_metadata(name: str, columns: str, rows: Sequence[object]) -> dict[str, Any]:
+    """Return rows as metadata with a table under `name`, as `table_of` takes them; {} of none."""
+    return {name: table_of(columns, rows)} if rows else {}
