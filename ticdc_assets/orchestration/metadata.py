@@ -27,8 +27,6 @@ from ticdc_assets.model.tso import lag_seconds, to_datetime
 from ticdc_assets.observe.status import ACCOUNT_COUNTS
 from ticdc_assets.observe.wording import listed
 from ticdc_assets.orchestration.table_schemas import mirror_columns, table_of
-from ticdc_assets.repair.maintenance import Maintaining
-from ticdc_assets.repair.rebuilding import Rebuild
 from ticdc_assets.repair.redecoding import RedecodedDay
 from ticdc_assets.repair.redriving import Redriving
 from ticdc_assets.repair.seeding import Seeding
@@ -167,49 +165,6 @@ def seeding_metadata(seeding: Seeding, paths: LakePaths) -> Metadata:
         "refused_tables": refused,
         "skipped_files": dict(seeding.skipped),
         "unterminated_files": listed(seeding.unterminated),
-    }
-
-
-def rebuild_metadata(done: Rebuild) -> Metadata:
-    """Return the metadata of a rebuild; no value of a row is in it."""
-    proof = done.verification
-    return {
-        "cut": "none" if done.cut is None else str(done.cut.number),
-        "generation": "none" if done.cut is None else done.cut.generation,
-        "records": 0 if proof is None else proof.records,
-        "compared": "nothing" if proof is None else proof.summary,
-        "losses": "; ".join(done.losses) or "none",
-        "notes": "\n".join(done.lines()),
-    }
-
-
-def maintaining_metadata(done: Maintaining) -> Metadata:
-    """Return the metadata of a maintenance."""
-    retaining = done.retaining
-    return {
-        "change_log_rows_removed": retaining.changes,
-        "raw_records_removed": retaining.records,
-        "cuts_removed": retaining.cuts,
-        **tso_metadata("truncation_point", retaining.truncation_point.tso or None),
-        **tso_metadata("raw_truncation_point", retaining.raw_truncation_point.tso or None),
-        "bytes_freed": sum(item.before.disk_bytes - item.after.disk_bytes for item in done.tables),
-        "notes": "; ".join(retaining.reasons) or "none",
-        "tables": table_of(
-            "table string, rows_removed int, files_unnamed int, "
-            "files_before int, files int, bytes_before int, bytes int",
-            [
-                (
-                    item.name,
-                    item.rows_removed,
-                    item.unnamed_removed,
-                    item.before.files,
-                    item.after.files,
-                    item.before.disk_bytes,
-                    item.after.disk_bytes,
-                )
-                for item in done.tables
-            ],
-        ),
     }
 
 
