@@ -22,7 +22,7 @@ from ticdc_assets.config import Changefeed
 from ticdc_assets.delta.control import read_table
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.positions import PartitionOffsets
-from ticdc_assets.model.schemas import TableSchema, schema_from_text
+from ticdc_assets.model.schemas import schema_from_text
 from ticdc_assets.observe.series import (
     CutHistory,
     LandingPoint,
@@ -35,7 +35,6 @@ from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.table_status import TableState, TableStatus
 from ticdc_assets.registry.ddl import parse_ddl_script
-from ticdc_assets.registry.ddl_statement import DdlStatement
 from ticdc_assets.registry.differences import Difference, differences
 from ticdc_assets.storage.lake_paths import LakePaths
 
@@ -357,10 +356,10 @@ def _schemas(
 def _versions(rows: list[dict[str, Any]], count: int) -> tuple[VersionFigures, ...]:
     """Return the newest of some rows of a table, newest first."""
     rows.sort(key=lambda row: (row["valid_from"], row["schema_version"]))
-    schemas = [_schema_of(row) for row in rows]
+    schemas = [schema_from_text(row["schema"]) for row in rows]
     found: list[VersionFigures] = []
-    for number, (row, schema) in enumerate(zip(rows, schemas, strict=True)):
-        before = schemas[number - 1] if number else None
+    for row, schema, before in zip(rows, schemas, [None, *schemas[:-1]], strict=True):
+        statements = parse_ddl_script(row["sql"]) if row["sql"] else ()
         found.append(
             VersionFigures(
                 version=row["schema_version"],
@@ -368,18 +367,8 @@ def _versions(rows: list[dict[str, Any]], count: int) -> tuple[VersionFigures, .
                 source=row["source"],
                 columns=len(schema.columns),
                 sql=row["sql"],
-                changes=()
-                if before is None
-                else differences(before, schema, statements=_statements(row["sql"])),
+                changes=differences(before, schema, statements=statements) if before else (),
                 is_first=before is None,
             )
         )
     return tuple(found[::-1][:count])
-
-
-def _schema_of(row: Mapping[str, Any]) -> TableSchema:
-    return schema_from_text(row["schema"])
-
-
-def _statements(sql: str | None) -> Iterable[DdlStatement]:
-    return () if sql is None else parse_ddl_script(sql)

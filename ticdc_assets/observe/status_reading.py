@@ -5,6 +5,7 @@ with its verdicts. No Spark session is started and nothing is written, so readin
 gives the later state; reading during a sync is safe too, because each table is read at one version.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -210,25 +211,24 @@ def _log_rows(statistics: ChangeStatistics) -> dict[str, int]:
 def _topics(
     partitions: Iterable[PartitionOffsets], watermark: GlobalWatermark
 ) -> tuple[TopicStatus, ...]:
-    backlogs: dict[str, int] = {}
-    counts: dict[str, int] = {}
+    counts, backlogs = Counter[str](), Counter[str]()
     for item in partitions:
-        backlogs[item.topic] = backlogs.get(item.topic, 0) + item.backlog
-        counts[item.topic] = counts.get(item.topic, 0) + 1
-    topics = {
-        item.topic: TopicStatus(
+        counts[item.topic] += 1
+        backlogs[item.topic] += item.backlog
+    topics = [
+        TopicStatus(
             topic=item.topic,
             state=str(item.state),
-            partitions=max(item.partitions, counts.get(item.topic, 0)),
-            backlog=backlogs.get(item.topic, 0),
+            partitions=max(item.partitions, counts[item.topic]),
+            backlog=backlogs[item.topic],
             watermark_ts=item.watermark_ts,
             waiting=tuple(partition for _, partition in item.waiting) if item.counts else (),
             tables=item.tables,
         )
         for item in watermark.topics
-    }
-    for topic in counts.keys() - topics.keys():
-        topics[topic] = TopicStatus(
+    ]
+    topics += [
+        TopicStatus(
             topic=topic,
             state=NEW_TOPIC,
             partitions=counts[topic],
@@ -236,4 +236,6 @@ def _topics(
             watermark_ts=None,
             waiting=(),
         )
-    return tuple(topics[topic] for topic in sorted(topics))
+        for topic in counts.keys() - {item.topic for item in topics}
+    ]
+    return tuple(sorted(topics, key=lambda item: item.topic))
