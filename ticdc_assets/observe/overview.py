@@ -359,7 +359,10 @@ def _versions(rows: list[dict[str, Any]], count: int) -> tuple[VersionFigures, .
     schemas = [schema_from_text(row["schema"]) for row in rows]
     found: list[VersionFigures] = []
     for row, schema, before in zip(rows, schemas, [None, *schemas[:-1]], strict=True):
-        statements = parse_ddl_script(row["sql"]) if row["sql"] else ()
+        changes: tuple[Difference, ...] = ()
+        if before is not None:
+            statements = parse_ddl_script(row["sql"]) if row["sql"] else ()
+            changes = differences(before, schema, statements=statements)
         found.append(
             VersionFigures(
                 version=row["schema_version"],
@@ -367,7 +370,7 @@ def _versions(rows: list[dict[str, Any]], count: int) -> tuple[VersionFigures, .
                 source=row["source"],
                 columns=len(schema.columns),
                 sql=row["sql"],
-                changes=differences(before, schema, statements=statements) if before else (),
+                changes=changes,
                 is_first=before is None,
             )
         )

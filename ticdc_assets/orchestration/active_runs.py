@@ -88,7 +88,8 @@ def run_to_let_in(instance: DagsterInstance, names: FeedNames, own_id: str, now:
     others = [item for item in records if item.dagster_run.run_id != own_id]
     for record in others:
         run = record.dagster_run
-        if _belongs(run, names) and not _is_gone(run):
+        worker = worker_of(run)
+        if _belongs(run, names) and (worker is None or not is_gone(worker)):
             return f"{run.job_name} {run.run_id} is {STATUS_WORDS[run.status]}"
     limit = instance.get_concurrency_config().run_queue_config
     at_work = [item for item in records if item.dagster_run.status not in QUEUED_STATUSES]
@@ -134,11 +135,6 @@ def end_orphans(instance: DagsterInstance, names: FeedNames, now: datetime) -> l
             instance.report_run_failed(fresh, why)
             ended.append(run.run_id)
     return ended
-
-
-def _is_gone(run: DagsterRun) -> bool:
-    worker = worker_of(run)
-    return worker is not None and is_gone(worker)
 
 
 def _died_early(
