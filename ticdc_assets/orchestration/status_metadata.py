@@ -3,6 +3,7 @@
 In: values. Out: metadata. The verdicts are `Status.verdicts`, and are passed on unchanged.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -37,10 +38,9 @@ def quarantine_verdict(
     changefeed: str, faults: Sequence[Faults], seen_until: datetime | None
 ) -> CheckVerdict:
     """Return whether open rows came since `seen_until` (None: the check never looked)."""
-    reasons: dict[tuple[str, str], int] = {}
+    reasons = Counter[tuple[str, str]]()
     for item in faults:
-        group = (item.stage, item.reason)
-        reasons[group] = reasons.get(group, 0) + item.rows
+        reasons[item.stage, item.reason] += item.rows
     new = [item.rows for item in faults if seen_until is None or item.since > seen_until]
     moments = [item.since for item in faults] + ([] if seen_until is None else [seen_until])
     return CheckVerdict.of(
@@ -50,12 +50,7 @@ def quarantine_verdict(
             "new": sum(new),
             "reasons": table_of(
                 "stage string, reason string, open int",
-                [
-                    (stage, reason, count)
-                    for (stage, reason), count in sorted(
-                        reasons.items(), key=lambda item: (-item[1], item[0])
-                    )
-                ],
+                [(*group, reasons[group]) for group in sorted(reasons, key=lambda it: -reasons[it])],
             ),
             SEEN_UNTIL: max(moments).isoformat() if moments else "",
         },
