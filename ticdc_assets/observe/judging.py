@@ -53,8 +53,8 @@ def _judge_lag(changefeed: Changefeed, status: Status) -> Verdict:
             level=Level.WARN,
             sentence=(
                 "No cut was published yet, so there is no mirror and no lag to measure: "
-                f"{watermark_text(status)}. Run `ticdc-assets sync {changefeed.name}`, and see what "
-                "it says."
+                f"{watermark_text(status)}. Run `ticdc-assets sync {changefeed.name}`, and see "
+                "what it says."
             ),
         )
     if lag.ahead_seconds > CLOCK_TOLERANCE_SECONDS:

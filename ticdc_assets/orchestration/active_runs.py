@@ -62,9 +62,7 @@ def pause_after_failures(records: Sequence[RunRecord], now: datetime) -> str:
         records: runs of the same work, newest first.
         now: the time.
     """
-    failed = list(
-        takewhile(lambda it: it.dagster_run.status is DagsterRunStatus.FAILURE, records)
-    )
+    failed = list(takewhile(lambda it: it.dagster_run.status is DagsterRunStatus.FAILURE, records))
     if not failed:
         return ""
     pause = min(_FIRST_PAUSE_SECONDS * 2 ** (len(failed) - 1), _LONGEST_PAUSE_SECONDS)

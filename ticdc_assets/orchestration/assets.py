@@ -298,5 +298,6 @@ class _Common(TypedDict):
 
 _KINDS = {"spark", "deltalake"}
 
+
 def _common(names: FeedNames) -> _Common:
     return {"group_name": names.changefeed, "kinds": _KINDS, "pool": names.pool}

@@ -14,7 +14,7 @@ from ticdc_assets.log.landing import landed_days
 from ticdc_assets.storage.lake_paths import LakePaths
 
 UNREADABLE = (LakeDamagedError, StoreUnavailableError)
-"""The errors of tables that cannot be read: definitions load, and the check `lake_readable` fails."""
+"""Errors of tables that cannot be read: definitions load, and the check `lake_readable` fails."""
 
 CHANGEFEED_TAG = "ticdc/changefeed"
 """Tag of every run of a changefeed; its value is the changefeed's name."""

@@ -50,7 +50,7 @@ def quarantine_verdict(
             "new": sum(new),
             "reasons": table_of(
                 "stage string, reason string, open int",
-                [(*group, reasons[group]) for group in sorted(reasons, key=lambda it: -reasons[it])],
+                [(*group, reasons[group]) for group, _ in reasons.most_common()],
             ),
             SEEN_UNTIL: max(moments).isoformat() if moments else "",
         },
@@ -68,13 +68,14 @@ def _lag_metadata(status: Status) -> Metadata:
         "backlog": status.backlog,
         **tso_metadata("applied_ts", cut.tso),
         "mirrors": len(cut.mirrors),
-        **{"worst_table_lag_seconds": item.lag_seconds for item in status.tables[:1]},
         **table_metadata(
             "worst_tables",
             "database string, table string, lag_seconds float, held int, quarantined int",
             status.tables[:LISTED],
         ),
     }
+    if status.tables:
+        metadata["worst_table_lag_seconds"] = status.tables[0].lag_seconds
     if status.ending is not None:
         metadata["finished_at"] = dg.MetadataValue.timestamp(status.ending.at)
     elif status.watermark.watermark_ts is not None:
