@@ -270,7 +270,7 @@ def job_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
             job_name=names.job("verify"),
             **_times(said.verify, VERIFY_CRON),
             description="Sundays at 3:00 UTC, or when `schedules.verify` of the changefeed says. "
-            "It decodes every landed record, so it is stopped without that setting: start it if the "
-            "machine has the capacity.",
+            "It decodes every landed record, so it is stopped without that setting: start it if "
+            "the machine has the capacity.",
         ),
     ]
