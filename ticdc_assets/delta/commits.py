@@ -36,7 +36,7 @@ from ticdc_assets.delta.fencing import (
     require_lease,
     require_newest,
 )
-from ticdc_assets.storage.paths import LOG, AnyPath, files_below, located
+from ticdc_assets.storage.paths import LOG, AnyPath, located
 
 METADATA_KEY = "userMetadata"
 """The key under which a commit carries its JSON object."""
@@ -258,11 +258,9 @@ def named_files(table: AnyPath) -> set[str]:
     for commit in (read_commit(table, number) for number in versions_of(table)):
         named.update(commit.added)
         named.update(commit.removed)
-    for item in files_below(table / LOG):
-        if item.below.suffix != ".parquet":
-            continue
+    for path in (table / LOG).rglob("*.parquet"):
         # Checkpoints, and the parts of large ones.
-        where, files = located(item.path)
+        where, files = located(path)
         with pq.ParquetFile(where, filesystem=files) as file:
             for batch in file.iter_batches(columns=["add.path", "remove.path"]):
                 for kind in batch.schema.names:

@@ -127,14 +127,13 @@ def lost_log(table: AnyPath) -> str | None:
     empty log next to data files has lost its commits.
     """
     try:
-        names = names_in(table / LOG)
+        names = [path.name for path in (table / LOG).iterdir()]
+    except FileNotFoundError:
+        return None
     except OSError as error:
         return f"its {LOG} cannot be read ({error.strerror})"
-    if not names and not (table / LOG).is_dir():
-        return None
     left = [name for name in names if not _STAGED.search(name)]
-    files = (item.below for item in files_below(table))
-    has_data = any(path.suffix == ".parquet" and LOG not in path.parts for path in files)
+    has_data = any(LOG not in path.parts for path in table.rglob("*.parquet"))
     return f"its {LOG} has no commit" if left or (has_data and not names) else None
 
 

@@ -102,9 +102,14 @@ def test_reading_and_writing(root: AnyPath) -> None:
 
 def test_listing(root: AnyPath) -> None:
     assert names_in(root) == []
+    with pytest.raises(FileNotFoundError):
+        list(root.iterdir())
     for name in ("a/x.json", "a/y.txt", "b/c/z.json"):
         write(root / name, name)
     assert sorted(names_in(root)) == ["a", "b"]
+    assert sorted(path.name for path in root.iterdir()) == ["a", "b"]
+    assert sorted(path.name for path in (root / "a").glob("*.json")) == ["x.json"]
+    assert sorted(path.name for path in root.rglob("*.json")) == ["x.json", "z.json"]
     assert {str(item.below): item.size for item in files_below(root)} == {
         "a/x.json": 8,
         "a/y.txt": 7,
