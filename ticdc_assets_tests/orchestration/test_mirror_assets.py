@@ -266,7 +266,7 @@ def test_a_history_is_an_asset_that_is_folded_with_its_mirror(
 
 @pytest.mark.dagster
 def test_a_sync_reports_a_changed_schema_once(folding: Folding) -> None:
-    folding.shop.upstream.alter_table(ORDERS, AddColumn(column("note", "varchar(10)")))
+    folding.shop.upstream.alter_table(ORDERS, AddColumn(column=column("note", "varchar(10)")))
     for rows in (1, 2):
         folding.shop.insert(ORDERS, rows)
         folding.sync()
@@ -285,8 +285,9 @@ def test_a_run_of_everything_is_a_sync(folding: Folding) -> None:
     assert folding.materialise(*keys).success
     newest, applied, *_ = folding.made(NAMES.mirror(*ORDERS))
     assert newest.metadata["rows"].value == applied.metadata["rows"].value == 4
-    cuts = {item.metadata["cut"].value for item in (newest, folding.made(NAMES.mirror(*ODD))[0])}
-    assert cuts == {applied.metadata["cut"].value}, "mirrors are reported after they are applied"
+    for item in (newest, folding.made(NAMES.mirror(*ODD))[0]):
+        cut = item.metadata["cut"].value
+        assert cut == applied.metadata["cut"].value, "mirrors are reported after they are applied"
     assert newest.metadata["mode"].value != "fold", "there is no reason to fold all again"
     assert "sample" in newest.metadata
     folding.shop.insert(ORDERS, 1)
