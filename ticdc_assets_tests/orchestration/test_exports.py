@@ -139,9 +139,10 @@ def test_the_schedule_compares_each_finished_export_once(
     spark: SparkSession,
     shop: SmallShop,
     exported: Path,
-    instance: dg.DagsterInstance,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    instance = dg.DagsterInstance.local_temp(str(tmp_path))  # a schedule needs its reference
     (changefeed,) = shop.settings.changefeeds
     exports = replace(changefeed, exports=str(exported.parent))
     shop.settings = replace(shop.settings, changefeeds=(exports,))
