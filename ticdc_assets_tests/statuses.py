@@ -17,7 +17,7 @@ from ticdc_assets.log.landing_files import RAW_SCHEMA
 from ticdc_assets.log.publishing import publish
 from ticdc_assets.model import tso
 from ticdc_assets.observe.lag import split_lag
-from ticdc_assets.observe.status import ChangeTimes, Status, TopicStatus
+from ticdc_assets.observe.status import Status, TopicStatus
 from ticdc_assets.observe.table_status import table_statuses
 from ticdc_assets.storage.lake_paths import FIRST_GENERATION, LakePaths
 
@@ -144,7 +144,9 @@ def status(
         "watermark": watermark(watermark_ago, waiting=waiting),
         "es_only": False,
         "progress": {("shop", 1): PartitionProgress(watermark_ts=at(watermark_ago or 0))},
-        "times": ChangeTimes(oldest=at(5000), newest=at(0), first_watermark=at(5000)),
+        "oldest_change": at(5000),
+        "newest_change": at(0),
+        "first_watermark": at(5000),
         "partitions": (),
         "source_seen_at": NOW,
         "landed_at": NOW,

@@ -144,7 +144,7 @@ def rebuild(changefeed: str, *, accept_losses: bool) -> None:
     ones are published, all at once; older cuts stay readable until maintenance removes them.
     """
     from ticdc_assets.log.sources import see_source
-    from ticdc_assets.orchestration.run import run_landed, run_rebuild, run_sync
+    from ticdc_assets.orchestration.run import run_rebuild, run_redrive, run_sync
     from ticdc_assets.repair.rebuilding import keeps_landings
 
     settings = load_settings()
@@ -162,7 +162,8 @@ def rebuild(changefeed: str, *, accept_losses: bool) -> None:
         lines = sync_lines(changefeed, run_sync(settings, changefeed))
     except TicdcError as error:
         # It may be the source's. What else it may be ends this run too.
-        lines = applied_lines(changefeed, run_landed(settings, changefeed))
+        report = run_redrive(settings, changefeed, quarantined=False)
+        lines = applied_lines(changefeed, report)
         note(f"{changefeed}: nothing new was landed: {error}")
     for line in lines:
         click.echo(line)

@@ -467,9 +467,8 @@ def _read(
             wrong.append(WrongEntry(name=name, position=position, mistakes=tuple(mistakes)))
         else:
             changefeeds.append(changefeed)
-    told = [*outside, *(sentence for entry in wrong for sentence in entry.mistakes)]
     if outside or (wrong and not partly):
-        raise _refusal(path, told)
+        raise _refusal(path, [*outside, *(it for entry in wrong for it in entry.mistakes)])
     return tuple(changefeeds), tuple(wrong)
 
 

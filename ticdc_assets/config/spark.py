@@ -196,30 +196,24 @@ def read_spark(
             mistakes = [
                 f"{''.join(f'{part}: ' for part in it['loc'])}{it['msg']}" for it in error.errors()
             ]
-    stands_at = place if options else "the defaults"
-    laid = {
+    where = place if options else "the defaults"
+    overriding = {
         name: OptionValue(value, value)
-        for name, variable in _LAID.items()
+        for name, variable in _OVERRIDES.items()
         if (value := env.get(variable))
     }
-    if REMOTE in {**options, **laid} and MASTER in {**options, **laid}:
+    if REMOTE in {**options, **overriding} and MASTER in {**options, **overriding}:
         mistakes.append(f"{REMOTE}: not with {MASTER}: the server has its own")
-    if REMOTE not in options and is_local(SparkSettings(properties=options).master):
+    if SparkSettings(properties=options).is_local and not {MASTER, REMOTE} & overriding.keys():
         mistakes += [
             f"{name}: not with {MASTER} {DEFAULT_MASTER} or another local one, which has its own"
             for name in sorted(OF_A_CLUSTER.intersection(options))
-            if MASTER not in laid
         ]
-    if laid:
-        stands_at += f" and {' and '.join(_variables(laid))}"
-    return SparkSettings(properties=options | laid, place=stands_at), mistakes
+    where += "".join(f" and {_OVERRIDES[name]}" for name in overriding)
+    return SparkSettings(properties=options | overriding, place=where), mistakes
 
 
-def _variables(laid: Iterable[str]) -> list[str]:
-    return [_LAID[name] for name in laid]
-
-
-_LAID: Final = {MASTER: MASTER_VARIABLE, MEMORY: MEMORY_VARIABLE, REMOTE: REMOTE_VARIABLE}
+_OVERRIDES: Final = {MASTER: MASTER_VARIABLE, MEMORY: MEMORY_VARIABLE, REMOTE: REMOTE_VARIABLE}
 
 
 # Spark's properties files -----------------------------------------------------------------------

@@ -39,6 +39,7 @@ from ticdc_assets.registry.history import (
     RegisteredDdl,
     SchemaConflict,
     SchemaHistory,
+    SchemaKey,
     SchemaSource,
     SchemaVersion,
 )
@@ -148,6 +149,7 @@ class Registering:
     Attributes:
         batch: newest batch of the change log that is registered.
         changed: whether anything was new.
+        new: the schema versions that are new, if anything was registered before.
         schema_versions: schema versions in all.
         ddls: DDL in all.
         conflicts: conflicts in all.
@@ -155,6 +157,7 @@ class Registering:
 
     batch: int
     changed: bool
+    new: frozenset[SchemaKey]
     schema_versions: int
     ddls: int
     conflicts: int
@@ -186,11 +189,13 @@ def register_new(lake: Lake) -> Registering:
     if completed is not history:
         # New rows alone may prove a schema, and a late row may change its consequences.
         changed |= _registered(lake.paths) != {_content(version) for version in completed.versions}
+    before = _keys(lake.paths) if changed else frozenset[SchemaKey]()
     if changed or statistics.newest_batch(SCHEMA_KINDS) > done:
         write_history(lake.paths, history, completed, statistics.batch)
     return Registering(
         batch=max(done, statistics.batch),
         changed=changed,
+        new=frozenset(version.key for version in completed.versions if before) - before,
         schema_versions=len(completed.versions),
         ddls=len(history.ddls),
         conflicts=len(history.conflicts),
@@ -215,6 +220,11 @@ def up_to(history: SchemaHistory, tso: int) -> SchemaHistory:
 def _registered(paths: LakePaths) -> set[tuple[str, str]]:
     rows = read_rows(paths.schema_registry, columns=["source", "schema"])
     return {(row["source"], row["schema"]) for row in rows}
+
+
+def _keys(paths: LakePaths) -> frozenset[SchemaKey]:
+    rows = read_rows(paths.schema_registry, columns=["database", "table", "schema_version"])
+    return frozenset((row["database"], row["table"], row["schema_version"]) for row in rows)
 
 
 def _content(version: SchemaVersion) -> tuple[str, str | None]:

@@ -17,13 +17,14 @@ from ticdc_assets.changelog.plan import LACKS_EARLIER
 from ticdc_assets.config import Changefeed
 from ticdc_assets.log.agreement import Agreement
 from ticdc_assets.log.faults import Faults
-from ticdc_assets.model.schemas import ColumnSchema, TableSchema, schema_from_text
+from ticdc_assets.model.schemas import schema_from_text
 from ticdc_assets.model.tso import time_with_tso, to_datetime
 from ticdc_assets.observe.lag import Lag, LagPart
 from ticdc_assets.observe.status import Ending, Status
 from ticdc_assets.observe.table_status import TableState, TableStatus, by_caveat
 from ticdc_assets.observe.verdicts import Check, Level, Verdict
 from ticdc_assets.observe.wording import duration, listed
+from ticdc_assets.registry.differences import differences
 
 CLOCK_TOLERANCE_SECONDS = 5.0
 """How far the upstream's clock may be ahead of this machine's before a lag has no meaning."""
@@ -52,8 +53,8 @@ def _judge_lag(changefeed: Changefeed, status: Status) -> Verdict:
             level=Level.WARN,
             sentence=(
                 "No cut was published yet, so there is no mirror and no lag to measure: "
-                f"{_why_no_cut(status)}. Run `ticdc-assets sync {changefeed.name}`, and see what "
-                "it says."
+                f"{watermark_text(status)}. Run `ticdc-assets sync {changefeed.name}`, and see "
+                "what it says."
             ),
         )
     if lag.ahead_seconds > CLOCK_TOLERANCE_SECONDS:
@@ -111,7 +112,7 @@ def _what_to_do(changefeed: Changefeed, status: Status, lag: Lag) -> str:
             "in the topic (kafka_topic, the sensor's ticks)."
         )
     if status.watermark.waiting or status.watermark.watermark_ts is None:
-        return f"Nothing more can be applied: {_why_no_cut(status)}."
+        return f"Nothing more can be applied: {watermark_text(status)}."
     match lag.largest:
         case LagPart.SOURCE_TO_KAFKA:
             return (
@@ -153,7 +154,8 @@ def _name(table: TableStatus) -> str:
     return joined_name(table.database, table.table)
 
 
-def _why_no_cut(status: Status) -> str:
+def watermark_text(status: Status) -> str:
+    """Return the global watermark, or why there is none, as a clause."""
     watermark = status.watermark
     if watermark.waiting:
         places = [f"{topic}/{partition}" for topic, partition in watermark.waiting]
@@ -175,7 +177,7 @@ def _judge_watermark(changefeed: Changefeed, status: Status) -> Verdict:
     limits, watermark = changefeed.checks, status.watermark.watermark_ts
     if status.es_only:
         return Verdict(sentence="The messages have no commit ts, so no watermarks are sent.")
-    if status.times.newest is None and watermark is None:
+    if status.newest_change is None and watermark is None:
         return Verdict(sentence="No change and no watermark has landed yet.")
     if status.ending is not None:
         return _judge_last_watermark(status, status.ending)
@@ -203,7 +205,7 @@ def _judge_watermark(changefeed: Changefeed, status: Status) -> Verdict:
             ),
         )
     if watermark is None:
-        return Verdict(sentence=f"There is no global watermark yet: {_why_no_cut(status)}.")
+        return Verdict(sentence=f"There is no global watermark yet: {watermark_text(status)}.")
     return Verdict(
         sentence=(
             f"The watermark is at {to_datetime(watermark):%Y-%m-%d %H:%M:%S} UTC; changes have "
@@ -432,10 +434,9 @@ def _judge_conflicts(changefeed: Changefeed, status: Status) -> Verdict:
         return Verdict(sentence="Every schema version has one structure.")
     listing = listed(
         (
-            f"{row['database']}.{row['table']} at version {row['schema_version']}: "
-            f"{row['registered_source']} says {registered}, {row['claimed_source']} says {claimed}"
+            f"{row['database']}.{row['table']} at version {row['schema_version']}, "
+            f"{row['registered_source']} -> {row['claimed_source']}: {conflict_text(row)}"
             for row in rows
-            for registered, claimed in [claims(row)]
         ),
         "; ",
     )
@@ -452,41 +453,13 @@ def _judge_conflicts(changefeed: Changefeed, status: Status) -> Verdict:
     )
 
 
-def claims(row: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the parts of two schemas that differ."""
-    registered, claimed = (_schema_of(row[side]) for side in ("registered", "claimed"))
-    if registered is None or claimed is None:
-        return ("a schema" if registered else "no schema", "a schema" if claimed else "no schema")
-    ours = {column.name: _column_text(column) for column in registered.columns}
-    theirs = {column.name: _column_text(column) for column in claimed.columns}
-    names = [name for name in dict.fromkeys([*ours, *theirs]) if ours.get(name) != theirs.get(name)]
-    if names:
-        return tuple(  # pyright: ignore[reportReturnType]  # of two sides
-            listed(side.get(name, f"no {name}") for name in names) for side in (ours, theirs)
-        )
-    if registered.handle_key != claimed.handle_key:
-        return (_key_text(registered), _key_text(claimed))
-    if list(ours) != list(theirs):
-        return (f"the order {listed(ours)}", f"the order {listed(theirs)}")
-    return ("other indexes, defaults or ids", "other indexes, defaults or ids")
-
-
-def _schema_of(text: str | None) -> TableSchema | None:
-    return None if text is None else schema_from_text(text)
-
-
-def _column_text(column: ColumnSchema) -> str:
-    size = f"({column.length},{column.decimal})" if column.length or column.decimal else ""
-    labels = f"({listed(column.elements)})" if column.elements else ""
-    words = [f"{column.name} {column.mysql_type}{labels or size}"]
-    words += ["unsigned"] if column.unsigned else []
-    words += [] if column.nullable else ["not null"]
-    words += [column.collation] if column.collation else []
-    return " ".join(words)
-
-
-def _key_text(schema: TableSchema) -> str:
-    return f"the key {listed(schema.handle_key)}" if schema.handle_key else "no key"
+def conflict_text(row: Mapping[str, Any]) -> str:
+    """Return how the schema that a message claims differs from the registered one."""
+    sides = [row["registered"], row["claimed"]]
+    if None in sides:
+        return "no schema" if row["claimed"] is None else "a schema, where none is registered"
+    texts = [item.text for item in differences(*map(schema_from_text, sides))]
+    return listed(texts, "; ") or "the order of columns, or ids"
 
 
 _JUDGES: Mapping[Check, Callable[[Changefeed, Status], Verdict]] = {

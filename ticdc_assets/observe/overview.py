@@ -9,17 +9,12 @@ Not handled: nothing is read from the source, so the backlog is that of the newe
 TiCDC's own lag is unknown here.
 """
 
-from bisect import bisect_right
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from operator import itemgetter
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from ticdc_assets.changelog.progress import PartitionProgress, TopicState
@@ -27,7 +22,7 @@ from ticdc_assets.config import Changefeed
 from ticdc_assets.delta.control import read_table
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.positions import PartitionOffsets
-from ticdc_assets.model.schemas import TableSchema, schema_from_text
+from ticdc_assets.model.schemas import schema_from_text
 from ticdc_assets.observe.series import (
     CutHistory,
     LandingPoint,
@@ -40,7 +35,6 @@ from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.table_status import TableState, TableStatus
 from ticdc_assets.registry.ddl import parse_ddl_script
-from ticdc_assets.registry.ddl_statement import DdlStatement
 from ticdc_assets.registry.differences import Difference, differences
 from ticdc_assets.storage.lake_paths import LakePaths
 
@@ -134,23 +128,6 @@ class SchemaFigures:
     table: str
     total: int
     versions: tuple[VersionFigures, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchemaNews:
-    """The oldest schema versions that start after a TSO.
-
-    Attributes:
-        total: number of versions of all tables, including old ones.
-        newest_ts: TSO at which the newest of all starts; 0 if there is none.
-        later: number of versions that are newer than those of `tables`.
-        tables: the tables with such versions, each with these.
-    """
-
-    total: int
-    newest_ts: int
-    later: int
-    tables: tuple[SchemaFigures, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,41 +283,15 @@ def newest_schemas(paths: LakePaths) -> tuple[tuple[SchemaFigures, ...], int]:
     # Recent changes are worth showing; a table with one version is not.
     shown = newest.slice(0, SCHEMA_TABLES_SHOWN)
     versions = _listed_versions(listed, _names(shown))
-    spans = {name: range(len(own))[-VERSIONS_SHOWN:] for name, own in versions.items()}
-    return _schemas(paths, versions, spans), newest.num_rows
+    return _schemas(paths, versions, VERSIONS_SHOWN), newest.num_rows
 
 
-def schema_news(paths: LakePaths, since: int | None, *, most: int) -> SchemaNews:
-    """Return the oldest schema versions that start after a TSO.
-
-    Versions that start at one TSO are returned together, so that the TSO says where to continue.
-
-    Args:
-        paths: the tables of the changefeed.
-        since: the TSO; None to count versions only.
-        most: how many versions are returned; more only if the last ones start at one TSO.
-    """
+def schemas_of(
+    paths: LakePaths, tables: Iterable[tuple[str, str]], *, most: int
+) -> tuple[SchemaFigures, ...]:
+    """Return the newest schema versions of some tables, at most `most` of each."""
     listed = read_table(paths.schema_registry, columns=_LISTED_COLUMNS)
-    if listed is None or not listed.num_rows:
-        return SchemaNews(total=0, newest_ts=0, later=0, tables=())
-    newest = int(listed["valid_from"].to_numpy().max())
-    new = listed.filter(pc.field("valid_from") > (newest if since is None else since))
-    told = new
-    if new.num_rows > most:
-        last = np.partition(new["valid_from"].to_numpy(), most - 1)[most - 1]
-        told = new.filter(pc.field("valid_from") <= last)
-    versions = _listed_versions(listed, _names(told))
-    counts = Counter(zip(*(told[name].to_pylist() for name in ("database", "table")), strict=True))
-    spans: dict[tuple[str, str], range] = {}
-    for name, own in versions.items():
-        begin = bisect_right(own, since or 0, key=itemgetter(0))
-        spans[name] = range(begin, begin + counts[name])
-    return SchemaNews(
-        total=listed.num_rows,
-        newest_ts=newest,
-        later=new.num_rows - told.num_rows,
-        tables=_schemas(paths, versions, spans),
-    )
+    return () if listed is None else _schemas(paths, _listed_versions(listed, tables), most)
 
 
 def _names(rows: pa.Table) -> list[tuple[str, str]]:
@@ -365,24 +316,19 @@ def _listed_versions(
 
 
 def _schemas(
-    paths: LakePaths,
-    versions: Mapping[tuple[str, str], Sequence[tuple[int, int]]],
-    spans: Mapping[tuple[str, str], range],
+    paths: LakePaths, versions: Mapping[tuple[str, str], Sequence[tuple[int, int]]], most: int
 ) -> tuple[SchemaFigures, ...]:
-    """Return tables with some of their versions; the texts of others are not read.
+    """Return tables with their newest versions; the texts of others are not read.
 
     Args:
         paths: the tables of the changefeed.
         versions: all versions of each table, from `_listed_versions`.
-        spans: the positions of the wanted versions.
+        most: how many versions of each are wanted.
     """
     if not versions:
         return ()
     # The version before shows what differs.
-    needed = {
-        name: set(versions[name][max(0, span.start - 1) : span.stop])
-        for name, span in spans.items()
-    }
+    needed = {name: set(own[-most - 1 :]) for name, own in versions.items()}
     moments = {valid_from for own in needed.values() for valid_from, _ in own}
     found = read_table(
         paths.schema_registry,
@@ -400,20 +346,23 @@ def _schemas(
         SchemaFigures(
             database=name[0],
             table=name[1],
-            total=len(versions[name]),
-            versions=_versions(rows[name], len(span)),
+            total=len(own),
+            versions=_versions(rows[name], min(most, len(own))),
         )
-        for name, span in spans.items()
+        for name, own in versions.items()
     )
 
 
 def _versions(rows: list[dict[str, Any]], count: int) -> tuple[VersionFigures, ...]:
     """Return the newest of some rows of a table, newest first."""
     rows.sort(key=lambda row: (row["valid_from"], row["schema_version"]))
-    schemas = [_schema_of(row) for row in rows]
+    schemas = [schema_from_text(row["schema"]) for row in rows]
     found: list[VersionFigures] = []
-    for number, (row, schema) in enumerate(zip(rows, schemas, strict=True)):
-        before = schemas[number - 1] if number else None
+    for row, schema, before in zip(rows, schemas, [None, *schemas[:-1]], strict=True):
+        changes: tuple[Difference, ...] = ()
+        if before is not None:
+            statements = parse_ddl_script(row["sql"]) if row["sql"] else ()
+            changes = differences(before, schema, statements=statements)
         found.append(
             VersionFigures(
                 version=row["schema_version"],
@@ -421,18 +370,8 @@ def _versions(rows: list[dict[str, Any]], count: int) -> tuple[VersionFigures, .
                 source=row["source"],
                 columns=len(schema.columns),
                 sql=row["sql"],
-                changes=()
-                if before is None
-                else differences(before, schema, statements=_statements(row["sql"])),
+                changes=changes,
                 is_first=before is None,
             )
         )
     return tuple(found[::-1][:count])
-
-
-def _schema_of(row: Mapping[str, Any]) -> TableSchema:
-    return schema_from_text(row["schema"])
-
-
-def _statements(sql: str | None) -> Iterable[DdlStatement]:
-    return () if sql is None else parse_ddl_script(sql)

@@ -13,13 +13,14 @@ Not handled: mirrors of cuts are counted only for the newest cuts, up to `MIRROR
 """
 
 import math
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import accumulate, pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -148,13 +149,11 @@ class CutHistory:
     """Cuts over time.
 
     Attributes:
-        newest: the newest cut; None before the first.
         points: cuts published since the wanted moment, and the one before, oldest first.
         counted_from: number of the first point whose mirrors were counted; None if none was.
         table_changes: keys changed by (database, table), over the counted points.
     """
 
-    newest: Cut | None
     points: tuple[CutPoint, ...]
     counted_from: int | None
     table_changes: Mapping[tuple[str, str], int]
@@ -177,7 +176,7 @@ def read_cut_history(
         budget: entries of mirrors (cuts times tables) that are counted at most.
     """
     if newest is None:
-        return CutHistory(newest=None, points=(), counted_from=None, table_changes={})
+        return CutHistory(points=(), counted_from=None, table_changes={})
     # A cut published between the two reads belongs to the next page.
     void = void_numbers(paths)
     known = (ds.field("number") <= newest.number) & ~ds.field("number").isin(sorted(void))
@@ -197,18 +196,13 @@ def read_cut_history(
         changes[number] = changes.get(number, 0) + (0 if mode == CARRIED else changed)
     points = tuple(
         CutPoint(
-            number=row["number"],
-            tso=row["tso"],
-            published_at=row["published_at"],
-            held=row["held"],
-            replays=row["replays"],
-            late=row["late"],
+            **row,
             changes=changes.get(row["number"], 0) if row["number"] >= oldest else None,
             modes=modes.get(row["number"], {}),
         )
         for row in rows
     )
-    return CutHistory(newest=newest, points=points, counted_from=oldest, table_changes=tables)
+    return CutHistory(points=points, counted_from=oldest, table_changes=tables)
 
 
 def _cut_rows(paths: LakePaths, condition: ds.Expression) -> list[dict[str, Any]]:
@@ -216,10 +210,7 @@ def _cut_rows(paths: LakePaths, condition: ds.Expression) -> list[dict[str, Any]
     if table is None:
         return []
     held = list_sums(table["held"], lambda rows: pc.struct_field(rows, "rows"))
-    return [
-        {**row, "held": total}
-        for row, total in zip(table.drop_columns(["held"]).to_pylist(), held, strict=True)
-    ]
+    return table.drop_columns(["held"]).append_column("held", pa.array(held)).to_pylist()
 
 
 def _by_mode(
@@ -258,11 +249,9 @@ def read_landings(paths: LakePaths, since: datetime) -> tuple[LandingPoint, ...]
     if table is None:
         return ()
     backlogs = list_sums(table["partitions"], _backlog)
-    rows = zip(table.drop_columns(["partitions"]).to_pylist(), backlogs, strict=True)
-    return tuple(
-        LandingPoint(landed_at=row["landed_at"], records=row["records"], backlog=backlog)
-        for row, backlog in sorted(rows, key=lambda item: item[0]["number"])
-    )
+    found = table.drop_columns(["partitions"]).append_column("backlog", pa.array(backlogs))
+    rows = found.sort_by("number").drop_columns(["number"]).to_pylist()
+    return tuple(LandingPoint(**row) for row in rows)
 
 
 def _backlog(partitions: pa.StructArray) -> pa.Array:
@@ -274,20 +263,12 @@ def _backlog(partitions: pa.StructArray) -> pa.Array:
     return pc.max_element_wise(pc.subtract(end, begin), pa.scalar(0, pa.int64()))
 
 
-def list_sums(lists: pa.ChunkedArray, value: Any) -> list[int]:
+def list_sums(lists: pa.ChunkedArray, value: Callable[[pa.StructArray], pa.Array]) -> list[int]:
     """Return, for each list of structs, the sum of `value` over the structs."""
-    sums: list[int] = []
-    for chunk in lists.chunks:
-        totals = [0] * len(chunk)
-        grouped = (
-            pa.table({"row": pc.list_parent_indices(chunk), "value": value(chunk.flatten())})
-            .group_by("row")
-            .aggregate([("value", "sum")])
-        )
-        for row in grouped.to_pylist():
-            totals[row["row"]] = row["value_sum"] or 0
-        sums += totals
-    return sums
+    whole = lists.combine_chunks()
+    numbers = value(pc.list_flatten(whole)).fill_null(0)
+    rows = pc.list_parent_indices(whole)
+    return np.bincount(rows, weights=numbers, minlength=len(whole)).astype(int).tolist()
 
 
 # Quarantine -------------------------------------------------------------------------------------
@@ -373,20 +354,12 @@ def _open_over_time(groups: Iterable[dict[str, Any]], since: datetime) -> Series
         for column, sign in (("quarantined_at", 1), ("redriven_at", -1)):
             if row[column] is not None:
                 steps[row[column].timestamp() * 1000] += sign * row["count_all"]
-    begin, count = since.timestamp() * 1000, 0
-    times: list[float] = []
-    values: list[float] = []
-    for at in sorted(steps):
-        if at >= begin:
-            if not times and count:
-                times.append(begin)
-                values.append(count)
-            times.append(at)
-            values.append(count + steps[at])
-        count += steps[at]
-    if not times and count:
-        times, values = [begin], [count]
-    return Series(tuple(times), tuple(values))
+    begin = since.timestamp() * 1000
+    before = sum(count for at, count in steps.items() if at < begin)
+    shown = sorted((at, count) for at, count in steps.items() if at >= begin)
+    if before:
+        shown.insert(0, (begin, before))
+    return Series(tuple(at for at, _ in shown), tuple(accumulate(count for _, count in shown)))
 
 
 # Series for plots -------------------------------------------------------------------------------
@@ -447,40 +420,23 @@ def rate_series(events: Iterable[tuple[float, int]], since: datetime, now: datet
         since: nothing before it is shown.
         now: the end.
     """
-    given = sorted(events)
-    end = now.timestamp()
-    begin = since.timestamp()
-    shown = [(at / 1000, count) for at, count in given if begin <= at / 1000 <= end]
+    begin, end = since.timestamp(), now.timestamp()
+    shown = [(at / 1000, count) for at, count in events if begin <= at / 1000 <= end]
     if not shown:
         return Series()
-    edges = _edges(max(begin, shown[0][0]), end)
-    if not edges:
+    times, counts = zip(*shown, strict=True)
+    edges = [end]
+    for age, width in _SPANS:
+        while edges[-1] > max(begin, min(times), end - age):
+            edges.append(edges[-1] - width)
+    if len(edges) == 1:
         # All events are of this moment: there is no time span for a rate yet.
         return Series()
-    totals = [0] * len(edges)
-    for at, count in shown:
-        totals[max(0, bisect_right(edges, at) - 1)] += count
-    values = [
-        round(total / (following - edge), 4)
-        for edge, following, total in zip(edges, [*edges[1:], end], totals, strict=True)
-    ]
+    edges.reverse()
+    totals, _ = np.histogram(times, edges, weights=counts)
+    rates = np.round(totals / np.diff(edges), 4).tolist()
     # A value holds until the next point, so the end repeats the last.
-    times = [edge * 1000 for edge in edges] + [end * 1000]
-    return Series(tuple(times), (*values, values[-1]))
-
-
-def _edges(begin: float, end: float) -> list[float]:
-    """Return where spans begin, ascending; the last span ends at `end` and is complete."""
-    edges: list[float] = []
-    at = end
-    for age, width in _SPANS:
-        least = max(begin, end - age)
-        while at > least:
-            at -= width
-            edges.append(at)
-        if at <= begin:
-            break
-    return edges[::-1]
+    return Series(tuple(edge * 1000 for edge in edges), (*rates, rates[-1]))
 
 
 def step_series(values: Iterable[tuple[float, float]], now: datetime) -> Series:
@@ -506,28 +462,12 @@ def thinned(series: Series, limit: int = 2000) -> Series:
     """
     if len(series) <= limit:
         return series
-    begin, end = series.times[0], series.times[-1]
-    parts = max(1, limit // 4)
-    width = (end - begin) / parts or 1.0
+    times, values = np.array(series.times), np.array(series.values)
+    edges = np.linspace(times[0], times[-1], max(1, limit // 4) + 1)
     kept: set[int] = set()
-    start = 0
-    for part in range(parts):
-        stop = (
-            len(series)
-            if part == parts - 1
-            else bisect_right(series.times, begin + (part + 1) * width, lo=start)
-        )
-        if stop > start:
-            places = range(start, stop)
-            kept |= {
-                start,
-                stop - 1,
-                min(places, key=series.values.__getitem__),
-                max(places, key=series.values.__getitem__),
-            }
-            start = stop
+    inner = np.searchsorted(times, edges[1:-1], side="right")
+    for start, stop in pairwise(np.unique([0, *inner, len(times)]).tolist()):
+        part = values[start:stop]
+        kept |= {start, start + int(part.argmin()), start + int(part.argmax()), stop - 1}
     order = sorted(kept)
-    return Series(
-        tuple(series.times[place] for place in order),
-        tuple(series.values[place] for place in order),
-    )
+    return Series(tuple(times[order].tolist()), tuple(values[order].tolist()))

@@ -96,21 +96,6 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeTimes:
-    """The range of the change log, in TSOs; None if it has no such rows.
-
-    Attributes:
-        oldest: lowest commit ts of a row or DDL.
-        newest: highest commit ts of a row or DDL.
-        first_watermark: lowest watermark of any partition.
-    """
-
-    oldest: int | None
-    newest: int | None
-    first_watermark: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
     """The status of a changefeed.
 
@@ -121,7 +106,9 @@ class Status:
         watermark: the global watermark.
         es_only: whether the messages have no commit ts and no watermarks.
         progress: the watermark of each partition.
-        times: the range of the change log.
+        oldest_change: lowest commit ts of a row or DDL in the change log; None without any.
+        newest_change: the highest.
+        first_watermark: lowest watermark of any partition in the change log; None without any.
         partitions: the source's partitions, with their landed offsets.
         source_seen_at: when the source was checked; None if never.
         landed_at: when something landed last; None if nothing has.
@@ -150,7 +137,9 @@ class Status:
     watermark: GlobalWatermark
     es_only: bool
     progress: Mapping[tuple[str, int], PartitionProgress]
-    times: ChangeTimes
+    oldest_change: int | None
+    newest_change: int | None
+    first_watermark: int | None
     partitions: tuple[PartitionOffsets, ...]
     source_seen_at: datetime | None
     landed_at: datetime | None
@@ -213,9 +202,9 @@ class Status:
     @property
     def beyond_seconds(self) -> float:
         """How far the newest change is beyond the watermark, or the first change without one."""
-        newest, base = self.times.newest, self.watermark.watermark_ts
+        newest, base = self.newest_change, self.watermark.watermark_ts
         if base is None:
-            base = self.cut.tso if self.cut else self.times.oldest
+            base = self.cut.tso if self.cut else self.oldest_change
         if newest is None or base is None:
             return 0.0
         return max(0, physical_ms(newest) - physical_ms(base)) / 1000
@@ -224,7 +213,7 @@ class Status:
     def quiet_seconds(self) -> float | None:
         """How much upstream time passed with watermarks only; None without a watermark."""
         watermark = self.watermark.watermark_ts
-        known = [ts for ts in (self.times.newest, self.times.first_watermark) if ts is not None]
+        known = [ts for ts in (self.newest_change, self.first_watermark) if ts is not None]
         if watermark is None or not known:
             return None
         return max(0, physical_ms(watermark) - physical_ms(max(known))) / 1000

@@ -5,6 +5,7 @@ with its verdicts. No Spark session is started and nothing is written, so readin
 gives the later state; reading during a sync is safe too, because each table is read at one version.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -32,7 +33,7 @@ from ticdc_assets.mirrors.truncation_points import read_kept_tables
 from ticdc_assets.model.tso import physical_ms
 from ticdc_assets.observe.judging import judge
 from ticdc_assets.observe.lag import split_lag, waiting_since
-from ticdc_assets.observe.status import NEW_TOPIC, ChangeTimes, Ending, Status, TopicStatus
+from ticdc_assets.observe.status import NEW_TOPIC, Ending, Status, TopicStatus
 from ticdc_assets.observe.table_status import table_statuses
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.wire.rows import counted_as
@@ -88,11 +89,9 @@ def read_status(
         watermark=watermark,
         es_only=statistics.es_only,
         progress=progress,
-        times=ChangeTimes(
-            oldest=statistics.oldest_change,
-            newest=statistics.newest_change,
-            first_watermark=statistics.first_watermark,
-        ),
+        oldest_change=statistics.oldest_change,
+        newest_change=statistics.newest_change,
+        first_watermark=statistics.first_watermark,
         partitions=tuple(partitions),
         source_seen_at=landed_at if source is None else now,
         landed_at=landed_at,
@@ -212,25 +211,24 @@ def _log_rows(statistics: ChangeStatistics) -> dict[str, int]:
 def _topics(
     partitions: Iterable[PartitionOffsets], watermark: GlobalWatermark
 ) -> tuple[TopicStatus, ...]:
-    backlogs: dict[str, int] = {}
-    counts: dict[str, int] = {}
+    counts, backlogs = Counter[str](), Counter[str]()
     for item in partitions:
-        backlogs[item.topic] = backlogs.get(item.topic, 0) + item.backlog
-        counts[item.topic] = counts.get(item.topic, 0) + 1
-    topics = {
-        item.topic: TopicStatus(
+        counts[item.topic] += 1
+        backlogs[item.topic] += item.backlog
+    topics = [
+        TopicStatus(
             topic=item.topic,
             state=str(item.state),
-            partitions=max(item.partitions, counts.get(item.topic, 0)),
-            backlog=backlogs.get(item.topic, 0),
+            partitions=max(item.partitions, counts[item.topic]),
+            backlog=backlogs[item.topic],
             watermark_ts=item.watermark_ts,
             waiting=tuple(partition for _, partition in item.waiting) if item.counts else (),
             tables=item.tables,
         )
         for item in watermark.topics
-    }
-    for topic in counts.keys() - topics.keys():
-        topics[topic] = TopicStatus(
+    ]
+    topics += [
+        TopicStatus(
             topic=topic,
             state=NEW_TOPIC,
             partitions=counts[topic],
@@ -238,4 +236,6 @@ def _topics(
             watermark_ts=None,
             waiting=(),
         )
-    return tuple(topics[topic] for topic in sorted(topics))
+        for topic in counts.keys() - {item.topic for item in topics}
+    ]
+    return tuple(sorted(topics, key=lambda item: item.topic))

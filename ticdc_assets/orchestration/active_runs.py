@@ -4,9 +4,11 @@ The sensor requests no sync while there is one, and a follow run ends for one. A
 was killed is marked as ended here, because Dagster does so only for runs that have not begun.
 """
 
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 
-from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
+from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, RunRecord, RunsFilter
 
 from ticdc_assets.base.names import counted
 from ticdc_assets.observe.wording import duration
@@ -30,6 +32,12 @@ STATUS_WORDS = {
     DagsterRunStatus.CANCELING: "being cancelled",
 }
 
+RUNS_LOOKED_AT = 10
+"""How many of a job's newest runs count when a run is requested again."""
+
+_FIRST_PAUSE_SECONDS = 60
+_LONGEST_PAUSE_SECONDS = 1800
+
 _LONG_QUEUED_SECONDS = 60.0
 
 _SILENT_SECONDS = 900.0
@@ -45,6 +53,28 @@ def active_runs(instance: DagsterInstance, names: FeedNames) -> list[DagsterRun]
     return [run for run in runs if _belongs(run, names)]
 
 
+def pause_after_failures(records: Sequence[RunRecord], now: datetime) -> str:
+    """Return why no run is requested now, if the newest runs failed; "" if one may be requested.
+
+    Each failure in a row doubles the pause.
+
+    Args:
+        records: runs of the same work, newest first.
+        now: the time.
+    """
+    failed = list(takewhile(lambda it: it.dagster_run.status is DagsterRunStatus.FAILURE, records))
+    if not failed:
+        return ""
+    pause = min(_FIRST_PAUSE_SECONDS * 2 ** (len(failed) - 1), _LONGEST_PAUSE_SECONDS)
+    again = datetime.fromtimestamp(failed[0].end_time or 0, UTC) + timedelta(seconds=pause)
+    if now >= again:
+        return ""
+    return (
+        f"run {failed[0].dagster_run.run_id} failed ({len(failed)} in a row); the next try is at "
+        f"{again:%Y-%m-%d %H:%M:%S} UTC"
+    )
+
+
 def run_to_let_in(instance: DagsterInstance, names: FeedNames, own_id: str, now: datetime) -> str:
     """Return the run, in words, that the run `own_id` must end for; "" if there is none.
 
@@ -56,7 +86,8 @@ def run_to_let_in(instance: DagsterInstance, names: FeedNames, own_id: str, now:
     others = [item for item in records if item.dagster_run.run_id != own_id]
     for record in others:
         run = record.dagster_run
-        if _belongs(run, names) and not _is_gone(run):
+        worker = worker_of(run)
+        if _belongs(run, names) and (worker is None or not is_gone(worker)):
             return f"{run.job_name} {run.run_id} is {STATUS_WORDS[run.status]}"
     limit = instance.get_concurrency_config().run_queue_config
     at_work = [item for item in records if item.dagster_run.status not in QUEUED_STATUSES]
@@ -90,7 +121,8 @@ def end_orphans(instance: DagsterInstance, names: FeedNames, now: datetime) -> l
     for run in active_runs(instance, names):
         worker = worker_of(run)
         if worker is not None and is_gone(worker):
-            why = f"the process that worked on the run ({worker.name}) is gone"
+            process = f"{worker.process.process} of {worker.process.host}"
+            why = f"process {process}, which worked on the run, is gone"
         elif _died_early(instance, names, run, now):
             why = f"the run began no step within {_SILENT_SECONDS:.0f} s: its process is gone"
         else:
@@ -101,11 +133,6 @@ def end_orphans(instance: DagsterInstance, names: FeedNames, now: datetime) -> l
             instance.report_run_failed(fresh, why)
             ended.append(run.run_id)
     return ended
-
-
-def _is_gone(run: DagsterRun) -> bool:
-    worker = worker_of(run)
-    return worker is not None and is_gone(worker)
 
 
 def _died_early(

@@ -17,14 +17,14 @@ change log, at the newest cut (`mirror_assets`).
 
 import warnings
 from collections.abc import Callable, Iterator
-from datetime import date, timedelta
+from datetime import date
 from typing import TypedDict
 
 import dagster as dg
 from pydantic import Field
 
 from ticdc_assets.base.errors import ConfigError
-from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource
+from ticdc_assets.config import CaptureSource, KafkaSource
 from ticdc_assets.log.change_statistics import read_statistics
 from ticdc_assets.model.tso import cut_of
 from ticdc_assets.orchestration.exports import snapshot_asset
@@ -33,10 +33,9 @@ from ticdc_assets.orchestration.partitions import DAY_FORMAT, FeedNames, landing
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.orchestration.syncing import Reporter, Syncing, log_events, result_of
-from ticdc_assets.orchestration.table_schemas import table_metadata
+from ticdc_assets.orchestration.table_schemas import definition_metadata
 from ticdc_assets.repair.redecoding import redecode
 from ticdc_assets.spark.compute import watched
-from ticdc_assets.wire import WireFormat
 
 
 class LandConfig(dg.Config):
@@ -119,7 +118,7 @@ def _raw_messages(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             "coordinates. Only the newest commit stores the position. If records expired before "
             "they were landed, the run fails and names topic, partition and offsets."
         ),
-        metadata=table_metadata(steps.names, "raw_messages"),
+        metadata=definition_metadata("raw_messages"),
         **_common(steps.names),
     )
     def raw_messages(
@@ -159,7 +158,7 @@ def _decode_messages(steps: ChangefeedSteps) -> dg.AssetsDefinition:
                     f"stays in raw_messages. After a fix, run the job [{names.job('redrive')}]"
                     f"(/guess/{names.job('redrive')})."
                 ),
-                metadata=table_metadata(names, "quarantine"),
+                metadata=definition_metadata("quarantine"),
                 group_name=names.changefeed,
                 kinds=_KINDS,
             ),
@@ -182,7 +181,7 @@ def _change_log(steps: ChangefeedSteps) -> dg.AssetsDefinition:
     @dg.asset(
         key=steps.names.asset("change_log"),
         deps=[steps.names.asset("decode_messages"), steps.names.asset("snapshot")],
-        partitions_def=landing_days(steps.paths, utc_now().date()),
+        partitions_def=landing_days(lambda: steps.paths, utc_now().date()),
         backfill_policy=dg.BackfillPolicy.single_run(),
         description=(
             "One row per change, with images as sent; DDL, bootstraps and watermarks are rows too "
@@ -192,7 +191,7 @@ def _change_log(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             "decode that day's records again: differences are corrected, and the affected tables "
             "are folded again."
         ),
-        metadata=table_metadata(steps.names, "change_log"),
+        metadata=definition_metadata("change_log"),
         **_common(steps.names),
     )
     def change_log(
@@ -228,15 +227,16 @@ def _schema_registry(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             "history and schema conflicts are in separate tables. Rows whose schema version is "
             "not here are held."
         ),
-        metadata=table_metadata(steps.names, "schema_registry"),
+        metadata=definition_metadata("schema_registry"),
         **_common(steps.names),
     )
     def schema_registry(
         context: dg.AssetExecutionContext, ticdc_spark: LakeSpark
     ) -> dg.MaterializeResult:
         with steps.writing(context):
-            syncing = Syncing(steps, ticdc_spark.spark_session, context.instance)
-            return syncing.register().result()
+            step = Syncing(steps, ticdc_spark.spark_session, context.instance).register()
+        log_events(context, step.events)
+        return step.result()
 
     return schema_registry
 
@@ -251,7 +251,6 @@ def _apply_changes(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             "it ended, even if nothing could be applied. Each changed table is reported on its own "
             "asset."
         ),
-        freshness_policy=_freshness(steps.changefeed),
         **_common(steps.names),
     )
     def apply_changes_asset(
@@ -298,24 +297,6 @@ class _Common(TypedDict):
 
 
 _KINDS = {"spark", "deltalake"}
-
-_SHORTEST_WINDOW_SECONDS = 60
-"""Dagster's own limit for a freshness policy."""
-
-
-def _freshness(changefeed: Changefeed) -> dg.FreshnessPolicy | None:
-    """Return how often changes are applied: watermarks arrive even if no row changes.
-
-    None if watermarks may be missing: for an ended source, and for Canal-JSON, which TiCDC sends
-    without watermarks by default. A mirror has no policy: a table may not change for a year.
-    """
-    warn, fail = changefeed.lag_warn_seconds, changefeed.lag_error_seconds
-    watermarks = changefeed.wire_format != WireFormat.CANAL_JSON and not changefeed.has_ended
-    if not watermarks or not _SHORTEST_WINDOW_SECONDS <= warn < fail:
-        return None
-    return dg.FreshnessPolicy.time_window(
-        fail_window=timedelta(seconds=fail), warn_window=timedelta(seconds=warn)
-    )
 
 
 def _common(names: FeedNames) -> _Common:

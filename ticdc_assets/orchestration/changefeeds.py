@@ -20,11 +20,10 @@ from ticdc_assets.orchestration.exports import export_schedules
 from ticdc_assets.orchestration.follow_job import follow_job
 from ticdc_assets.orchestration.jobs import (
     changefeed_jobs,
+    job_schedules,
     maintenance_job,
-    maintenance_schedule,
     rebuild_job,
     redecode_schedule,
-    verify_schedule,
 )
 from ticdc_assets.orchestration.mirror_assets import MirrorAssets
 from ticdc_assets.orchestration.report import report_asset, report_schedules
@@ -80,8 +79,7 @@ def _definitions(steps: ChangefeedSteps, *, has_mirrors: bool) -> dg.Definitions
             rebuild_job(steps),
         ],
         schedules=[
-            maintenance_schedule(steps),
-            verify_schedule(steps),
+            *job_schedules(steps),
             redecode_schedule(steps),
             *report_schedules(steps),
             *export_schedules(steps),

@@ -18,7 +18,6 @@ from datetime import datetime
 
 import dagster as dg
 
-from ticdc_assets.base.errors import LakeDamagedError
 from ticdc_assets.config import Changefeed
 from ticdc_assets.delta.control import keeping
 from ticdc_assets.delta.lake import Lake
@@ -31,7 +30,7 @@ from ticdc_assets.observe.wording import duration
 from ticdc_assets.orchestration.content_verdicts import judge_damage, judge_keys, judge_rebuild
 from ticdc_assets.orchestration.exports import export_checks
 from ticdc_assets.orchestration.metadata import utc_now
-from ticdc_assets.orchestration.partitions import FeedNames
+from ticdc_assets.orchestration.partitions import UNREADABLE, FeedNames
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.status_metadata import SEEN_UNTIL, check_verdict, quarantine_verdict
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
@@ -55,12 +54,10 @@ _ASSETS: Mapping[Check, str] = {
 """Checks that need only a status, and their assets."""
 
 
-def status_verdicts(
-    names: FeedNames, changefeed: Changefeed, status: Status
-) -> dict[dg.AssetCheckKey, CheckVerdict]:
+def status_verdicts(names: FeedNames, status: Status) -> dict[dg.AssetCheckKey, CheckVerdict]:
     """Return the verdicts of the checks that need only a status."""
     return {
-        dg.AssetCheckKey(names.asset(asset), check.value): check_verdict(check, changefeed, status)
+        dg.AssetCheckKey(names.asset(asset), check.value): check_verdict(check, status)
         for check, asset in _ASSETS.items()
     }
 
@@ -83,19 +80,19 @@ def judge_cheaply(
     steps: ChangefeedSteps, instance: dg.DagsterInstance, now: datetime
 ) -> dict[dg.AssetCheckKey, CheckVerdict]:
     """Return the verdicts of the checks that need no Spark, from one reading of the tables."""
-    lake, changefeed = steps.lake, steps.changefeed
     readable = readable_key(steps.names)
     try:
+        lake = steps.lake
         require_in_step(lake.paths)
         status = read_status(lake, now)
-    except LakeDamagedError as error:
+    except UNREADABLE as error:
         # The others would say the same, if they could say anything.
         return {readable: judge_damage(error)}
     quarantine = dg.AssetCheckKey(steps.names.asset("quarantine"), Check.QUARANTINE_GROWTH.value)
-    verdicts = status_verdicts(steps.names, changefeed, status)
+    verdicts = status_verdicts(steps.names, status)
     verdicts[readable] = judge_damage(None)
     verdicts[quarantine] = quarantine_verdict(
-        changefeed.name, status.faults, _seen_until(instance, quarantine)
+        steps.changefeed.name, status.faults, _seen_until(instance, quarantine)
     )
     return verdicts
 
@@ -125,7 +122,8 @@ def _cheap_checks(steps: ChangefeedSteps) -> dg.AssetChecksDefinition:
         spec(
             "apply_changes",
             LAKE_READABLE,
-            "Fails when a table that steers the pipeline is damaged, and says how to repair it. "
+            "Fails when a table that steers the pipeline is damaged, or the lake's store does not "
+            "answer, and says how to repair it. "
             "The other checks fail with the same sentence meanwhile. Mirrors are not checked: "
             "reading one shows its damage, and `ticdc-assets doctor` checks all.",
         ),

@@ -5,12 +5,12 @@ In: values. Out: verdicts. Nothing is read or stored here. These verdicts change
 
 from collections.abc import Mapping, Sequence
 
-from ticdc_assets.base.errors import LakeDamagedError
+from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.observe.verdicts import Level
 from ticdc_assets.observe.wording import LISTED, listed
 from ticdc_assets.orchestration.metadata import Metadata, tso_metadata
-from ticdc_assets.orchestration.table_schemas import table_of
+from ticdc_assets.orchestration.table_schemas import table_metadata, table_of
 from ticdc_assets.orchestration.verdicts import CheckVerdict
 from ticdc_assets.repair.diffing import DiffedTable, SourceDifference
 from ticdc_assets.repair.seeding import SeedBalance
@@ -20,8 +20,8 @@ from ticdc_assets.repair.verifying import Verification, VerifiedMirror
 # Damage -----------------------------------------------------------------------------------------
 
 
-def judge_damage(error: LakeDamagedError | None) -> CheckVerdict:
-    """Judge whether the steering tables can be read, from their damage, if any."""
+def judge_damage(error: TicdcError | None) -> CheckVerdict:
+    """Judge whether the steering tables can be read, from the error of reading them, if any."""
     if error is None:
         return CheckVerdict(Level.OK, "The steering tables can be read.")
     return CheckVerdict(Level.FAIL, f"{error}.")
@@ -41,6 +41,15 @@ def judge_keys(counts: KeyCounts | None) -> CheckVerdict:
         "mirrors_without_key": counts.without_key,
         "rows": counts.rows,
         "repeated_keys": sum(item.keys for item in counts.repeated),
+        **table_metadata(
+            "keys",
+            "database string, table string, key string, rows int",
+            [
+                (item.database, item.table, _key_of(key), rows)
+                for item in counts.repeated[:LISTED]
+                for key, rows in item.examples
+            ],
+        ),
     }
     if not counts.repeated:
         without = (
@@ -52,14 +61,6 @@ def judge_keys(counts: KeyCounts | None) -> CheckVerdict:
             f"{counted(counts.mirrors, 'mirror')}{without}.",
             metadata,
         )
-    metadata["keys"] = table_of(
-        "database string, table string, key string, rows int",
-        [
-            (item.database, item.table, _key_of(key), rows)
-            for item in counts.repeated[:LISTED]
-            for key, rows in item.examples
-        ],
-    )
     return CheckVerdict(
         Level.FAIL,
         f"Repeated keys: {listed(map(_repeated_text, counts.repeated), '; ')}. "
@@ -119,8 +120,7 @@ def judge_rebuild(proof: Verification | None) -> CheckVerdict:
         ],
     )
     rows = [row for item in unsound for row in _rows_of(item)]
-    if rows:
-        metadata["rows"] = table_of(_ROW_COLUMNS, rows)
+    metadata |= table_metadata("rows", _ROW_COLUMNS, rows)
     texts = [*proof.differences, *map(_text_of, unsound)]
     return CheckVerdict(
         Level.FAIL,
@@ -199,11 +199,10 @@ def judge_source(difference: SourceDifference) -> CheckVerdict:
         **tso_metadata("export_ts", difference.tso),
         "tables": len(difference.tables),
         "differing_tables": len(differing),
+        **table_metadata(
+            "rows", _ROW_COLUMNS, [row for item in differing[:LISTED] for row in _rows_of(item)]
+        ),
     }
-    if differing:
-        metadata["rows"] = table_of(
-            _ROW_COLUMNS, [row for item in differing[:LISTED] for row in _rows_of(item)]
-        )
     texts = (f"{joined_name(item.database, item.table)}: {item.sentence}" for item in differing)
     return CheckVerdict(
         Level.FAIL if differing else Level.OK,

@@ -16,6 +16,7 @@ from urllib.parse import quote, urlsplit
 
 import dagster as dg
 import pyarrow.fs as fs
+from dagster import DagsterRunStatus, RunsFilter
 from pydantic import Field
 
 from ticdc_assets.base.errors import TicdcError
@@ -23,11 +24,13 @@ from ticdc_assets.base.isolation import first_sentence
 from ticdc_assets.base.names import counted, table_named
 from ticdc_assets.base.progress import listened
 from ticdc_assets.log.cuts import newest_cut
+from ticdc_assets.orchestration.active_runs import RUNS_LOOKED_AT, pause_after_failures
 from ticdc_assets.orchestration.content_verdicts import judge_seeds, judge_source
+from ticdc_assets.orchestration.metadata import utc_now
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
 from ticdc_assets.orchestration.syncing import Syncing, log_events
-from ticdc_assets.orchestration.table_schemas import table_metadata
+from ticdc_assets.orchestration.table_schemas import definition_metadata
 from ticdc_assets.orchestration.verdicts import runbook
 from ticdc_assets.repair.diffing import diff
 from ticdc_assets.repair.seeding import seed_balance
@@ -38,6 +41,9 @@ SNAPSHOT_COMPLETE = "snapshot_complete"
 MIRROR_EQUALS_SOURCE = "mirror_equals_source"
 
 _LOOK_CRON = "*/15 * * * *"
+
+_RUN_KEY = "dagster/run_key"
+"""Tag of a run: the key of the request that it comes from."""
 
 
 class ExportConfig(dg.Config):
@@ -86,7 +92,7 @@ def snapshot_asset(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             f"are applied on top of them. Run it with the job {steps.names.job('seed')}, and name "
             "the export in the run's configuration."
         ),
-        metadata=table_metadata(steps.names, "snapshot_rows"),
+        metadata=definition_metadata("snapshot_rows"),
         group_name=steps.names.changefeed,
         kinds={"spark", "deltalake"},
         pool=steps.names.pool,
@@ -197,9 +203,18 @@ def export_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
                 f"{left_out}"
             )
         tso, place = max(ready)
-        # Dagster starts one run for a run key.
+        key = f"{place}@{tso}"
+        # Dagster compares the run keys of a schedule within one tick only.
+        tried = context.instance.get_run_records(
+            RunsFilter(job_name=names.job("diff"), tags={_RUN_KEY: key}), limit=RUNS_LOOKED_AT
+        )
+        if tried and tried[0].dagster_run.status is not DagsterRunStatus.FAILURE:
+            run_id = tried[0].dagster_run.run_id
+            return dg.SkipReason(f"each export is compared once: {place} by run {run_id}")
+        if pause := pause_after_failures(tried, utc_now()):
+            return dg.SkipReason(f"comparing {place}: {pause}")
         return dg.RunRequest(
-            run_key=f"{place}@{tso}",
+            run_key=key,
             run_config={"ops": {names.op(MIRROR_EQUALS_SOURCE): {"config": {"folder": place}}}},
         )
 

@@ -21,12 +21,6 @@ from ticdc_assets.config import OFF
 from ticdc_assets.log.landing import landed_days
 from ticdc_assets.orchestration.checks import KEYS_UNIQUE, MIRROR_EQUALS_REBUILD, cheap_checks
 from ticdc_assets.orchestration.exports import MIRROR_EQUALS_SOURCE
-from ticdc_assets.orchestration.metadata import (
-    Metadata,
-    maintaining_metadata,
-    ran_metadata,
-    rebuild_metadata,
-)
 from ticdc_assets.orchestration.partitions import DAY_FORMAT, JobKind
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps
@@ -34,7 +28,7 @@ from ticdc_assets.orchestration.syncing import Reporter, log_events
 from ticdc_assets.repair.maintenance import maintain
 from ticdc_assets.repair.rebuilding import rebuild
 from ticdc_assets.repair.redecoding import first_whole_day
-from ticdc_assets.spark.compute import watched
+from ticdc_assets.spark.compute import Ran, watched
 
 MAINTENANCE_CRON = "30 1 * * *"
 """The default time of maintenance: when the day before is complete."""
@@ -143,10 +137,10 @@ def maintenance_job(steps: ChangefeedSteps) -> dg.JobDefinition:
     names = steps.names
 
     @dg.op(name=names.op("maintenance"), pool=names.pool, out=dg.Out(dg.Nothing))
-    def maintenance(context: dg.OpExecutionContext, ticdc_spark: LakeSpark) -> dg.Output[None]:
+    def maintenance(context: dg.OpExecutionContext, ticdc_spark: LakeSpark) -> None:
         with steps.writing(context), watched() as ran:
             done = steps.note(maintain(steps.lake.using(ticdc_spark.spark_session)))
-        return _logged(context, done.lines(), maintaining_metadata(done) | ran_metadata(ran))
+        _log(context, done.lines(), ran)
 
     return op_job(
         steps,
@@ -175,14 +169,14 @@ def rebuild_job(steps: ChangefeedSteps) -> dg.JobDefinition:
     @dg.op(name=names.op("rebuild"), pool=names.pool, out=dg.Out(dg.Nothing))
     def rebuilt(
         context: dg.OpExecutionContext, config: RebuildConfig, ticdc_spark: LakeSpark
-    ) -> dg.Output[None]:
+    ) -> None:
         with steps.writing(context), watched() as ran:
             lake = steps.lake.using(ticdc_spark.spark_session)
             done = steps.note(rebuild(lake, accept_losses=config.accept_losses))
             if done.cut is not None and done.cut.mirrors:
                 tables = {(item.database, item.table) for item in done.cut.mirrors}
                 log_events(context, Reporter(steps, context.instance).tables(done.cut, tables))
-        return _logged(context, done.lines(), rebuild_metadata(done) | ran_metadata(ran))
+        _log(context, done.lines(), ran)
 
     return op_job(
         steps,
@@ -194,13 +188,10 @@ def rebuild_job(steps: ChangefeedSteps) -> dg.JobDefinition:
     )
 
 
-def _logged(
-    context: dg.OpExecutionContext, lines: Iterable[str], metadata: Metadata
-) -> dg.Output[None]:
-    """Log the lines of a result, and return its figures with the step's output."""
-    for line in lines:
+def _log(context: dg.OpExecutionContext, lines: Iterable[str], ran: Ran) -> None:
+    """Log the lines of a result, and where its work ran."""
+    for line in filter(None, (*lines, ran.sentence)):
         context.log.info("%s", line)
-    return dg.Output(None, metadata=metadata)
 
 
 # Schedules --------------------------------------------------------------------------------------
@@ -258,37 +249,28 @@ def redecode_schedule(steps: ChangefeedSteps) -> dg.ScheduleDefinition:
     return yesterday_again
 
 
-def maintenance_schedule(steps: ChangefeedSteps) -> dg.ScheduleDefinition:
-    """Return the daily schedule of the maintenance job.
+def job_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
+    """Return the schedules of maintenance and of verify.
 
-    It runs by default: nothing else removes files, and reading slows down as they pile up.
+    Maintenance runs by default: nothing else removes files, and reading slows down as they pile up.
+    Verify decodes every landed record, in parallel with syncs on the same machine, so the operator
+    chooses the time.
     """
-    said = steps.changefeed.schedules.maintenance
-    return dg.ScheduleDefinition(
-        name=steps.names.schedule("maintenance"),
-        job_name=steps.names.job("maintenance"),
-        **_times(said, MAINTENANCE_CRON, runs_by_default=True),
-        description="Daily at 1:30 UTC, when the day before is complete."
-        if said in (None, OFF)
-        else "When schedules.maintenance of the changefeed says.",
-    )
-
-
-def verify_schedule(steps: ChangefeedSteps) -> dg.ScheduleDefinition:
-    """Return the weekly schedule of the verify job.
-
-    Without a time in the configuration it is stopped until it is started by hand: it decodes every
-    landed record, in parallel with syncs on the same machine, so the operator chooses the time.
-    """
-    said = steps.changefeed.schedules.verify
-    return dg.ScheduleDefinition(
-        name=steps.names.schedule("verify"),
-        job_name=steps.names.job("verify"),
-        **_times(said, VERIFY_CRON),
-        description=(
-            "Sundays at 3:00 UTC. It decodes every landed record, so it is stopped by default: "
-            "start it if the machine has the capacity."
-            if said in (None, OFF)
-            else "At the time of the setting schedules.verify. It decodes every landed record."
+    names, said = steps.names, steps.changefeed.schedules
+    return [
+        dg.ScheduleDefinition(
+            name=names.schedule("maintenance"),
+            job_name=names.job("maintenance"),
+            **_times(said.maintenance, MAINTENANCE_CRON, runs_by_default=True),
+            description="Daily at 1:30 UTC, when the day before is complete, or when "
+            "`schedules.maintenance` of the changefeed says.",
         ),
-    )
+        dg.ScheduleDefinition(
+            name=names.schedule("verify"),
+            job_name=names.job("verify"),
+            **_times(said.verify, VERIFY_CRON),
+            description="Sundays at 3:00 UTC, or when `schedules.verify` of the changefeed says. "
+            "It decodes every landed record, so it is stopped without that setting: start it if "
+            "the machine has the capacity.",
+        ),
+    ]

@@ -14,7 +14,6 @@ from typing import Any, TypeAlias
 import dagster as dg
 
 from ticdc_assets.base.names import counted, joined_name
-from ticdc_assets.changelog.progress import GlobalWatermark
 from ticdc_assets.log.change_statistics import ChangeStatistics
 from ticdc_assets.log.cuts import Cut, MirrorCut
 from ticdc_assets.log.decoding import Decoding
@@ -28,8 +27,6 @@ from ticdc_assets.model.tso import lag_seconds, to_datetime
 from ticdc_assets.observe.status import ACCOUNT_COUNTS
 from ticdc_assets.observe.wording import listed
 from ticdc_assets.orchestration.table_schemas import mirror_columns, table_of
-from ticdc_assets.repair.maintenance import Maintaining
-from ticdc_assets.repair.rebuilding import Rebuild
 from ticdc_assets.repair.redecoding import RedecodedDay
 from ticdc_assets.repair.redriving import Redriving
 from ticdc_assets.repair.seeding import Seeding
@@ -42,9 +39,10 @@ Metadata: TypeAlias = dict[str, Any]
 LOOKED_AT_BATCH = "change_log_batch"
 """Name of the newest batch of the change log that an apply looked at; the sensor reads it."""
 
-DAY_SAID = "{appended:row} appended"
-MIRROR_SAID = "{mode}: {changes:key} changed, {rows:row}"
-QUARANTINE_SAID = "apply_changes: {open_apply_before:open row change} before, {open_apply} now"
+SAID = {
+    "change_log": "{appended:row} appended",
+    "mirrors/*": "{mode}: {changes:key} changed, {rows:row}",
+}
 """Forms of events' descriptions: `described` fills in metadata, and counts what a colon names."""
 
 
@@ -55,9 +53,9 @@ class _Count(int):
         return counted(int(self), noun) if noun else f"{int(self):,}"
 
 
-def described(said: str, metadata: Mapping[str, Any]) -> str:
-    """Return `said` with values of metadata in place of the names in braces."""
-    return said.format_map(
+def described(kind: str, metadata: Mapping[str, Any]) -> str:
+    """Return the description of an event, with values of metadata in place of names in braces."""
+    return SAID[kind].format_map(
         {
             name: _Count(value) if isinstance(value, int) else value
             for name, item in metadata.items()
@@ -115,18 +113,6 @@ def decoding_metadata(
         "batch": decoding.batch,
         "batches": decoding.batches,
         "dagster/row_count": sum(row["rows"] for row in statistics.rows),
-        "watermarks": table_of(
-            "topic string, partition int, watermark string, time string, steps_back int",
-            [
-                (
-                    *place,
-                    str(progress.watermark_ts),
-                    time_text(progress.watermark_ts),
-                    progress.steps_back,
-                )
-                for place, progress in sorted(statistics.progress().items())
-            ],
-        ),
         "path": dg.MetadataValue.path(str(paths.change_log)),
     }
 
@@ -181,48 +167,6 @@ def seeding_metadata(seeding: Seeding, paths: LakePaths) -> Metadata:
     }
 
 
-def rebuild_metadata(done: Rebuild) -> Metadata:
-    """Return the metadata of a rebuild; no value of a row is in it."""
-    proof = done.verification
-    return {
-        "cut": "none" if done.cut is None else str(done.cut.number),
-        "generation": "none" if done.cut is None else done.cut.generation,
-        "records": 0 if proof is None else proof.records,
-        "compared": "nothing" if proof is None else proof.summary,
-        "losses": "; ".join(done.losses) or "none",
-        "notes": "\n".join(done.lines()),
-    }
-
-
-def maintaining_metadata(done: Maintaining) -> Metadata:
-    """Return the metadata of a maintenance."""
-    retaining = done.retaining
-    return {
-        "change_log_rows_removed": retaining.changes,
-        "raw_records_removed": retaining.records,
-        "cuts_removed": retaining.cuts,
-        **tso_metadata("truncation_point", retaining.truncation_point.tso or None),
-        **tso_metadata("raw_truncation_point", retaining.raw_truncation_point.tso or None),
-        "bytes_freed": sum(item.before.disk_bytes - item.after.disk_bytes for item in done.tables),
-        "notes": "; ".join(retaining.reasons) or "none",
-        "tables": table_of(
-            "table string, rows_removed int, files_before int, files int, "
-            "bytes_before int, bytes int",
-            [
-                (
-                    item.name,
-                    item.rows_removed,
-                    item.before.files,
-                    item.after.files,
-                    item.before.disk_bytes,
-                    item.after.disk_bytes,
-                )
-                for item in done.tables
-            ],
-        ),
-    }
-
-
 def quarantine_metadata(added: int, counts: QuarantineCounts, paths: LakePaths) -> Metadata:
     """Return how much is in quarantine."""
     return {
@@ -262,29 +206,12 @@ def applying_metadata(applying: Applying, batch: int, now: datetime) -> Metadata
         metadata["partitions_without_watermark"] = ", ".join(
             f"{topic}/{partition}" for topic, partition in applying.watermark.waiting
         )
-    metadata["topics"] = _topics_metadata(applying.watermark)
     if applying.cut is not None:
-        metadata |= _cut_metadata(applying.cut, now, _TABLES_LISTED)
+        metadata |= _cut_metadata(applying.cut, now)
+        if applying.outcome is not Outcome.PUBLISHED:
+            # These are counts of what the apply did; an earlier one has reported those of the cut.
+            metadata |= {"replays": 0, "late": 0}
     return metadata
-
-
-def _topics_metadata(watermark: GlobalWatermark) -> dg.MetadataValue:
-    """Return every topic with its part in the global watermark."""
-    return table_of(
-        "topic string, state string, partitions int, tables string, "
-        "watermark string, retired string",
-        [
-            (
-                topic.topic,
-                str(topic.state),
-                topic.partitions,
-                "unknown" if topic.tables is None else str(topic.tables),
-                time_text(topic.watermark_ts),
-                time_text(topic.retired_ts or None),
-            )
-            for topic in watermark.topics
-        ],
-    )
 
 
 def time_text(tso: int | None) -> str:
@@ -292,9 +219,9 @@ def time_text(tso: int | None) -> str:
     return "" if tso is None else to_datetime(tso).isoformat(timespec="milliseconds")
 
 
-def _cut_metadata(cut: Cut, now: datetime, limit: int) -> Metadata:
-    accounts = sorted(cut.accounts, key=lambda item: not item.unaccounted)[:limit]
-    mirrors = _most_important(cut, limit)
+def _cut_metadata(cut: Cut, now: datetime) -> Metadata:
+    accounts = sorted(cut.accounts, key=lambda item: not item.unaccounted)[:_TABLES_LISTED]
+    mirrors = _most_important(cut)
     totals = Metadata()
     if len(accounts) < len(cut.accounts):
         totals["accounts_total"] = table_of(
@@ -328,15 +255,15 @@ def _cut_metadata(cut: Cut, now: datetime, limit: int) -> Metadata:
     }
 
 
-def _most_important(cut: Cut, limit: int) -> list[MirrorCut]:
-    """Return the mirrors of a cut; if they are more than `limit`, the most important.
+def _most_important(cut: Cut) -> list[MirrorCut]:
+    """Return the mirrors of a cut; if they are too many to list, the most important.
 
     Incomplete mirrors come first, then the changed ones. A carried mirror was listed before.
     """
-    if len(cut.mirrors) <= limit:
+    if len(cut.mirrors) <= _TABLES_LISTED:
         return list(cut.mirrors)
     important = [item for item in cut.mirrors if item.incomplete or item.mode != Mode.CARRIED]
-    return sorted(important, key=lambda item: not item.incomplete)[:limit]
+    return sorted(important, key=lambda item: not item.incomplete)[:_TABLES_LISTED]
 
 
 def together_metadata(changed: Sequence[MirrorCut], cut: Cut) -> Metadata:

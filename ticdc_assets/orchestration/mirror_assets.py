@@ -21,7 +21,7 @@ from functools import cached_property
 import dagster as dg
 from pydantic import Field
 
-from ticdc_assets.base.errors import LakeDamagedError, NotFoundError, TicdcError
+from ticdc_assets.base.errors import NotFoundError, TicdcError
 from ticdc_assets.base.names import joined_name, table_named
 from ticdc_assets.config import Changefeed
 from ticdc_assets.log.cuts import Cut, MirrorCut, newest_cut, require_cut
@@ -32,7 +32,7 @@ from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.wording import duration
 from ticdc_assets.orchestration.metadata import utc_now
-from ticdc_assets.orchestration.partitions import FeedNames
+from ticdc_assets.orchestration.partitions import UNREADABLE, FeedNames
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
 from ticdc_assets.orchestration.syncing import DATA_VERSION, Reporter, assets_of, log_events
@@ -66,8 +66,7 @@ class MirrorAssets:
         """Return the mirrors of the newest cut; none if it cannot be read."""
         try:
             cut = newest_cut(steps.paths)
-        except LakeDamagedError:
-            # Definitions load whatever is broken; the check `lake_readable` says what is.
+        except UNREADABLE:
             cut = None
         mirrors = () if cut is None else cut.mirrors
         shown = assets_of(cut, steps.changefeed)
@@ -105,6 +104,13 @@ class MirrorAssets:
         return [_shared_asset(self)] if self.left_out else []
 
 
+_LAST = {"dagster/priority": "-1"}
+"""Tags of the step: in a run of everything it reports the cut that `apply_changes` publishes.
+
+It is no dependency: a mirror without changes would then be older than its upstream after each sync.
+"""
+
+
 # One asset a table ------------------------------------------------------------------------------
 
 
@@ -117,6 +123,7 @@ def _table_assets(shown: MirrorAssets) -> dg.AssetsDefinition:
         check_specs=list(_check_specs(shown)),
         can_subset=True,
         pool=names.pool,
+        op_tags=_LAST,
     )
     def mirrors(
         context: dg.AssetExecutionContext, ticdc_spark: LakeSpark
@@ -251,6 +258,7 @@ def _shared_asset(shown: MirrorAssets) -> dg.AssetsDefinition:
         kinds={"deltalake", "table"},
         owners=list(steps.changefeed.owners),
         pool=names.pool,
+        op_tags=_LAST,
         output_required=False,
     )
     def mirrors(

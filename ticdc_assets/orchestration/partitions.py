@@ -1,6 +1,7 @@
 """Names of a changefeed in Dagster (assets, jobs, pool, tags), and partitions for landing days."""
 
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
@@ -8,9 +9,12 @@ from typing import Literal, TypeAlias, get_args
 
 import dagster as dg
 
-from ticdc_assets.base.errors import LakeDamagedError
+from ticdc_assets.base.errors import LakeDamagedError, StoreUnavailableError
 from ticdc_assets.log.landing import landed_days
 from ticdc_assets.storage.lake_paths import LakePaths
+
+UNREADABLE = (LakeDamagedError, StoreUnavailableError)
+"""Errors of tables that cannot be read: definitions load, and the check `lake_readable` fails."""
 
 CHANGEFEED_TAG = "ticdc/changefeed"
 """Tag of every run of a changefeed; its value is the changefeed's name."""
@@ -118,15 +122,14 @@ class FeedNames:
         return {CHANGEFEED_TAG: self.changefeed}
 
 
-def landing_days(paths: LakePaths, today: date) -> dg.DailyPartitionsDefinition:
+def landing_days(paths: Callable[[], LakePaths], today: date) -> dg.DailyPartitionsDefinition:
     """Return one partition a day (UTC), from the first day with landed records to today.
 
     Without any record, or while these cannot be read, it is today only.
     """
     first = today
-    # Definitions load whatever is broken; the check `lake_readable` says what is.
-    with suppress(LakeDamagedError):
-        first = min(landed_days(paths), default=today)
+    with suppress(*UNREADABLE):
+        first = min(landed_days(paths()), default=today)
     return dg.DailyPartitionsDefinition(
         start_date=first.isoformat(), end_offset=1, timezone="UTC", fmt=DAY_FORMAT
     )

@@ -6,24 +6,18 @@ Its job has its own schedule and is not part of a sync, because a page that repo
 must be written when there are none.
 """
 
-from typing import TYPE_CHECKING
-
 import dagster as dg
 
 from ticdc_assets.config import OFF
-from ticdc_assets.orchestration.metadata import Metadata
 from ticdc_assets.orchestration.partitions import REPORT
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
-
-if TYPE_CHECKING:
-    from ticdc_assets.observe.overview import FeedOverview
 
 DEFAULT_CRON = "*/15 * * * *"
 
 
 def report_asset(steps: ChangefeedSteps) -> dg.AssetsDefinition:
     """Return the asset that writes the page of a changefeed."""
-    names, paths = steps.names, steps.paths
+    names = steps.names
 
     @dg.asset(
         key=names.asset(REPORT),
@@ -40,41 +34,24 @@ def report_asset(steps: ChangefeedSteps) -> dg.AssetsDefinition:
     def report(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
         # plotly takes a while to import; loading definitions should not.
         from ticdc_assets.observe.overview import read_overview
+        from ticdc_assets.observe.report.headlines import verdict
         from ticdc_assets.observe.report.page import page
         from ticdc_assets.storage.paths import write_at_once
 
         with reported_failures(steps.paths):
             overview = read_overview(steps.lake)
-        text = page([overview])
-        write_at_once(paths.report, text)
+        text, place = page([overview]), steps.paths.report
+        write_at_once(place, text)
         return dg.MaterializeResult(
             metadata={
-                "path": dg.MetadataValue.path(str(paths.report)),
-                "page": dg.MetadataValue.url(paths.report.absolute().as_uri()),
+                "path": dg.MetadataValue.path(str(place)),
+                "page": dg.MetadataValue.url(place.absolute().as_uri()),
                 "bytes": len(text.encode("utf-8")),
-                **_verdicts(overview),
+                "verdict": verdict(overview).word,
             }
         )
 
     return report
-
-
-def _verdicts(overview: "FeedOverview") -> Metadata:
-    """Return the headline figures with their verdict and advice."""
-    from ticdc_assets.observe.report.headlines import headlines, verdict
-
-    return {
-        "verdict": verdict(overview).word,
-        "headlines": dg.MetadataValue.md(
-            "\n".join(
-                ["| figure | value | verdict | |", "|---|---|---|---|"]
-                + [
-                    f"| {item.label} | {item.value} | {item.level.word} | {item.advice} |"
-                    for item in headlines(overview)
-                ]
-            )
-        ),
-    }
 
 
 def report_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:

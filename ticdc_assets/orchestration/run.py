@@ -124,7 +124,6 @@ def run_sync(
     *,
     until: int | str | None = None,
     max_records: int | None = None,
-    patience: float = PATIENCE_SECONDS,
     say: Callable[[str], None] | None = None,
     instance: DagsterInstance | None = None,
 ) -> RunReport:
@@ -135,7 +134,6 @@ def run_sync(
         changefeed: name of the changefeed.
         until: TSO, or time in ISO 8601, not to apply beyond.
         max_records: land at most this many records.
-        patience: for how many seconds to wait for another writer before there is a run.
         say: called with a line that names the program it waits for.
         instance: where the run is recorded; that of `dagster_home(settings)` if None.
     """
@@ -143,9 +141,7 @@ def run_sync(
         "raw_messages": {"max_records": max_records},
         "apply_changes": {"until": None if until is None else str(until)},
     }
-    return run_job(
-        settings, changefeed, "sync", config, instance=instance, say=say, patience=patience
-    )
+    return run_job(settings, changefeed, "sync", config, instance=instance, say=say)
 
 
 def run_follow(
@@ -197,17 +193,21 @@ def run_seed(
 
 
 def run_redrive(
-    settings: Settings, changefeed: str, *, instance: DagsterInstance | None = None
+    settings: Settings,
+    changefeed: str,
+    *,
+    quarantined: bool = True,
+    instance: DagsterInstance | None = None,
 ) -> RunReport:
-    """Run the re-drive job of a changefeed once."""
-    config = {"decode_messages": {"redrive": True}, "apply_changes": {"refold_quarantined": True}}
+    """Run the re-drive job of a changefeed once.
+
+    Without what is `quarantined`, these are the steps of a sync that do not need the source.
+    """
+    config = {
+        "decode_messages": {"redrive": quarantined},
+        "apply_changes": {"refold_quarantined": quarantined},
+    }
     return run_job(settings, changefeed, "redrive", config, instance=instance)
-
-
-def run_landed(settings: Settings, changefeed: str) -> RunReport:
-    """Run the steps of a sync once that do not need the source: all but landing."""
-    config = {"decode_messages": {"redrive": False}, "apply_changes": {"refold_quarantined": False}}
-    return run_job(settings, changefeed, "redrive", config)
 
 
 def run_rebuild(settings: Settings, changefeed: str, *, accept_losses: bool = False) -> Rebuild:
@@ -229,7 +229,6 @@ def run_job(
     *,
     instance: DagsterInstance | None = None,
     say: Callable[[str], None] | None = None,
-    patience: float = PATIENCE_SECONDS,
     selection: Sequence[dg.AssetKey] | None = None,
     tags: Mapping[str, str] | None = None,
 ) -> RunReport:
@@ -242,7 +241,6 @@ def run_job(
         config: configuration of its ops, by the names of assets.
         instance: where the run is recorded; that of `dagster_home(settings)` if None.
         say: called with a line that names the program it waits for.
-        patience: for how many seconds to wait for another writer.
         selection: the assets to materialise; those of the job if None.
         tags: tags of the run besides those of the changefeed.
 
@@ -262,7 +260,7 @@ def run_job(
     with nullcontext(instance) if instance else open_instance(settings) as where:
         end_orphans(where, names, utc_now())
         # A run that cannot get the lock would be recorded as failed: try before there is a run.
-        with patient_lock(steps, seconds=patience, waiting=steps.say):
+        with patient_lock(steps, seconds=PATIENCE_SECONDS, waiting=steps.say):
             pass
         try:
             with (
@@ -493,7 +491,7 @@ def _begin_to_stop_runs(settings: Settings, session: int) -> list[str]:
             worker = worker_of(run)
             try:
                 # Runs that only read name no worker.
-                is_ours = worker is None or os.getsid(worker.process) == session
+                is_ours = worker is None or os.getsid(worker.process.process) == session
             except OSError:
                 continue  # it has just ended
             if is_ours and _LAUNCHED in run.tags:

@@ -7,9 +7,8 @@ observed), so losing it does no harm.
 
 It requests a run when records wait, a partition is new, a landed batch is not decoded, a decoded
 batch is not applied, or the watermark is beyond the newest cut. It requests none while a run of the
-changefeed is queued or running, and after failed runs it waits longer and longer. The run key is
-made of the progress and of the last run, so one state requests one run, and a failed run can be
-requested again.
+changefeed is queued or running, and after failed runs it waits longer and longer. The run key names
+the last run, so each run is followed by one request, whatever became of it.
 
 It runs by default: nothing else starts a sync, and mirrors that silently stop are worse than a
 sensor that runs unasked. Every tick asks the source once, hence 20 s.
@@ -17,41 +16,44 @@ sensor that runs unasked. Every tick asks the source once, hence 20 s.
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, TypeVar
 
 import dagster as dg
 import msgspec
-from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
+from dagster import DagsterInstance, RunsFilter
 
-from ticdc_assets.base.errors import LakeDamagedError, TicdcError
+from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.base.names import counted
 from ticdc_assets.log.cuts import Cut
 from ticdc_assets.log.positions import PartitionOffsets, known_partitions
 from ticdc_assets.log.sources import see_source
-from ticdc_assets.model.tso import lag_seconds, time_with_tso
+from ticdc_assets.model.tso import lag_seconds
+from ticdc_assets.observe.judging import watermark_text
 from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.verdicts import Check, Level
 from ticdc_assets.observe.wording import duration
-from ticdc_assets.orchestration.active_runs import STATUS_WORDS, active_runs, end_orphans
+from ticdc_assets.orchestration.active_runs import (
+    RUNS_LOOKED_AT,
+    STATUS_WORDS,
+    active_runs,
+    end_orphans,
+    pause_after_failures,
+)
 from ticdc_assets.orchestration.checks import readable_key, status_verdicts
 from ticdc_assets.orchestration.content_verdicts import judge_damage
 from ticdc_assets.orchestration.metadata import LOOKED_AT_BATCH, offsets_metadata, utc_now
-from ticdc_assets.orchestration.partitions import FeedNames
+from ticdc_assets.orchestration.partitions import UNREADABLE, FeedNames
 from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.orchestration.verdicts import CheckVerdict, shown_verdicts
 
 INTERVAL_SECONDS = 20
 OBSERVATION_SECONDS = 60
-FIRST_PAUSE_SECONDS = 60
-LONGEST_PAUSE_SECONDS = 1800
 REPEAT_SECONDS = 900
 """Seconds after which a bad verdict is reported again, with current numbers."""
-
-_RUNS_LOOKED_AT = 10
 
 
 _Cursor = TypeVar("_Cursor")
@@ -133,33 +135,13 @@ class SensorState:
         return (
             f"landed {landed} of {counted(there, 'record')} in "
             f"{counted(len(status.partitions), 'partition')}, "
-            f"{status.backlog} wait; {self._watermark_text()}; {applied}"
-        )
-
-    def digest(self) -> str:
-        """Return a short text that changes with the progress."""
-        status = self.status
-        return _digest(
-            [
-                [[item.topic, item.partition, item.end] for item in status.partitions],
-                [status.landed_batch, status.decoded_batch, status.log_batch, self.applied_batch],
-                [status.watermark.watermark_ts, status.cut.number if status.cut else 0],
-            ]
+            f"{status.backlog} wait; {watermark_text(status)}; {applied}"
         )
 
     def offsets_digest(self) -> str:
         """Return a short text that changes with the source's or the landed offsets."""
-        return _digest([list(asdict(item).values()) for item in self.status.partitions])
-
-    def _watermark_text(self) -> str:
-        watermark = self.status.watermark
-        if watermark.watermark_ts is not None:
-            return f"watermark {time_with_tso(watermark.watermark_ts)}"
-        if not watermark.waiting:
-            return "no watermark yet"
-        return "no watermark yet from " + ", ".join(
-            f"{topic}/{partition}" for topic, partition in watermark.waiting
-        )
+        offsets = [list(asdict(item).values()) for item in self.status.partitions]
+        return hashlib.sha256(json.dumps(offsets).encode()).hexdigest()[:16]
 
 
 def changefeed_sensor(steps: ChangefeedSteps) -> dg.SensorDefinition:
@@ -168,7 +150,7 @@ def changefeed_sensor(steps: ChangefeedSteps) -> dg.SensorDefinition:
 
     @dg.sensor(
         name=names.sensor,
-        job_name=asked_job(steps),
+        job_name=requested_job(steps),
         minimum_interval_seconds=INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(
@@ -194,7 +176,7 @@ def tick(
     end_orphans(instance, names, now)
     try:
         return _ticked(context, steps, cursor, now)
-    except LakeDamagedError as error:
+    except UNREADABLE as error:
         # Runs would fail too.
         verdicts = {readable_key(names): judge_damage(error)}
         return dg.SensorResult(
@@ -212,7 +194,7 @@ def _ticked(
     source, failure = None, None
     try:
         source = see_source(steps.lake)
-    except LakeDamagedError:
+    except UNREADABLE:
         raise
     except TicdcError as error:
         failure = error
@@ -238,7 +220,7 @@ def _ticked(
     if observed != cursor.observed and now.timestamp() - cursor.observed_at >= OBSERVATION_SECONDS:
         events.append(_observation(names, status))
         cursor = replace(cursor, observed=observed, observed_at=int(now.timestamp()))
-    request = ask(instance, names, state, now)
+    request = requested_run(instance, names, state, now)
     if isinstance(request, str):
         return dg.SensorResult(skip_reason=request, cursor=cursor_text(cursor), asset_events=events)
     context.log.info("requesting a run: %s; %s", "; ".join(state.reasons()), state.numbers(now))
@@ -252,7 +234,7 @@ def changed_verdicts(
 
     A first verdict that passes is not reported.
     """
-    verdicts = status_verdicts(steps.names, steps.changefeed, status)
+    verdicts = status_verdicts(steps.names, status)
     if status.cut is None:
         verdicts = {
             key: item for key, item in verdicts.items() if key.name != Check.REPLICATION_LAG
@@ -289,13 +271,13 @@ def sensor_state(instance: DagsterInstance, steps: ChangefeedSteps, status: Stat
     )
 
 
-def asked_job(steps: ChangefeedSteps) -> str:
+def requested_job(steps: ChangefeedSteps) -> str:
     """Return the job that the sensor requests: the follow job, or a single sync."""
     follows = steps.changefeed.follow_seconds > 0
     return steps.names.job("follow") if follows else steps.names.job("sync")
 
 
-def ask(
+def requested_run(
     instance: DagsterInstance, names: FeedNames, state: SensorState, now: datetime
 ) -> dg.RunRequest | str:
     """Return the run to request, or why there is none."""
@@ -317,28 +299,16 @@ def ask(
             record
             for job in (names.job("sync"), names.job("follow"))
             for record in instance.get_run_records(
-                filters=RunsFilter(job_name=job), limit=_RUNS_LOOKED_AT
+                filters=RunsFilter(job_name=job), limit=RUNS_LOOKED_AT
             )
         ),
         key=lambda record: record.create_timestamp,
         reverse=True,
     )
-    failures = 0
-    for record in last:
-        if record.dagster_run.status is not DagsterRunStatus.FAILURE:
-            break
-        failures += 1
-    if failures:
-        ended = datetime.fromtimestamp(last[0].end_time or 0, UTC)
-        pause = min(FIRST_PAUSE_SECONDS * 2 ** (failures - 1), LONGEST_PAUSE_SECONDS)
-        again = ended + timedelta(seconds=pause)
-        if now < again:
-            return (
-                f"run {last[0].dagster_run.run_id} failed ({failures} in a row); the next try is "
-                f"at {again:%Y-%m-%d %H:%M:%S} UTC; {state.numbers(now)}"
-            )
+    if pause := pause_after_failures(last, now):
+        return f"{pause}; {state.numbers(now)}"
     last_run = last[0].dagster_run.run_id[:8] if last else "none"
-    return dg.RunRequest(run_key=f"{state.digest()} after {last_run}", tags=names.tags)
+    return dg.RunRequest(run_key=f"after {last_run}", tags=names.tags)
 
 
 def applied_batch(instance: DagsterInstance, steps: ChangefeedSteps, cut: Cut | None) -> int:
@@ -372,7 +342,3 @@ def _observation(names: FeedNames, status: Status) -> dg.AssetObservation:
 
 def _place(item: PartitionOffsets) -> str:
     return f"{item.topic}/{item.partition}"
-
-
-def _digest(value: Sequence[Any]) -> str:
-    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]

@@ -2,7 +2,7 @@
 
 In: a changefeed's steps, a session, and the Dagster instance to report to. Out: for each step a
 `Step` with the results of its own assets, and events about other assets: changed landing days of
-`change_log`, each mirror and history that changed, `quarantine`. An asset's body returns the first
+`change_log`, each mirror and history that changed. An asset's body returns the first
 and logs the second; a follow run yields both.
 
 The caller holds the changefeed's writer lock. Only the days and tables that the instance knows are
@@ -28,19 +28,16 @@ from ticdc_assets.delta.control import partition_days
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.change_statistics import read_statistics
 from ticdc_assets.log.checksums import compare_new
-from ticdc_assets.log.cuts import Cut, MirrorCut
+from ticdc_assets.log.cuts import Cut, MirrorCut, newest_cut
 from ticdc_assets.log.decoding import decode_new
 from ticdc_assets.log.landing import land
-from ticdc_assets.log.quarantine import QuarantineCounts, count_open
+from ticdc_assets.log.quarantine import count_open
 from ticdc_assets.log.schema_tables import register_new
 from ticdc_assets.mirrors.applying import apply_changes
 from ticdc_assets.mirrors.standing import Applying, Outcome
 from ticdc_assets.model.tso import time_with_tso
 from ticdc_assets.orchestration.following import NewData
 from ticdc_assets.orchestration.metadata import (
-    DAY_SAID,
-    MIRROR_SAID,
-    QUARANTINE_SAID,
     Metadata,
     applying_metadata,
     changed_mirrors,
@@ -61,9 +58,10 @@ from ticdc_assets.orchestration.metadata import (
     utc_now,
 )
 from ticdc_assets.orchestration.partitions import DAY_FORMAT
-from ticdc_assets.orchestration.schema_metadata import schema_metadata
+from ticdc_assets.orchestration.schema_changes import schema_changes
 from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.reading.mirrors import sample_rows
+from ticdc_assets.registry.history import SchemaKey
 from ticdc_assets.repair.maintenance import join_new_files
 from ticdc_assets.repair.redriving import redrive
 from ticdc_assets.repair.seeding import seed
@@ -204,11 +202,11 @@ class Syncing:
         """Register the schemas that the change log has."""
         paths = self._steps.paths
         registering = self._steps.note(register_new(self._lake))
-        metadata = registering_metadata(registering, paths) | schema_metadata(paths)
         return Step(
             said=counted(registering.schema_versions, "schema version"),
             new_data=NewData.CHANGES if registering.changed else NewData.NOTHING,
-            reports=(self._report("schema_registry", metadata),),
+            reports=(self._report("schema_registry", registering_metadata(registering, paths)),),
+            events=tuple(self._reporter.schemas(registering.new)),
         )
 
     def apply(self, *, until: int | None = None, refold_quarantined: bool = False) -> Step:
@@ -221,7 +219,6 @@ class Syncing:
         steps = self._steps
         with _measured() as took:
             statistics = read_statistics(steps.paths)
-            before = count_open(steps.paths, steps.changefeed.tables)
             applying = steps.note(
                 apply_changes(self._lake, until=until, refold_quarantined=refold_quarantined)
             )
@@ -241,7 +238,7 @@ class Syncing:
             said=f"{applying.outcome}: {applying.reason}",
             new_data=NewData.CHANGES if changed else new_data,
             reports=(self._report("apply_changes", metadata),),
-            events=(*self._reporter.mirrors(applying), *self._reporter.quarantine(before)),
+            events=tuple(self._reporter.mirrors(applying)),
         )
 
 
@@ -279,9 +276,18 @@ class Reporter:
             yield dg.AssetMaterialization(
                 asset_key=key,
                 partition=partition,
-                description=described(DAY_SAID, metadata),
+                description=described("change_log", metadata),
                 metadata=metadata,
             )
+
+    def schemas(self, new: Collection[SchemaKey]) -> Iterator[Event]:
+        """Yield a report on each mirror with an asset for each of its new schema versions."""
+        if not new:
+            return
+        shown = assets_of(newest_cut(self._steps.paths), self._steps.changefeed)
+        tables = set(map(_name, shown))
+        if known := [key for key in new if key[:2] in tables]:
+            yield from schema_changes(self._steps.paths, self._steps.names, known)
 
     def mirrors(
         self, applying: Applying, *, but: frozenset[tuple[str, str]] = frozenset()
@@ -332,7 +338,7 @@ class Reporter:
                 metadata |= self._sample(mirror, paths)
             yield dg.AssetMaterialization(
                 asset_key=key,
-                description=described(MIRROR_SAID, metadata),
+                description=described("mirrors/*", metadata),
                 metadata=metadata,
                 tags={DATA_VERSION: data_version(mirror)},
             )
@@ -360,21 +366,6 @@ class Reporter:
             description=f"{counted(len(mirrors), 'table')} changed",
             metadata=together_metadata(mirrors, cut),
         )
-
-    def quarantine(self, before: QuarantineCounts) -> Iterator[Event]:
-        """Yield a report on `quarantine` if an apply added or closed rows there."""
-        paths = self._steps.paths
-        after = count_open(paths, self._steps.changefeed.tables)
-        if after != before:
-            added = max(0, after.apply - before.apply)
-            metadata = quarantine_metadata(added, after, paths) | {
-                "open_apply_before": before.apply
-            }
-            yield dg.AssetObservation(
-                asset_key=self._steps.names.asset("quarantine"),
-                description=described(QUARANTINE_SAID, metadata),
-                metadata=metadata,
-            )
 
 
 DATA_VERSION = "dagster/data_version"

@@ -1,10 +1,10 @@
-"""Columns for Dagster: their descriptions and lineage, in the pipeline's tables and in mirrors.
+"""Columns for Dagster: their descriptions, in the pipeline's tables and in mirrors.
 
-The tables' schemas are where they are written; the sentences about their columns are here. Tests
-compare both, so they find a new column without a description, and a lineage from none.
+The tables' schemas are where they are written; the sentences about their columns are here. A test
+compares both, so it finds a new column without a description.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -18,7 +18,6 @@ from ticdc_assets.log.quarantine import FAULT_SCHEMA
 from ticdc_assets.log.schema_tables import REGISTRY_SCHEMA
 from ticdc_assets.log.seed_landing import SNAPSHOT_SCHEMA
 from ticdc_assets.model.schemas import ColumnSchema
-from ticdc_assets.orchestration.partitions import FeedNames
 from ticdc_assets.registry.differences import declared_type
 from ticdc_assets.rows.mirror_rows import MirrorLayout, spark_type_name
 
@@ -130,8 +129,8 @@ TABLES: Mapping[str, tuple[pa.Schema, Mapping[str, str]]] = {
 """The columns of the pipeline's tables, and what each means."""
 
 
-def table_metadata(names: FeedNames, table: str) -> dict[str, Any]:
-    """Return what an asset's definition says of one of `TABLES`: its columns and their lineage."""
+def definition_metadata(table: str) -> dict[str, Any]:
+    """Return what an asset's definition says of one of `TABLES`: its columns."""
     schema, descriptions = TABLES[table]
     columns = [
         dg.TableColumn(
@@ -142,54 +141,7 @@ def table_metadata(names: FeedNames, table: str) -> dict[str, Any]:
         )
         for field in from_arrow_schema(schema).fields
     ]
-    metadata: dict[str, Any] = {"dagster/column_schema": dg.TableSchema(columns=columns)}
-    if deps := _lineage(names, table):
-        lineage = dg.TableColumnLineage(deps_by_column=deps)
-        metadata["dagster/column_lineage"] = dg.MetadataValue.column_lineage(lineage)
-    return metadata
-
-
-_LANDED = ("topic", "partition", "offset", "landed_at", "landed_day")
-_FROM_CHANGE_LOG: Mapping[str, tuple[str, ...]] = {
-    "database": ("schema", "database"),
-    "table": ("schema", "table"),
-    "sql": ("sql",),
-    "commit_ts": ("commit_ts",),
-    "valid_from": ("commit_ts",),
-    "valid_to": ("commit_ts",),
-    "topic": ("topic",),
-    "partition": ("partition",),
-    "offset": ("offset",),
-    "index": ("index",),
-    "source": ("kind",),
-}
-
-
-def _lineage(names: FeedNames, table: str) -> dict[str, list[dg.TableColumnDep]]:
-    """Return the columns that the columns of a table come from.
-
-    A mirror has none: each of its columns comes from the images of `change_log`, Dagster's own web
-    server draws no column lineage, and that of 2,000 tables is most of what a location loads. The
-    descriptions of a mirror's columns say it.
-    """
-    match table:
-        case "change_log" | "quarantine":
-            upstream = names.asset("raw_messages")
-            sources = {
-                column: (column,) if column in _LANDED else ("key", "value")
-                for column in TABLES[table][1]
-                if column not in ("batch", "quarantined_at", "redriven_at", "closed_by")
-            }
-        case "schema_registry":
-            upstream = names.asset("change_log")
-            images = ("schema", "pre_schema", "shape")
-            sources = {it: _FROM_CHANGE_LOG.get(it, images) for it in SCHEMA_REGISTRY}
-        case _:
-            return {}
-    return {
-        column: [dg.TableColumnDep(asset_key=upstream, column_name=name) for name in columns]
-        for column, columns in sources.items()
-    }
+    return {"dagster/column_schema": dg.TableSchema(columns=columns)}
 
 
 def mirror_columns(mirror: MirrorCut) -> dg.TableSchema:
@@ -263,3 +215,8 @@ def table_of(columns: str, rows: Iterable[object]) -> dg.TableMetadataValue:
     return dg.MetadataValue.table(
         records=list(map(record, rows)), schema=dg.TableSchema(columns=schema)
     )
+
+
+def table_metadata(name: str, columns: str, rows: Sequence[object]) -> dict[str, Any]:
+    """Return rows as metadata with a table under `name`, as `table_of` takes them; {} of none."""
+    return {name: table_of(columns, rows)} if rows else {}

@@ -1,41 +1,33 @@
-"""The sensor about tables: new and dropped tables, their lag, and changed schemas.
+"""The sensor about tables: new and dropped tables, and their lag.
 
-In: the newest cut and the schema registry, from their small tables; no Spark. Out: one observation
-on a mirror's asset for each schema that changed since the last report, the check `table_lag` of
-each mirror whose level differs from the one in Dagster, and otherwise a reason in numbers. What
-Dagster has of dropped tables is wiped: an asset without a definition would stay in the catalogue
-forever. The lake keeps its cuts.
+In: the newest cut, from a small table; no Spark. Out: the check `table_lag` of each mirror whose
+level differs from the one in Dagster, and a reason in numbers. What Dagster has of dropped tables
+is wiped: an asset without a definition would stay in the catalogue forever. The lake keeps its
+cuts.
 
 A code location shows the mirrors of the cut at which it was loaded. If tables were created or
 dropped since, the sensor says so. If `TICDC_WEBSERVER_URL` names the web server, it asks the server
 to reload the location, once for each set of tables, so a location that does not load is not
-reloaded forever.
-
-The cursor keeps the TSO up to which schemas were reported, and their number, so that late schema
-versions at or below it are counted. Losing the cursor reports some schemas again and loses nothing.
+reloaded forever. The cursor is a digest of that set.
 """
 
 import hashlib
 import json
 import os
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import dagster as dg
 
-from ticdc_assets.base.errors import LakeDamagedError, TicdcError
+from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.base.isolation import first_sentence
 from ticdc_assets.base.names import counted
 from ticdc_assets.log.cuts import Cut, newest_cut
-from ticdc_assets.model.tso import to_datetime
-from ticdc_assets.observe.overview import SchemaFigures, SchemaNews, VersionFigures, schema_news
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.verdicts import Level
 from ticdc_assets.orchestration.metadata import utc_now
 from ticdc_assets.orchestration.mirror_assets import MirrorAssets, lag_verdicts
-from ticdc_assets.orchestration.schema_metadata import said_changes
-from ticdc_assets.orchestration.sensors import cursor_text, read_cursor
+from ticdc_assets.orchestration.partitions import UNREADABLE
 from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.orchestration.syncing import assets_of
 from ticdc_assets.orchestration.verdicts import shown_verdicts
@@ -51,24 +43,6 @@ _ANSWER_SECONDS = 40
 _EVALUATIONS = 500
 """Evaluations of `table_lag` that one tick reports at most."""
 
-_SCHEMAS = 500
-"""Changed schemas that one tick reports at most; the next one continues."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TablesCursor:
-    """The state of the sensor.
-
-    Attributes:
-        told_ts: schemas valid from this TSO or below are reported; 0 before the first tick.
-        versions: the number of schema versions then.
-        asked: digest of the tables at the last request to reload the location.
-    """
-
-    told_ts: int = 0
-    versions: int = 0
-    asked: str = ""
-
 
 def tables_sensor(shown: MirrorAssets) -> dg.SensorDefinition:
     """Return the sensor about the tables of one changefeed."""
@@ -79,15 +53,14 @@ def tables_sensor(shown: MirrorAssets) -> dg.SensorDefinition:
         minimum_interval_seconds=INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(
-            "Reports changed schemas and lateness on each mirror's asset, wipes the assets of "
-            "dropped tables, and reloads the location when tables were created or dropped. It "
-            "requests no run."
+            "Reports lateness on each mirror's asset, wipes the assets of dropped tables, and "
+            "reloads the location when tables were created or dropped. It requests no run."
         ),
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         try:
             return tick(context, shown, utc_now())
-        except LakeDamagedError as error:
+        except UNREADABLE as error:
             return dg.SensorResult(skip_reason=str(error), cursor=context.cursor)
 
     return sensor
@@ -97,42 +70,19 @@ def tick(
     context: dg.SensorEvaluationContext, shown: MirrorAssets, now: datetime
 ) -> dg.SensorResult:
     """Evaluate the sensor once."""
-    steps, names = shown.steps, shown.steps.names
-    cursor = read_cursor(context.cursor, TablesCursor)
-    cut = newest_cut(steps.paths)
-    wanted = {names.mirror(it.database, it.table) for it in assets_of(cut, steps.changefeed)}
-    gone = wipe_ghosts(context.instance, steps, cut)
-    # At the first tick of an instance everything is older than the instance.
-    news = schema_news(steps.paths, cursor.told_ts or None, most=_SCHEMAS)
-    changed = _changed(news)
-    # Later ticks report the others.
-    versions = news.total - news.later
-    late = max(0, versions - cursor.versions - len(changed)) if cursor.told_ts else 0
-    newest = changed[-1][1].valid_from if changed else news.newest_ts
-    reload, asked = _reload(context, shown, cut, cursor.asked)
-    after = TablesCursor(told_ts=max(cursor.told_ts, newest), versions=versions, asked=asked)
-    lags, late_tables = _lag_events(context.instance, shown, now)
-    drifts = [item for item in changed if not item[1].is_first]
+    cut = newest_cut(shown.steps.paths)
+    gone = wipe_ghosts(context.instance, shown.steps, cut)
+    reload, asked = _reload(context, shown, cut, context.cursor or "")
+    lags, late = _lag_events(context.instance, shown, now)
     said = (
         f"{counted(len(cut.mirrors) if cut else 0, 'table')} in the newest cut, "
-        f"{counted(len(gone), 'asset')} of dropped tables wiped; "
-        f"{counted(news.total, 'schema version')}, {len(changed)} new, "
-        f"{len(drifts)} of them of known tables, {late} late; {late_tables} of "
+        f"{counted(len(gone), 'asset')} of dropped tables wiped; {late} of "
         f"{counted(len(shown.mirrors), 'mirror')} late{reload}"
     )
-    if changed or gone:
+    if gone:
         context.log.info("%s", said)
-    return dg.SensorResult(
-        # A result without runs is a skipped tick, whatever else it brings.
-        skip_reason=said,
-        cursor=cursor_text(after),
-        asset_events=[
-            _observation(key, version)
-            for table, version in drifts
-            if (key := names.mirror(table.database, table.table)) in wanted
-        ]
-        + lags,
-    )
+    # A result without runs is a skipped tick, whatever else it brings.
+    return dg.SensorResult(skip_reason=said, cursor=asked, asset_events=lags)
 
 
 def wipe_ghosts(
@@ -229,26 +179,3 @@ def reload_location(server: str, name: str) -> None:
         raise TicdcError(f"no answer: {first_sentence(error.__cause__ or error)}") from error
     if answer.status is not ReloadRepositoryLocationStatus.SUCCESS:
         raise TicdcError(f"{answer.failure_type}: {answer.message}")
-
-
-def _changed(news: SchemaNews) -> list[tuple[SchemaFigures, VersionFigures]]:
-    """Return the versions that this tick reports, oldest first."""
-    return sorted(
-        ((table, version) for table in news.tables for version in table.versions),
-        key=lambda item: item[1].valid_from,
-    )
-
-
-def _observation(key: dg.AssetKey, version: VersionFigures) -> dg.AssetObservation:
-    changes = said_changes(version.changes)
-    return dg.AssetObservation(
-        asset_key=key,
-        description=f"schema changed: {changes}",
-        metadata={
-            "schema_changes": changes,
-            "schema_version": str(version.version),
-            "schema_valid_from": dg.MetadataValue.timestamp(to_datetime(version.valid_from)),
-            "columns": version.columns,
-            "source": version.source,
-        },
-    )

@@ -9,19 +9,19 @@ tag also names a lock that the process holds while it lives (`delta.lock.seen_at
 """
 
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from socket import gethostname
 from types import FrameType
 
 import dagster as dg
 from dagster import DagsterRun
 
 from ticdc_assets.config import Writer
-from ticdc_assets.delta.lease import started_at, this_process
+from ticdc_assets.delta.lease import Holder, started_at, this_process
 from ticdc_assets.delta.lock import nobody_at_work, seen_at_work
 from ticdc_assets.storage.lake_paths import LakePaths
 
@@ -34,26 +34,19 @@ class Worker:
     """A process that works on a run.
 
     Attributes:
-        name: host, process id and start time; see `worker_name`.
-        machine: identifies the machine or container whose process numbers it has; "" if unknown.
+        process: the process.
         lock: the file whose lock it holds; "" if it holds none.
     """
 
-    name: str
-    machine: str = ""
+    process: Holder
     lock: str = ""
-
-    @property
-    def process(self) -> int:
-        """Its process id, -1 if its name has none."""
-        number = self.name.rpartition(":")[0].rpartition(":")[2]
-        return int(number) if number.isdigit() else -1
 
 
 def worker_name(process: int | None = None) -> str:
     """Return what identifies a process (None: this one): host, process id, start time."""
-    number = os.getpid() if process is None else process
-    return f"{gethostname()}:{number}:{started_at(number) or 0}"
+    this = this_process()
+    number = this.process if process is None else process
+    return f"{this.host}:{number}:{started_at(number) or 0}"
 
 
 def worker_tag(run_id: str, lock: str, name: str | None = None) -> str:
@@ -69,15 +62,14 @@ def worker_tag(run_id: str, lock: str, name: str | None = None) -> str:
 
 def is_gone(worker: Worker) -> bool:
     """Return whether a process has ended; False if unknown (of another host, without a lock)."""
-    host, _, rest = worker.name.rpartition(":")[0].rpartition(":")
-    sees_it = worker.machine != "" and worker.machine == this_process().machine
-    if worker.lock and not sees_it:
+    process, this = worker.process, this_process()
+    if worker.lock and not (process.machine and process.machine == this.machine):
         return nobody_at_work(worker.lock)
-    if host != gethostname() or not rest.isdigit():
+    if process.host != this.host:
         return False
     # A process id is given again after a while; then the start time differs.
-    now = started_at(int(rest))
-    return now is None or (now != "" and worker.name.rpartition(":")[2] not in ("0", now))
+    start = started_at(process.process)
+    return start is None or (start != "" and process.started not in ("0", start))
 
 
 def worker_of(run: DagsterRun) -> Worker | None:
@@ -87,9 +79,12 @@ def worker_of(run: DagsterRun) -> Worker | None:
     """
     # Earlier versions wrote fewer parts.
     name, owner, machine, lock = (run.tags.get(WORKER_TAG, "").split("#", 3) + [""] * 3)[:4]
-    if not name or owner not in ("", run.run_id[:8]):
+    parts = re.fullmatch(r"(.+):(\d+):(\d+)", name)
+    if parts is None or owner not in ("", run.run_id[:8]):
         return None
-    return Worker(name=name, machine=machine, lock=lock)
+    host, process, started = parts.groups()
+    holder = Holder(host=host, process=int(process), machine=machine, started=started, command="")
+    return Worker(process=holder, lock=lock)
 
 
 _ONE_PROCESS = ("in_process", "execute_in_process_executor")
@@ -109,8 +104,7 @@ def name_worker(
     run = context.run
     is_whole = context.job_def.executor_def.name in _ONE_PROCESS
     name = worker_name(None if is_whole else os.getppid())
-    worker = worker_of(run)
-    if worker is not None and worker.name == name:
+    if run.tags.get(WORKER_TAG, "").startswith(f"{name}#{run.run_id[:8]}#"):
         return
     if is_whole and paths not in _LOCKS:
         stack = ExitStack()

@@ -45,6 +45,25 @@ class Difference:
     before: str = ""
     after: str = ""
 
+    @property
+    def text(self) -> str:
+        """The difference in words, without the values of defaults."""
+        match self.kind:
+            case DifferenceKind.ADDED:
+                return f"{self.name} added ({self.after})"
+            case DifferenceKind.DROPPED:
+                return f"{self.name} dropped"
+            case DifferenceKind.RENAMED:
+                return f"{self.before} renamed to {self.name}"
+            case DifferenceKind.DEFAULT:
+                return f"{self.name}: another default"
+            case DifferenceKind.KEY:
+                return f"key {self.before or 'none'} -> {self.after or 'none'}"
+            case DifferenceKind.INDEX:
+                return f"index {self.name} changed"
+            case DifferenceKind.TYPE | DifferenceKind.NULLABLE:
+                return f"{self.name}: {self.before} -> {self.after}"
+
 
 def differences(
     old: TableSchema, new: TableSchema, *, statements: Iterable[DdlStatement] = ()

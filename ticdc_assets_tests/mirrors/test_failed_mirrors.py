@@ -54,7 +54,7 @@ def shop(spark: SparkSession, folder: Path) -> tuple[Feed, StandInChangefeed, Up
 def said(feed: Feed, check: Check) -> CheckVerdict:
     """Return what a check says now."""
     status = read_status(feed.lake, datetime.now(UTC))
-    return check_verdict(check, feed.changefeed, status)
+    return check_verdict(check, status)
 
 
 def breaking(method: str, table: str) -> Callable[[pytest.MonkeyPatch], None]:

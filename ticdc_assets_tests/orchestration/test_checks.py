@@ -14,7 +14,7 @@ from ticdc_assets.log.cuts import Cut
 from ticdc_assets.log.faults import Faults
 from ticdc_assets.model.schemas import ColumnSchema, IndexSchema, TableSchema, schema_to_json
 from ticdc_assets.observe.judging import judge
-from ticdc_assets.observe.status import ChangeTimes, Status, TopicStatus
+from ticdc_assets.observe.status import Status, TopicStatus
 from ticdc_assets.observe.table_status import table_statuses
 from ticdc_assets.observe.verdicts import Check, Level
 from ticdc_assets.orchestration.changefeeds import all_definitions
@@ -39,7 +39,7 @@ FEED = Changefeed(
 
 def said(check: Check, feed: Changefeed, seen: Status) -> CheckVerdict:
     """Return what a check says of a status by the limits of a changefeed."""
-    return check_verdict(check, feed, replace(seen, verdicts=judge(feed, seen)))
+    return check_verdict(check, replace(seen, verdicts=judge(feed, seen)))
 
 
 def judge_lag(feed: Changefeed, seen: Status) -> CheckVerdict:
@@ -143,7 +143,6 @@ def test_the_worst_table_is_named_where_it_is_worse_than_the_cut() -> None:
         "The worst table, crm.visits, is complete only up to 10.0 min ago (4 held, no mirror yet)."
         in (verdict.sentence)
     )
-    assert verdict.metadata["worst_table"] == "crm.visits"
     assert verdict.metadata["worst_table_lag_seconds"] == 600.0
     assert "worst" not in judge_lag(FEED, status(10, 10)).sentence
 
@@ -151,10 +150,10 @@ def test_the_worst_table_is_named_where_it_is_worse_than_the_cut() -> None:
 # The watermark ----------------------------------------------------------------------------------
 
 
-def times(newest_ago: float | None, first_watermark_ago: float | None = 1e5) -> ChangeTimes:
+def times(newest_ago: float | None, first_watermark_ago: float | None = 1e5) -> dict[str, Any]:
     newest = None if newest_ago is None else at(newest_ago)
     first = None if first_watermark_ago is None else at(first_watermark_ago)
-    return ChangeTimes(oldest=newest, newest=newest, first_watermark=first)
+    return {"oldest_change": newest, "newest_change": newest, "first_watermark": first}
 
 
 @pytest.mark.parametrize(
@@ -162,7 +161,7 @@ def times(newest_ago: float | None, first_watermark_ago: float | None = 1e5) -> 
     [(-10, Level.OK), (0, Level.OK), (299.999, Level.OK), (300, Level.WARN), (900, Level.FAIL)],
 )
 def test_a_watermark_that_rows_run_away_from(beyond: float, level: Level) -> None:
-    verdict = judge_watermark(FEED, status(1000, 1000, times=times(1000 - beyond)))
+    verdict = judge_watermark(FEED, status(1000, 1000, **times(1000 - beyond)))
     assert verdict.level == level
     assert verdict.metadata["rows_beyond_seconds"] == max(0.0, beyond)
     assert ("The slowest partition is shop/1." in verdict.sentence) is (level is not Level.OK)
@@ -170,9 +169,9 @@ def test_a_watermark_that_rows_run_away_from(beyond: float, level: Level) -> Non
 
 def test_the_limits_are_those_of_the_changefeed() -> None:
     feed = replace(FEED, checks=CheckLimits(stuck_warn_seconds=5, stuck_error_seconds=6))
-    assert judge_watermark(feed, status(10, 10, times=times(6))).level is Level.OK
-    assert judge_watermark(feed, status(10, 10, times=times(5))).level is Level.WARN
-    assert judge_watermark(feed, status(10, 10, times=times(4))).level is Level.FAIL
+    assert judge_watermark(feed, status(10, 10, **times(6))).level is Level.OK
+    assert judge_watermark(feed, status(10, 10, **times(5))).level is Level.WARN
+    assert judge_watermark(feed, status(10, 10, **times(4))).level is Level.FAIL
 
 
 def test_a_watermark_that_never_came_is_measured_from_the_first_change() -> None:
@@ -181,12 +180,14 @@ def test_a_watermark_that_never_came_is_measured_from_the_first_change() -> None
         None,
         None,
         waiting=waiting,
-        times=ChangeTimes(oldest=at(2000), newest=at(1000), first_watermark=None),
+        oldest_change=at(2000),
+        newest_change=at(1000),
+        first_watermark=None,
     )
     verdict = judge_watermark(FEED, seen)
     assert verdict.level is Level.FAIL
     assert "No watermark has arrived from shop (partitions 0, 3)." in verdict.sentence
-    young = replace(seen, times=ChangeTimes(oldest=at(9), newest=at(1), first_watermark=None))
+    young = replace(seen, oldest_change=at(9), newest_change=at(1))
     assert judge_watermark(FEED, young).level is Level.OK
     assert "no watermark has arrived from shop/0" in judge_watermark(FEED, young).sentence
 
@@ -194,14 +195,14 @@ def test_a_watermark_that_never_came_is_measured_from_the_first_change() -> None
 def test_a_watermark_that_moves_while_nothing_comes() -> None:
     limit = FEED.checks.quiet_warn_seconds
     assert limit is not None
-    started = status(10, 10, times=times(1e6, 100))
+    started = status(10, 10, **times(1e6, 100))
     assert judge_watermark(FEED, started).level is Level.OK, "nobody knows of the time before"
-    quiet = status(10, 10, times=times(10 + limit, 1e6))
+    quiet = status(10, 10, **times(10 + limit, 1e6))
     verdict = judge_watermark(FEED, quiet)
     assert verdict.level is Level.WARN
     assert "no row and no DDL arrived for 24.0 h" in verdict.sentence
-    assert judge_watermark(FEED, replace(quiet, times=times(9 + limit, 1e6))).level is Level.OK
-    never = status(10, 10, times=times(None, 10 + limit))
+    assert judge_watermark(FEED, replace(quiet, **times(9 + limit, 1e6))).level is Level.OK
+    never = status(10, 10, **times(None, 10 + limit))
     assert judge_watermark(FEED, never).level is Level.WARN
     endless = replace(FEED, checks=CheckLimits(quiet_warn_seconds=None))
     assert judge_watermark(endless, quiet).level is Level.OK
@@ -209,8 +210,7 @@ def test_a_watermark_that_moves_while_nothing_comes() -> None:
 
 def test_a_source_without_watermarks_and_an_empty_one_pass() -> None:
     assert judge_watermark(FEED, status(1e6, None, es_only=True)).level is Level.OK
-    empty = ChangeTimes(oldest=None, newest=None, first_watermark=None)
-    assert judge_watermark(FEED, status(None, None, times=empty)).level is Level.OK
+    assert judge_watermark(FEED, status(None, None, **times(None, None))).level is Level.OK
 
 
 def test_many_topics_are_shown_slowest_first() -> None:
@@ -292,13 +292,12 @@ def test_conflicts_tell_both_claims() -> None:
     verdict = judge_conflicts([conflict(claim(ID, wide))])
     assert verdict.level is Level.WARN
     assert (
-        "shop.orders at version 7: DDL tableSchema says price int not null, BOOTSTRAP says price "
-        "decimal(10,2) not null"
+        "shop.orders at version 7, DDL tableSchema -> BOOTSTRAP: price: int -> decimal(10,2)"
     ) in verdict.sentence
     assert verdict.metadata["conflicts"] == 1
     missing = judge_conflicts([conflict(claim(ID))]).sentence
-    assert "BOOTSTRAP says no price" in missing
-    assert "BOOTSTRAP says no schema" in judge_conflicts([conflict(None)]).sentence
+    assert "BOOTSTRAP: price dropped" in missing
+    assert "BOOTSTRAP: no schema" in judge_conflicts([conflict(None)]).sentence
     many = judge_conflicts([conflict(claim(ID), offset=n) for n in range(23)])
     assert "and 3 more" in many.sentence
 

@@ -13,7 +13,7 @@ from ticdc_assets.orchestration.assets import ApplyConfig
 from ticdc_assets.orchestration.changefeeds import all_definitions
 from ticdc_assets.orchestration.metadata import utc_now
 from ticdc_assets.orchestration.partitions import FeedNames
-from ticdc_assets.orchestration.table_schemas import TABLES, table_metadata
+from ticdc_assets.orchestration.table_schemas import TABLES, definition_metadata
 from ticdc_assets_tests.orchestration.small_shop import SmallShop
 
 
@@ -179,21 +179,10 @@ def test_runs_of_the_ui_are_one_process_too(definitions: dg.Definitions) -> None
 
 @pytest.mark.parametrize("table", TABLES)
 def test_the_columns_of_every_table_are_described(table: str) -> None:
-    columns = table_metadata(FeedNames(changefeed="shop"), table)["dagster/column_schema"].columns
+    columns = definition_metadata(table)["dagster/column_schema"].columns
     assert all(column.description and column.type for column in columns)
     described = TABLES[table][1]
     assert sorted(column.name for column in columns) == sorted(described), "it describes no others"
-
-
-@pytest.mark.parametrize("table", ["change_log", "quarantine", "schema_registry"])
-def test_lineage_names_columns_that_are_there(table: str) -> None:
-    names = FeedNames(changefeed="shop")
-    columns = {names.asset(name): set(texts) for name, (_, texts) in TABLES.items()}
-    lineage = table_metadata(names, table)["dagster/column_lineage"].value.deps_by_column
-    assert set(lineage) <= columns[names.asset(table)]
-    for deps in lineage.values():
-        assert deps
-        assert all(dep.column_name in columns[dep.asset_key] for dep in deps)
 
 
 def test_an_until_is_read_as_that_of_a_command() -> None:

@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ from pyspark.sql import SparkSession
 from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.demo.simulator.export import export_upstream
 from ticdc_assets.log.cuts import require_cut
+from ticdc_assets.orchestration import exports as exports_module
 from ticdc_assets.orchestration.changefeeds import all_definitions
 from ticdc_assets.orchestration.exports import finished_exports
+from ticdc_assets.orchestration.metadata import utc_now
 from ticdc_assets.orchestration.run import run_seed, run_sync
 from ticdc_assets.repair.rebuilding import rebuild
 from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop
@@ -133,8 +136,13 @@ def test_a_comparison_with_an_export_is_a_check_of_the_mirrors(
 
 
 def test_the_schedule_compares_each_finished_export_once(
-    spark: SparkSession, shop: SmallShop, exported: Path, instance: dg.DagsterInstance
+    spark: SparkSession,
+    shop: SmallShop,
+    exported: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    instance = dg.DagsterInstance.local_temp(str(tmp_path))  # a schedule needs its reference
     (changefeed,) = shop.settings.changefeeds
     exports = replace(changefeed, exports=str(exported.parent))
     shop.settings = replace(shop.settings, changefeeds=(exports,))
@@ -146,18 +154,28 @@ def test_the_schedule_compares_each_finished_export_once(
             found = schedule.evaluate_tick(context)
         return found.skip_message or [item.run_key for item in found.run_requests or ()]
 
+    def ran(key: str) -> dg.DagsterRun:
+        comparing = definitions.resolve_job_def(shop.names.job("diff"))
+        return instance.create_run_for_job(comparing, tags={"dagster/run_key": key})
+
     assert looked() == "no cut was published yet"
     run_sync(shop.settings, "shop", instance=instance)
     (first,) = looked()
-    assert looked() == [first], "the same key, so Dagster launches it once"
+    instance.report_run_failed(ran(first))
+    assert "failed (1 in a row); the next try is at" in looked()
+    with monkeypatch.context() as patch:
+        patch.setattr(exports_module, "utc_now", lambda: utc_now() + timedelta(minutes=2))
+        assert looked() == [first]
+    compared = f"each export is compared once: {exported} by run {ran(first).run_id}"
+    assert looked() == compared
     later = exported.parent / "second"
     export_upstream(shop.upstream, later)
-    assert looked() == [first], "its TSO lies above the newest cut"
+    assert looked() == compared, "its TSO lies above the newest cut"
     shutil.move(later / "metadata", later / "metadata.partial")
     shop.insert(ORDERS, 1)
     shop.send()
     run_sync(shop.settings, "shop", instance=instance)
-    assert looked() == [first], "it is not finished"
+    assert looked() == compared, "it is not finished"
     shutil.move(later / "metadata.partial", later / "metadata")
     (second,) = looked()
     assert second != first

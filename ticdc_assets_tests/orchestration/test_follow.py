@@ -18,19 +18,21 @@ from pyspark.sql import SparkSession
 from ticdc_assets.base.errors import LandingGapError
 from ticdc_assets.delta.control import opened, read_table
 from ticdc_assets.log.cuts import read_cuts, require_cut
+from ticdc_assets.mirrors.standing import Applying, Outcome
 from ticdc_assets.orchestration import follow_job, sensors, syncing
 from ticdc_assets.orchestration import run as run_module
 from ticdc_assets.orchestration.active_runs import FOLLOW_TAG, run_to_let_in
 from ticdc_assets.orchestration.changefeeds import all_definitions
 from ticdc_assets.orchestration.follow_job import Surroundings
 from ticdc_assets.orchestration.following import Ending, Following, NewData
-from ticdc_assets.orchestration.metadata import rate_metadata, utc_now
+from ticdc_assets.orchestration.metadata import applying_metadata, rate_metadata, utc_now
 from ticdc_assets.orchestration.run import open_instance, run_follow
 from ticdc_assets.orchestration.steps import steps_of
 from ticdc_assets.orchestration.summing import Unreported
 from ticdc_assets.orchestration.syncing import Step, Syncing
 from ticdc_assets.repair import maintenance
 from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop, materializations
+from ticdc_assets_tests.statuses import cut, watermark
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -103,13 +105,9 @@ class Steps:
         self.new_data: Brought = IDLE
 
     def step(self, number: int, name: str) -> Step:
-        beside = dg.AssetObservation(
-            asset_key=["shop", "quarantine"],
-            metadata={"quarantined": 1, "open_apply_before": 0, "open_apply": 1},
-        )
         told = dg.AssetObservation(asset_key=["shop", "mirrors"], metadata={"tables": 101})
         report = dg.AssetMaterialization(["shop", name], metadata={"records": 10, "backlog": 7})
-        events = (beside, told) if name == "apply_changes" and self.new_data != IDLE else ()
+        events = (told,) if name == "apply_changes" and self.new_data != IDLE else ()
         return Step(said=name, new_data=self.new_data[number], reports=(report,), events=events)
 
     def land(self) -> Step:
@@ -175,7 +173,7 @@ def named(told: dict[float, list[tuple[str, dict[str, Any]]]]) -> dict[float, li
     return {time: [name for name, _ in events] for time, events in told.items()}
 
 
-BESIDE = ["quarantine", "mirrors"]
+BESIDE = ["mirrors"]
 STEPS = ["raw_messages", "decode_messages", "schema_registry", "apply_changes"]
 """All or none are told of, in their order: none is shown as older than its upstream."""
 
@@ -240,7 +238,7 @@ def test_a_run_that_fails_tells_what_it_did_before(
 # Reports of several syncs as one ----------------------------------------------------------------
 
 
-def one_of(*events: dg.AssetMaterialization | dg.AssetObservation) -> tuple[Any, dict[str, Any]]:
+def one_of(*events: dg.AssetMaterialization) -> tuple[Any, dict[str, Any]]:
     """Return the one event that tells several, and its values."""
     unreported = Unreported()
     for event in events:
@@ -284,30 +282,35 @@ def test_a_rate_is_that_of_the_whole_time() -> None:
 
 
 def test_a_cut_is_counted_once() -> None:
-    def applied(cut: int, replays: int, **more: str) -> dg.AssetMaterialization:
+    def applied(number: int, outcome: Outcome, replays: int) -> dg.AssetMaterialization:
+        applying = Applying(
+            outcome=outcome,
+            reason="",
+            cut=cut(number=number, replays=replays),
+            watermark=watermark(0 if number == 1 else None),
+        )
         return dg.AssetMaterialization(
-            ["shop", "apply_changes"], metadata={"cut": cut, "replays": replays, **more}
+            ["shop", "apply_changes"], metadata=applying_metadata(applying, 1, NOW)
         )
 
-    first = applied(1, 2, slowest_partition="t/0")
-    _, values = one_of(first, applied(1, 2), applied(2, 1), applied(2, 1))
-    assert values == {"cut": 2, "replays": 3}, "what is no more, as the slowest partition, is gone"
+    _, values = one_of(
+        applied(1, Outcome.PUBLISHED, 2),
+        applied(1, Outcome.UNCHANGED, 2),
+        applied(2, Outcome.PUBLISHED, 1),
+        applied(2, Outcome.UNCHANGED, 1),
+    )
+    assert (values["cut"], values["replays"]) == (2, 3)
+    assert "slowest_partition" not in values, "other metadata is the newest sync's"
 
 
 def test_descriptions_say_what_the_numbers_say() -> None:
-    def quarantined(added: int, before: int, now: int) -> dg.AssetObservation:
-        numbers = {"quarantined": added, "open_apply_before": before, "open_apply": now}
-        return dg.AssetObservation(["shop", "quarantine"], metadata=numbers, description="?")
-
-    event, _ = one_of(quarantined(2, 1, 3), quarantined(0, 3, 2), quarantined(4, 2, 6))
-    assert event.description == "apply_changes: 1 open row change before, 6 now"
-
     def mirror(mode: str, changes: int, rows: int) -> dg.AssetMaterialization:
         values = {"mode": mode, "changes": changes, "rows": rows}
-        return dg.AssetMaterialization(["shop", "mirrors", "s", "t"], metadata=values)
+        key = ["shop", "mirrors", "s", "t"]
+        return dg.AssetMaterialization(key, metadata=values, description="?")
 
     event, _ = one_of(mirror("fold", 3, 3), mirror("change", 2, 5), mirror("change", 1, 4))
-    assert event.description == "fold, change: 6 keys changed, 4 rows"
+    assert event.description == "change: 6 keys changed, 4 rows"
     assert event.asset_key.path[2:] == ["s", "t"]
 
 

@@ -1,6 +1,7 @@
 """Running jobs from a program, as far as it needs no Spark."""
 
 import dataclasses
+import os
 import socket
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from dagster import DagsterRun
 from ticdc_assets.base.errors import BusyError, NotFoundError, PrerequisiteError
 from ticdc_assets.config import Writer
 from ticdc_assets.delta.lock import nobody_at_work, writer_lock
+from ticdc_assets.orchestration import run as run_module
 from ticdc_assets.orchestration.run import (
     dagster_home,
     instance_settings,
@@ -20,7 +22,7 @@ from ticdc_assets.orchestration.run import (
     serve_ui,
     ui_command,
 )
-from ticdc_assets.orchestration.workers import is_gone, worker_name, worker_of
+from ticdc_assets.orchestration.workers import is_gone, worker_of
 from ticdc_assets_tests.orchestration.small_shop import SmallShop
 
 
@@ -75,11 +77,12 @@ def test_dagster_takes_the_settings(shop: SmallShop, monkeypatch: pytest.MonkeyP
 
 
 def test_a_lake_that_is_written_to_is_busy_and_leaves_no_run(
-    shop: SmallShop, instance: dg.DagsterInstance
+    shop: SmallShop, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(run_module, "PATIENCE_SECONDS", 0)
     said = "another sync of changefeed 'shop' is running"
     with writer_lock(shop.paths, Writer()), pytest.raises(BusyError, match=said):
-        run_sync(shop.settings, "shop", patience=0, instance=instance)
+        run_sync(shop.settings, "shop", instance=instance)
     assert instance.get_runs_count() == 0
 
 
@@ -99,7 +102,7 @@ def test_a_run_has_its_process_before_its_first_step(
         run_sync(shop.settings, "shop", instance=instance)
     (worker,) = map(worker_of, seen)
     assert worker is not None
-    assert (worker.name, worker.lock) == (worker_name(), str(shop.paths.workers))
+    assert (worker.process.process, worker.lock) == (os.getpid(), str(shop.paths.workers))
     assert not is_gone(worker)
     assert nobody_at_work(worker.lock)
 

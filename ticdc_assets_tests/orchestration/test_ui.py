@@ -263,7 +263,7 @@ def test_an_asset_is_materialised_from_the_graph(
     page.wait_for("decode_messages", "schema_registry", "apply_changes")
     time.sleep(2)  # The graph moves to its place.
     page.click("schema_registry")
-    page.wait_for("Materialize selected", "Latest materialization", "schema_history")
+    page.wait_for("Materialize selected", "Latest materialization", "schema_versions")
     picture(page, "schema-registry")
     page.click("Materialize selected")
     wait_for_run(instance, key)

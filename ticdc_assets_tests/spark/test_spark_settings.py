@@ -255,7 +255,8 @@ def test_a_connect_server_is_named_in_place_of_a_master(tmp_path: Path) -> None:
     given = {"spark.remote": "sc://host:15002", "spark.ticdc.package": "installed"}
     settings = load_spark_settings(env(tmp_path, given))
     assert (settings.remote, settings.is_local) == ("sc://host:15002", False)
-    settings = load_spark_settings(env(tmp_path, SPARK_REMOTE="sc://other:15002"))
+    del given["spark.remote"]
+    settings = load_spark_settings(env(tmp_path, given, SPARK_REMOTE="sc://other:15002"))
     assert settings.remote == "sc://other:15002"
     assert settings.place.endswith("SPARK_REMOTE")
     secret = {"spark.remote": {"env": "SERVER"}}

@@ -43,28 +43,14 @@ def headlines(overview: FeedOverview) -> tuple[Headline, ...]:
     if status.ending is not None:
         behind, age = status.ending.text, "the last"
     incomplete = f"{count_text(status.incomplete)} of {count_text(len(tables))}"
-    return (
-        _headline(overview, "Replication lag", behind, Check.REPLICATION_LAG),
-        _headline(
-            overview,
-            "Global watermark",
-            "none sent" if status.es_only else age,
-            Check.WATERMARK_PROGRESS,
-        ),
-        _headline(
-            overview,
-            "Tables behind",
-            incomplete if tables else "no tables",
-            Check.MIRRORS_COMPLETE,
-        ),
-        _headline(overview, "Held rows", count_text(status.held_rows), Check.HELD_ROWS),
-        _headline(
-            overview,
-            "Quarantine",
-            count_text(sum(status.quarantined.values())),
-            Check.QUARANTINE_GROWTH,
-        ),
+    figures = (
+        ("Replication lag", behind, Check.REPLICATION_LAG),
+        ("Global watermark", "none sent" if status.es_only else age, Check.WATERMARK_PROGRESS),
+        ("Tables behind", incomplete if tables else "no tables", Check.MIRRORS_COMPLETE),
+        ("Held rows", count_text(status.held_rows), Check.HELD_ROWS),
+        ("Quarantine", count_text(sum(status.quarantined.values())), Check.QUARANTINE_GROWTH),
     )
+    return tuple(_headline(overview, *figure) for figure in figures)
 
 
 def other_headlines(overview: FeedOverview) -> tuple[Headline, ...]:
