@@ -125,7 +125,7 @@ def test_checksums_agree_however_the_rows_come(
     # Batches that are new are added to what is there, and to its sums.
     rows = read_rows(feed.paths.checksums)
     assert len(rows) == 2
-    assert sum(row["agrees"] for row in rows) == checksums.counts[Agreement.AGREES]
+    assert sum(row["agrees"] for row in rows) == found.counts[Agreement.AGREES]
     table = opened(feed.paths.checksums)
     assert [commit["operationParameters"]["mode"] for commit in table.history()] == [
         "Append",
