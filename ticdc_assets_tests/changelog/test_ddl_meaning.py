@@ -47,6 +47,26 @@ def test_a_rename_keeps_the_rows(sql: str, word: str, *, schemas: bool) -> None:
     assert life.caveats() == {}
 
 
+@WITH_AND_WITHOUT_SCHEMAS
+@pytest.mark.parametrize("last", ["v", "tmp"])
+def test_a_renamed_view_is_no_table(last: str, *, schemas: bool) -> None:
+    """A table takes the name of a view; the old TiCDC spells the last step `v` TO `a`."""
+    life = created(schemas=schemas)
+    view = table("d.v", 140, 110)
+    life.ddl("CREATE VIEW `d`.`v` AS SELECT * FROM `d`.`b`", view)
+    life.ddl("RENAME TABLE `d`.`v` TO `d`.`w`", replace(view, table="w"), before=view)
+    life.ddl("RENAME TABLE `d`.`w` TO `d`.`v`", view, before=replace(view, table="w"))
+    steps = [(view, "tmp"), (A, "v"), (replace(view, table=last), "a")]
+    for number, (before, name) in enumerate(steps):
+        sql = f"RENAME TABLE `d`.`{before.table}` TO `d`.`{name}`"
+        after = replace(before, table=name)
+        life.ddl(sql, after, before=before, word="RENAME", same_ts=number > 0)
+    life.row(replace(A, table="v"), id="3", v="v")
+    life.ddl("DROP VIEW `d`.`a`", "d.a")
+    assert life.rows() == {"d.v": of(("1", "was a"), ("3", "v")), "d.b": of(("2", "was b"))}
+    assert life.caveats() == {}
+
+
 def test_rows_of_a_table_that_no_message_has_are_held_and_counted() -> None:
     life = created(schemas=True)
     for table_id in (7, 8):
