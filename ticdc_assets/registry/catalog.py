@@ -230,12 +230,8 @@ class Catalog:
         return [replace(part, step=step) for step, part in enumerate(done)]
 
     def _applied(self, part: RegisteredDdl) -> RegisteredDdl:
-        statement = part.beyond_schemas
-        names = {folded(name_in_text(item, part.event.database)) for item in statement.tables}
-        if statement.action is DdlAction.CREATE_VIEW:
-            self._views |= names
-        elif statement.action is DdlAction.DROP_VIEW:
-            self._views -= names
+        if part.kind is DdlKind.OTHER:
+            self._follow_views(part)
         if part.kind is DdlKind.SNAPSHOT:
             return self._seed(part)
         sent = part.event.schema or part.event.pre_schema
@@ -434,6 +430,14 @@ class Catalog:
             self._put(schema, parts[0].event.commit_ts)
             self._ids.add(schema.table_id)
         return done + unknown + of_views
+
+    def _follow_views(self, part: RegisteredDdl) -> None:
+        statement = part.beyond_schemas
+        names = {folded(name_in_text(item, part.event.database)) for item in statement.tables}
+        if statement.action is DdlAction.CREATE_VIEW:
+            self._views |= names
+        elif statement.action is DdlAction.DROP_VIEW:
+            self._views -= names
 
     def _without_views(self, moves: Iterable[Move]) -> tuple[list[Move], list[RegisteredDdl]]:
         """Rename views; return the steps of tables, and the parts of views, which move no rows."""
