@@ -10,6 +10,7 @@ from ticdc_assets.model.schemas import NO_TABLE_ID, ColumnSchema, TableSchema
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
 from ticdc_assets_tests.changelog.lives import Life, column, of, table
 from ticdc_assets_tests.reference.fold import fold
+from ticdc_assets_tests.text_tables import created as created_by
 
 WITH_AND_WITHOUT_SCHEMAS = pytest.mark.parametrize("schemas", [True, False])
 
@@ -617,3 +618,20 @@ def test_a_table_comes_back_that_was_exchanged_and_truncated() -> None:
     assert life.rows()["d.m"] == of(("3", "p0"), ("4", "4"))
     assert life.rows()["d.n"] == []
     assert life.caveats() == {}
+
+
+@WITH_AND_WITHOUT_SCHEMAS
+def test_partitions_by_a_virtual_column_are_not_known(*, schemas: bool) -> None:
+    sql = (
+        "CREATE TABLE t (id INT PRIMARY KEY, v INT AS (id * 2) VIRTUAL) PARTITION BY RANGE (v)"
+        " (PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN (20))"
+    )
+    made = created_by(sql, version=100, table="t")
+    life = Life(schemas=schemas)
+    life.ddl(sql, made, word="CREATE")
+    life.row(replace(made, columns=made.columns[:1]), id="9")
+    after = replace(made, version=200)
+    life.ddl("ALTER TABLE t DROP PARTITION p0", after, before=made, word="ALTER")
+    assert life.rows() == {"d.t": [{"id": "9"}]}
+    ((reason,),) = life.caveats().values()
+    assert reason.endswith("no row has the column 'v' of the expression")
