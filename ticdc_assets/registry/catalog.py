@@ -105,6 +105,8 @@ class Catalog:
     def __init__(self, timezone: str) -> None:
         self._timezone = timezone
         self._tables = KnownTables()
+        # Names of views: a RENAME of one looks like that of a table.
+        self._views: set[Name] = set()
         self._dropped: list[TableSchema] = []
         self._freed: dict[Name, int] = {}
         # Character sets by database, in lower case, and by table id.
@@ -228,6 +230,8 @@ class Catalog:
         return [replace(part, step=step) for step, part in enumerate(done)]
 
     def _applied(self, part: RegisteredDdl) -> RegisteredDdl:
+        if part.kind is DdlKind.OTHER:
+            self._follow_views(part)
         if part.kind is DdlKind.SNAPSHOT:
             return self._seed(part)
         sent = part.event.schema or part.event.pre_schema
@@ -396,6 +400,7 @@ class Catalog:
             for part in parts
             if not any(move.part is part for move in moves)
         ]
+        moves, of_views = self._without_views(moves)
         names = {name for move in moves for name in (move.old, move.new)}
         there = {folded(name): self._tables.find(name) for name in names}
         settled = settle(
@@ -424,7 +429,32 @@ class Catalog:
         for schema in now.values():
             self._put(schema, parts[0].event.commit_ts)
             self._ids.add(schema.table_id)
-        return done + unknown
+        return done + unknown + of_views
+
+    def _follow_views(self, part: RegisteredDdl) -> None:
+        statement = part.beyond_schemas
+        names = {folded(name_in_text(item, part.event.database)) for item in statement.tables}
+        if statement.action is DdlAction.CREATE_VIEW:
+            self._views |= names
+        elif statement.action is DdlAction.DROP_VIEW:
+            self._views -= names
+
+    def _without_views(self, moves: Iterable[Move]) -> tuple[list[Move], list[RegisteredDdl]]:
+        """Rename views; return the steps of tables, and the parts of views, which move no rows."""
+        # The old TiCDC spells each step by the name from before the statement.
+        before = frozenset(self._views)
+        of_tables: list[Move] = []
+        of_views: list[RegisteredDdl] = []
+        for move in moves:
+            old, part = folded(move.old), move.part
+            if old not in before | self._views or self._tables.find(old) is not None:
+                of_tables.append(move)
+                continue
+            self._views.discard(old)
+            self._views.add(folded(move.new))
+            event = replace(part.event, schema=None, pre_schema=None)
+            of_views.append(replace(part, kind=DdlKind.OTHER, event=event))
+        return of_tables, of_views
 
     def _moved(
         self, move: Move, before: TableSchema | None, table: Hashable, notes: tuple[str, ...]

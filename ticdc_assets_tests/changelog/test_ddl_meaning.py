@@ -10,6 +10,7 @@ from ticdc_assets.model.schemas import NO_TABLE_ID, ColumnSchema, TableSchema
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
 from ticdc_assets_tests.changelog.lives import Life, column, of, table
 from ticdc_assets_tests.reference.fold import fold
+from ticdc_assets_tests.text_tables import created as created_by
 
 WITH_AND_WITHOUT_SCHEMAS = pytest.mark.parametrize("schemas", [True, False])
 
@@ -44,6 +45,26 @@ def test_a_rename_keeps_the_rows(sql: str, word: str, *, schemas: bool) -> None:
     life.ddl(sql, after, word=word)
     life.row(after, id="3", v="c")
     assert life.rows() == {"d.c": of(("1", "was a"), ("3", "c")), "d.b": of(("2", "was b"))}
+    assert life.caveats() == {}
+
+
+@WITH_AND_WITHOUT_SCHEMAS
+@pytest.mark.parametrize("last", ["v", "tmp"])
+def test_a_renamed_view_is_no_table(last: str, *, schemas: bool) -> None:
+    """A table takes the name of a view; the old TiCDC spells the last step `v` TO `a`."""
+    life = created(schemas=schemas)
+    view = table("d.v", 140, 110)
+    life.ddl("CREATE VIEW `d`.`v` AS SELECT * FROM `d`.`b`", view)
+    life.ddl("RENAME TABLE `d`.`v` TO `d`.`w`", replace(view, table="w"), before=view)
+    life.ddl("RENAME TABLE `d`.`w` TO `d`.`v`", view, before=replace(view, table="w"))
+    steps = [(view, "tmp"), (A, "v"), (replace(view, table=last), "a")]
+    for number, (before, name) in enumerate(steps):
+        sql = f"RENAME TABLE `d`.`{before.table}` TO `d`.`{name}`"
+        after = replace(before, table=name)
+        life.ddl(sql, after, before=before, word="RENAME", same_ts=number > 0)
+    life.row(replace(A, table="v"), id="3", v="v")
+    life.ddl("DROP VIEW `d`.`a`", "d.a")
+    assert life.rows() == {"d.v": of(("1", "was a"), ("3", "v")), "d.b": of(("2", "was b"))}
     assert life.caveats() == {}
 
 
@@ -597,3 +618,20 @@ def test_a_table_comes_back_that_was_exchanged_and_truncated() -> None:
     assert life.rows()["d.m"] == of(("3", "p0"), ("4", "4"))
     assert life.rows()["d.n"] == []
     assert life.caveats() == {}
+
+
+@WITH_AND_WITHOUT_SCHEMAS
+def test_partitions_by_a_virtual_column_are_not_known(*, schemas: bool) -> None:
+    sql = (
+        "CREATE TABLE t (id INT PRIMARY KEY, v INT AS (id * 2) VIRTUAL) PARTITION BY RANGE (v)"
+        " (PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN (20))"
+    )
+    made = created_by(sql, version=100, table="t")
+    life = Life(schemas=schemas)
+    life.ddl(sql, made, word="CREATE")
+    life.row(replace(made, columns=made.columns[:1]), id="9")
+    after = replace(made, version=200)
+    life.ddl("ALTER TABLE t DROP PARTITION p0", after, before=made, word="ALTER")
+    assert life.rows() == {"d.t": [{"id": "9"}]}
+    ((reason,),) = life.caveats().values()
+    assert reason.endswith("no row has the column 'v' of the expression")

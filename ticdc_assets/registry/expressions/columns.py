@@ -52,7 +52,7 @@ def find_column(schema: TableSchema, name: str) -> ColumnSchema:
     for column in schema.columns:
         if column.name.lower() == folded:
             return column
-    raise PartitionError(f"no column {shorten(name)} of the expression is in the table")
+    raise PartitionError(f"no row has the column {shorten(name)} of the expression")
 
 
 def column_term(column: ColumnSchema, timezone: str) -> Term:
