@@ -350,8 +350,11 @@ def _replayed(
     checkpoint: tuple[int, list[AnyPath]] | None,
     version: int,
     with_removed: bool,
-) -> LogState:
-    """Return the result of a checkpoint's actions and of the commits after it."""
+) -> LogState | None:
+    """Return the result of a checkpoint's actions and of the commits after it.
+
+    It is None if the checkpoint leaves its files to sidecars: only libraries read these.
+    """
     live: dict[FileId, Action] = {}
     removed: list[Action] = []
     transactions: dict[str, int] = {}
@@ -374,6 +377,8 @@ def _replayed(
         first = checkpoint[0] + 1
         for path in checkpoint[1]:
             take(_checkpoint_actions(path, with_removed))
+        if "sidecar" in newest:
+            return None
     for number in range(first, version + 1):
         take(commit_actions(table, number))
         if number == 0 and "protocol" not in newest:
@@ -474,6 +479,7 @@ _CHECKPOINTED = {
         *("configuration", "createdTime"),
     ),
     "txn": ("appId", "version"),
+    "sidecar": ("path",),
 }
 """The fields that are read of each action in a checkpoint; the first of them is never null."""
 

@@ -11,6 +11,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyroaring import BitMap64
@@ -167,6 +169,17 @@ def test_what_is_there_is_whole(table: Path) -> None:
     (table / "foreign.parquet").write_text("x")
     (table / "_delta_log" / "foreign.txt").write_text("x")
     assert broken(table, footers=True) is None
+
+
+def test_a_table_stays_whole_whose_checkpoint_has_its_files_in_sidecars(table: Path) -> None:
+    checkpoint = with_checkpoint(table)
+    actions = pq.read_table(checkpoint)
+    others = actions.filter(pc.is_null(pc.struct_field(actions["add"], "path")))
+    sidecars = [*[None] * (len(others) - 1), {"path": "files.parquet"}]
+    # A checkpoint with the name that all readers know, in the layout that few know.
+    layout = others.drop(["sidecar"]).append_column("sidecar", pa.array(sidecars))
+    pq.write_table(layout, checkpoint)
+    assert removable(table, datetime.now(UTC) + timedelta(hours=1)) is None
 
 
 def test_a_first_commit_that_was_interrupted_is_no_damage(tmp_path: Path) -> None:
