@@ -21,15 +21,19 @@ _Groups: TypeAlias = tuple[RowGroup, ...]
 
 
 class GroupsByName:
-    """Groups of rows by the names that they cite.
+    """Groups of rows, also by the names that they cite.
 
     Args:
-        groups: the groups, by the commit ts where they begin.
+        groups: the groups.
+
+    Attributes:
+        every: the groups, by the commit ts where they begin.
     """
 
     def __init__(self, groups: Iterable[RowGroup]) -> None:
+        self.every = sorted(groups, key=lambda group: (group.min_ts, group.name))
         named: dict[TableName, list[RowGroup]] = {}
-        for group in groups:
+        for group in self.every:
             named.setdefault(group.name, []).append(group)
         # With the highest commit ts of the groups up to each.
         self._named = {
@@ -59,8 +63,7 @@ class GroupsByName:
 
 
 def attach_groups(
-    groups: Sequence[RowGroup],
-    by_name: GroupsByName,
+    groups: GroupsByName,
     history: SchemaHistory,
     cut_ts: int,
     *,
@@ -70,8 +73,7 @@ def attach_groups(
     """Give each group to the tables of its time.
 
     Args:
-        groups: the row changes in numbers, by the commit ts where they begin.
-        by_name: the same.
+        groups: the row changes in numbers.
         history: the schemas.
         cut_ts: the TSO of the plan.
         lineages: the tables.
@@ -93,12 +95,12 @@ def attach_groups(
             made_by.setdefault((name, version), set()).add(lineage.mirror_id)
         # A snapshot needs only the rows between its floor and its moment.
         above_ts = lineage.held_above if lineage in past else -1
-        for group in by_name.of(lineage, above_ts):
+        for group in groups.of(lineage, above_ts):
             max_ts = min(group.max_ts, cut_ts)
             if above_ts < max_ts and lineage.bound_between(group.name, group.min_ts, max_ts):
                 lying.setdefault(id(group), []).append(lineage)
     unknown: list[tuple[RowGroup, list[Lineage]]] = []
-    for group in groups:
+    for group in groups.every:
         if group.schema_version is None:
             continue  # read with the version in force, which is never missing
         max_ts = min(group.max_ts, cut_ts)
@@ -141,7 +143,7 @@ def attach_groups(
                 and min(group.max_ts, cut_ts) > lineage.held_above
             ):
                 lineage.held.append(group.citation)
-    return _untaken(groups, cut_ts, lineages)
+    return _untaken(groups.every, cut_ts, lineages)
 
 
 def _untaken(

@@ -94,13 +94,12 @@ class _Builder:
         self._history = history
         self._timezone = timezone
         self._cut_ts = cut_ts
-        self._groups = sorted(groups, key=lambda group: (group.min_ts, group.name))
+        self._groups = GroupsByName(groups)
         self._lineages: list[Lineage] = []
         # Tables as they were at some moment, oldest first: the parts of handovers.
         self._snapshots: list[Lineage] = []
         self._truncated: dict[int, Lineage] = {}
-        self._by_name = GroupsByName(self._groups)
-        self._plans = LineagePlans(self._by_name, cut_ts, ColumnFacts(history))
+        self._plans = LineagePlans(self._groups, cut_ts, ColumnFacts(history))
         # By name without case: upstream compares names so, and TiCDC may write one in another case
         # from a RENAME on, or from its restart (`Lineage.take_spellings`).
         self._names: dict[TableName, Lineage] = {}
@@ -119,14 +118,13 @@ class _Builder:
             self._apply_ddls(list(together))
         self._meet_rows(met, self._cut_ts)
         cited: dict[TableName, dict[TableName, list[RowGroup]]] = {}
-        for group in self._groups:
+        for group in self._groups.every:
             spellings = cited.setdefault(folded(group.name), {})
             spellings.setdefault(group.name, []).append(group)
         for lineage in (*self._lineages, *self._snapshots):
             lineage.take_spellings(cited, self._cut_ts)
         held, strays = attach_groups(
             self._groups,
-            self._by_name,
             self._history,
             self._cut_ts,
             lineages=self._lineages,
@@ -180,8 +178,9 @@ class _Builder:
         Returns:
             How many are processed now.
         """
-        end = bisect_right(self._groups, until_ts, lo=met, key=lambda group: group.min_ts)
-        for group in self._groups[met:end]:
+        groups = self._groups.every
+        end = bisect_right(groups, until_ts, lo=met, key=lambda group: group.min_ts)
+        for group in groups[met:end]:
             schema = self._schema_of(group)
             if schema is None:
                 continue

@@ -447,7 +447,8 @@ class Catalog:
         of_views: list[RegisteredDdl] = []
         for move in moves:
             old, part = folded(move.old), move.part
-            if old not in before | self._views or self._tables.find(old) is not None:
+            is_view = old in before or old in self._views
+            if not is_view or self._tables.find(old) is not None:
                 of_tables.append(move)
                 continue
             self._views.discard(old)
