@@ -24,6 +24,7 @@ from ticdc_assets.orchestration.jobs import (
     maintenance_job,
     rebuild_job,
     redecode_schedule,
+    seed_job,
 )
 from ticdc_assets.orchestration.mirror_assets import MirrorAssets
 from ticdc_assets.orchestration.report import report_asset, report_schedules
@@ -77,6 +78,7 @@ def _definitions(steps: ChangefeedSteps, *, has_mirrors: bool) -> dg.Definitions
             follow_job(steps),
             maintenance_job(steps),
             rebuild_job(steps),
+            seed_job(steps),
         ],
         schedules=[
             *job_schedules(steps),

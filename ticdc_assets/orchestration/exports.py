@@ -2,11 +2,11 @@
 
     snapshot -> change_log
 
-One run of `snapshot` seeds all tables of an export, and applies the later changes. No sync waits
-for it, since most follow no seed. The check `snapshot_complete` says whether each landed row was
-seeded or is in quarantine; `mirror_equals_source` compares the mirrors with an export, like
-`ticdc-assets diff`. If the configuration names a folder of exports, a schedule compares each new
-one.
+One run of the seed job seeds all tables of an export, applies the later changes, and reports on
+`snapshot`. No sync waits for it, since most follow no seed. The check `snapshot_complete` says
+whether each landed row was seeded or is in quarantine; `mirror_equals_source` compares the mirrors
+with an export, like `ticdc-assets diff`. If the configuration names a folder of exports, a schedule
+compares each new one.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,6 @@ import pyarrow.fs as fs
 from dagster import DagsterRunStatus, RunsFilter
 from pydantic import Field
 
-from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.base.isolation import first_sentence
 from ticdc_assets.base.names import counted, table_named
 from ticdc_assets.base.progress import listened
@@ -27,9 +26,9 @@ from ticdc_assets.log.cuts import newest_cut
 from ticdc_assets.orchestration.active_runs import RUNS_LOOKED_AT, pause_after_failures
 from ticdc_assets.orchestration.content_verdicts import judge_seeds, judge_source
 from ticdc_assets.orchestration.metadata import utc_now
+from ticdc_assets.orchestration.partitions import FeedNames
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
-from ticdc_assets.orchestration.syncing import Syncing, log_events
 from ticdc_assets.orchestration.table_schemas import definition_metadata
 from ticdc_assets.orchestration.verdicts import runbook
 from ticdc_assets.repair.diffing import diff
@@ -80,46 +79,34 @@ class ExportConfig(dg.Config):
 # Assets -----------------------------------------------------------------------------------------
 
 
-def snapshot_asset(steps: ChangefeedSteps) -> dg.AssetsDefinition:
-    """Return the asset with the first rows of seeded tables, which a run seeds from an export."""
+def snapshot_asset(steps: ChangefeedSteps) -> dg.AssetSpec:
+    """Return the asset with the first rows of seeded tables, which the seed job reports.
 
-    @dg.asset(
+    It is external. "Materialize all" must not seed, and most changefeeds have no seed: Dagster
+    would warn about an asset that was never materialised before each materialisation of
+    `change_log`.
+    """
+    return dg.AssetSpec(
         key=steps.names.asset("snapshot"),
         description=(
-            "The first rows of seeded tables, from exports by Dumpling: lands them verbatim, and "
-            "decodes them into change_log; text that is not a row goes to quarantine with file and "
-            "line. From the TSO of the export on, its tables have these rows, and later changes "
-            f"are applied on top of them. Run it with the job {steps.names.job('seed')}, and name "
-            "the export in the run's configuration."
+            "The first rows of seeded tables, from exports by Dumpling, verbatim: they are decoded "
+            "into change_log; text that is not a row goes to quarantine with file and line. From "
+            "the TSO of the export on, its tables have these rows, and later changes are applied "
+            f"on top of them. The job [{steps.names.job('seed')}](/guess/{steps.names.job('seed')})"
+            " makes them; name the export in the run's configuration."
         ),
         metadata=definition_metadata("snapshot_rows"),
         group_name=steps.names.changefeed,
         kinds={"spark", "deltalake"},
-        pool=steps.names.pool,
-        output_required=False,
     )
-    def snapshot(
-        context: dg.AssetExecutionContext, config: ExportConfig, ticdc_spark: LakeSpark
-    ) -> Iterator[dg.MaterializeResult]:
-        if not config.folder:
-            if context.run.job_name == steps.names.job("seed"):
-                raise TicdcError("no export is named: give its `folder` in the run's configuration")
-            context.log.info("nothing is seeded: no export is named")
-            return
-        with steps.writing(context), listened(context.log.info):
-            syncing = Syncing(steps, ticdc_spark.spark_session, context.instance)
-            seeded = syncing.seed(config.folder, **config.meant())
-            context.log.info("%s", seeded.said)
-            for follow in (syncing.register, syncing.apply):
-                step = follow()
-                log_events(context, (*step.events, *step.reports))
-                context.log.info("%s", step.said)
-        yield seeded.result()
-
-    return snapshot
 
 
 # Checks -----------------------------------------------------------------------------------------
+
+
+def snapshot_complete_key(names: FeedNames) -> dg.AssetCheckKey:
+    """Return the key of the check that each landed row of an export has its place."""
+    return dg.AssetCheckKey(names.asset("snapshot"), SNAPSHOT_COMPLETE)
 
 
 def export_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
@@ -135,10 +122,9 @@ def export_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
         ),
     )
     def snapshot_complete() -> dg.AssetCheckResult:
-        key = dg.AssetCheckKey(names.asset("snapshot"), SNAPSHOT_COMPLETE)
         with reported_failures(steps.paths):
             verdict = judge_seeds(seed_balance(steps.paths))
-        return verdict.result(key)
+        return verdict.result(snapshot_complete_key(names))
 
     source = dg.AssetCheckSpec(
         name=MIRROR_EQUALS_SOURCE,

@@ -4,30 +4,40 @@
 without landing, and first tries quarantined records and rows again. `<changefeed>_seed` starts
 tables with the rows of an export, `<changefeed>_diff` compares the mirrors with one (`exports`).
 `<changefeed>_verify` runs the checks that no sync runs: it counts keys, rebuilds the mirrors and
-compares. `<changefeed>_maintenance` and `<changefeed>_rebuild` work on all tables; they are ops,
-not assets, because "Materialize all" must not rebuild a lake. Both may be killed anywhere and run
-again. Two schedules have no job of their own: one decodes the day before again, one writes the
-status page; a person materialises `change_log` or `report`. `follow_job` has the job that follows.
+compares. `<changefeed>_seed`, `<changefeed>_maintenance` and `<changefeed>_rebuild` work on many
+tables; they are ops, not assets, because "Materialize all" must not rebuild a lake. They may be
+killed anywhere and run again. Two schedules have no job of their own: one decodes the day before
+again, one writes the status page; a person materialises `change_log` or `report`. `follow_job` has
+the job that follows.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, timedelta
+from functools import partial
 from typing import Any
 
 import dagster as dg
 from pydantic import Field
 
+from ticdc_assets.base.errors import TicdcError
+from ticdc_assets.base.progress import listened
 from ticdc_assets.config import OFF
 from ticdc_assets.log.landing import landed_days
 from ticdc_assets.orchestration.checks import KEYS_UNIQUE, MIRROR_EQUALS_REBUILD, cheap_checks
-from ticdc_assets.orchestration.exports import MIRROR_EQUALS_SOURCE
+from ticdc_assets.orchestration.content_verdicts import judge_seeds
+from ticdc_assets.orchestration.exports import (
+    MIRROR_EQUALS_SOURCE,
+    ExportConfig,
+    snapshot_complete_key,
+)
 from ticdc_assets.orchestration.partitions import DAY_FORMAT, JobKind
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps
-from ticdc_assets.orchestration.syncing import Reporter, log_events
+from ticdc_assets.orchestration.syncing import Event, Reporter, Syncing, log_events
 from ticdc_assets.repair.maintenance import maintain
 from ticdc_assets.repair.rebuilding import rebuild
 from ticdc_assets.repair.redecoding import first_whole_day
+from ticdc_assets.repair.seeding import seed_balance
 from ticdc_assets.spark.compute import Ran, watched
 
 MAINTENANCE_CRON = "30 1 * * *"
@@ -92,13 +102,6 @@ def changefeed_jobs(steps: ChangefeedSteps) -> list[Any]:
             },
         ),
         job(
-            "seed",
-            assets("snapshot"),
-            f"Seeds tables of {feed} from an export by Dumpling: the mirrors get its rows at its "
-            "TSO, and later changes are applied on top of them. Give the export's folder and the "
-            "tables in the run's configuration.",
-        ),
-        job(
             "diff",
             checks_of_mirrors(MIRROR_EQUALS_SOURCE),
             f"Compares the mirrors of {feed} with an export of the upstream, as of its TSO. It "
@@ -129,6 +132,37 @@ def op_job(
         description=description,
         tags=names.tags | dict(tags or {}),
         executor_def=dg.in_process_executor,
+    )
+
+
+def seed_job(steps: ChangefeedSteps) -> dg.JobDefinition:
+    """Return the job that seeds tables from an export, and applies the later changes."""
+    names = steps.names
+
+    @dg.op(name=names.op("seed"), pool=names.pool, out=dg.Out(dg.Nothing))
+    def seeded(
+        context: dg.OpExecutionContext, config: ExportConfig, ticdc_spark: LakeSpark
+    ) -> Iterator[Event | dg.AssetCheckEvaluation | dg.Output[None]]:
+        if not config.folder:
+            raise TicdcError("no export is named: give its `folder` in the run's configuration")
+        with steps.writing(context), listened(context.log.info):
+            syncing = Syncing(steps, ticdc_spark.spark_session, context.instance)
+            seeding = partial(syncing.seed, config.folder, **config.meant())
+            for work in (seeding, syncing.register, syncing.apply):
+                step = work()
+                yield from (*step.events, *step.reports)
+                context.log.info("%s", step.said)
+            verdict = judge_seeds(seed_balance(steps.paths))
+        yield verdict.evaluation(snapshot_complete_key(names))
+        yield dg.Output(None)
+
+    return op_job(
+        steps,
+        "seed",
+        seeded,
+        f"Seeds tables of {names.changefeed} from an export by Dumpling: the mirrors get its rows "
+        "at its TSO, and later changes are applied on top of them. Give the export's folder and "
+        "the tables in the run's configuration.",
     )
 
 

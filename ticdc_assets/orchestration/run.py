@@ -188,8 +188,8 @@ def run_seed(
     *,
     instance: DagsterInstance | None = None,
 ) -> RunReport:
-    """Run the seed job of a changefeed once, with the configuration of `snapshot`."""
-    return run_job(settings, changefeed, "seed", {"snapshot": config}, instance=instance)
+    """Run the seed job of a changefeed once, whose configuration is `ExportConfig`."""
+    return run_job(settings, changefeed, "seed", {"seed": config}, instance=instance)
 
 
 def run_redrive(

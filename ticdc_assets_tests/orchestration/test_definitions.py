@@ -74,6 +74,10 @@ def test_groups_kinds_pools_and_partitions(definitions: dg.Definitions) -> None:
             assert node.pools == set()
             continue
         assert node.kinds == {"spark", "deltalake"}
+        if name == "snapshot":
+            # Dagster warns about upstream assets that it can materialise and never did.
+            assert node.is_external
+            continue
         partitions = node.partitions_def
         assert graph.get(key).pools == {f"ticdc_{feed}"}
         if name == "change_log":
