@@ -26,7 +26,7 @@ from ticdc_assets.log.cuts import newest_cut
 from ticdc_assets.orchestration.active_runs import RUNS_LOOKED_AT, pause_after_failures
 from ticdc_assets.orchestration.content_verdicts import judge_seeds, judge_source
 from ticdc_assets.orchestration.metadata import utc_now
-from ticdc_assets.orchestration.partitions import FeedNames
+from ticdc_assets.orchestration.partitions import FeedNames, skipping_unreadable
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
 from ticdc_assets.orchestration.table_schemas import definition_metadata
@@ -172,6 +172,7 @@ def export_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
             "mirrors once with the newest export at or below the newest cut."
         ),
     )
+    @skipping_unreadable
     def new_exports(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         cut = newest_cut(steps.paths)
         if cut is None:

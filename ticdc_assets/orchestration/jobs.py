@@ -30,7 +30,7 @@ from ticdc_assets.orchestration.exports import (
     ExportConfig,
     snapshot_complete_key,
 )
-from ticdc_assets.orchestration.partitions import DAY_FORMAT, JobKind
+from ticdc_assets.orchestration.partitions import DAY_FORMAT, JobKind, skipping_unreadable
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.orchestration.syncing import Event, Reporter, Syncing, log_events
@@ -267,6 +267,7 @@ def redecode_schedule(steps: ChangefeedSteps) -> dg.ScheduleDefinition:
             "reason, if nothing landed or records of that day were removed."
         ),
     )
+    @skipping_unreadable
     def yesterday_again(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         # A schedule made of the partitions would choose today, which is a partition already.
         day = context.scheduled_execution_time.astimezone(UTC).date() - timedelta(days=1)

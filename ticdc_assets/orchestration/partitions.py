@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
+from functools import wraps
 from typing import Literal, TypeAlias, get_args
 
 import dagster as dg
@@ -120,6 +121,22 @@ class FeedNames:
     def tags(self) -> dict[str, str]:
         """Tags of the changefeed's runs."""
         return {CHANGEFEED_TAG: self.changefeed}
+
+
+_Due: TypeAlias = Callable[[dg.ScheduleEvaluationContext], dg.RunRequest | dg.SkipReason]
+
+
+def skipping_unreadable(due: _Due) -> _Due:
+    """Return the evaluation of a schedule that skips, with a sentence, if a table is unreadable."""
+
+    @wraps(due)
+    def evaluated(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        try:
+            return due(context)
+        except UNREADABLE as error:
+            return dg.SkipReason(str(error))
+
+    return evaluated
 
 
 def landing_days(paths: Callable[[], LakePaths], today: date) -> dg.DailyPartitionsDefinition:

@@ -36,6 +36,8 @@ from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.orchestration import sensors
 from ticdc_assets.orchestration.active_runs import end_orphans
 from ticdc_assets.orchestration.changefeeds import definitions_of
+from ticdc_assets.orchestration.exports import export_schedules
+from ticdc_assets.orchestration.jobs import redecode_schedule
 from ticdc_assets.orchestration.metadata import LOOKED_AT_BATCH
 from ticdc_assets.orchestration.partitions import FeedNames
 from ticdc_assets.orchestration.sensors import (
@@ -489,6 +491,21 @@ def test_a_store_that_is_away_is_a_reason_and_fails_a_check(
     assert "s3://lake cannot be reached" in (result.skip_reason.skip_message or "")
     assert store(instance, list(result.asset_events)) == {"lake_readable": "error"}
     dg.Definitions.validate_loadable(definitions_of([steps]))
+
+
+def test_a_store_that_is_away_is_a_reason_for_schedules(
+    steps: ChangefeedSteps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = StoreUnavailableError("s3://lake", "it does not answer")
+
+    def raises(_: ChangefeedSteps) -> Lake:
+        raise away
+
+    monkeypatch.setattr(ChangefeedSteps, "lake", property(raises))
+    steps = replace(steps, changefeed=replace(steps.changefeed, exports="exports"))
+    for schedule in (redecode_schedule(steps), *export_schedules(steps)):
+        context = dg.build_schedule_context(scheduled_execution_time=NOW)
+        assert schedule.evaluate_tick(context).skip_message == str(away)
 
 
 def test_a_gap_is_a_reason_until_somebody_accepts_it(
