@@ -254,7 +254,8 @@ _WRITTEN = _READER_FEATURES.union(_UNUSED, *_LEGACY.values())
 them.
 """
 
-_USES = ("delta.constraints.", "delta.enableInCommitTimestamps", "delta.enableRowTracking")
+_CONSTRAINT = "delta.constraints."
+_SWITCHED_ON = ("delta.appendOnly", "delta.enableInCommitTimestamps", "delta.enableRowTracking")
 _GENERATED = ("delta.generationExpression", "delta.invariants", "delta.identity.start")
 
 
@@ -287,9 +288,11 @@ def require_written(state: LogState) -> None:
         *(state.protocol.get("writerFeatures") or ()),
     }
     foreign = sorted(features - _WRITTEN)
-    if state.configuration.get("delta.appendOnly") == "true":
-        foreign.append("appendOnly")
-    foreign += [name for name in state.configuration if name.startswith(_USES)]
+    foreign += [
+        name
+        for name, value in state.configuration.items()
+        if name.startswith(_CONSTRAINT) or (name in _SWITCHED_ON and value.lower() == "true")
+    ]
     foreign += [key for item in state.fields for key in item["metadata"] if key in _GENERATED]
     foreign += _unread_layout(state)
     if foreign:

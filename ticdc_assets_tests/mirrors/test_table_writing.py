@@ -18,6 +18,7 @@ from ticdc_assets.delta import committing
 from ticdc_assets.delta.commits import CommitError, read_commit
 from ticdc_assets.delta.committing import ConflictError, undisturbed
 from ticdc_assets.delta.delta_files import file_at, log_state, vector_of
+from ticdc_assets.delta.delta_protocol import FeatureError, LogState, new_state, require_written
 from ticdc_assets.delta.files import layout_of
 from ticdc_assets.mirrors import file_fates, table_writing
 from ticdc_assets.mirrors.table_writing import TableWriter
@@ -266,6 +267,16 @@ def test_a_table_with_a_feature_that_is_not_written_here_is_refused(tmp_path: Pa
     with pytest.raises(CommitError, match=r"d\.t: another program gave it delta\.constraints"):
         changed(table, version, {2: "b"})
     assert rows_at(table, version) == {1: "a"}
+
+
+@pytest.mark.parametrize(
+    "name", ["delta.appendOnly", "delta.enableInCommitTimestamps", "delta.enableRowTracking"]
+)
+def test_a_table_whose_property_switches_a_feature_off_is_written(name: str) -> None:
+    state = new_state(SCHEMA, {name: "false"}, LogState())
+    require_written(state)
+    with pytest.raises(FeatureError, match=name):
+        require_written(new_state(SCHEMA, {name: "true"}, LogState()))
 
 
 def test_readers_that_know_no_vectors_read_small_and_portable_tables(
