@@ -7,6 +7,7 @@ No text of a message is ever part of a query. Only rows that do not fit into mem
 a folder that is removed afterwards, so running a query again is safe.
 """
 
+import glob
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -59,4 +60,6 @@ def view_files(
             name, ds.dataset(places, format="parquet", filesystem=located(files[0])[1])
         )
     else:
-        connection.read_parquet([str(path) for path in files]).create_view(name)
+        # DuckDB takes names for patterns.
+        literal = [glob.escape(str(path)) for path in files]
+        connection.read_parquet(literal).create_view(name)

@@ -24,6 +24,13 @@ Frame: TypeAlias = DataFrame
 """Rows that Spark has, or will read."""
 
 
+_LITERAL = "__globPaths__", "false"
+"""Spark takes paths of files for patterns without this option; the names of folders are data.
+
+Source: Spark's DataSource.GLOB_PATHS_KEY.
+"""
+
+
 def delta_frame(spark: SparkSession, table: AnyPath, version: int) -> Frame:
     """Return the rows of a version of a Delta table."""
     return spark.read.format("delta").option("versionAsOf", version).load(str(table))
@@ -41,7 +48,7 @@ def parquet_frame(
         names: the columns' names in the frame.
     """
     read = spark.read.schema(from_arrow_schema(stored, prefer_timestamp_ntz=True))
-    return read.parquet(*map(str, files)).toDF(*names)
+    return read.option(*_LITERAL).parquet(*map(str, files)).toDF(*names)
 
 
 def frame_of(spark: SparkSession, rows: pa.Table) -> Frame:

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
 from ticdc_assets.rows.rows_of_work import Rows, in_buckets, shared_out
 from ticdc_assets.spark.executing import INLINE_BYTES, INLINE_ROWS
@@ -40,6 +41,19 @@ def test_columns_are_selected_by_their_names_not_by_those_in_files(tmp_path: Pat
     pq.write_table(pa.table({"a": [1], "col-1": ["x"]}), path)
     rows = Rows.of_files([path], pa.schema([("b", pa.int64()), ("a", pa.string())]), ["a", "col-1"])
     assert rows.select(["a"]).table_here().to_pylist() == [{"a": "x"}]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("folder", "neighbour"), [("lake*", "lakes"), ("lake[1]", "lake1"), ("{lake,lakes}", "lake")]
+)
+def test_spark_takes_no_name_of_a_folder_for_a_pattern(
+    spark: SparkSession, folder: str, neighbour: str, tmp_path: Path
+) -> None:
+    for name in (folder, neighbour):
+        (tmp_path / name).mkdir()
+        rows = _file(tmp_path / name / "rows.parquet", pa.table({"of": [name]}))
+        assert [row[0] for row in rows.frame(spark).collect()] == [name]
 
 
 def test_many_rows_stay_in_their_files(tmp_path: Path) -> None:
