@@ -822,6 +822,9 @@ def test_a_missing_feature_comment_is_a_comment_and_an_executable_one_is_not() -
         # Clients do.
         (r"`c` enum('a\\b','n\n') DEFAULT 'C:\\new'", ("a\\b", "n\n"), r"C:\new"),
         (r"c ENUM('a\\b') DEFAULT 'C:\\new'", ("a\\b",), r"C:\new"),
+        # In capitals too: TiDB's parser writes a charset before each default.
+        (r"`c` ENUM('a\\b','n\n') DEFAULT 'C:\\new'", ("a\\b", "n\n"), r"C:\new"),
+        (r"`c` SET('a\\b') DEFAULT ('C:\\new')", ("a\\b",), r"C:\new"),
     ],
 )
 def test_a_backslash_escapes_in_texts_of_clients_alone(
