@@ -48,7 +48,7 @@ UNPARSED_LIMIT: Final = 200
 _SHOWN_START: Final = re.compile(r"CREATE TABLE `(?:[^`]|``)*+` \(\n  `")
 _INTRODUCED: Final = re.compile(r"_[A-Z0-9]++'")
 _QUOTED_PIECE: Final = re.compile(r"(?:[bx]'|('))(?:[^']|'')*+'|`(?:[^`]|``)*+`")
-_AS_NAMED: Final = re.compile(r"(?:COLLATE|=) \w+|/\*T!\[[\w,]+\]")
+_AS_NAMED: Final = re.compile(r"(?:COLLATE|=) \w+|/\*(?:T!\[[\w,]+\]| \w+ is not supported \*/)")
 _OF_CLIENTS: Final = re.compile(r"""(?<![0-9])[a-z]|["#\r\n\t]|(?:DEFAULT|IN|THAN)[ (]*+'""")
 
 _OPEN: Final = ord("(")
