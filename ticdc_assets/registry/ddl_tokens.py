@@ -47,9 +47,9 @@ UNPARSED_LIMIT: Final = 200
 
 _SHOWN_START: Final = re.compile(r"CREATE TABLE `(?:[^`]|``)*+` \(\n  `")
 _INTRODUCED: Final = re.compile(r"_[A-Z0-9]++'")
-_QUOTED_PIECE: Final = re.compile(r"[bx]?'(?:[^']|'')*+'|`(?:[^`]|``)*+`")
-_AS_NAMED: Final = re.compile(r"(?:COLLATE|=) \w+|/\*T!\[[\w,]+\]")
-_OF_CLIENTS: Final = re.compile(r'(?<![0-9])[a-z]|["#\r\n\t]')
+_QUOTED_PIECE: Final = re.compile(r"(?:[bx]'|('))(?:[^']|'')*+'|`(?:[^`]|``)*+`")
+_AS_NAMED: Final = re.compile(r"(?:COLLATE|=) \w+|/\*(?:T!\[[\w,]+\]| \w+ is not supported \*/)")
+_OF_CLIENTS: Final = re.compile(r"""(?<![0-9])[a-z]|["#\r\n\t]|(?:DEFAULT|IN|THAN)[ (]*+'""")
 
 _OPEN: Final = ord("(")
 _CLOSE: Final = ord(")")
@@ -226,11 +226,13 @@ def tokenize(text: str) -> Tokens:
 def _writer_of(text: str) -> _Writer:
     """Return who wrote a text, as far as it shows.
 
-    The parser writes keywords in capitals, names in backquotes, and a charset before most strings.
+    The parser writes keywords in capitals, names in backquotes, and a charset before most strings,
+    among them all defaults and bounds.
     """
     if _SHOWN_START.match(text):
         return _SHOW
-    bare = _AS_NAMED.sub("", _QUOTED_PIECE.sub("", text))
+    # A string leaves its quote.
+    bare = _AS_NAMED.sub("", _QUOTED_PIECE.sub(r"\1", text))
     is_parser = _INTRODUCED.search(text) or ("`" in text and not _OF_CLIENTS.search(bare))
     return _PARSER if is_parser else _CLIENT
 

@@ -35,7 +35,7 @@ always is. A newer TiCDC may add fields (`_tidb.rowkey` is one). The kinds:
     boolean   true or false
     names     array of text
     object    JSON object; of `sqlType` only the order of its names counts
-    types     object: column name to text, the column's type
+    types     object: column name to text, the column's type; null where no column is sent
     images    array of objects, one a row: column name to string, null or number
 
 With the extension a row's commit ts is `_tidb.commitTs`; without it there is only `es`, the commit
@@ -386,14 +386,17 @@ def _base64(value: Any, position: str) -> str:
 
 
 def read_types(value: Any, position: str) -> dict[str, str]:
-    """Return `value` as an object of column names and types, the types in lower case."""
+    """Return `value` as an object of column names and types, the types in lower case.
+
+    Without columns, in a row cut to a key that its table does not have, TiCDC writes null.
+    """
     return {
         name: lower_type(
             mysql_type
             if type(mysql_type) is str
             else read_text(mysql_type, go_json.member(position, name))
         )
-        for name, mysql_type in read_object(value, position).items()
+        for name, mysql_type in read_object({} if value is None else value, position).items()
     }
 
 

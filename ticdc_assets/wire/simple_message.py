@@ -22,7 +22,9 @@ In: the fields of one message, already converted: by their meaning `int`, `str`,
     preTableSchema      schema                            o
 
 x required and not null, o may be missing or null, - must be missing or null, blank: ignored (a
-newer TiCDC may add fields). A `name` is a text that is not empty: TiCDC leaves out empty fields.
+newer TiCDC may add fields). A `name` is a text that is not empty: TiCDC leaves out empty fields. So
+in JSON all images may be missing where there is a `claimCheckLocation`: nothing is left of a row
+that was cut to a key which its table does not have.
 
 Source: `message` and `getDDLType` in pingcap/tiflow pkg/sink/codec/simple/message.go at 017624f.
 

@@ -273,6 +273,15 @@ def test_cut_row_is_replaced_in_its_place(tmp_path: Path) -> None:
     assert whole.to_pylist() == rows_of(OTHER, WHOLE, OTHER, WHOLE).to_pylist()
 
 
+def test_a_row_of_which_no_column_is_left_is_replaced_too(tmp_path: Path) -> None:
+    (tmp_path / NAME).write_bytes(wrapped(value_of(WHOLE)))
+    images = b',"data":{},"old":{}'
+    cut = value_of(replace(CUT, before={}, after={}))
+    assert images in cut
+    batch = decode_batch(SIMPLE, batch_of([cut.replace(images, b"")]))
+    assert complete_rows(batch, store_of(tmp_path)).to_pylist() == rows_of(WHOLE).to_pylist()
+
+
 def test_index_of_a_completed_row_stays(tmp_path: Path) -> None:
     (tmp_path / NAME).write_bytes(wrapped(value_of(WHOLE)))
     batch = rows_of(CUT, CUT)

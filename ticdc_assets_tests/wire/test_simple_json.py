@@ -7,7 +7,7 @@ import pytest
 
 from ticdc_assets.base.errors import UnsupportedVersionError, WireError
 from ticdc_assets.demo.simulator.encoders import encode
-from ticdc_assets.model.events import Event, RowChange
+from ticdc_assets.model.events import Event, Op, RowChange
 from ticdc_assets.wire import DECODERS, WireFormat, decode
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.simple_message import DDL_TYPES, FIELDS, MessageType
@@ -204,6 +204,18 @@ def test_a_name_is_a_text_that_is_not_empty(message: bytes, part: bytes, path: s
 
 CHECKSUM = UPDATE[UPDATE.index(b'{"version":1,"corrupted"') : UPDATE.index(b',"data"')]
 LOCATION = b'"claimCheckLocation":"file:///tmp/a.json"'
+
+
+def test_a_cut_row_of_a_table_without_a_key_has_its_images_in_the_claim_check() -> None:
+    """No column is left of such a row, and Go leaves out what is empty."""
+    value = changed(UPDATE, b',"data":{"id":"1"},"old":{"id":"1"}', b"")
+    assert assert_equal([value]) == [[replace(EVENTS[UPDATE], before={}, after={})]]
+    inserted = replace(EVENTS[UPDATE], op=Op.INSERT, before=None, after={})
+    deleted = replace(EVENTS[UPDATE], op=Op.DELETE, before={}, after=None)
+    values = [value.replace(b"UPDATE", word) for word in (b"INSERT", b"DELETE")]
+    assert assert_equal(values) == [[inserted], [deleted]]
+    assert refused(changed(value, LOCATION + b",", b"")) == ("missing_field", "$.data")
+    assert refused(changed(value, LOCATION, LOCATION + b',"old":{}')) == ("missing_field", "$.data")
 
 
 def test_marks_and_checksums_that_are_null_are_none() -> None:
