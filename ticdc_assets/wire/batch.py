@@ -175,7 +175,8 @@ def _decoded(
         return read_by(reference, records, np.flatnonzero(is_left)).rows
     exact = BATCH_READERS[wire_format](contents)
     is_left[exact.sources] = False
-    return exact.joined(read_by(reference, records, np.flatnonzero(is_left))).rows
+    left = np.flatnonzero(is_left)
+    return exact.joined(read_by(reference, records, left)).rows if len(left) else exact.rows
 
 
 def _at_once(module: str, batch: pa.RecordBatch) -> SourcedRows:
