@@ -129,6 +129,7 @@ def test_help_and_refusals_import_nothing_heavy() -> None:
         ["backfill", "f", "--from", "2026-11-20"],
         ["backfill", "f", "--from", "2026-11-20", "--to", "2026-11-21", "--table", "d.t"],
         ["backfill", "f", "--day", "yesterday"],
+        ["backfill", "f", "--table", "d.t", "--accept-losses"],
         ["report", "--output", "."],
     ],
 )
