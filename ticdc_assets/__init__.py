@@ -8,6 +8,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ticdc_assets.base.errors import MirrorCaveatWarning
     from ticdc_assets.orchestration.component import ChangefeedComponent
     from ticdc_assets.reading.histories import read_history
     from ticdc_assets.reading.mirrors import locate_mirror, read_mirror
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ChangefeedComponent",
+    "MirrorCaveatWarning",
     "__version__",
     "create_views",
     "get_spark",
@@ -28,6 +30,7 @@ __all__ = [
 
 _MODULES = {
     "ChangefeedComponent": "ticdc_assets.orchestration.component",
+    "MirrorCaveatWarning": "ticdc_assets.base.errors",
     "create_views": "ticdc_assets.reading.views",
     "get_spark": "ticdc_assets.spark.session",
     "locate_mirror": "ticdc_assets.reading.mirrors",

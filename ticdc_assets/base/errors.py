@@ -261,3 +261,10 @@ def shorten(value: Any, limit: int = 80) -> str:
     """Return `repr(value)` cut to `limit` characters, for the `got` of an `InputError`."""
     text = repr(value)
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+class MirrorCaveatWarning(UserWarning):
+    """The rows of a table may differ from the upstream's; the text names the table and says why.
+
+    `read_mirror` warns of each caveat; Python shows equal texts from one place once.
+    """

@@ -16,6 +16,7 @@ import click
 from ticdc_assets.base.errors import ConfigError, StoreUnavailableError, TicdcError
 from ticdc_assets.base.isolation import RUST_PANIC, Failure, attempted, first_sentence
 from ticdc_assets.base.machine import refusal
+from ticdc_assets.base.names import split_name
 from ticdc_assets.cli.interrupted import EXIT_CODE, ignore_the_next, sentence
 from ticdc_assets.cli.waiting import progress_lines
 from ticdc_assets.config import Settings, lake_path, load_settings
@@ -130,7 +131,12 @@ class _ChangefeedCommand(click.Command):
         if len(others) == len(arguments):
             return args
         values, _, _ = self.make_parser(ctx).parse_args(list(args))
-        count = sum(isinstance(values.get(item.name or ""), str) for item in arguments)
+        given = [
+            value for item in arguments if isinstance(value := values.get(item.name or ""), str)
+        ]
+        names_table = bool(given) and any(item.name == "table" for item in others)
+        # One word may name a database and its table.
+        count = len(given) + (names_table and split_name(given[-1]) is not None)
         if count not in (len(others), sum(item.required for item in others)):
             return args
         is_first = arguments[0].name == "changefeed"

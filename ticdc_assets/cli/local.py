@@ -25,7 +25,8 @@ _CHECK_SECONDS = 0.2
 @click.option(
     "--port",
     type=click.IntRange(1, 65535),
-    help=f"The port on 127.0.0.1; by default {_PORT}, or a free port if {_PORT} is in use.",
+    help="The port on 127.0.0.1; by default that of the last start (at the first start "
+    f"{_PORT}), or a free port if it is in use.",
 )
 @reported_errors
 def broker(directory: Path, port: int | None) -> None:
@@ -46,16 +47,16 @@ def broker(directory: Path, port: int | None) -> None:
         signal.signal(number, signal.default_int_handler)
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        with (
-            held_lock(directory / "broker.lock", f"a broker in {directory}"),
-            LocalBroker(directory, port=_PORT if port is None else port, progress=note) as running,
-        ):
-            click.echo(running.bootstrap_servers)
-            if running.port != (port or _PORT):
-                note(f"port {_PORT} is in use: write this address into changefeeds.yaml")
-            note("the broker runs until Ctrl-C")
-            while running.running:
-                time.sleep(_CHECK_SECONDS)
+        with held_lock(directory / "broker.lock", f"a broker in {directory}"):
+            running = LocalBroker(directory, port=port, first_port=_PORT, progress=note)
+            usual = port or running.port or _PORT
+            with running:
+                click.echo(running.bootstrap_servers)
+                if running.port != usual:
+                    note(f"port {usual} is in use: write this address into changefeeds.yaml")
+                note("the broker runs until Ctrl-C")
+                while running.running:
+                    time.sleep(_CHECK_SECONDS)
             raise SourceUnavailableError(f"the broker has ended; its log is {running.log_path}")
     except KeyboardInterrupt:
         note(f"\nthe broker is stopped; its topics stay in {directory}: run it again to continue")

@@ -85,7 +85,7 @@ _day = partial(click.option, type=click.DateTime(formats=["%Y-%m-%d"]), metavar=
     help="Table to fold again from the change log.",
 )
 @click.option(
-    "--accept-losses", is_flag=True, help="Let rows go whose record is refused now (with days)."
+    "--accept-losses", is_flag=True, help="Let rows go whose record is refused now; needs days."
 )
 @reported_errors
 def backfill(
@@ -107,6 +107,8 @@ def backfill(
         raise click.UsageError("--from and --to need each other")
     if bool(tables) == bool(days or first):
         raise click.UsageError("give either days (--day, or --from and --to) or tables (--table)")
+    if accept_losses and tables:
+        raise click.UsageError("--accept-losses needs days: a table is folded again without losses")
     from ticdc_assets.orchestration.backfills import backfill_days, backfill_tables, days_between
 
     settings = load_settings()

@@ -288,17 +288,9 @@ def _print_result(
 
 
 def _table_at(lake: "Lake", database: str, table: str, as_of: str | None) -> "TableRows":
-    from ticdc_assets.log.cuts import require_cut, tso_as_of
-    from ticdc_assets.reading.as_of import AsOf
-    from ticdc_assets.reading.mirrors import notes_of, published_table, require_mirror
+    from ticdc_assets.reading.mirrors import table_at
 
-    if as_of is None:
-        cut = require_cut(lake.paths)
-        mirror = require_mirror(cut, database, table)
-        rows, notes = published_table(lake, mirror), notes_of(cut, mirror)
-    else:
-        rows = AsOf(lake, tso_as_of(lake.paths, as_of)).table(database, table)
-        notes = rows.notes
+    rows, notes = table_at(lake, database, table, as_of)
     for text in notes:
         note(text)
     return rows

@@ -74,18 +74,27 @@ class LocalBroker:
         directory: where its settings, log and topics are kept; made if missing.
         port: where it listens if that port is free; None for the port of the last start in this
             folder.
+        first_port: where it listens at the first start if that port is free; None for any.
         progress: called with a line of text for each step of the start.
 
     Attributes:
         port: where it listens after the start: the wanted port if that is free, else another one.
+            Before, the port of the last start in the folder, which may be emptied meanwhile; 0 if
+            there was none.
     """
 
     def __init__(
-        self, directory: Path, *, port: int | None = None, progress: Progress | None = None
+        self,
+        directory: Path,
+        *,
+        port: int | None = None,
+        first_port: int | None = None,
+        progress: Progress | None = None,
     ) -> None:
         self.directory = directory.absolute()
-        self.port = 0
+        self.port = self._last_port()
         self._wanted_port = port
+        self._first_port = first_port
         self._progress: Progress = progress or (lambda _: None)
         self._controller_port = 0
         self._supervisor: subprocess.Popen[bytes] | None = None
@@ -182,8 +191,8 @@ class LocalBroker:
     # --- starting ---
 
     def _choose_ports(self) -> None:
-        wanted = self._wanted_port or self._last_port()
-        self.port = wanted if wanted and port_is_free(wanted) else free_port()
+        wanted = filter(None, (self._wanted_port, self.port, self._first_port))
+        self.port = next(filter(port_is_free, wanted), None) or free_port()
         self._controller_port = free_port(other_than=self.port)
 
     def _last_port(self) -> int:

@@ -99,11 +99,13 @@ def run_demo(
     dialect = dialect_of(wire_format, dialect)
     _require_own(directory)
     with demo_lock(directory):
+        # It knows its last port, which clients are configured with, before its folder is emptied.
+        own_broker = demo_broker(directory, note=say)
         _empty(directory)
         # Two JVMs take their time: side by side it is less. Ctrl-C does not wait for Spark's.
         starting = threading.Thread(target=_start_spark, args=(say,), name="spark", daemon=True)
         starting.start()
-        with demo_broker(directory, note=say) as broker:
+        with own_broker as broker:
             settings = _configure(directory, broker, wire_format)
             tell("starting Spark")
             starting.join()

@@ -6,6 +6,7 @@ columns. `iterate_rows` returns each row as one JSON object in canonical text, a
 print it, including values that no typed column can hold.
 """
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,7 +17,7 @@ import orjson
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_assets.base.errors import NotFoundError
+from ticdc_assets.base.errors import MirrorCaveatWarning, NotFoundError
 from ticdc_assets.base.names import joined_name
 from ticdc_assets.config import Settings, load_settings
 from ticdc_assets.delta.generations import paths_of
@@ -171,6 +172,29 @@ def published_table(lake: Lake, mirror: MirrorCut) -> TableRows:
     )
 
 
+def table_at(
+    lake: Lake, database: str, table: str, as_of: int | str | datetime | None
+) -> tuple[TableRows, tuple[str, ...]]:
+    """Return the rows of a table, and why they may differ from the upstream's, each a sentence.
+
+    Args:
+        lake: the changefeed's lake.
+        database: the table's database at that moment.
+        table: its name at that moment.
+        as_of: TSO or time; the newest cut if None.
+
+    Raises:
+        NotFoundError: there is no such table then, or nothing is known as of then.
+        ConfigError: `as_of` is neither, or is a TSO in a changefeed without TSO.
+    """
+    if as_of is None:
+        cut = require_cut(lake.paths)
+        mirror = require_mirror(cut, database, table)
+        return published_table(lake, mirror), notes_of(cut, mirror)
+    rows = AsOf(lake, tso_as_of(lake.paths, as_of)).table(database, table)
+    return rows, rows.notes
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorLocation:
     """Where a mirror is, for other readers of Delta tables.
@@ -256,7 +280,8 @@ def read_mirror(
 ) -> DataFrame | pa.Table:
     """Return a table at one moment: typed columns, the rescued data and the commit ts.
 
-    Virtual generated columns, which TiCDC never sends, are left out.
+    Virtual generated columns, which TiCDC never sends, are left out. A `MirrorCaveatWarning` says
+    why the rows may differ from the upstream's.
 
     Args:
         spark: the session; None is enough for Arrow, and one is started only to fold many changes.
@@ -277,11 +302,9 @@ def read_mirror(
     """
     settings = settings or load_settings()
     lake = Lake.open(settings.lake, settings.changefeed(changefeed), spark)
-    if as_of is None:
-        mirror = require_mirror(require_cut(lake.paths), database, table)
-        found = published_table(lake, mirror)
-    else:
-        found = AsOf(lake, tso_as_of(lake.paths, as_of)).table(database, table)
+    found, notes = table_at(lake, database, table, as_of)
+    for text in notes:
+        warnings.warn(text, MirrorCaveatWarning, stacklevel=2)
     names = [name for name in MirrorLayout(schema=found.schema).names if name not in found.hidden]
     if engine == "spark":
         return found.frame.select(*(quoted(name) for name in names))

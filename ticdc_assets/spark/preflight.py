@@ -39,9 +39,6 @@ OLDEST_JAVA = 17
 NEWEST_JAVA = 22
 """The newest supported Java: on 25, Spark's Arrow cannot address its memory."""
 
-OLDEST_PYTHON = (3, 11)
-NEWEST_PYTHON = (3, 14)
-
 FIRST_CHANGEFEED = """\
 changefeeds:
   - name: mine                  # a-z, 0-9 and _
@@ -132,15 +129,31 @@ def require_java() -> None:
         raise PrerequisiteError(java.sentence())
 
 
+def supported_pythons() -> tuple[int, int]:
+    """Return the oldest and the newest supported minor version of Python 3.
+
+    They are those of pyproject.toml, which the installed package has as its metadata. `make setup`
+    checks before anything is installed, so it reads the file.
+    """
+    try:
+        said = importlib.metadata.metadata("ticdc-assets")["Requires-Python"]
+    except importlib.metadata.PackageNotFoundError:
+        project = Path(__file__).parents[2] / "pyproject.toml"
+        lines = project.read_text(encoding="utf-8").splitlines()
+        said = next(line for line in lines if line.startswith("requires-python"))
+    bounds = dict(re.findall(r"(>=|<)3\.(\d+)", said))
+    return int(bounds[">="]), int(bounds["<"]) - 1
+
+
 def check_python(version: tuple[int, int] | None = None) -> Check:
     """Check the version of the running Python, or of the given one."""
     major, minor = version or sys.version_info[:2]
     found = f"Python {major}.{minor} at {sys.executable}"
-    if OLDEST_PYTHON <= (major, minor) <= NEWEST_PYTHON:
+    oldest, newest = supported_pythons()
+    if (3, oldest) <= (major, minor) <= (3, newest):
         return Check.passed("python", found)
-    oldest, newest = (".".join(map(str, pair)) for pair in (OLDEST_PYTHON, NEWEST_PYTHON))
-    fix = f"install Python {newest} and run `make clean setup`"
-    return Check.failed("python", found, f"Python {oldest} or {newest}", fix)
+    fix = f"install Python 3.{newest} and run `make clean setup`"
+    return Check.failed("python", found, f"Python 3.{oldest} to 3.{newest}", fix)
 
 
 def check_pyspark() -> Check:

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from ticdc_assets.base.errors import LakeDamagedError, NotFoundError
+from ticdc_assets.base.errors import LakeDamagedError, MirrorCaveatWarning, NotFoundError
 from ticdc_assets.config import TableChoice
 from ticdc_assets.log.publishing import publish
 from ticdc_assets.reading import views
 from ticdc_assets.reading.as_of import AsOf
 from ticdc_assets.reading.embedded import query
+from ticdc_assets.reading.mirrors import read_mirror
 from ticdc_assets.reading.views import QueryError
 from ticdc_assets_tests.golden import Scenario
 from ticdc_assets_tests.lake.feeds import Feed, keep_files_apart, small_up_to
@@ -125,6 +126,15 @@ def test_both_engines_say_why_a_table_may_differ(copied: Feed) -> None:
     for engine in (query, views.query):
         with engine(copied.lake, "SELECT 1 FROM kinds.noted AS a, kinds.noted AS b") as found:
             assert found.notes == ["kinds.noted: a caveat of noted"]
+
+
+def test_read_mirror_warns_why_a_table_may_differ(copied: Feed) -> None:
+    (mirror,) = copied.cut.mirrors
+    noted = replace(mirror, caveats=["a caveat"])
+    publish(copied.paths, replace(copied.cut, number=copied.cut.number + 1, mirrors=(noted,)))
+    with pytest.warns(MirrorCaveatWarning, match=r"^kinds\.types: a caveat$") as warned:
+        read_mirror(None, "feed", "kinds", "types", settings=copied.settings, engine="arrow")
+    assert [item.filename for item in warned] == [__file__]
 
 
 def test_a_table_of_a_later_export_says_since_when_it_is_known(whole: Feed) -> None:

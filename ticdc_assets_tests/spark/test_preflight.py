@@ -1,9 +1,11 @@
 """Checks: each is wrong on a machine that lacks the thing, and says in one sentence what to do."""
 
+import importlib.metadata
 import os
 import socket
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ from ticdc_assets.spark.preflight import (
     check_lake,
     check_pyspark,
     check_python,
+    supported_pythons,
 )
 
 
@@ -107,6 +110,25 @@ def test_python(version: tuple[int, int], ok: bool) -> None:
     check = check_python(version)
     assert check.ok is ok
     assert bool(check.fix) is not ok
+
+
+def test_the_supported_pythons_are_those_of_the_project(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    oldest, newest = supported_pythons()
+    said = f"Python 3.{oldest} to 3.{newest} is needed, found Python 3.10"
+    assert said in check_python((3, 10)).sentence()
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["requires-python"] == f">=3.{oldest},<3.{newest + 1}"
+    assert f"(3, {oldest}) <= sys.version_info[:2] < (3, {newest + 1})" in (
+        root / "Makefile"
+    ).read_text(encoding="utf-8")
+
+    def missing(name: str) -> None:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "metadata", missing)
+    assert supported_pythons() == (oldest, newest), "as `make setup` reads them"
 
 
 def test_pyspark_of_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
