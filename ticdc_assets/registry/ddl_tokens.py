@@ -12,7 +12,9 @@ not transmitted: the grammar decides by what may come at its place.
 What a backslash in a string means depends on who wrote the text, as its other words show:
 
     TiDB's parser, for TiCDC    itself (`Restore` in pkg/common/event/util.go of pingcap/ticdc,
-                                `addSpecialComment` in cdc/owner/ddl_sink.go of pingcap/tiflow)
+                                `addSpecialComment` in cdc/owner/ddl_sink.go of pingcap/tiflow);
+                                two mean one in a string after its charset (`ValueExpr.Restore` in
+                                pkg/types/parser_driver of pingcap/tidb)
     SHOW CREATE TABLE           itself, except before 0, n and r (`OutputFormat` in
                                 pkg/parser/format of pingcap/tidb)
     a client                    it escapes
@@ -122,6 +124,9 @@ class _Writer(NamedTuple):
 _CLIENT: Final = _Writer(_WITH_ESCAPES, re.compile(r"\\([\s\S])|''|\"\""))
 _SHOW: Final = _Writer(_WITHOUT_ESCAPES, re.compile(r"\\([0nr])|''|\"\""))
 _PARSER: Final = _Writer(_WITHOUT_ESCAPES, re.compile(r"(?!)()|''|\"\""))
+
+_DOUBLED: Final = re.compile(r"(?:[^\\]++|\\\\)*+")
+"""A text whose backslashes were doubled."""
 
 
 class Tokens:
@@ -364,15 +369,18 @@ class Cursor:
 
     def take_string(self) -> str | None:
         """Take a string literal, with its charset introducer and the pieces that continue it."""
-        if self.kind() == WORD and self.is_string(1) and self.raw().startswith("_"):
-            self.at += 1
+        has_charset = self.kind() == WORD and self.is_string(1) and self.raw().startswith("_")
+        self.at += has_charset
         if not self.is_string():
             return None
         pieces: list[str] = []
         while self.is_string():
             pieces.append(self._unquoted(self.raw()))
             self.at += 1
-        return "".join(pieces)
+        text = "".join(pieces)
+        if has_charset and self.tokens.writer is _PARSER and _DOUBLED.fullmatch(text):
+            return text.replace("\\\\", "\\")
+        return text
 
     def take_integer(self) -> int | None:
         """Take a number without sign, fraction and exponent that fits 63 bits."""

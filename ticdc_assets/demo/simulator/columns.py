@@ -33,15 +33,17 @@ from ticdc_assets.registry.inferred_columns import (
 )
 from ticdc_assets.registry.inferred_defaults import CURRENT_TIMESTAMP
 
+_CHARSET: Final = "_UTF8MB4"
 _SQL_PART: Final = re.compile(
-    r"(?P<kept>'(?:[^']|'')*'|`(?:[^`]|``)*`|/\*.*?\*/)|[^'`/]+|/", re.DOTALL
+    rf"(?P<kept>(?:{_CHARSET})?'(?:[^']|'')*'|`(?:[^`]|``)*`|/\*.*?\*/)"
+    rf"|(?:(?!{_CHARSET}')[^'`/])+|/",
+    re.DOTALL,
 )
 
 TEXT_TYPES: Final = frozenset(BINARY_TWINS)
 BINARY_TYPES: Final = frozenset(BINARY_TWINS.values())
 INTEGER_TYPES: Final = frozenset(INTEGER_LENGTHS)
 NUMBER_TYPES: Final = INTEGER_TYPES | {"decimal", "float", "double"}
-_CHARSET: Final = "_UTF8MB4"
 _EXACT: Final = Context(prec=100)
 
 
@@ -77,13 +79,13 @@ def quoted(name: str) -> str:
 
 
 def text_literal(text: str) -> str:
-    """Return `text` as an SQL string, as TiDB's parser writes it: a backslash escapes nothing."""
+    """Return `text` as an SQL string without its character set, as TiDB's parser writes it."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def charset_literal(text: str) -> str:
-    """Return `text` as an SQL string with its character set."""
-    return _CHARSET + text_literal(text)
+    """Return `text` as an SQL string with its character set: there backslashes are doubled."""
+    return _CHARSET + text_literal(text.replace("\\", "\\\\"))
 
 
 def _recased(sql: str, change: Callable[[str], str]) -> str:
@@ -93,7 +95,14 @@ def _recased(sql: str, change: Callable[[str], str]) -> str:
 
 def as_shown(sql: str) -> str:
     """Return a statement that is written here as SHOW CREATE TABLE prints it."""
-    return _recased(sql, lambda words: words.lower().removesuffix(_CHARSET.lower()))
+    return _SQL_PART.sub(
+        lambda part: (
+            part[0].removeprefix(_CHARSET).replace("\\\\", "\\")
+            if part[0].startswith(_CHARSET)
+            else part[0]
+        ),
+        _recased(sql, str.lower),
+    )
 
 
 def as_typed(sql: str) -> str:

@@ -1,7 +1,8 @@
-"""Row checksums of the Simple protocol: CRC32 over the columns in column-id order.
+"""Row checksums of the Simple protocol: CRC32 over the columns in the order of the schema.
 
-In: an image with physical values, and the schema it cites, whose columns are in column-id order as
-Simple sends them. Out: the CRC32 (IEEE) that TiDB and TiCDC compute of the row, or None where it
+In: an image with physical values, and the schema it cites, whose columns are as Simple sends them:
+by their ids from the old TiCDC, in the order of the table from the new one. Each takes the columns
+of a row in the same order. Out: the CRC32 (IEEE) that TiCDC computes of the row, or None where it
 cannot be computed. The result depends on the arguments alone.
 
 NULL adds nothing. Of all else these bytes are added, numbers little-endian:
@@ -21,7 +22,8 @@ reader must agree. A time that a clock change skips has no checksum.
 
 Source: `appendDatumForChecksum` in pingcap/tidb pkg/util/rowcodec/common.go; `VerifyChecksum` and
 `buildChecksumBytes` in pingcap/tiflow pkg/sink/codec/common/verify_checksum.go; `verifyChecksum` in
-cdc/entry/mounter.go at 017624f.
+cdc/entry/mounter.go at 017624f; `calculateColumnChecksum` in pkg/common/event/checksum.go of
+pingcap/ticdc.
 
 Not handled: the checksum of the stored bytes that TiDB has had since version 1. TiCDC verifies it
 and sends that of the columns all the same.
@@ -63,7 +65,7 @@ def row_checksum(schema: TableSchema, image: Image, timezone: str) -> int | None
     """Return the checksum of the row `image`.
 
     Args:
-        schema: the schema it cites, its columns in column-id order.
+        schema: the schema it cites, its columns in the order that was sent.
         image: the whole row, with physical values.
         timezone: the changefeed's time zone, for timestamps that do not name theirs.
 

@@ -33,6 +33,13 @@ def test_defaults(sql_type: str, sent: str | int, in_sql: str) -> None:
     assert column_sql(built, "Asia/Shanghai").endswith(f"DEFAULT {in_sql}")
 
 
+def test_backslashes_are_doubled_as_by_each_writer() -> None:
+    built = column("x", r"enum('\\a','b')", default="\\a")
+    text = column_sql(built, "UTC")
+    assert text == r"`x` ENUM('\a','b') DEFAULT _UTF8MB4'\\a'"
+    assert as_typed(text) == r"`x` enum('\\a','b') default '\\a'"
+
+
 def test_a_timestamp_default_is_written_in_the_zone_of_the_session() -> None:
     built = column("x", "timestamp", default="2024-03-11 00:51:01")
     text = column_sql(built, "Asia/Shanghai")
