@@ -205,15 +205,8 @@ class Catalog:
     def _observe(self, schema: TableSchema, ts: int) -> None:
         self._put(schema, schema.version)
         self._observed[(*folded_name(schema.database, schema.table), ts)] = schema
-        self._versions.append(
-            SchemaVersion(
-                schema=schema,
-                source=SchemaSource.ROWS,
-                sql=None,
-                commit_ts=None,
-                coordinates=_ROWS,
-            )
-        )
+        source = SchemaSource.ROWS
+        self._versions.append(SchemaVersion(schema=schema, source=source, coordinates=_ROWS))
 
     # DDL --------------------------------------------------------------------------------------
 
