@@ -545,6 +545,7 @@ class Catalog:
         for schema in self._tables.all:
             if schema.database.lower() == database:
                 self._ended((schema.database, schema.table), ddl.event.commit_ts)
+        self._views = {name for name in self._views if name[0] != database}
         self._defaults.pop(database, None)
         return _NOTHING
 
