@@ -8,12 +8,12 @@ another table is carried to that table. Carrying is pure.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate, chain
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from ticdc_assets.base.errors import ImageError, PartitionError, shorten
-from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, PartitionRows
+from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, PartitionRows, Removal
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.registry.evolution import (
     CanonicalRow,
@@ -28,29 +28,46 @@ from ticdc_assets.registry.evolution import (
 )
 from ticdc_assets.registry.partitions import partition_test
 
+KeptText: TypeAlias = tuple[int, str, str]
+"""Commit ts of a DDL, a column, and its value's text in versions that ended before the DDL."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarriedRow:
     """A row under the schema at the cut.
 
     Attributes:
-        row: its values; those that did not survive a schema step are absent.
-        removed_ts: commit ts of the partition DDL that removed it, None if none did.
-        fault: why a value did not survive, None if all did.
+        row: its values; those that did not survive a schema step are absent, in a history their
+            last texts.
+        removed: the partition DDL that removed it, None if none did.
+        fault: why a value did not survive, None if all did; a history has no faults.
         lost: (schema version, column, value) of those values.
         casts: as in `ResolvedChange`.
+        texts: in a history, the texts in `row` that do not fit the types of their columns.
+        kept: in a history, the texts of values that were cast as in a lenient SQL mode, in the
+            order of the DDL.
     """
 
     row: CanonicalRow
-    removed_ts: int | None = None
+    removed: Removal | None = None
     fault: ImageError | None = None
     lost: tuple[tuple[int, str, str | None], ...] = ()
     casts: Casts = ()
+    texts: CanonicalRow = field(default_factory=dict[str, str | None])
+    kept: tuple[KeptText, ...] = ()
 
 
 _RowTest: TypeAlias = Callable[[CanonicalRow], bool]
-_Stage: TypeAlias = tuple[RowTransform | None, int, _RowTest | None]
-"""A step to the schema version, or commit ts and test of a partition DDL."""
+
+
+class _Removing(NamedTuple):
+    """A partition DDL, and the test whether it removed a row of the schema at that place."""
+
+    removal: Removal
+    test: _RowTest
+
+
+_Stage: TypeAlias = RowTransform | _Removing
 
 
 class UpgradePath:
@@ -74,11 +91,9 @@ class UpgradePath:
         for number, step in enumerate(plan.steps):
             self._places.append(len(self._stages))
             if step.changes_rows:
-                transform = RowTransform(step, timezone, exact=keys[number])
-                self._stages.append((transform, step.to_version, None))
+                self._stages.append(RowTransform(step, timezone, exact=keys[number]))
             for due in range(self._due_before(number), self._due_before(number + 1)):
-                test = self.test(due, schemas[step.to_version])
-                self._stages.append((None, self.stamps[due], test))
+                self._stages.append(self.removing(due, schemas[step.to_version]))
         self._places.append(len(self._stages))
         # For so many stages at the end.
         self._origins: list[dict[str, Origin] | None] = [
@@ -102,8 +117,8 @@ class UpgradePath:
         """
         left = len(self._stages) - self._places[bisect_left(self._from_versions, version)]
         while len(self._origins) <= left:
-            later, transform = self._origins[-1], self._stages[-len(self._origins)][0]
-            own = None if transform is None else transform.origins
+            later, stage = self._origins[-1], self._stages[-len(self._origins)]
+            own = stage.origins if isinstance(stage, RowTransform) else None
             self._origins.append(own and later and origins_through(later, own))
         return self._origins[left]
 
@@ -113,18 +128,18 @@ class UpgradePath:
             return len(self._removals)
         return bisect_right(self._versions, self._from_versions[number])
 
-    def test(self, number: int, schema: TableSchema) -> _RowTest:
-        """Return the test whether a partition DDL removed a row of `schema`."""
-        rows = self._removals[number].rows
+    def removing(self, number: int, schema: TableSchema) -> _Removing:
+        """Return a partition DDL with the test whether it removed a row of `schema`."""
+        removal = self._removals[number]
         compiled: _RowTest | None = None
 
         def test(row: CanonicalRow) -> bool:
             nonlocal compiled
             if compiled is None:
-                compiled = _partition_test(rows, schema, self._timezone)
+                compiled = _partition_test(removal.rows, schema, self._timezone)
             return compiled(row)
 
-        return test
+        return _Removing(removal, test)
 
 
 class RowCarrier:
@@ -155,7 +170,7 @@ class RowCarrier:
         self._soon: dict[int, _Stage] = {}
         self._first: list[_Stage] = []
         if first is not None and first.changes_rows:
-            self._first.append((RowTransform(first, timezone), first.to_version, None))
+            self._first.append(RowTransform(first, timezone))
 
     def kept_above(self) -> int:
         """Return the commit ts above which partition DDL before the next step removed no row."""
@@ -175,28 +190,28 @@ class RowCarrier:
         Raises:
             ImageError: the row lacks the columns of its partition.
         """
-        removed_ts: int | None = None
+        removed: Removal | None = None
         lost: list[tuple[int, str, str | None]] = []
         fault: ImageError | None = None
         casts: Casts = ()
-        for transform, ts, test in chain(self._first, self._due(commit_ts), self._stages):
-            if transform is not None:
+        for stage in chain(self._first, self._due(commit_ts), self._stages):
+            if isinstance(stage, RowTransform):
                 notes = StepNotes()
-                row = transform(row, notes)
+                row = stage(row, notes)
                 if casts or notes.cast:
-                    casts = transform.after(casts, notes)
+                    casts = stage.after(casts, notes)
                 for name, value, error in notes.lost:
-                    lost.append((ts, name, value))
+                    lost.append((stage.to_version, name, value))
                     fault = fault or ImageError(
                         error.reason, error.position, error.expected, error.got
                     )
-            elif test is None or removed_ts is not None or commit_ts > ts or lost:
+            elif removed is not None or commit_ts > stage.removal.ts or lost:
                 pass  # a row that no longer fitted no longer existed
-            elif _asked(test, row):
-                removed_ts = ts
+            elif _asked(stage.test, row):
+                removed = stage.removal
         return CarriedRow(
             row=row,
-            removed_ts=removed_ts,
+            removed=removed,
             fault=fault,
             lost=tuple(lost),
             # Nothing counts of a row that is refused.
@@ -205,12 +220,11 @@ class RowCarrier:
 
     def _due(self, commit_ts: int) -> Iterator[_Stage]:
         """Yield the partition DDL before the next step that may have removed a row."""
-        stamps = self._path.stamps
-        for number in range(bisect_left(stamps, commit_ts, 0, self._count), self._count):
+        start = bisect_left(self._path.stamps, commit_ts, 0, self._count)
+        for number in range(start, self._count):
             stage = self._soon.get(number)
             if stage is None:
-                stage = (None, stamps[number], self._path.test(number, self._schema))
-                self._soon[number] = stage
+                stage = self._soon[number] = self._path.removing(number, self._schema)
             yield stage
 
 
@@ -255,7 +269,7 @@ def part_carrier(
             return None
         # All partition DDL that the plan still has came after the handover.
         carried = carrier.carry(row, 0)
-        return carried if carried.removed_ts is None else None
+        return carried if carried.removed is None else None
 
     return carry
 

@@ -10,6 +10,7 @@ import json
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from typing import Any
 
 from ticdc_assets.base.isolation import Failure
 from ticdc_assets.changelog.cited_rows import GroupsByName
@@ -84,7 +85,6 @@ class LineagePlans:
         # Rows are read with the schemas as sent; the mirror has the columns of its table.
         schema = self._orders.ordered(versions[-1])
         generated = frozenset(column.name for column in schema.columns if column.virtual)
-        database, table = lineage.name
         described: dict[str, object] = {
             "id": lineage.mirror_id,
             "bindings": [
@@ -111,12 +111,7 @@ class LineagePlans:
         pasts = [digest, earlier and earlier.past_digest]
         pasts += [part.plan.past_digest for part in parts]
         return MirrorPlan(
-            mirror_id=lineage.mirror_id,
-            database=database,
-            table=table,
-            table_id=lineage.table_id,
-            bindings=tuple(lineage.bindings),
-            floor_ts=lineage.floor_ts,
+            **_identity(lineage),
             schema=schema,
             versions=versions,
             steps=tuple(step.step for step in steps),
@@ -239,18 +234,22 @@ class LineagePlans:
         return [Caveat(reason=reason, since_ts=min(group.min_ts for group in cut))]
 
 
+def _identity(lineage: Lineage) -> dict[str, Any]:
+    """Return the fields of a `TablePlan`."""
+    database, table = lineage.name
+    return {
+        "mirror_id": lineage.mirror_id,
+        "database": database,
+        "table": table,
+        "table_id": lineage.table_id,
+        "bindings": tuple(lineage.bindings),
+        "floor_ts": lineage.floor_ts,
+    }
+
+
 def failed_plan(lineage: Lineage, failure: Failure) -> FailedPlan:
     """Return the plan of a table that could not be planned."""
-    database, table = lineage.name
-    return FailedPlan(
-        mirror_id=lineage.mirror_id,
-        database=database,
-        table=table,
-        table_id=lineage.table_id,
-        bindings=tuple(lineage.bindings),
-        floor_ts=lineage.floor_ts,
-        reason=failure.reason,
-    )
+    return FailedPlan(**_identity(lineage), reason=failure.reason)
 
 
 def _once(caveats: Iterable[Caveat]) -> tuple[Caveat, ...]:

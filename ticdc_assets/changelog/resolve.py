@@ -32,11 +32,14 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NotRequired, TypedDict
 
 from ticdc_assets.base.errors import ImageError, shorten
-from ticdc_assets.changelog.carrying import CarriedRow, RowCarrier, UpgradePath
-from ticdc_assets.changelog.plan import MirrorPlan
+from ticdc_assets.changelog.carrying import CarriedRow, KeptText, RowCarrier, UpgradePath
+from ticdc_assets.changelog.history_changes import RowKeeper
+from ticdc_assets.changelog.plan import MirrorPlan, Removal
 from ticdc_assets.model.events import Image, Op, PhysicalValue
 from ticdc_assets.model.schemas import RowShape, TableSchema
 from ticdc_assets.model.tso import MAX_TSO
@@ -55,6 +58,7 @@ class ResolvedChange:
 
     Attributes:
         key: identity of the row as one string; in a table without a key the whole row.
+        op: the kind of the row change.
         values: canonical text by column of the mirror: of the row put, or of the row deleted.
         is_delete: whether the row goes.
         partial: True for a put with the key alone: it adds a row that is not there, and leaves an
@@ -64,19 +68,33 @@ class ResolvedChange:
             those columns. The fault of a put is void if the row changes again.
         casts: (column, commit ts of the DDL) of the values that did not fit when their column was
             modified and were cast leniently. They count if the row existed then (`standing_casts`).
-        removed_ts: commit ts of the partition DDL that removed this row; None if none did. The
-            row's end follows a put then. In a table without a key a delete of such a row ends a
-            removed row, too.
+        removed: the partition DDL that removed this row; None if none did. The row's end follows a
+            put then. In a table without a key a delete of such a row ends a removed row, too.
+        texts: as in `CarriedRow`.
+        kept: as in `CarriedRow`.
     """
 
     key: str
+    op: Op
     values: CanonicalRow
     is_delete: bool
     partial: bool = False
     missing: tuple[str, ...] = ()
     fault: ImageError | None = None
     casts: Casts = ()
-    removed_ts: int | None = None
+    removed: Removal | None = None
+    texts: CanonicalRow = field(default_factory=dict[str, str | None])
+    kept: tuple[KeptText, ...] = ()
+
+
+class SentImages(TypedDict):
+    """The keyword arguments of `RowResolver.resolve`."""
+
+    commit_ts: int
+    before: Image | None
+    after: Image | None
+    partial: NotRequired[bool]
+    shape: NotRequired[RowShape | None]
 
 
 def standing_casts(casts: Casts, next_ts: int | None) -> Casts:
@@ -109,10 +127,13 @@ class RowResolver:
     Args:
         plan: the mirror's plan at the cut.
         timezone: the changefeed's time zone (IANA name).
+        keeps_lost: whether the changes are those of a history, which has the texts of values that
+            no longer fit (`changelog.history_changes`); then no change has a fault.
     """
 
-    def __init__(self, plan: MirrorPlan, timezone: str) -> None:
+    def __init__(self, plan: MirrorPlan, timezone: str, *, keeps_lost: bool = False) -> None:
         self._plan = plan
+        self._keeps_lost = keeps_lost
         self._key = plan.schema.handle_key
         self._key_columns = [
             column for name in self._key for column in plan.schema.columns if column.name == name
@@ -181,18 +202,21 @@ class RowResolver:
             changes.append(
                 ResolvedChange(
                     key=old_key,
+                    op=op,
                     values=carried.row,
                     is_delete=True,
                     fault=None if self._key else carried.fault,
                     casts=carried.casts,
-                    removed_ts=carried.removed_ts,
+                    removed=carried.removed,
+                    texts=carried.texts,
+                    kept=carried.kept,
                 )
             )
         if after is not None and op is not Op.DELETE:
             try:
                 row, missing = version.read(after, "after", shape)
             except ImageError as error:
-                refused = self._refused(error, version, after, commit_ts, old_key, shape)
+                refused = self._refused(error, op, version, after, commit_ts, old_key, shape)
                 if refused is None:
                     raise
                 return [refused]
@@ -205,6 +229,7 @@ class RowResolver:
             changes.append(
                 ResolvedChange(
                     key=key,
+                    op=op,
                     values=carried.row,
                     is_delete=False,
                     partial=partial,
@@ -212,7 +237,9 @@ class RowResolver:
                     missing=() if partial else missing,
                     fault=carried.fault,
                     casts=carried.casts,
-                    removed_ts=carried.removed_ts,
+                    removed=carried.removed,
+                    texts=carried.texts,
+                    kept=carried.kept,
                 )
             )
         return changes
@@ -220,6 +247,7 @@ class RowResolver:
     def _refused(
         self,
         error: ImageError,
+        op: Op,
         version: "_Version",
         after: Image,
         commit_ts: int,
@@ -231,7 +259,7 @@ class RowResolver:
         So the fault is void once the row changes again. This does not apply to a put that moved its
         row to another key: its old row must go too.
         """
-        if not self._key:
+        if not self._key or self._keeps_lost:
             return None
         try:
             carried = version.carry(version.readable(after, shape), commit_ts, "after")
@@ -242,10 +270,11 @@ class RowResolver:
             return None
         return ResolvedChange(
             key=key,
+            op=op,
             values=carried.row,
             is_delete=False,
             fault=error,
-            removed_ts=carried.removed_ts,
+            removed=carried.removed,
         )
 
     def _require_whole(self, missing: Sequence[str]) -> None:
@@ -305,7 +334,8 @@ class RowResolver:
         if version is None:
             schema = self._plan.versions[number]
             carrier = RowCarrier(schema, self._plan, self._timezone, path=self._path)
-            version = self._versions[number] = _Version(schema, self._timezone, carrier)
+            keeping = self._plan if self._keeps_lost else None
+            version = self._versions[number] = _Version(schema, self._timezone, carrier, keeping)
         return version
 
     def key_of(self, carried: CarriedRow, image: str = "row") -> str:
@@ -402,11 +432,26 @@ class SchemaReader:
 
 
 class _Version(SchemaReader):
-    """Reads images that cite one schema version of a plan, and carries them to the cut."""
+    """Reads images that cite one schema version of a plan, and carries them to the cut.
 
-    def __init__(self, schema: TableSchema, timezone: str, carrier: RowCarrier) -> None:
+    Args:
+        schema: the schema.
+        timezone: the changefeed's time zone (IANA name).
+        carrier: what carries its rows.
+        keeping: the plan of a history, which has the texts of values that no longer fit.
+    """
+
+    def __init__(
+        self,
+        schema: TableSchema,
+        timezone: str,
+        carrier: RowCarrier,
+        keeping: MirrorPlan | None,
+    ) -> None:
         super().__init__(schema, timezone)
         self.carrier = carrier
+        self._timezone = timezone
+        self._keeping = keeping
         # By identity of the shape, which the value keeps alive.
         self._respellings: dict[int, tuple[RowShape | None, dict[str, Respelling]]] = {}
 
@@ -426,11 +471,20 @@ class _Version(SchemaReader):
         """Return the row under the final schema."""
         try:
             carried = self.carrier.carry(row, commit_ts)
+            if self._keeper is None:
+                fault = carried.fault
+                return carried if fault is None else replace(carried, fault=_on_side(fault, side))
+            if carried.fault is None and not carried.casts:
+                return carried
         except ImageError as error:
-            raise _on_side(error, side) from error
-        if carried.fault is None:
-            return carried
-        return replace(carried, fault=_on_side(carried.fault, side))
+            if self._keeper is None:
+                raise _on_side(error, side) from error
+        # A delete names the row that it ends, whatever partition DDL does to the row later.
+        return self._keeper.carry(row, MAX_TSO if side == "before" else commit_ts)
+
+    @cached_property
+    def _keeper(self) -> RowKeeper | None:
+        return self._keeping and RowKeeper(self._schema, self._keeping, self._timezone)
 
 
 def _on_side(error: ImageError, side: str) -> ImageError:

@@ -205,15 +205,8 @@ class Catalog:
     def _observe(self, schema: TableSchema, ts: int) -> None:
         self._put(schema, schema.version)
         self._observed[(*folded_name(schema.database, schema.table), ts)] = schema
-        self._versions.append(
-            SchemaVersion(
-                schema=schema,
-                source=SchemaSource.ROWS,
-                sql=None,
-                commit_ts=None,
-                coordinates=_ROWS,
-            )
-        )
+        source = SchemaSource.ROWS
+        self._versions.append(SchemaVersion(schema=schema, source=source, coordinates=_ROWS))
 
     # DDL --------------------------------------------------------------------------------------
 
@@ -552,6 +545,7 @@ class Catalog:
         for schema in self._tables.all:
             if schema.database.lower() == database:
                 self._ended((schema.database, schema.table), ddl.event.commit_ts)
+        self._views = {name for name in self._views if name[0] != database}
         self._defaults.pop(database, None)
         return _NOTHING
 

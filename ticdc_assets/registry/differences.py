@@ -100,33 +100,22 @@ def declared_type(column: ColumnSchema) -> str:
 
 
 def _column_differences(old: ColumnSchema, new: ColumnSchema) -> Iterator[Difference]:
-    if old.name != new.name:
-        yield Difference(
-            kind=DifferenceKind.RENAMED, name=new.name, before=old.name, after=new.name
-        )
     before, after = declared_type(old), declared_type(new)
     if before == after and (old.charset, old.collation) != (new.charset, new.collation):
         before, after = (
             f"{declared_type(column)} {column.charset} {column.collation}".strip()
             for column in (old, new)
         )
-    if before != after:
-        yield Difference(kind=DifferenceKind.TYPE, name=new.name, before=before, after=after)
-    if old.nullable != new.nullable:
-        words = {True: "NULL", False: "NOT NULL"}
-        yield Difference(
-            kind=DifferenceKind.NULLABLE,
-            name=new.name,
-            before=words[old.nullable],
-            after=words[new.nullable],
-        )
-    if old.default != new.default:
-        yield Difference(
-            kind=DifferenceKind.DEFAULT,
-            name=new.name,
-            before=_default_text(old),
-            after=_default_text(new),
-        )
+    nullable = ["NULL" if column.nullable else "NOT NULL" for column in (old, new)]
+    defaults = [_default_text(column) for column in (old, new)]
+    for kind, differs, was, now in (
+        (DifferenceKind.RENAMED, old.name != new.name, old.name, new.name),
+        (DifferenceKind.TYPE, before != after, before, after),
+        (DifferenceKind.NULLABLE, old.nullable != new.nullable, *nullable),
+        (DifferenceKind.DEFAULT, old.default != new.default, *defaults),
+    ):
+        if differs:
+            yield Difference(kind=kind, name=new.name, before=was, after=now)
 
 
 def _default_text(column: ColumnSchema) -> str:
@@ -148,14 +137,11 @@ def _key_differences(
     indexes = {
         index.name: _index_text(index, renamed) for index in old.own_indexes if not index.primary
     }
-    for index in new.own_indexes:
-        if index.primary:
-            continue
-        was, now = indexes.pop(index.name, ""), _index_text(index, {})
-        if was != now:
-            yield Difference(kind=DifferenceKind.INDEX, name=index.name, before=was, after=now)
-    for name, was in indexes.items():
-        yield Difference(kind=DifferenceKind.INDEX, name=name, before=was)
+    now = {index.name: _index_text(index, {}) for index in new.own_indexes if not index.primary}
+    for name in now | indexes:
+        was, text = indexes.get(name, ""), now.get(name, "")
+        if was != text:
+            yield Difference(kind=DifferenceKind.INDEX, name=name, before=was, after=text)
 
 
 def _index_text(index: IndexSchema, renamed: dict[str, str]) -> str:

@@ -305,6 +305,7 @@ class RowTransform:
     def __init__(
         self, step: SchemaStep, timezone: str, *, exact: Collection[str] = frozenset()
     ) -> None:
+        self.to_version = step.to_version
         self._renamed = step.renamed
         self._ddl_ts = step.ddl_ts
         self._kept: list[tuple[str, str]] = []

@@ -72,16 +72,16 @@ class SchemaVersion:
     Attributes:
         schema: the structure.
         source: kind of message it was read from.
+        coordinates: where it was first seen (lowest coordinates of the best source).
         sql: the DDL's text, None for a bootstrap.
         commit_ts: the DDL's commit ts, None for a bootstrap (it has none).
-        coordinates: where it was first seen (lowest coordinates of the best source).
     """
 
     schema: TableSchema
     source: SchemaSource
-    sql: str | None
-    commit_ts: int | None
     coordinates: Coordinates
+    sql: str | None = None
+    commit_ts: int | None = None
 
     @property
     def key(self) -> SchemaKey:
@@ -291,15 +291,8 @@ class SchemaHistory:
 
     def add_bootstrap(self, schema: TableSchema, coordinates: Coordinates) -> bool:
         """Add the schema of a bootstrap; return whether the history changed."""
-        return self.add_schema(
-            SchemaVersion(
-                schema=schema,
-                source=SchemaSource.BOOTSTRAP,
-                sql=None,
-                commit_ts=None,
-                coordinates=coordinates,
-            )
-        )
+        source = SchemaSource.BOOTSTRAP
+        return self.add_schema(SchemaVersion(schema=schema, source=source, coordinates=coordinates))
 
     def add_ddl(self, event: DdlEvent, coordinates: Coordinates) -> bool:
         """Add one copy of a DDL and the schemas it carries; return whether anything changed."""

@@ -122,7 +122,7 @@ def version_schema(schema: TableSchema) -> pa.Schema:
 KEPT_TYPE = pa.list_(
     pa.struct([("ddl_ts", pa.int64()), ("column", pa.string()), ("text", pa.string())])
 )
-"""Arrow type of `HistoryChange.kept`."""
+"""Arrow type of `CarriedRow.kept`."""
 
 
 def history_operation_schema(schema: TableSchema) -> pa.Schema:

@@ -3,7 +3,7 @@
 In: Arrow batches of the change log (`history_operations`), or of an older history (`Passage`). Out:
 operations, one row per put or delete, typed as the history's columns. Both are functions over
 batches, so they run in this process for a few rows and in Spark's workers for many. The reference
-is `changelog.history_changes`; the same batches give the same operations.
+is `changelog.resolve`; the same batches give the same operations.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,15 +13,17 @@ from typing import Any
 import pyarrow as pa
 
 from ticdc_assets.base.errors import InputError
-from ticdc_assets.changelog.carrying import hands_over
+from ticdc_assets.changelog.carrying import KeptText, hands_over
 from ticdc_assets.changelog.history_changes import (
-    HistoryResolver,
-    KeptText,
+    NO_END,
     VersionCarrier,
+    VersionEnd,
+    end_by,
     first_cut_after,
     surely_given,
 )
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
+from ticdc_assets.changelog.resolve import RowResolver
 from ticdc_assets.changelog.sequence import rank_of
 from ticdc_assets.model.events import Op
 from ticdc_assets.model.schemas import TableSchema
@@ -58,7 +60,7 @@ def history_operations(plan: MirrorPlan, timezone: str, only_key: str | None = N
     plan = light(plan)
 
     def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        resolver = HistoryResolver(plan, timezone)
+        resolver = RowResolver(plan, timezone, keeps_lost=True)
         target = history_operation_schema(plan.schema)
         for batch in batches:
             operations = [
@@ -72,7 +74,7 @@ def history_operations(plan: MirrorPlan, timezone: str, only_key: str | None = N
     return convert
 
 
-def _operations_of(resolver: HistoryResolver, row: dict[str, Any]) -> list[dict[str, Any]]:
+def _operations_of(resolver: RowResolver, row: dict[str, Any]) -> list[dict[str, Any]]:
     place = row_place(row)
     try:
         changes = resolver.resolve(Op(row["op"]), row["schema_version"], **sent_images(row))
@@ -86,15 +88,18 @@ def _operations_of(resolver: HistoryResolver, row: dict[str, Any]) -> list[dict[
             "op": change.op,
             "is_delete": change.is_delete,
             "is_partial": change.partial,
-            "ends_at": change.ends_at,
-            "removed_by": change.ended_by,
+            **_ending(NO_END if change.is_delete else end_by(change.removed)),
             "values": change.values,
-            "lost": change.lost,
+            "lost": change.texts,
             "kept": _kept_items(change.kept),
             "partial_ts": str(row["commit_ts"]) if change.partial else None,
         }
         for change in changes
     ]
+
+
+def _ending(end: VersionEnd) -> dict[str, Any]:
+    return dict(zip(("ends_at", "removed_by"), end, strict=True))
 
 
 def _kept_items(kept: tuple[KeptText, ...]) -> list[dict[str, Any]] | None:
@@ -164,7 +169,7 @@ class _VersionOperations:
     def __init__(self, passage: Passage) -> None:
         self._passage = passage
         self._layout = MirrorLayout(schema=passage.schema)
-        self._resolver = HistoryResolver(passage.plan, passage.timezone)
+        self._resolver = RowResolver(passage.plan, passage.timezone)
         self._carrier = VersionCarrier(
             passage.schema,
             passage.plan,
@@ -206,22 +211,21 @@ class _VersionOperations:
             and not (self._given is not None and surely_given(self._given, row))
         ):
             valid_to, ended_by = first_cut_after(passage.plan.floor_ts), passage.ends
-        end = self._carrier.end(row, valid_from) if valid_to is None else None
+        end = self._carrier.end(row, valid_from) if valid_to is None else NO_END
         rescued = dict(version["rescued"] or ())
         carried = self._carrier.carry(row, self._lost(rescued), ended=valid_to is not None)
         return {
             **NOWHERE,
             # A version that has ended gets no more changes.
-            "key": "" if valid_to is not None else "=" + self._resolver.key_of(carried.row),
+            "key": "" if valid_to is not None else "=" + self._resolver.key_of(carried),
             "commit_ts": valid_from,
             "op": op,
             "is_delete": False,
             "valid_to": valid_to,
             "ended_by": ended_by,
-            "ends_at": end and end[0],
-            "removed_by": end and end[1],
+            **_ending(end),
             "values": carried.row,
-            "lost": carried.lost,
+            "lost": carried.texts,
             "kept": _kept_items(carried.kept),
             "partial_ts": rescued.get(PARTIAL),
         }

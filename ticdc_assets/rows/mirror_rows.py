@@ -23,9 +23,8 @@ import pyarrow.dataset as ds
 from ticdc_assets.base.errors import ImageError, InputError
 from ticdc_assets.base.loops import loops_pay
 from ticdc_assets.changelog.carrying import CarriedRow, RowCarrier, part_carrier
-from ticdc_assets.changelog.history_changes import SentImages
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
-from ticdc_assets.changelog.resolve import ResolvedChange, RowResolver
+from ticdc_assets.changelog.resolve import ResolvedChange, RowResolver, SentImages
 from ticdc_assets.changelog.sequence import PUT_RANK, REMOVED_RANK, rank_of
 from ticdc_assets.model.events import Op
 from ticdc_assets.model.mysql_types import Kind, arrow_type, kind_of
@@ -251,11 +250,11 @@ def _resolve_batch(
             yield {**_EMPTY, "key": "!" + place, "sequence": sequence, **_fault_of(error)}
             continue
         for change in changes:
-            if change.removed_ts is not None and not key_columns:
+            if change.removed is not None and not key_columns:
                 continue  # the row, and who deleted it before, are gone
             operation = _operation(change, row, key_columns)
             yield operation
-            if change.removed_ts is not None and not change.is_delete:
+            if change.removed is not None and not change.is_delete:
                 yield _end_of(operation, key_columns)
 
 
@@ -435,7 +434,7 @@ def _row_operations(
                 casts: Casts = ()
                 try:
                     carried = carry(row, stamps[number])
-                    if carried is None or carried.removed_ts is not None:
+                    if carried is None or carried.removed is not None:
                         continue
                     key = f"={resolver.key_of(carried)}"
                     values, error, casts = carried.row, carried.fault, carried.casts

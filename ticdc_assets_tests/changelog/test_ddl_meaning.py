@@ -68,6 +68,20 @@ def test_a_renamed_view_is_no_table(last: str, *, schemas: bool) -> None:
     assert life.caveats() == {}
 
 
+def test_a_view_ends_with_its_database() -> None:
+    """A table that has its name later, and whose CREATE was not sent, is renamed with its rows."""
+    life = Life(schemas=True)
+    life.ddl("CREATE VIEW `d`.`v` AS SELECT 1", table("d.v", 140, 110))
+    life.ddl("DROP DATABASE `d`")
+    life.ddl("CREATE DATABASE `d`")
+    before, after = table("d.v", 150, 200), table("d.w", 150, 200)
+    life.bootstrap(before)
+    life.row(before, id="1", v="was v")
+    life.ddl("RENAME TABLE `d`.`v` TO `d`.`w`", after, before=before, word="RENAME")
+    life.row(after, id="2", v="w")
+    assert life.rows() == {"d.w": of(("1", "was v"), ("2", "w"))}
+
+
 def test_rows_of_a_table_that_no_message_has_are_held_and_counted() -> None:
     life = created(schemas=True)
     for table_id in (7, 8):

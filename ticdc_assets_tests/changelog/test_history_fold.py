@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from ticdc_assets.changelog.history_changes import KeepingRow, first_cut_after, keeping_carry
+from ticdc_assets.changelog.carrying import CarriedRow
+from ticdc_assets.changelog.history_changes import first_cut_after, keeping_carry
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.model.schemas import TableSchema
-from ticdc_assets.registry.evolution import diff
+from ticdc_assets.registry.evolution import CanonicalRow, diff
 from ticdc_assets_tests.golden import Scenario, comparable
 from ticdc_assets_tests.reference.fold import fold
 from ticdc_assets_tests.reference.history_fold import RowVersion, fold_history
@@ -98,6 +99,7 @@ def table(version: int, kind: str, name: str = "v") -> TableSchema:
 def test_a_lost_value_keeps_its_text_through_later_steps() -> None:
     old, narrow, wide = table(1, "varchar(20)"), table(2, "int"), table(3, "bigint")
     carry = keeping_carry([diff(old, narrow), diff(narrow, wide)], "UTC")
-    for text, lost in (("12", {}), ("x", {"v": "x"}), (None, {})):
+    cases: list[tuple[str | None, CanonicalRow]] = [("12", {}), ("x", {"v": "x"}), (None, {})]
+    for text, lost in cases:
         row = {"id": "1", "v": text}
-        assert carry(KeepingRow(row=row)) == KeepingRow(row=row, lost=lost)
+        assert carry(CarriedRow(row=row)) == CarriedRow(row=row, texts=lost)

@@ -311,7 +311,7 @@ def test_what_is_compiled_grows_with_the_days_alone(
             before=None,
             after=row,
         )
-        gone.append(change.removed_ts)
+        gone.append(change.removed and change.removed.ts)
     dropped = [removal.ts for removal in plan.removals][kept - 1 :]
     assert gone == [*dropped, *[None] * (len(gone) - len(dropped))]
     assert tests.total() == days

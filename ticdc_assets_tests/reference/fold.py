@@ -149,7 +149,7 @@ EffectT_co = TypeVar("EffectT_co", bound=Effect, covariant=True)
 
 
 class Resolver(Protocol[EffectT_co]):
-    """Resolves row changes, as `RowResolver` and `HistoryResolver` do."""
+    """Resolves row changes, as `RowResolver` does."""
 
     def resolve(
         self,
@@ -240,7 +240,7 @@ class _Folder:
             self._take_over(table, part, resolver, faults, casts)
         for commit_ts, coordinates, change in self._changes(table, resolver):
             key = change.key
-            if change.removed_ts is not None and not resolver.keyed:
+            if change.removed is not None and not resolver.keyed:
                 continue  # the row, and who deleted it before, are gone
             casts.take(commit_ts, change)
             if change.is_delete:
@@ -253,7 +253,7 @@ class _Folder:
                 table.copies[key] -= 1
                 if table.copies[key] == 0:
                     del table.rows[key]
-            elif change.removed_ts is not None:
+            elif change.removed is not None:
                 faults.end(key)
                 table.rows.pop(key, None)
                 table.copies[key] = 0
@@ -336,7 +336,7 @@ class _Casts:
             count(change.casts)
             return
         self._counted.update(standing_casts(self._of.pop(change.key, ()), commit_ts))
-        if not change.is_delete and change.removed_ts is None:
+        if not change.is_delete and change.removed is None:
             self.begin(change.key, change.casts)
 
     def counted(self) -> Counter[tuple[str, int]]:

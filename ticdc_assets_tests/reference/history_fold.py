@@ -18,19 +18,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from ticdc_assets.changelog.carrying import hands_over
+from ticdc_assets.changelog.carrying import KeptText, hands_over
 from ticdc_assets.changelog.history_changes import (
-    HistoryChange,
-    HistoryResolver,
-    KeptText,
+    NO_END,
     VersionCarrier,
     VersionEvent,
+    end_by,
     first_cut_after,
     surely_given,
     texts_at,
 )
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, TableName
 from ticdc_assets.changelog.planning import build_plan
+from ticdc_assets.changelog.resolve import ResolvedChange, RowResolver
 from ticdc_assets.model.events import Event, RowChange
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.history import Coordinates
@@ -52,7 +52,7 @@ class RowVersion:
         ends_at: first cut that will not have it because of partition DDL, if nothing ends it
             before.
         removed_by: that partition DDL.
-        kept: as of `HistoryChange`.
+        kept: as of `CarriedRow`.
     """
 
     key: str
@@ -103,7 +103,7 @@ class _HistoryFolder:
 
     def versions(self, plan: MirrorPlan) -> list[RowVersion]:
         """Return the versions of one table."""
-        resolver = HistoryResolver(plan, self._timezone)
+        resolver = RowResolver(plan, self._timezone, keeps_lost=True)
         ended: list[RowVersion] = []
         there: dict[str, list[RowVersion]] = {}
         for version in self._earlier(plan, resolver):
@@ -128,7 +128,7 @@ class _HistoryFolder:
 
     # What was there before ----------------------------------------------------------------------
 
-    def _earlier(self, plan: MirrorPlan, resolver: HistoryResolver) -> list[RowVersion]:
+    def _earlier(self, plan: MirrorPlan, resolver: RowResolver) -> list[RowVersion]:
         """Return the versions that are there when the first change of the plan comes."""
         own = next((part for part in plan.parts if part.plan.mirror_id == plan.mirror_id), None)
         versions: list[RowVersion] = []
@@ -148,7 +148,7 @@ class _HistoryFolder:
         return versions
 
     def _received(
-        self, part: HandoverPart, plan: MirrorPlan, resolver: HistoryResolver
+        self, part: HandoverPart, plan: MirrorPlan, resolver: RowResolver
     ) -> list[RowVersion]:
         given = hands_over(part, self._timezone)
         carrier = VersionCarrier(part.plan.schema, plan, self._timezone, part=part)
@@ -161,15 +161,15 @@ class _HistoryFolder:
         ]
 
 
-def _carried(version: RowVersion, carrier: VersionCarrier, resolver: HistoryResolver) -> RowVersion:
+def _carried(version: RowVersion, carrier: VersionCarrier, resolver: RowResolver) -> RowVersion:
     carried = carrier.carry(version.row, {}, ended=version.valid_to is not None)
-    end = carrier.end(version.row, version.valid_from) if version.valid_to is None else None
-    ends_at, removed_by = end or (None, None)
+    is_current = version.valid_to is None
+    ends_at, removed_by = carrier.end(version.row, version.valid_from) if is_current else NO_END
     return replace(
         version,
         row=carried.row,
         kept=carried.kept,
-        key=resolver.key_of(carried.row),
+        key=resolver.key_of(carried),
         ends_at=ends_at,
         removed_by=removed_by,
     )
@@ -177,12 +177,12 @@ def _carried(version: RowVersion, carrier: VersionCarrier, resolver: HistoryReso
 
 def _by_key(
     ts: int,
-    changes: list[HistoryChange],
+    changes: list[ResolvedChange],
     there: dict[str, list[RowVersion]],
     ended: list[RowVersion],
 ) -> None:
     """Let the changes of one commit ts take effect, in a table with a key."""
-    by_key: dict[str, list[HistoryChange]] = {}
+    by_key: dict[str, list[ResolvedChange]] = {}
     for change in changes:
         by_key.setdefault(change.key, []).append(change)
     for key, own in by_key.items():
@@ -209,7 +209,7 @@ def _by_key(
 
 def _in_bag(
     ts: int,
-    changes: list[HistoryChange],
+    changes: list[ResolvedChange],
     there: dict[str, list[RowVersion]],
     ended: list[RowVersion],
 ) -> None:
@@ -237,13 +237,14 @@ def _present(
     return left[0] if left else None
 
 
-def _begun(change: HistoryChange, ts: int, op: str) -> RowVersion:
+def _begun(change: ResolvedChange, ts: int, op: str) -> RowVersion:
+    ends_at, removed_by = end_by(change.removed)
     return RowVersion(
         key=change.key,
         row=change.values,
         valid_from=ts,
         op=op,
-        ends_at=change.ends_at,
-        removed_by=change.ended_by,
+        ends_at=ends_at,
+        removed_by=removed_by,
         kept=change.kept,
     )

@@ -22,7 +22,7 @@ taken to be the changefeed's. NULL stays NULL, also where the new column is NOT 
 none then, except for TIMESTAMP, which TiDB fills with the time of the change and does not send.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, TypeAlias
 
 from ticdc_assets.model.mysql_types import Kind, kind_of, lacks_size
@@ -60,8 +60,8 @@ def cast_of(old: ColumnSchema, new: ColumnSchema, timezone: str) -> Cast:
     """
     if cast_is_identity(old, new):
         return keep
-    source, target = kind_of(old), kind_of(new)
-    if (source, target) in _UNSUPPORTED or lacks_size(new):
+    target = kind_of(new)
+    if _refuses(old, new):
         convert: TextCast = refusal(old, new)
     elif target is Kind.TIMESTAMP:
         convert = cast_moments.to_timestamp(old, new, timezone)
@@ -81,49 +81,34 @@ def lenient_cast_of(old: ColumnSchema, new: ColumnSchema) -> TextCast:
         A function for such values alone, which raises `CastError` for one that the DDL would have
         failed for in every SQL mode, or whose outcome is not known.
     """
-    source, target = kind_of(old), kind_of(new)
-    if (source, target) in _UNSUPPORTED or lacks_size(new):
-        return refusal(old, new)
-    return _CASTS[target][1](old, new)
+    return refusal(old, new) if _refuses(old, new) else _CASTS[kind_of(new)][1](old, new)
 
 
 _MOMENTS: Final = (Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP)
 _LABELLED: Final = (Kind.ENUM, Kind.SET)
-_UNSUPPORTED: Final[frozenset[tuple[Kind, Kind]]] = frozenset(
-    {
-        (source, Kind.BIT)
-        for source in (*_MOMENTS, Kind.TIME, Kind.YEAR, Kind.TEXT, Kind.BINARY, Kind.JSON)
-    }
-    | {
-        (source, target)
-        for source in (
-            *_MOMENTS,
-            Kind.TIME,
-            Kind.YEAR,
-            Kind.DECIMAL,
-            Kind.FLOAT,
-            Kind.DOUBLE,
-            Kind.JSON,
-            Kind.BIT,
-        )
-        for target in _LABELLED
-    }
-    | {
-        (source, target)
-        for source in (*_LABELLED, Kind.BIT, Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE)
-        for target in _MOMENTS
-    }
-    | {(source, Kind.TIME) for source in (*_LABELLED, Kind.BIT)}
-    | {(Kind.BIT, Kind.JSON)}
-    | {(Kind.VECTOR, target) for target in Kind if target is not Kind.VECTOR}
-    | {(source, Kind.VECTOR) for source in Kind if source is not Kind.VECTOR}
-    | {(Kind.UNKNOWN, target) for target in Kind}
-    | {(source, Kind.UNKNOWN) for source in Kind}
-)
-"""Changes that TiDB refuses, or whose result this package cannot know.
+_FRACTIONS: Final = (Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE)
+_UNSUPPORTED: Final[Mapping[Kind, Collection[Kind]]] = {
+    Kind.BIT: (*_MOMENTS, Kind.TIME, Kind.YEAR, Kind.TEXT, Kind.BINARY, Kind.JSON),
+    **dict.fromkeys(_LABELLED, (*_MOMENTS, *_FRACTIONS, Kind.TIME, Kind.YEAR, Kind.JSON, Kind.BIT)),
+    **dict.fromkeys(_MOMENTS, (*_LABELLED, *_FRACTIONS, Kind.BIT)),
+    Kind.TIME: (*_LABELLED, Kind.BIT),
+    Kind.JSON: (Kind.BIT,),
+}
+"""By the kind of the new column the kinds whose change TiDB refuses.
 
 They are in `checkTypeChangeSupported` (pkg/types/etc.go).
 """
+
+
+def _refuses(old: ColumnSchema, new: ColumnSchema) -> bool:
+    """Return whether TiDB refuses the change, or this package cannot know its result."""
+    kinds = {kind_of(old), kind_of(new)}
+    return (
+        Kind.UNKNOWN in kinds
+        or (Kind.VECTOR in kinds and len(kinds) > 1)
+        or kind_of(old) in _UNSUPPORTED.get(kind_of(new), ())
+        or lacks_size(new)
+    )
 
 
 _Compile: TypeAlias = Callable[[ColumnSchema, ColumnSchema], TextCast]

@@ -8,11 +8,12 @@ where a value is `UNFIT`, keeps its text next to it, and never shows another val
 clock change skipped, decimals or fractions with more digits than declared, a negative zero DECIMAL.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 from ticdc_assets.base.errors import ImageError
 from ticdc_assets.model.mysql_types import (
@@ -60,29 +61,7 @@ def typed_of(column: ColumnSchema, timezone: str) -> Callable[[str], Any]:
     Raises:
         ConfigError: `timezone` is needed (a TIMESTAMP column) and is not a zone.
     """
-    if lacks_size(column):
-        return str
-    match kind_of(column):
-        case Kind.INTEGER | Kind.BIT | Kind.YEAR:
-            return _typed_integer(column)
-        case Kind.DECIMAL:
-            return _typed_decimal(column)
-        case Kind.FLOAT:
-            return _typed_float
-        case Kind.DOUBLE:
-            return _typed_double
-        case Kind.DATE:
-            return _typed_date
-        case Kind.DATETIME:
-            return _typed_datetime(column)
-        case Kind.TIMESTAMP:
-            return _typed_timestamp(column, timezone)
-        case Kind.BINARY:
-            return _typed_binary(column)
-        case Kind.VECTOR:
-            return _typed_vector
-        case Kind.TIME | Kind.TEXT | Kind.ENUM | Kind.SET | Kind.JSON | Kind.UNKNOWN:
-            return str
+    return str if lacks_size(column) else _converters(column)[0](column, timezone)
 
 
 def text_of(column: ColumnSchema, timezone: str) -> Callable[[Any], str]:
@@ -95,29 +74,7 @@ def text_of(column: ColumnSchema, timezone: str) -> Callable[[Any], str]:
     Raises:
         ConfigError: `timezone` is needed (a TIMESTAMP column) and is not a zone.
     """
-    if lacks_size(column):
-        return str
-    match kind_of(column):
-        case Kind.INTEGER | Kind.BIT | Kind.YEAR:
-            return lambda value: str(int(value))
-        case Kind.DECIMAL:
-            return _decimal_text
-        case Kind.FLOAT:
-            return float_text
-        case Kind.DOUBLE:
-            return double_text
-        case Kind.DATE:
-            return _date_text
-        case Kind.DATETIME:
-            return _datetime_text(column)
-        case Kind.TIMESTAMP:
-            return _timestamp_text(column, timezone)
-        case Kind.BINARY:
-            return lambda value: "0x" + value.hex()
-        case Kind.VECTOR:
-            return lambda value: f"[{','.join(map(float_text, value))}]"
-        case Kind.TIME | Kind.TEXT | Kind.ENUM | Kind.SET | Kind.JSON | Kind.UNKNOWN:
-            return str
+    return str if lacks_size(column) else _converters(column)[1](column, timezone)
 
 
 def _typed_integer(column: ColumnSchema) -> Callable[[str], Any]:
@@ -154,14 +111,6 @@ def _decimal_text(value: Any) -> str:
     return format(value, "f") if isinstance(value, Decimal) else str(value)
 
 
-def _typed_float(text: str) -> Any:
-    return _exact_number(text, short=6, narrow=to_float32, print_number=float_text)
-
-
-def _typed_double(text: str) -> Any:
-    return _exact_number(text, short=15, narrow=float, print_number=double_text)
-
-
 def _exact_number(
     text: str,
     *,
@@ -176,6 +125,10 @@ def _exact_number(
     if len(text) <= short or (number - number == 0 and print_number(number) == text):
         return number
     return UNFIT
+
+
+_typed_float: Final = partial(_exact_number, short=6, narrow=to_float32, print_number=float_text)
+_typed_double: Final = partial(_exact_number, short=15, narrow=float, print_number=double_text)
 
 
 def _typed_date(text: str) -> Any:
@@ -249,7 +202,6 @@ def _timestamp_text(column: ColumnSchema, timezone: str) -> Callable[[Any], str]
 
 
 def _typed_binary(column: ColumnSchema) -> Callable[[str], Any]:
-
     def typed(text: str) -> Any:
         try:
             return binary_bytes(text, column)
@@ -266,3 +218,39 @@ def _typed_vector(text: str) -> Any:
         return []
     values = [_typed_float(item) for item in text[1:-1].split(",")]
     return UNFIT if UNFIT in values else values
+
+
+_Build: TypeAlias = Callable[[ColumnSchema, str], Callable[[Any], Any]]
+
+
+def _always(convert: Callable[[Any], Any]) -> _Build:
+    return lambda _column, _timezone: convert
+
+
+def _sized(build: Callable[[ColumnSchema], Callable[[Any], Any]]) -> _Build:
+    return lambda column, _timezone: build(column)
+
+
+_TEXTS: Final = (_always(str), _always(str))
+_CONVERTERS: Final[Mapping[Kind, tuple[_Build, _Build]]] = {
+    **dict.fromkeys(
+        (Kind.INTEGER, Kind.BIT, Kind.YEAR),
+        (_sized(_typed_integer), _always(lambda value: str(int(value)))),
+    ),
+    Kind.DECIMAL: (_sized(_typed_decimal), _always(_decimal_text)),
+    Kind.FLOAT: (_always(_typed_float), _always(float_text)),
+    Kind.DOUBLE: (_always(_typed_double), _always(double_text)),
+    Kind.DATE: (_always(_typed_date), _always(_date_text)),
+    Kind.DATETIME: (_sized(_typed_datetime), _sized(_datetime_text)),
+    Kind.TIMESTAMP: (_typed_timestamp, _timestamp_text),
+    Kind.BINARY: (_sized(_typed_binary), _always(lambda value: "0x" + value.hex())),
+    Kind.VECTOR: (
+        _always(_typed_vector),
+        _always(lambda value: f"[{','.join(map(float_text, value))}]"),
+    ),
+}
+"""By kind the compilers to typed values, and back; the values of other kinds are texts."""
+
+
+def _converters(column: ColumnSchema) -> tuple[_Build, _Build]:
+    return _CONVERTERS.get(kind_of(column), _TEXTS)

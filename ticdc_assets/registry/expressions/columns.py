@@ -7,11 +7,11 @@ the term is refused.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from fractions import Fraction
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from ticdc_assets.base.errors import PartitionError, shorten
 from ticdc_assets.model.mysql_types import Kind, fractional_digits, kind_of, lacks_size
@@ -26,7 +26,6 @@ from ticdc_assets.registry.expressions.numbers import MAX_SCALE, rounded_quotien
 from ticdc_assets.registry.expressions.terms import (
     DoubleTerm,
     Evaluate,
-    IntegerLiteral,
     JsonTerm,
     Moment,
     MomentTerm,
@@ -34,7 +33,6 @@ from ticdc_assets.registry.expressions.terms import (
     NumberTerm,
     SpanTerm,
     Term,
-    TextLiteral,
     TextTerm,
     TimestampTerm,
     mapped,
@@ -151,18 +149,15 @@ def stored(term: Term, column: ColumnSchema, timezone: str) -> Callable[[Canonic
     """
     kind = kind_of(column)
     if isinstance(term, NullLiteral):
-        return lambda _row: None
-    nothing: frozenset[Kind] = frozenset()
-    kinds = next((kinds for types, kinds in _STORED if isinstance(term, types)), nothing)
-    if kind not in kinds:
+        return term.evaluate
+    if kind not in _STORED.get(type(term), ()):
         raise refused(f"what a column of kind {kind} stores of such a value")
-    is_text = isinstance(term, TextTerm | TextLiteral)
-    if is_text or (kind in _TEXTS and not isinstance(term, JsonTerm)):
+    if isinstance(term, TextTerm) or (kind in _TEXTS and not isinstance(term, JsonTerm)):
         text = text_term(term, "storing")
         source = ColumnSchema(name=column.name, mysql_type="longtext", charset="utf8mb4")
         return _cast(text.evaluate, cast_of(source, column, timezone))
     match term:
-        case NumberTerm() | IntegerLiteral():
+        case NumberTerm():
             return _stored_number(number_of(term, "storing"), column, timezone)
         case DoubleTerm():
             value_of: Evaluate = mapped(term.evaluate, double_text)
@@ -189,14 +184,14 @@ _NUMBERS: Final = frozenset(
 )
 _TEXTS: Final = frozenset({Kind.TEXT, Kind.BINARY, Kind.ENUM, Kind.SET})
 _MOMENTS: Final = frozenset({Kind.DATE, Kind.DATETIME})
-_STORED: Final[Sequence[tuple[Any, frozenset[Kind]]]] = (
-    ((NumberTerm, IntegerLiteral), _NUMBERS | {Kind.TEXT, Kind.BINARY}),
-    (DoubleTerm, frozenset({Kind.DOUBLE, Kind.FLOAT, Kind.DECIMAL, Kind.INTEGER})),
-    (MomentTerm, _MOMENTS | {Kind.TEXT}),
-    (SpanTerm, frozenset({Kind.TIME})),
-    (JsonTerm, frozenset({Kind.JSON, Kind.TEXT, Kind.INTEGER, Kind.DOUBLE, Kind.DECIMAL})),
-    ((TextTerm, TextLiteral), _TEXTS | _NUMBERS - {Kind.BIT, Kind.YEAR} | _MOMENTS),
-)
+_STORED: Final[Mapping[type[Term], frozenset[Kind]]] = {
+    NumberTerm: _NUMBERS | {Kind.TEXT, Kind.BINARY},
+    DoubleTerm: frozenset({Kind.DOUBLE, Kind.FLOAT, Kind.DECIMAL, Kind.INTEGER}),
+    MomentTerm: _MOMENTS | {Kind.TEXT},
+    SpanTerm: frozenset({Kind.TIME}),
+    JsonTerm: frozenset({Kind.JSON, Kind.TEXT, Kind.INTEGER, Kind.DOUBLE, Kind.DECIMAL}),
+    TextTerm: _TEXTS | _NUMBERS - {Kind.BIT, Kind.YEAR} | _MOMENTS,
+}
 """By the type of a term the kinds of columns that store it like a conversion of columns."""
 
 
@@ -209,16 +204,15 @@ def converted(term: Term, column: ColumnSchema, timezone: str) -> Term:
     if isinstance(term, DoubleTerm):
         raise refused("CAST of floating point")
     kind = kind_of(column)
-    if isinstance(term, TextTerm | TextLiteral | JsonTerm):
+    if isinstance(term, TextTerm | JsonTerm):
         pattern = _WRITTEN[kind]
-        written = term.evaluate if isinstance(term, JsonTerm) else text_term(term, "CAST").evaluate
 
         def checked(text: str) -> str:
             if pattern.fullmatch(text) is None:
                 raise refused("CAST of such a text")
             return text
 
-        term = TextTerm(mapped(written, checked))
+        term = TextTerm(mapped(term.evaluate, checked))
     text_of = stored(term, column, timezone)
     match kind:
         case Kind.INTEGER:

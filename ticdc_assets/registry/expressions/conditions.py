@@ -5,29 +5,25 @@ compare depends on their collation, and in some versions of TiDB on how the clus
 where that decides, a row is refused.
 """
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from ticdc_assets.registry.evolution import CanonicalRow
-from ticdc_assets.registry.expressions.dates import (
-    moment_of,
-)
+from ticdc_assets.registry.expressions.dates import moment_of
 from ticdc_assets.registry.expressions.numbers import double_of, exact
 from ticdc_assets.registry.expressions.terms import (
     MANY,
     DoubleTerm,
     Evaluate,
     Functions,
-    IntegerLiteral,
     JsonTerm,
     MomentTerm,
     NullLiteral,
     NumberTerm,
     Term,
-    TextLiteral,
     TextTerm,
     both_of,
-    is_constant,
     mapped,
     number_of,
     refused,
@@ -78,31 +74,32 @@ def compared(left: Term, right: Term, what: str) -> Callable[[CanonicalRow], int
     sides = (left, right)
     if any(isinstance(side, NullLiteral) for side in sides):
         return lambda _row: None
-    if all(isinstance(side, NumberTerm | IntegerLiteral) for side in sides):
+    if all(isinstance(side, NumberTerm) for side in sides):
         numbers = [number_of(side, what).evaluate for side in sides]
         return both_of(numbers[0], numbers[1], _order)
-    if all(isinstance(side, NumberTerm | IntegerLiteral | DoubleTerm) for side in sides):
+    if all(isinstance(side, NumberTerm | DoubleTerm) for side in sides):
         doubles = [double_of(side, what) for side in sides]
         return both_of(doubles[0], doubles[1], _order)
-    if all(isinstance(side, TextTerm | TextLiteral) for side in sides):
-        texts = [text_term(side, what).evaluate for side in sides]
+    if all(isinstance(side, TextTerm) for side in sides):
         collation = collation_of(sides)
-        return both_of(texts[0], texts[1], lambda one, other: _text_order(one, other, collation))
-    if any(isinstance(side, MomentTerm) for side in sides) and all(
-        isinstance(side, MomentTerm | TextLiteral) for side in sides
-    ):
+        return both_of(
+            left.evaluate, right.evaluate, lambda one, other: _text_order(one, other, collation)
+        )
+    if all(isinstance(side, MomentTerm | TextTerm) for side in sides):
         moments = [moment_of(side, what) for side in sides]
         return both_of(moments[0], moments[1], _order)
     raise refused(f"{what} between such values")
 
 
-def comparison(left: Term, right: Term, test: Callable[[int], bool], what: str) -> NumberTerm:
-    """Return the term of a comparison; `test` takes the result of `compared`."""
+def comparison(
+    left: Term, right: Term, what: str, test: Callable[[int, int], bool] = operator.eq
+) -> NumberTerm:
+    """Return the term of a comparison; `test` takes the result of `compared`, and 0."""
 
     def decided(order: int) -> int:
         if order == _UNEQUAL and what not in ("=", "<>", "!=", "<=>", "IN", "CASE", "NULLIF"):
             raise refused("comparing texts by their collation")
-        return int(test(order))
+        return int(test(order, 0))
 
     return NumberTerm(mapped(compared(left, right, what), decided))
 
@@ -110,7 +107,7 @@ def comparison(left: Term, right: Term, test: Callable[[int], bool], what: str) 
 def same_or_null(left: Term, right: Term) -> NumberTerm:
     """Return the term of `<=>`: NULL equals NULL."""
     null_left, null_right = is_null(left), is_null(right)
-    equal = comparison(left, right, lambda order: order == 0, "<=>").evaluate
+    equal = comparison(left, right, "<=>").evaluate
 
     def evaluate(row: CanonicalRow) -> int:
         nulls = null_left.evaluate(row), null_right.evaluate(row)
@@ -121,10 +118,6 @@ def same_or_null(left: Term, right: Term) -> NumberTerm:
 
 def is_null(term: Term) -> NumberTerm:
     """Return the term of `IS NULL`."""
-    if is_constant(term):
-        value = int(isinstance(term, NullLiteral))
-        return NumberTerm(lambda _row: value)
-    assert not isinstance(term, TextLiteral | IntegerLiteral | NullLiteral)
     value_of: Evaluate = term.evaluate
     return NumberTerm(lambda row: int(value_of(row) is None))
 
@@ -139,31 +132,25 @@ def truth_of(term: Term, what: str) -> Callable[[CanonicalRow], bool | None]:
 def unified(terms: Sequence[Term], what: str) -> tuple[list[Evaluate], Callable[[Evaluate], Term]]:
     """Return the values of terms of which one is chosen, and the builder of the choice's term."""
     not_null = [term for term in terms if not isinstance(term, NullLiteral)]
-    if all(isinstance(term, NumberTerm | IntegerLiteral) for term in not_null):
+    if all(isinstance(term, NumberTerm) for term in not_null):
         numbers = [number_of(term, what) for term in terms]
         scales = {number_of(term, what).scale for term in not_null}
         # How many digits of a number are printed in a choice is uncertain.
         scale = scales.pop() if len(scales) == 1 else None
         return [number.evaluate for number in numbers], lambda chosen: exact(chosen, scale)
-    if all(isinstance(term, NumberTerm | IntegerLiteral | DoubleTerm) for term in not_null):
+    if all(isinstance(term, NumberTerm | DoubleTerm) for term in not_null):
         return [double_of(term, what) for term in terms], DoubleTerm
     if all(isinstance(term, JsonTerm) for term in not_null):
-        return [_evaluate(term) for term in terms], JsonTerm
+        return [term.evaluate for term in terms], JsonTerm
     moments = [term for term in not_null if isinstance(term, MomentTerm)]
     if len(moments) == len(not_null) and len({term.digits for term in moments}) == 1:
         digits = moments[0].digits
-        return [_evaluate(term) for term in terms], lambda chosen: MomentTerm(chosen, digits)
+        return [term.evaluate for term in terms], lambda chosen: MomentTerm(chosen, digits)
     if moments or any(isinstance(term, JsonTerm) for term in not_null):
         raise refused(f"{what} with values of several types")
     collation = collation_of(not_null)
     texts = [text_term(term, what).evaluate for term in terms]
     return texts, lambda chosen: TextTerm(chosen, collation)
-
-
-def _evaluate(term: Term) -> Evaluate:
-    if isinstance(term, MomentTerm | JsonTerm):
-        return term.evaluate
-    return lambda _row: None
 
 
 def chosen(
@@ -198,7 +185,7 @@ def _coalesce(name: str, arguments: Sequence[Term]) -> Term:
 
 def _null_if(name: str, arguments: Sequence[Term]) -> Term:
     left, right = arguments
-    equal = comparison(left, right, lambda order: order == 0, name).evaluate
+    equal = comparison(left, right, name).evaluate
     values, make = unified(arguments[:1], name)
     return make(lambda row: None if equal(row) else values[0](row))
 

@@ -25,17 +25,17 @@ from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.expressions.terms import (
     Build,
     Functions,
-    IntegerLiteral,
     Moment,
     MomentTerm,
     NullLiteral,
     NumberTerm,
     SpanTerm,
     Term,
-    TextLiteral,
     TextTerm,
     TimestampTerm,
     both_of,
+    literal_integer,
+    literal_text,
     mapped,
     number_of,
     refused,
@@ -73,17 +73,17 @@ def moment_of(term: Term, what: str) -> Callable[[CanonicalRow], Moment | None]:
     match term:
         case MomentTerm():
             return term.evaluate
-        case TextLiteral(text):
+        case TextTerm(literal=str(text)):
             moment = literal_moment(text, what)
             return lambda _row: moment
-        case IntegerLiteral(value):
+        case NumberTerm(literal=int(value)):
             date_time = datetime_of_number(value)
             if not isinstance(date_time, datetime):
                 raise PartitionError(f"the date {value} in {what} is not understood")
             of_number = moment_of_datetime(date_time)
             return lambda _row: of_number
         case NullLiteral():
-            return lambda _row: None
+            return term.evaluate
         case TimestampTerm():
             raise PartitionError(f"{what} of a TIMESTAMP depends on the time zone of a session")
         case _:
@@ -181,11 +181,7 @@ _WEEK_BEFORE_YEAR_0: Final = 2**32 - 1
 
 
 def _year_week(name: str, arguments: Sequence[Term]) -> Term:
-    mode = 0
-    if len(arguments) == 2:
-        if not isinstance(arguments[1], IntegerLiteral):
-            raise PartitionError("YEARWEEK whose mode is no number")
-        mode = arguments[1].value
+    mode = literal_integer(arguments[1], name) if len(arguments) == 2 else 0
     if not 0 <= mode <= 7:
         raise PartitionError(f"YEARWEEK with mode {mode}")
     return _of_moment(
@@ -255,7 +251,7 @@ def unix_timestamp(arguments: Sequence[Term], timezone: str) -> Term:
             return NumberTerm(
                 evaluate, fractional, repeats=repeats, scale=None if fractional else 0
             )
-        case [TextLiteral(text)]:
+        case [TextTerm(literal=str(text))]:
             seconds = _seconds(literal_moment(text, "UNIX_TIMESTAMP"), timezone)
             return NumberTerm(lambda _row: seconds)
         case _:
@@ -329,32 +325,22 @@ def _day(moment: Moment) -> date:
 def _moment_term(term: Term, what: str) -> MomentTerm:
     if isinstance(term, MomentTerm):
         return term
-    if isinstance(term, TextLiteral):
-        moment = literal_moment(term.text, what)
-        is_day = len(term.text.strip()) <= len("2024-01-01")
+    if isinstance(term, TextTerm) and term.literal is not None:
+        moment = literal_moment(term.literal, what)
+        is_day = len(term.literal.strip()) <= len("2024-01-01")
         return MomentTerm(lambda _row: moment, None if is_day else 0)
     raise refused(f"{what} of what is no date")
 
 
 def _date_format(name: str, arguments: Sequence[Term]) -> Term:
-    moment, pattern = _moment_term(arguments[0], name), arguments[1]
-    pieces: list[Callable[[Moment], str]] = []
-    text = pattern.text if isinstance(pattern, TextLiteral) else "%?"
-    at = 0
-    while at < len(text):
-        if text[at] == "%":
-            form = _FORMATS.get(text[at + 1 : at + 2])
-            if form is None:
-                raise refused(f"{name} with such a format")
-            pieces.append(form)
-            at += 2
-        else:
-            pieces.append(lambda _moment, char=text[at]: char)
-            at += 1
+    moment = _moment_term(arguments[0], name)
+    pieces: list[str] = re.findall(r"%.?|[^%]+", literal_text(arguments[1], name), re.DOTALL)
+    if any(piece[0] == "%" and piece[1:] not in _FORMATS for piece in pieces):
+        raise refused(f"{name} with such a format")
 
     def formatted(value: Moment) -> str:
         _day(value)
-        return "".join(piece(value) for piece in pieces)
+        return "".join(_FORMATS[piece[1:]](value) if piece[0] == "%" else piece for piece in pieces)
 
     return TextTerm(mapped(moment.evaluate, formatted), "")
 

@@ -15,8 +15,8 @@ from ticdc_assets.registry.expressions.terms import (
     Functions,
     JsonTerm,
     Term,
-    TextLiteral,
     TextTerm,
+    literal_text,
     mapped,
     refused,
 )
@@ -29,7 +29,7 @@ _PATH: Final = re.compile(
 
 def _path_of(term: Term, what: str) -> tuple[str | int, ...]:
     """Return the steps of a path without wildcards, as `$.a[1]."b c"`."""
-    text = term.text.strip() if isinstance(term, TextLiteral) else ""
+    text = literal_text(term, what).strip()
     if not text.startswith("$"):
         raise refused(f"{what} with such a path")
     at = 1
@@ -71,7 +71,7 @@ def _read(text: str) -> Any:
 def _json_term(term: Term, what: str) -> JsonTerm:
     if isinstance(term, JsonTerm):
         return term
-    if isinstance(term, TextTerm):
+    if isinstance(term, TextTerm) and term.literal is None:
         # Text that is not JSON is an error in TiDB, and no such row was stored.
         return JsonTerm(mapped(term.evaluate, lambda text: write_json(_read(text))))
     raise refused(f"{what} of what is no JSON")

@@ -16,6 +16,7 @@ depends on the time zone of a session), functions that no table lists.
 import operator
 from collections.abc import Callable, Container, Mapping, Sequence
 from fractions import Fraction
+from functools import partial, reduce
 from typing import Final, TypeAlias
 
 from ticdc_assets.base.errors import PartitionError, shorten
@@ -61,16 +62,16 @@ from ticdc_assets.registry.expressions.numbers import (
 )
 from ticdc_assets.registry.expressions.terms import (
     Functions,
-    IntegerLiteral,
     NullLiteral,
     NumberTerm,
     Term,
-    TextLiteral,
     TextTerm,
     both_of,
+    integer_literal,
     integer_of,
     mapped,
     refused,
+    text_literal,
 )
 from ticdc_assets.registry.expressions.texts import DEFAULT_COLLATION, TEXT_FUNCTIONS, text_term
 
@@ -93,21 +94,6 @@ MONTH QUARTER SECOND TIME_TO_SEC TO_DAYS TO_SECONDS UNIX_TIMESTAMP WEEKDAY YEAR 
 """
 PARTITION_WORDS: Final = frozenset(_PARTITION_WORD_LIST.split())
 """The operators and functions that TiDB allows in expressions of partitions."""
-
-_Combine: TypeAlias = Callable[[Term, Term], Term]
-"""The result of an operator for the terms on its two sides."""
-
-_SUMS: Final[Mapping[str, _Combine]] = {
-    "+": arithmetic(operator.add, max, "+"),
-    "-": arithmetic(operator.sub, max, "-"),
-}
-_PRODUCTS: Final[Mapping[str, _Combine]] = {
-    "*": arithmetic(operator.mul, operator.add, "*"),
-    "/": quotient,
-    "DIV": whole_quotient,
-    "MOD": rest,
-    "%": rest,
-}
 
 
 def cursor_over(text: str) -> Cursor:
@@ -163,99 +149,63 @@ class _Reader:
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise PartitionError("the expression is nested too deeply")
-        term = self._connected(cursor)
+        term = self._operation(cursor)
         self._depth -= 1
         return term
 
-    def _connected(self, cursor: Cursor, level: int = 0) -> Term:
-        """Take conditions with the connectives from a level on between them."""
-        if level == len(_CONNECTIVES):
-            return self._negation(cursor)
-        word, combine = _CONNECTIVES[level]
-        left = self._connected(cursor, level + 1)
-        # `||` joins texts in one SQL mode; TiDB writes OR or CONCAT in its place.
-        while cursor.take(word) or (word == "AND" and _take_signs(cursor, "&&")):
-            self._allow(word)
-            left = combine(left, self._connected(cursor, level + 1))
-        return left
-
-    def _negation(self, cursor: Cursor) -> Term:
+    def _operation(self, cursor: Cursor, level: int = 0) -> Term:
+        """Take terms with the operators from a level on between them."""
+        if level == len(_OPERATORS):
+            return self._signed(cursor)
         negated = False
-        while cursor.take("NOT"):
+        while level == _COMPARING and cursor.take("NOT"):
             self._allow("NOT")
             negated = not negated
-        term = self._comparison(cursor)
-        return _not(term) if negated else term
-
-    def _comparison(self, cursor: Cursor) -> Term:
-        left = self._sum(cursor)
+        term = self._operation(cursor, level + 1)
         while True:
-            if cursor.take("IS"):
-                self._allow("IS")
-                left = _is(left, cursor)
+            test = self._test(term, cursor) if level == _COMPARING else None
+            if test is not None:
+                term = test
                 continue
-            negated = cursor.word() == "NOT" and cursor.word(1) in ("IN", "BETWEEN")
-            cursor.at += negated
-            if cursor.take("IN"):
-                self._allow("IN")
-                test = self._in(left, cursor)
-            elif cursor.take("BETWEEN"):
-                self._allow("BETWEEN")
-                low = self._sum(cursor)
-                if not cursor.take("AND"):
-                    raise PartitionError("BETWEEN in an expression is not understood")
-                test = _both(
-                    comparison(left, low, _TESTS[">="], ">="),
-                    comparison(left, self._sum(cursor), _TESTS["<="], "<="),
-                )
+            sign = next((sign for sign in _OPERATORS[level] if _take_sign(cursor, sign)), None)
+            if sign is None:
+                return _not(term) if negated else term
+            self._allow(sign)
+            if level == _ADDING and cursor.take("INTERVAL"):
+                term = self._shifted(term, cursor, back=sign == "-")
             else:
-                sign = next((sign for sign in _SIGNS if _take_signs(cursor, sign)), None)
-                if sign is None:
-                    return left
-                self._allow(sign)
-                right = self._sum(cursor)
-                if sign == "<=>":
-                    left = same_or_null(left, right)
-                else:
-                    left = comparison(left, right, _TESTS[sign], sign)
-                continue
-            left = _not(test) if negated else test
+                term = _OPERATORS[level][sign](term, self._operation(cursor, level + 1))
 
-    def _in(self, left: Term, cursor: Cursor) -> Term:
-        group = cursor.take_group()
-        items = [] if group is None else self._arguments(group)
-        if not items:
-            raise PartitionError("IN in an expression is not understood")
-        test: Term = comparison(left, items[0], _TESTS["="], "IN")
-        for item in items[1:]:
-            test = _either(test, comparison(left, item, _TESTS["="], "IN"))
-        return test
-
-    def _sum(self, cursor: Cursor) -> Term:
-        """Take terms with + and - between them, among them intervals of dates."""
-        left = self._product(cursor)
-        while combine := _SUMS.get(cursor.raw()):
-            back = cursor.is_char("-")
-            cursor.at += 1
-            if cursor.take("INTERVAL"):
-                left = self._shifted(left, cursor, back=back)
-            else:
-                left = combine(left, self._product(cursor))
-        return left
+    def _test(self, term: Term, cursor: Cursor) -> Term | None:
+        """Take IS, IN or BETWEEN of a term with what follows it; None if neither comes next."""
+        if cursor.take("IS"):
+            self._allow("IS")
+            return _is(term, cursor)
+        negated = cursor.word() == "NOT" and cursor.word(1) in ("IN", "BETWEEN")
+        cursor.at += negated
+        if cursor.take("IN"):
+            self._allow("IN")
+            group = cursor.take_group()
+            items = [] if group is None else self._arguments(group)
+            if not items:
+                raise PartitionError("IN in an expression is not understood")
+            test = reduce(_either, [comparison(term, item, "IN") for item in items])
+        elif cursor.take("BETWEEN"):
+            self._allow("BETWEEN")
+            low = self._operation(cursor, _ADDING)
+            if not cursor.take("AND"):
+                raise PartitionError("BETWEEN in an expression is not understood")
+            high = self._operation(cursor, _ADDING)
+            test = _both(_COMPARISONS[">="](term, low), _COMPARISONS["<="](term, high))
+        else:
+            return None
+        return _not(test) if negated else test
 
     def _shifted(self, moment: Term, cursor: Cursor, *, back: bool) -> Term:
         self._allow("INTERVAL")
-        count, unit = self._product(cursor), cursor.word()
+        count, unit = self._operation(cursor, _ADDING + 1), cursor.word()
         cursor.at += 1
         return shifted(moment, count, unit, back=back)
-
-    def _product(self, cursor: Cursor) -> Term:
-        left = self._signed(cursor)
-        while combine := _PRODUCTS.get(sign := cursor.word() or cursor.raw()):
-            self._allow(sign)
-            cursor.at += 1
-            left = combine(left, self._signed(cursor))
-        return left
 
     def _signed(self, cursor: Cursor) -> Term:
         self._terms += 1
@@ -268,18 +218,17 @@ class _Reader:
         term = self._postfixed(cursor)
         if not negative:
             return term
-        if isinstance(term, IntegerLiteral):
-            return IntegerLiteral(-term.value)
-        return _SUMS["-"](IntegerLiteral(0), term)
+        if isinstance(term, NumberTerm) and term.literal is not None:
+            return integer_literal(-term.literal)
+        return _OPERATORS[_ADDING]["-"](integer_literal(0), term)
 
     def _postfixed(self, cursor: Cursor) -> Term:
         """Take one operand and its JSON paths."""
         term = self._primary(cursor)
-        while _take_signs(cursor, "->"):
+        while _take_sign(cursor, "->"):
             self._allow("->")
             unquotes = cursor.take_char(">")
-            path = cursor.take_string()
-            term = json_extract("->", [term, TextLiteral(path or "")])
+            term = json_extract("->", [term, text_literal(cursor.take_string() or "")])
             if unquotes:
                 term = json_unquote("->>", [term])
         if cursor.word() == "COLLATE":
@@ -308,14 +257,14 @@ class _Reader:
             return _LITERAL_WORDS[word]
         if word in _TEMPORAL_WORDS and cursor.is_string(1):
             cursor.at += 1
-            return TextLiteral(cursor.take_string() or "")
+            return text_literal(cursor.take_string() or "")
         if cursor.kind() in (WORD, QUOTED) and not cursor.is_string(1):
             return self._column(cursor)
         if cursor.kind() == DOUBLE_QUOTED and self._names_column(cursor):
             return self._column(cursor)
         text = cursor.take_string()
         if text is not None:
-            return TextLiteral(text)
+            return text_literal(text)
         cursor.at = start
         piece = shown_sql(cursor.raw()) if cursor.raw() else "the end"
         raise PartitionError(f"{piece} in an expression is not understood")
@@ -334,7 +283,7 @@ class _Reader:
         while cursor.take("WHEN"):
             when = self.read(cursor)
             if subject is not None:
-                when = comparison(subject, when, _TESTS["="], "CASE")
+                when = comparison(subject, when, "CASE")
             conditions.append(truth_of(when, "CASE"))
             if not cursor.take("THEN"):
                 raise PartitionError("CASE in an expression is not understood")
@@ -416,7 +365,7 @@ class _Reader:
             if not raw.isdecimal() or len(raw) > MAX_DIGITS:
                 raise PartitionError(f"the number {shorten(raw)} in an expression is no integer")
             cursor.at += 1
-            return IntegerLiteral(int(raw))
+            return integer_literal(int(raw))
         if not (whole + fraction).isdecimal() or not (whole + fraction).isascii():
             raise PartitionError(f"the number {shorten(raw)} in an expression is not exact")
         cursor.at += 1
@@ -438,29 +387,20 @@ class _Reader:
 
 _LITERAL_WORDS: Final[dict[str, Term]] = {
     "NULL": NullLiteral(),
-    "TRUE": IntegerLiteral(1),
-    "FALSE": IntegerLiteral(0),
+    "TRUE": integer_literal(1),
+    "FALSE": integer_literal(0),
 }
 _TEMPORAL_WORDS: Final = frozenset(("DATE", "TIMESTAMP"))
 _SHIFTS: Final = {"DATE_ADD": False, "ADDDATE": False, "DATE_SUB": True, "SUBDATE": True}
-_SIGNS: Final = ("<=>", "<=", "<>", "<", ">=", ">", "!=", "=")
-_TESTS: Final[dict[str, Callable[[int], bool]]] = {
-    "=": lambda order: order == 0,
-    "<>": lambda order: order != 0,
-    "!=": lambda order: order != 0,
-    "<": lambda order: order < 0,
-    "<=": lambda order: order <= 0,
-    ">": lambda order: order > 0,
-    ">=": lambda order: order >= 0,
-}
 
 
-def _take_signs(cursor: Cursor, signs: str) -> bool:
-    """Take characters that together are one operator."""
-    if all(cursor.is_char(sign, ahead) for ahead, sign in enumerate(signs)):
-        cursor.at += len(signs)
-        return True
-    return False
+def _take_sign(cursor: Cursor, sign: str) -> bool:
+    """Take an operator: a word, or characters."""
+    if sign.isalpha():
+        return cursor.take(sign)
+    is_next = all(cursor.is_char(char, ahead) for ahead, char in enumerate(sign))
+    cursor.at += is_next * len(sign)
+    return is_next
 
 
 def _connective(word: str, *, decisive: bool) -> Callable[[Term, Term], NumberTerm]:
@@ -487,12 +427,41 @@ def _differ(left: Term, right: Term) -> NumberTerm:
 
 _either: Final = _connective("OR", decisive=True)
 _both: Final = _connective("AND", decisive=False)
-_CONNECTIVES: Final[Sequence[tuple[str, _Combine]]] = (
-    ("OR", _either),
-    ("XOR", _differ),
-    ("AND", _both),
+_TESTS: Final[Mapping[str, Callable[[int, int], bool]]] = {
+    "<=": operator.le,
+    "<>": operator.ne,
+    "<": operator.lt,
+    ">=": operator.ge,
+    ">": operator.gt,
+    "!=": operator.ne,
+    "=": operator.eq,
+}
+_Combine: TypeAlias = Callable[[Term, Term], Term]
+"""The result of an operator for the terms on its two sides."""
+
+_COMPARISONS: Final[Mapping[str, _Combine]] = {
+    "<=>": same_or_null,
+    **{sign: partial(comparison, what=sign, test=test) for sign, test in _TESTS.items()},
+}
+_OPERATORS: Final[Sequence[Mapping[str, _Combine]]] = (
+    # `||` joins texts in one SQL mode; TiDB writes OR or CONCAT in its place.
+    {"OR": _either},
+    {"XOR": _differ},
+    {"AND": _both, "&&": _both},
+    _COMPARISONS,
+    {"+": arithmetic(operator.add, max, "+"), "-": arithmetic(operator.sub, max, "-")},
+    {
+        "*": arithmetic(operator.mul, operator.add, "*"),
+        "/": quotient,
+        "DIV": whole_quotient,
+        "MOD": rest,
+        "%": rest,
+    },
 )
-"""The operators of conditions, those that bind least first."""
+"""The operators by levels, those that bind least first; of one beginning the longest first."""
+
+_COMPARING: Final = 3
+_ADDING: Final = 4
 
 
 def _not(term: Term) -> NumberTerm:

@@ -55,6 +55,7 @@ class NumberTerm:
         fractional: whether it may have a fraction, so that only FLOOR and CEILING may take it.
         repeats: whether it is the moment of a TIMESTAMP whose text may mean two moments.
         scale: digits after the point that TiDB prints, None where that is not known.
+        literal: the integer, where the text writes it.
         unrounded: for a quotient, its exact value before TiDB rounds it to `scale` digits.
     """
 
@@ -62,14 +63,8 @@ class NumberTerm:
     fractional: bool = False
     repeats: bool = False
     scale: int | None = 0
+    literal: int | None = None
     unrounded: Callable[[CanonicalRow], Fraction | None] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class IntegerLiteral:
-    """An integer as the text writes it."""
-
-    value: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,23 +97,18 @@ class SpanTerm:
 
 
 @dataclass(frozen=True, slots=True)
-class TextLiteral:
-    """A string literal, which means a date or time where one is needed."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class TextTerm:
     """A text of a row.
 
     Attributes:
         evaluate: its value.
         collation: the collation by which it compares, "" where that is not known.
+        literal: the string, where the text writes it; it means a date or time where one is needed.
     """
 
     evaluate: Callable[[CanonicalRow], str | None]
     collation: str = ""
+    literal: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,14 +129,15 @@ class JsonTerm:
 class NullLiteral:
     """The word NULL."""
 
+    def evaluate(self, row: CanonicalRow) -> None:
+        """Return NULL."""
+
 
 Term: TypeAlias = (
     NumberTerm
-    | IntegerLiteral
     | MomentTerm
     | TimestampTerm
     | SpanTerm
-    | TextLiteral
     | TextTerm
     | DoubleTerm
     | JsonTerm
@@ -168,6 +159,16 @@ MANY: Final = 1 << 10
 """Arguments of a function that takes any number."""
 
 
+def integer_literal(value: int) -> NumberTerm:
+    """Return the term of an integer as the text writes it."""
+    return NumberTerm(lambda _row: value, literal=value)
+
+
+def text_literal(text: str) -> TextTerm:
+    """Return the term of a string as the text writes it."""
+    return TextTerm(lambda _row: text, literal=text)
+
+
 def number_of(term: Term, what: str, *, may_repeat: bool = False) -> NumberTerm:
     """Return `term` as a number; PartitionError for another term.
 
@@ -181,10 +182,8 @@ def number_of(term: Term, what: str, *, may_repeat: bool = False) -> NumberTerm:
             if term.repeats and not may_repeat:
                 raise repeated_times(what)
             return term
-        case IntegerLiteral(value):
-            return NumberTerm(lambda _row: value)
         case NullLiteral():
-            return NumberTerm(lambda _row: None)
+            return NumberTerm(term.evaluate)
         case _:
             raise PartitionError(f"{what} over what is no number")
 
@@ -240,11 +239,18 @@ def refused(what: str) -> PartitionError:
 
 def is_constant(term: Term) -> bool:
     """Return whether a term is a literal."""
-    return isinstance(term, TextLiteral | IntegerLiteral | NullLiteral)
+    return isinstance(term, NullLiteral) or getattr(term, "literal", None) is not None
 
 
 def literal_integer(term: Term, what: str) -> int:
     """Return the value of a literal; PartitionError for another term."""
-    if not isinstance(term, IntegerLiteral):
+    if not isinstance(term, NumberTerm) or term.literal is None:
         raise refused(f"{what} with what is no literal")
-    return term.value
+    return term.literal
+
+
+def literal_text(term: Term, what: str) -> str:
+    """Return the string of a literal; PartitionError for another term."""
+    if not isinstance(term, TextTerm) or term.literal is None:
+        raise refused(f"{what} with what is no literal")
+    return term.literal

@@ -7,6 +7,7 @@ Letters that change their number with their case are refused.
 import hashlib
 import zlib
 from collections.abc import Callable, Sequence
+from operator import itemgetter, methodcaller
 from typing import Any, Final
 
 from ticdc_assets.model.values import shapes
@@ -16,14 +17,12 @@ from ticdc_assets.registry.expressions.terms import (
     MANY,
     Build,
     Functions,
-    IntegerLiteral,
     JsonTerm,
     Moment,
     MomentTerm,
     NullLiteral,
     NumberTerm,
     Term,
-    TextLiteral,
     TextTerm,
     all_of,
     both_of,
@@ -62,16 +61,13 @@ def text_term(term: Term, what: str) -> TextTerm:
     match term:
         case TextTerm():
             return term
-        case TextLiteral(text):
-            return TextTerm(lambda _row: text)
         case NullLiteral():
-            return TextTerm(lambda _row: None)
-        case NumberTerm(repeats=False) | IntegerLiteral():
-            number = number_of(term, what)
-            scale = number.scale
+            return TextTerm(term.evaluate)
+        case NumberTerm(repeats=False):
+            scale = term.scale
             if scale is None:
                 raise refused(f"{what} of such a number")
-            return TextTerm(mapped(number.evaluate, lambda value: number_text(value, scale)))
+            return TextTerm(mapped(term.evaluate, lambda value: number_text(value, scale)))
         case MomentTerm():
             digits = term.digits
             return TextTerm(mapped(term.evaluate, lambda value: moment_text(value, digits)))
@@ -83,7 +79,9 @@ def text_term(term: Term, what: str) -> TextTerm:
 
 def collation_of(terms: Sequence[Term]) -> str:
     """Return the collation of several texts together, "" if it is uncertain."""
-    collations = {term.collation for term in terms if isinstance(term, TextTerm)}
+    collations = {
+        term.collation for term in terms if isinstance(term, TextTerm) and term.literal is None
+    }
     if not collations:
         return DEFAULT_COLLATION if all(map(is_constant, terms)) else ""
     return collations.pop() if len(collations) == 1 else ""
@@ -97,10 +95,6 @@ def _of_texts(change: Callable[..., Any]) -> Build:
         return TextTerm(all_of(texts, change), collation_of(arguments))
 
     return build
-
-
-def _of_text(change: Callable[[str], str]) -> Build:
-    return _of_texts(change)
 
 
 def _concat_ws(name: str, arguments: Sequence[Term]) -> Term:
@@ -213,7 +207,7 @@ def _substring_index(name: str, arguments: Sequence[Term]) -> Term:
 
 
 def _hexadecimal(name: str, arguments: Sequence[Term]) -> Term:
-    if isinstance(arguments[0], NumberTerm | IntegerLiteral):
+    if isinstance(arguments[0], NumberTerm):
         number = number_of(arguments[0], name)
         if number.fractional:
             raise refused("HEX of a fraction")
@@ -245,10 +239,10 @@ TEXT_FUNCTIONS: Final[Functions] = {
     "UCASE": (1, 1, _of_texts(_cased(str.upper))),
     "LOWER": (1, 1, _of_texts(_cased(str.lower))),
     "LCASE": (1, 1, _of_texts(_cased(str.lower))),
-    "TRIM": (1, 1, _of_text(lambda text: text.strip(" "))),
-    "LTRIM": (1, 1, _of_text(lambda text: text.lstrip(" "))),
-    "RTRIM": (1, 1, _of_text(lambda text: text.rstrip(" "))),
-    "REVERSE": (1, 1, _of_text(lambda text: text[::-1])),
+    "TRIM": (1, 1, _of_texts(methodcaller("strip", " "))),
+    "LTRIM": (1, 1, _of_texts(methodcaller("lstrip", " "))),
+    "RTRIM": (1, 1, _of_texts(methodcaller("rstrip", " "))),
+    "REVERSE": (1, 1, _of_texts(itemgetter(slice(None, None, -1)))),
     "REPLACE": (3, 3, _of_texts(_replaced)),
     "LENGTH": (1, 1, _counted(lambda text: len(text.encode()))),
     "OCTET_LENGTH": (1, 1, _counted(lambda text: len(text.encode()))),
