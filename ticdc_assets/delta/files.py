@@ -12,7 +12,7 @@ import json
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+from pyarrow.fs import LocalFileSystem
 
 from ticdc_assets.delta.damage import reading_file
 from ticdc_assets.delta.delta_protocol import DeletionVector
@@ -31,6 +32,19 @@ _LONGEST_BOUND = 256
 
 _BATCH_BYTES = 32 << 20
 """Bytes of large columns in a batch; a single row may have more."""
+
+GROUP_ROWS = 100_000
+"""Approximate number of rows of a row group."""
+
+GROUP_BYTES = 32 << 20
+"""Approximate bytes of its values, before they are encoded."""
+
+FILE_BYTES = 128 << 20
+"""Bytes from which on a file is closed, as they are in it.
+
+Values shrink differently when they are encoded. A full file is never as small as those that a
+compaction joins, or each compaction would write it again.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,15 +78,23 @@ class FileLayout:
         schema: the columns by their names in files, with ids where they have them.
         bounded: columns whose bounds are recorded, by these names.
         distinct: columns whose values rarely repeat.
+        partition: the values of the columns that the table is partitioned by.
     """
 
     schema: pa.Schema
-    bounded: Sequence[str] = ()
-    distinct: Sequence[str] = ()
+    bounded: Collection[str] = ()
+    distinct: Collection[str] = ()
+    partition: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def writer(self, table: AnyPath) -> "FileWriter":
         """Return a writer for one file of a table."""
-        return FileWriter(table, self.schema, bounded=self.bounded, distinct=self.distinct)
+        return FileWriter(
+            table,
+            self.schema,
+            partition=self.partition,
+            bounded=self.bounded,
+            distinct=self.distinct,
+        )
 
     def stored(self, rows: pa.Table) -> pa.Table:
         """Return rows with the column names that files have; the columns are in order."""
@@ -132,11 +154,47 @@ def gathered(tables: Iterable[pa.Table], *, rows: int, size: int) -> Iterator[pa
         held.append(table)
         count += table.num_rows
         held_bytes += table.nbytes
+        # Variables keep their rows alive while the next ones are made.
+        del table
         if count >= rows or held_bytes >= size:
-            yield pa.concat_tables(held)
+            group = pa.concat_tables(held)
             held, count, held_bytes = [], 0, 0
+            yield group
+            del group
     if held:
         yield pa.concat_tables(held)
+
+
+def write_rows(
+    table: AnyPath, layout: FileLayout, rows: Iterable[pa.Table], *, group_rows: int | None = None
+) -> list[WrittenFile]:
+    """Write rows into files of bounded size, in row groups of bounded size.
+
+    Args:
+        table: folder of the table.
+        layout: how they are written.
+        rows: the rows, with their columns in order; about one row group of them is held.
+        group_rows: the most rows of a row group; `GROUP_ROWS` if None.
+    """
+    files: list[WrittenFile] = []
+    writer: FileWriter | None = None
+    for group in in_row_groups(rows, group_rows):
+        writer = writer or layout.writer(table)
+        writer.write(layout.stored(group))
+        del group
+        if writer.size >= FILE_BYTES:
+            files.append(writer.close())
+            writer = None
+    if writer is not None:
+        files.append(writer.close())
+    return files
+
+
+def in_row_groups(rows: Iterable[pa.Table], most: int | None = None) -> Iterator[pa.Table]:
+    """Yield rows in tables of about one row group each; `GROUP_ROWS` at most if None."""
+    most = most or GROUP_ROWS
+    parts = (item.slice(start, most) for item in rows for start in range(0, item.num_rows, most))
+    return gathered(parts, rows=most, size=GROUP_BYTES)
 
 
 class FileWriter:
@@ -168,14 +226,15 @@ class FileWriter:
         self._path = table.joinpath(*folders, f"part-{uuid.uuid4()}.snappy.parquet")
         self._path.parent.mkdir(parents=True, exist_ok=True)
         names = set(schema.names)
+        distinct = names & set(distinct)
         where, files = located(self._path)
+        self._sink = (files or LocalFileSystem()).open_output_stream(str(where), compression=None)
         self._writer = pq.ParquetWriter(
-            where,
+            self._sink,
             schema,
-            filesystem=files,
             compression="snappy",
-            # Both also accept names, which their annotations do not say.
-            use_dictionary=[*names - set(distinct)],  # pyright: ignore[reportArgumentType]
+            # Both also accept names, which their annotations do not say. Nested columns have none.
+            use_dictionary=[*names - distinct] if distinct else True,  # pyright: ignore[reportArgumentType]
             write_statistics=[*names & set(bounded)],  # pyright: ignore[reportArgumentType]
             store_decimal_as_integer=True,
             store_schema=False,
@@ -187,9 +246,15 @@ class FileWriter:
             self._nulls[name] += rows[name].null_count
         self._writer.write_table(rows, row_group_size=max(1, rows.num_rows))
 
+    @property
+    def size(self) -> int:
+        """The bytes of the file so far."""
+        return self._sink.tell()
+
     def close(self) -> WrittenFile:
         """End the file and return its description."""
         self._writer.close()
+        self._sink.close()
         stat = self._path.stat()
         metadata = read_footer(self._path)
         return WrittenFile(

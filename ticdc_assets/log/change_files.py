@@ -4,7 +4,7 @@ In: landed records in files (`rows_of`), and the function from records to decode
 in the folders of `change_log` and `quarantine` that no commit names yet, and the totals of the
 rows. A row group is a part of the work (`executing`).
 
-A task holds the decoded rows of one row group (`_GROUP_BYTES`) and one piece of records being
+A task holds the decoded rows of one row group (`GROUP_BYTES`) and one piece of records being
 decoded (`decode_pieces`).
 
 Why running it again is safe: see `files`.
@@ -24,7 +24,7 @@ import pyarrow.dataset as ds
 
 from ticdc_assets.delta.appending import BOUNDED, DISTINCT
 from ticdc_assets.delta.control import open_table
-from ticdc_assets.delta.files import FileWriter, WrittenFile, read_footer
+from ticdc_assets.delta.files import GROUP_BYTES, FileWriter, WrittenFile, gathered, read_footer
 from ticdc_assets.log.quarantine import FAULT_SCHEMA, decode_faults
 from ticdc_assets.log.totals import TOTALS_COLUMNS, Totals, joined_totals, totals_of
 from ticdc_assets.rows.mirror_rows import IMAGES
@@ -67,9 +67,8 @@ FILE_COLUMNS = [name for name in CHANGE_LOG_SCHEMA.names if name != "landed_day"
 
 _PAYLOAD = frozenset({"key", "value", "row", *IMAGES})
 _READ_ROWS = 5_000
-_GROUP_BYTES = 32 << 20
 _TASK_BYTES = 256 << 20
-_GROUP_BATCHES = 40
+_GROUP_ROWS = 200_000
 
 _LARGE_RECORD = 64 << 10
 """If a row group's records have more mean bytes, only one task at a time decodes them.
@@ -270,7 +269,9 @@ def write_rows(rows: Iterable[pa.RecordBatch], *, batch: int, into: LakePaths) -
     faulty: FileWriter | None = None
     totals: list[Totals] = []
     errors = 0
-    for group in _groups(rows):
+    # A generator would keep its newest rows alive.
+    tables = map(pa.table, rows)
+    for group in gathered(tables, rows=_GROUP_ROWS, size=GROUP_BYTES):
         is_error = pc.equal(group["kind"], ERROR)
         bad = pc.sum(is_error).as_py() or 0
         errors += bad
@@ -296,7 +297,7 @@ def write_rows(rows: Iterable[pa.RecordBatch], *, batch: int, into: LakePaths) -
             writers[day].write(own)
             del own
         # A loop's variables keep their rows alive while the next ones are made.
-        is_large = group.nbytes >= _GROUP_BYTES
+        is_large = group.nbytes >= GROUP_BYTES
         del group, changes
         if is_large:
             # Arrow reuses its memory for the next rows, but Python's part adds up.
@@ -307,22 +308,6 @@ def write_rows(rows: Iterable[pa.RecordBatch], *, batch: int, into: LakePaths) -
         errors=errors,
         totals=joined_totals(totals),
     )
-
-
-def _groups(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield rows in tables of bounded size."""
-    held: list[pa.RecordBatch] = []
-    size = 0
-    for batch in rows:
-        held.append(batch)
-        size += batch.nbytes
-        if size >= _GROUP_BYTES or len(held) >= _GROUP_BATCHES:
-            del batch
-            group, held, size = held, [], 0
-            yield pa.Table.from_batches(group)
-            del group
-    if held:
-        yield pa.Table.from_batches(held)
 
 
 # Totals -----------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from ticdc_assets.config import CaptureSource, KafkaSource
 from ticdc_assets.delta.appending import BOUNDED, DISTINCT
-from ticdc_assets.delta.files import FileWriter, WrittenFile, gathered
+from ticdc_assets.delta.files import GROUP_BYTES, FileWriter, WrittenFile, gathered
 from ticdc_assets.source.capture import CaptureReader, CaptureRecord
 from ticdc_assets.source.kafka.administration import OffsetRange
 from ticdc_assets.source.kafka.records import fetch
@@ -59,7 +59,6 @@ _FILE_SCHEMA = RAW_SCHEMA.remove(RAW_SCHEMA.get_field_index("landed_day"))
 _OFFSETS_PER_FILE = 500_000
 _ROWS_PER_GROUP = 50_000
 _READ_RECORDS = 5_000
-_GROUP_BYTES = 32 << 20
 
 _PLACE = [("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")]
 
@@ -198,7 +197,7 @@ def read_into_file(source: CaptureSource, ranges: Ranges, batch: LandingBatch) -
             for record in reader:
                 held.append(record)
                 size += len(record.key or b"") + len(record.value or b"")
-                if size >= _GROUP_BYTES or len(held) >= _READ_RECORDS:
+                if size >= GROUP_BYTES or len(held) >= _READ_RECORDS:
                     yield columns_of(held)
                     held, size = [], 0
             if held:
@@ -255,7 +254,7 @@ def _headers(own: list[tuple[str, bytes | None]] | None) -> list[dict[str, Any]]
 def _written(tables: Iterable[pa.Table], batch: LandingBatch) -> list[WrittenFile]:
     """Write records into a file, in row groups of bounded size; no file for no records."""
     writer: FileWriter | None = None
-    for group in gathered(tables, rows=_ROWS_PER_GROUP, size=_GROUP_BYTES):
+    for group in gathered(tables, rows=_ROWS_PER_GROUP, size=GROUP_BYTES):
         if writer is None:
             day = {"landed_day": batch.landed_at.date().isoformat()}
             writer = FileWriter(

@@ -19,7 +19,7 @@ from ticdc_assets.base.names import counted
 from ticdc_assets.base.progress import tell
 from ticdc_assets.delta.appending import DISTINCT, TableLayout, append_files
 from ticdc_assets.delta.control import LOG_RETENTION
-from ticdc_assets.delta.files import FileWriter, WrittenFile, gathered
+from ticdc_assets.delta.files import FileLayout, WrittenFile, write_rows
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.seeds import APPLICATION, Seed
 from ticdc_assets.source.exports.folder import ExportFile, opened_folder
@@ -55,9 +55,9 @@ line on.
 
 _BOUNDED = ("batch", "landed_at", "database", "table", "tso", "file", "line")
 _PART_BYTES = 64 << 20
-_FILE_BYTES = 256 << 20
-_GROUP_BYTES = 32 << 20
-_GROUP_ROWS = 100_000
+_STEP_BYTES = 256 << 20
+"""How much of an export a worker lands from one message of progress to the next."""
+
 _EXPANSION = 4
 """The approximate bytes that a compressed byte of an export becomes."""
 
@@ -138,7 +138,7 @@ def _parts(
 
 
 def _waves(parts: Sequence[_Part], workers: int) -> Iterator[Sequence[_Part]]:
-    size = max(1, workers) * max(1, _FILE_BYTES // _PART_BYTES)
+    size = max(1, workers) * max(1, _STEP_BYTES // _PART_BYTES)
     for begin in range(0, len(parts), size):
         yield parts[begin : begin + size]
 
@@ -150,26 +150,23 @@ def _landing(
 
     table, folder = paths.snapshot_rows, seeds[0].folder
     known = [(_constants(seed), seed.dialect) for seed in seeds]
+    layout = FileLayout(schema=SNAPSHOT_SCHEMA, bounded=_BOUNDED, distinct=DISTINCT)
 
     def land(parts: Iterable[_Part]) -> Iterator[_Landed]:
         filesystem, root = opened_folder(folder)
-        writer: FileWriter | None = None
         landed = _Landed()
-        for number, part in parts:
-            constants, dialect = known[number]
-            batches = read_rows(filesystem, root, part, dialect)
-            tables = (pa.Table.from_batches([batch]) for batch in batches)
-            for rows in gathered(tables, rows=_GROUP_ROWS, size=_GROUP_BYTES):
-                landed.rows += rows["problem"].null_count
-                writer = writer or FileWriter(
-                    table, SNAPSHOT_SCHEMA, bounded=_BOUNDED, distinct=DISTINCT
-                )
-                writer.write(_placed(rows, constants))
-            is_last = part.end is None
-            if is_last and not ends_with_a_row(filesystem, root, part.file, dialect):
-                landed.unterminated.append(part.file.path)
-        if writer is not None:
-            landed.files.append(writer.close())
+
+        def tables() -> Iterator[pa.Table]:
+            for number, part in parts:
+                constants, dialect = known[number]
+                for rows in read_rows(filesystem, root, part, dialect):
+                    landed.rows += rows["problem"].null_count
+                    yield _placed(rows, constants)
+                is_last = part.end is None
+                if is_last and not ends_with_a_row(filesystem, root, part.file, dialect):
+                    landed.unterminated.append(part.file.path)
+
+        landed.files += write_rows(table, layout, tables())
         yield landed
 
     return land
@@ -186,7 +183,7 @@ def _constants(seed: Seed) -> dict[str, object]:
     }
 
 
-def _placed(rows: pa.Table, constants: Mapping[str, object]) -> pa.Table:
+def _placed(rows: pa.RecordBatch, constants: Mapping[str, object]) -> pa.Table:
     return pa.Table.from_arrays(
         [
             pa.repeat(pa.scalar(constants[item.name], item.type), rows.num_rows)

@@ -56,11 +56,11 @@ from ticdc_assets.delta.delta_protocol import (
 )
 from ticdc_assets.delta.files import (
     FileLayout,
-    FileWriter,
     WrittenFile,
-    gathered,
+    in_row_groups,
     layout_of,
     read_footer,
+    write_rows,
 )
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.renewing import renew_if_lost
@@ -82,15 +82,6 @@ from ticdc_assets.storage.paths import AnyPath
 
 _LOGGER = logging.getLogger(__name__)
 T = TypeVar("T")
-
-GROUP_ROWS = 100_000
-"""Approximate number of rows of a row group."""
-
-GROUP_BYTES = 32 << 20
-"""Approximate bytes of its values, before they are encoded."""
-
-FILE_BYTES = 256 << 20
-"""Bytes of rows, before they are encoded, from which on a file is closed."""
 
 _SEARCHED = 1_000
 """How many rows' keys can be searched for the cost of one row of another step."""
@@ -385,7 +376,7 @@ class TableWriter:
         for file, own in together:
             lost = 0 if own is None else len(own.positions)
             fates.append((file, own, fate_of(file, lost, has_vectors=not self._portable)))
-        new = _row_groups(rows)
+        new = in_row_groups(rows)
         # Enough to count the new rows if they are few.
         head = list(islice(new, 1))
         joined = [(file, own) for file, own, fate in fates if fate is Fate.JOINED]
@@ -521,44 +512,6 @@ class TableWriter:
             changes_rows=changes_rows,
             checkpoint_interval=_CHECKPOINT_INTERVAL,
         )
-
-
-# Files ------------------------------------------------------------------------------------------
-
-
-def write_rows(table: AnyPath, layout: FileLayout, rows: Iterable[pa.Table]) -> list[WrittenFile]:
-    """Write rows into files of bounded size, in row groups of bounded size.
-
-    Args:
-        table: folder of the table.
-        layout: how they are written.
-        rows: the rows, with their columns in order.
-    """
-    files: list[WrittenFile] = []
-    writer: FileWriter | None = None
-    size = 0
-    for group in _row_groups(rows):
-        if writer is None:
-            table.mkdir(parents=True, exist_ok=True)
-            writer, size = layout.writer(table), 0
-        writer.write(layout.stored(group))
-        size += group.nbytes
-        if size >= FILE_BYTES:
-            files.append(writer.close())
-            writer = None
-    if writer is not None:
-        files.append(writer.close())
-    return files
-
-
-def _row_groups(rows: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield rows in tables of about one row group each."""
-    parts = (
-        item.slice(start, GROUP_ROWS)
-        for item in rows
-        for start in range(0, item.num_rows, GROUP_ROWS)
-    )
-    return gathered(parts, rows=GROUP_ROWS, size=GROUP_BYTES)
 
 
 def _may_have(file: LiveRows, keys: Keys) -> bool:

@@ -100,6 +100,10 @@ class BaseCuts:
             return "rows came late to it"  # the rows that show which tables lack them are gone
         return None
 
+    def flaw_of_all(self, cut: Cut) -> str | None:
+        """Return why a cut cannot be the base of all tables; None if it can."""
+        return self.flaw(cut) or "; ".join(item.clause for item in self.lacking(cut)) or None
+
     def lacking(self, cut: Cut) -> tuple[LackingTable, ...]:
         """Return the tables that lack something at a cut, by (database, table).
 

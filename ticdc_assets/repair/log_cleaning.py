@@ -11,7 +11,7 @@ writer fails and commits nothing.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -54,9 +54,6 @@ def clean_logs(paths: LakePaths, failures: Failures, *, kept: timedelta = LOG_KE
     Raises:
         LakeDamagedError: another table is damaged.
     """
-    cuts = read_heads(paths)
-    if not cuts:
-        return 0
     names = upstream_names(paths)
     removed = 0
     for path, (version, _) in named_versions(paths).items():
@@ -66,7 +63,8 @@ def clean_logs(paths: LakePaths, failures: Failures, *, kept: timedelta = LOG_KE
         )
         removed += 0 if isinstance(found, Failure) else found
     # The change log's own log has the landed batches of each kept cut.
-    moment = min(min(cut.published_at for cut in cuts), datetime.now(UTC) - kept)
+    published = (cut.published_at for cut in read_heads(paths))
+    moment = min([datetime.now(UTC) - kept, *published])
     return removed + _clean_until(paths.change_log, moment) + clean_shared_logs(paths)
 
 
@@ -86,11 +84,17 @@ def clean_shared_logs(paths: LakePaths, *, kept: timedelta = _READ_KEPT) -> int:
 
 
 def _clean_until(table: AnyPath, moment: datetime) -> int:
-    version = _version_at(table, moment)
-    return 0 if version is None else _clean_log(table, version)
+    """Remove entries that versions committed since a moment do not need; see `_clean_log`."""
+    listed = list(files_below(table / LOG))
+    before = [
+        number
+        for number, kind, item in _log_files(listed)
+        if kind == "json" and item.modified < moment.timestamp()
+    ]
+    return _clean_log(table, max(before), listed) if before else 0
 
 
-def _clean_log(table: AnyPath, version: int) -> int:
+def _clean_log(table: AnyPath, version: int, listed: Sequence[ListedFile] | None = None) -> int:
     """Remove entries before the newest checkpoint at or below `version`, and staged commits.
 
     Killed writers staged these and never named them.
@@ -98,7 +102,7 @@ def _clean_log(table: AnyPath, version: int) -> int:
     Raises:
         LakeDamagedError: the checkpoint cannot be read.
     """
-    listed = list(files_below(table / LOG))
+    listed = list(files_below(table / LOG)) if listed is None else listed
     least = (datetime.now(UTC) - STAGED_KEPT).timestamp()
     gone = [
         item.path
@@ -122,16 +126,6 @@ def _clean_log(table: AnyPath, version: int) -> int:
     for path in (*gone, *entries):
         path.unlink(missing_ok=True)
     return len(gone) + len(entries)
-
-
-def _version_at(table: AnyPath, moment: datetime) -> int | None:
-    """Return the newest version that was committed before `moment`."""
-    before = [
-        number
-        for number, kind, item in _log_files(files_below(table / LOG))
-        if kind == "json" and item.modified < moment.timestamp()
-    ]
-    return max(before, default=None)
 
 
 def _log_files(listed: Iterable[ListedFile]) -> list[tuple[int, str, ListedFile]]:

@@ -36,13 +36,12 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pyarrow as pa
-from deltalake import DeltaTable, WriterProperties
+from deltalake import DeltaTable
 
 from ticdc_assets.base.errors import BusyError, LakeDamagedError
 from ticdc_assets.base.isolation import Failure, Failures
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import Counted, tell
-from ticdc_assets.delta.commits import NamedCommit
 from ticdc_assets.delta.committing import undisturbed
 from ticdc_assets.delta.control import commit_metadata, open_table
 from ticdc_assets.delta.damage import reading
@@ -62,7 +61,7 @@ from ticdc_assets.repair.log_cleaning import (
     upstream_names,
 )
 from ticdc_assets.repair.making import remove_unpublished
-from ticdc_assets.repair.retention import ROWS_OF_GROUP, Retaining, retain
+from ticdc_assets.repair.retention import Retaining, retain
 from ticdc_assets.repair.rewriting import Rewriter
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import MirrorLayout
@@ -186,17 +185,12 @@ def maintain(
     cut = None
     if not dry_run:
         today = (now or datetime.now(UTC)).date().isoformat()
-        for table in (lake.paths.raw_messages, lake.paths.change_log):
-            if open_table(table) is not None:
-                tell(f"compacting {table.name}")
-                _join_files(lake, table, small=_SMALL_BYTES, before_day=today)
         cut = optimize_mirrors(lake, failures)
-        large = (lake.paths.raw_messages, lake.paths.snapshot_rows, lake.paths.change_log)
         for path in lake.paths.tables:
-            table = None if path in large else open_table(path)
+            table = open_table(path)
             if table is not None and len(table.file_uris()) > 1:
                 tell(f"compacting {path.name}")
-                _join_control(path, table)
+                _join_files(lake, path, small=_SMALL_BYTES, before_day=today)
         vacuum(lake.paths, failures, margin=margin)
         _remove_unnamed_mirrors(lake.paths)
         _remove_generations(lake)
@@ -231,7 +225,7 @@ def maintain(
 
 
 def _join_files(lake: Lake, table: AnyPath, *, small: int, before_day: str | None = None) -> None:
-    """Join the files of a large table that are smaller than a size, by default of any day."""
+    """Join the files of a table that are smaller than a size, by default of any day."""
     writer = Rewriter(spark=lake.spark, table=table, does=f"joining files of {table.name}")
     writer.join(partial(_small_together, small=small, before_day=before_day))
 
@@ -242,19 +236,16 @@ def join_new_files(lake: Lake) -> None:
     A sync opens these tables several times, and each time reads what the log says of each file.
     The caller holds the writer lock.
     """
-    paths = lake.paths
-    large = (paths.raw_messages, paths.change_log)
-    for table in (*large, paths.landings, paths.cuts, paths.checksums, paths.quarantine):
+    paths, joined = lake.paths, False
+    often = (paths.raw_messages, paths.change_log, paths.landings, paths.cuts)
+    for table in (*often, paths.checksums, paths.quarantine):
         opened = open_table(table)
         small = None if opened is None else _crowded_below(opened)
-        if opened is None or small is None:
-            continue
-        if table in large:
+        if small is not None:
             _join_files(lake, table, small=small)
-        else:
-            _join_control(table, opened, small)
-        if table == paths.cuts:
-            clean_shared_logs(paths)
+            joined = True
+    if joined:
+        clean_shared_logs(paths)
 
 
 def _crowded_below(table: DeltaTable) -> int | None:
@@ -275,11 +266,12 @@ def _small_together(
 ) -> list[list[Action]]:
     """Return groups of small files of a day, by default of any, that become one file each.
 
-    Large files stay: a day's compaction must not write all of it again.
+    Large files stay: a day's compaction must not write all of it again. Files of tables that are
+    not divided by days are as those of one past day.
     """
     days: dict[str, list[Action]] = {}
     for action in files:
-        day = action["partitionValues"]["landed_day"]
+        day = action["partitionValues"].get("landed_day", "")
         if action["size"] < small and (before_day is None or day < before_day):
             days.setdefault(day, []).append(action)
     groups: list[list[Action]] = []
@@ -337,16 +329,6 @@ def _compacted(writer: TableWriter, version: int) -> int:
     """
     metadata = commit_metadata(writer.table)
     return undisturbed(lambda: writer.compact(version, metadata, few=FEW_FILES))
-
-
-def _join_control(path: AnyPath, table: DeltaTable, size: int | None = None) -> None:
-    """Join files of a control table, each up to a size; Delta's default if None."""
-    with NamedCommit(path, commit_metadata(path)).on(table) as properties:
-        table.optimize.compact(
-            target_size=size,
-            writer_properties=WriterProperties(max_row_group_size=ROWS_OF_GROUP),
-            commit_properties=properties,
-        )
 
 
 # Removing files ---------------------------------------------------------------------------------

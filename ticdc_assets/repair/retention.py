@@ -29,7 +29,8 @@ that publishes none keeps everything.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import reduce
@@ -37,14 +38,13 @@ from operator import or_
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from deltalake import WriterProperties
 
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import tell
 from ticdc_assets.config import Retention
-from ticdc_assets.delta.commits import NamedCommit
-from ticdc_assets.delta.control import commit_metadata, open_table, read_rows, read_table
+from ticdc_assets.delta.control import commit_metadata, open_table, read_rows
 from ticdc_assets.delta.delta_files import log_state
+from ticdc_assets.delta.delta_protocol import Action
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.change_statistics import ChangeStatistics, read_groups, read_statistics
 from ticdc_assets.log.cuts import Cut, CutHead, read_cuts, read_heads
@@ -68,9 +68,6 @@ from ticdc_assets.repair.rewriting import Rewriter, surely
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire.rows import BOOTSTRAP, DDL, OF_MIRRORS, WATERMARK
-
-ROWS_OF_GROUP = 128
-"""The fewest rows a reader of a control table reads at once: a row may have thousands of tables."""
 
 _DECIDING = ("kind", "batch", "commit_ts", "database", "table")
 """The columns of the change log that decide whether a row stays."""
@@ -123,13 +120,8 @@ class Retaining:
     days: tuple[LandingDay, ...] = ()
     notes: tuple[str, ...] = ()
 
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        """Which tables are not truncated, and why less was removed than the ages allow."""
-        return (*(item.sentence for item in self.truncation_point.kept), *self.notes)
-
     def lines(self) -> Iterator[str]:
-        """Yield the lines for people: one for each table and each day, then the reasons."""
+        """Yield the lines for people: one for each table and each day, then why data stays."""
         for name, point in (
             ("change_log", self.truncation_point),
             ("raw_messages", self.raw_truncation_point),
@@ -141,7 +133,8 @@ class Retaining:
         for table, rows in sorted((self.tables or {}).items()):
             yield f"change_log: {table}: {counted(rows, 'row')} to remove"
         yield from (f"raw_messages: {item.clause}" for item in self.days)
-        yield from self.reasons
+        yield from (item.sentence for item in self.truncation_point.kept)
+        yield from self.notes
 
 
 def retain(lake: Lake, *, now: datetime | None = None, dry_run: bool = False) -> Retaining:
@@ -152,34 +145,30 @@ def retain(lake: Lake, *, now: datetime | None = None, dry_run: bool = False) ->
         now: the time at which ages are measured.
         dry_run: whether only to report what would be removed.
     """
-    now = now or datetime.now(UTC)
-    statistics, cuts = read_statistics(lake.paths), read_heads(lake.paths)
-    run = _Retention(lake, now, dry_run=dry_run)
+    run = _Retention(lake, now or datetime.now(UTC), dry_run=dry_run)
+    statistics = read_statistics(lake.paths)
     # Older cuts have another change log.
-    cuts = [cut for cut in cuts if cut.generation == lake.paths.generation]
+    cuts = [cut for cut in read_heads(lake.paths) if cut.generation == lake.paths.generation]
     if not cuts:
-        return run.done()
+        return run.done
     if not _is_decoded(lake.paths, statistics):
-        run.notes.append("nothing is truncated: a sync must first finish a killed run")
+        run.note("nothing is truncated: a sync must first finish a killed run")
     else:
-        bases = BaseCuts(lake, statistics, cuts, run.point)
-        ages = lake.changefeed.retention
+        ages, done = lake.changefeed.retention, run.done
+        bases = BaseCuts(lake, statistics, cuts, done.truncation_point)
         # Both come before any removal: the change log shows which cuts have late rows.
-        base = run.base(bases, cuts, ages.change_log, run.point, "change_log")
+        base = run.base(cuts, ages.change_log, done.truncation_point, "change_log", bases.flaw)
         raw_base = run.base(
-            bases, cuts, ages.raw_messages, run.raw_point, "raw_messages", of_all=True
+            cuts, ages.raw_messages, done.raw_truncation_point, "raw_messages", bases.flaw_of_all
         )
-        lacking = () if base is None else bases.lacking(base)
         if base is not None:
-            tell("removing old changes from change_log")
-            run.truncate_change_log(base, lacking)
+            run.truncate_change_log(base, bases.lacking(base))
         if raw_base is not None:
-            tell("removing old records from raw_messages")
             run.truncate_raw_messages(raw_base)
         run.remove_exported()
     run.remove_cuts()
     run.remove_landings()
-    return run.done()
+    return run.done
 
 
 def _is_decoded(paths: LakePaths, statistics: ChangeStatistics) -> bool:
@@ -189,170 +178,63 @@ def _is_decoded(paths: LakePaths, statistics: ChangeStatistics) -> bool:
 
 
 class _Retention:
-    """One retention, and its result so far."""
+    """One retention; `done` is its result so far."""
 
     def __init__(self, lake: Lake, now: datetime, *, dry_run: bool) -> None:
         self._lake = lake
+        self._ages = lake.changefeed.retention
         self._now = now
         self._dry_run = dry_run
-        self.point = read_truncation_point(lake.paths)
-        self.raw_point = read_raw_truncation_point(lake.paths)
-        self.notes: list[str] = []
-        self._changes = self._records = self._cuts = self._landings = 0
-        self._tables: dict[str, int] | None = {} if dry_run else None
-        self._days: tuple[LandingDay, ...] = ()
-
-    def done(self) -> Retaining:
-        """Return the result."""
-        return Retaining(
-            truncation_point=self.point,
-            raw_truncation_point=self.raw_point,
-            changes=self._changes,
-            records=self._records,
-            cuts=self._cuts,
-            landings=self._landings,
-            tables=self._tables,
-            days=self._days,
-            notes=tuple(self.notes),
+        self.done = Retaining(
+            truncation_point=read_truncation_point(lake.paths),
+            raw_truncation_point=read_raw_truncation_point(lake.paths),
         )
+
+    def note(self, text: str) -> None:
+        """Add why less is removed than the ages allow."""
+        self.done = replace(self.done, notes=(*self.done.notes, text))
 
     def base(
         self,
-        bases: BaseCuts,
         cuts: Sequence[CutHead],
         age: timedelta | None,
         point: TruncationPoint,
         table: str,
-        *,
-        of_all: bool = False,
+        flaw_of: Callable[[Cut], str | None],
     ) -> Cut | None:
         """Return the newest usable cut that is old enough and above the last base, or None.
 
         Args:
-            bases: judges cuts.
             cuts: the published cuts.
             age: its minimum age; None for no base.
             point: up to where the table was truncated.
             table: `change_log` or `raw_messages`.
-            of_all: whether no table may lack anything at it.
+            flaw_of: returns why a cut cannot be used; None if it can.
         """
-        if age is None:
-            return None
-        candidates = [
-            cut for cut in cuts if cut.published_at <= self._now - age and cut.number > point.number
+        flaws: list[str] = []
+        old = [
+            cut
+            for cut in cuts
+            if age is not None and cut.published_at <= self._now - age and cut.number > point.number
         ]
-        reason = None
-        for head in _newest_of_days(candidates):
+        for head in _newest_of_days(old):
             (cut,) = read_cuts(self._lake.paths, number=head.number)
-            flaw = bases.flaw(cut)
-            if flaw is None and of_all:
-                flaw = "; ".join(item.clause for item in bases.lacking(cut)) or None
+            flaw = flaw_of(cut)
             if flaw is None:
                 return cut
-            reason = reason or f"cut {cut.number} cannot be a base cut: {flaw}"
-        if reason is not None:
-            self.notes.append(f"{table} is not truncated further: {reason}")
+            flaws.append(f"cut {cut.number} cannot be a base cut: {flaw}")
+        if flaws:
+            self.note(f"{table} is not truncated further: {flaws[0]}")
         return None
 
-    # The change log ---------------------------------------------------------------------------
-
-    def truncate_change_log(self, base: Cut, lacking: Iterable[LackingTable]) -> None:
-        """Remove rows at or below the base, except those of tables that lack something there."""
-        log, kept = self._lake.paths.change_log, self._kept(lacking)
-        moved = self._moved(base, kept)
-        at, kind, batch = (ds.field(name) for name in ("commit_ts", "kind", "batch"))
-        stays = [cites(span) for item in kept for span in item.spans]
-        rows = kind.isin(list(OF_MIRRORS)) & (at <= base.tso)
-        if stays:
-            rows &= ~surely(reduce(or_, stays))
-        # Watermarks identify replays of the rows that stay.
-        watermarks = (kind == WATERMARK) & (at <= moved.lowest)
-        registered = commit_metadata(self._lake.paths.schema_registry).get("batch", 0)
-        bootstraps = (kind == BOOTSTRAP) & (batch <= min(base.batch, registered))
-        gone = surely(rows | watermarks | bootstraps)
-        waits = read_rows(self._lake.paths.checksums, ds.field("waiting") > 0, columns=["batch"])
-        if waiting := [row["batch"] for row in waits]:
-            # Batches whose checksums are compared again, as a whole.
-            gone &= ~batch.isin(waiting)
-        # No row above the base is removed, except bootstraps.
-        may_go = (at <= base.tso) | bootstraps
+    def _remove(self, table: AnyPath, gone: ds.Expression, columns: Sequence[str]) -> int:
+        """Remove the rows that meet a condition on some columns; return how many."""
+        if open_table(table) is None:
+            return 0
+        removing = self._removing(table)
         if self._dry_run:
-            self._count(self._removing(log).going(may_go, gone, _DECIDING))
-        else:
-            self._changes = self._removing(log, moved).remove(may_go, gone, _DECIDING)
-        if self._changes:
-            self.point = moved
-        else:
-            self._note(base, kept)
-
-    def _kept(self, lacking: Iterable[LackingTable]) -> tuple[KeptTable, ...]:
-        """Return the tables that are not truncated, with their bases."""
-        before = {item.key: item for item in self.point.kept}
-        kept: list[KeptTable] = []
-        for item in lacking:
-            known = before.get(item.key) or self._kept_by_name(item)
-            kept.append(
-                KeptTable(
-                    mirror_id=item.mirror_id,
-                    database=item.database,
-                    table=item.table,
-                    base=self.point.number if known is None else known.base,
-                    reason=item.reason,
-                    since=self._now if known is None else known.since,
-                    spans=item.spans,
-                )
-            )
-        return tuple(kept)
-
-    def _kept_by_name(self, table: LackingTable) -> KeptTable | None:
-        """Return what was kept for a table that no base has, by a name without a table."""
-        if table.mirror_id is None or self.point.base_of(table.mirror_id) is not None:
-            return None
-        names = {(span.database, span.table) for span in table.spans}
-        found = (item for item in self.point.kept if item.mirror_id is None and item.name in names)
-        return min(found, key=self.point.place_of_kept, default=None)
-
-    def _moved(self, base: Cut, kept: tuple[KeptTable, ...]) -> TruncationPoint:
-        """Return the truncation point with another base."""
-        numbers = {item.base for item in kept}
-        known = dict(self.point.older)
-        if self.point.cut is not None:
-            known[self.point.number] = self.point.cut
-        older = {number: cut for number, cut in known.items() if number in numbers}
-        return TruncationPoint(batch=base.batch, cut=base, kept=kept, older=older)
-
-    def _note(self, base: Cut, kept: tuple[KeptTable, ...]) -> None:
-        """Record which tables are not truncated if no row is removed.
-
-        As long as a table lacks something, the base does not move: nothing is gone above it.
-        """
-        before, moved = self.point, self._moved(base, kept)
-        if kept:
-            # Other tables may still rest on an older base.
-            keys = {item.key for item in kept}
-            rest = (
-                item for item in before.kept if item.key not in keys and item.base != before.number
-            )
-            moved = replace(before, kept=(*kept, *rest))
-        elif not before.kept:
-            return
-        if properties_of(moved) == properties_of(before):
-            return
-        self.point = moved
-        if not self._dry_run:
-            self._removing(self._lake.paths.change_log, moved).remove_files(())
-
-    def _count(self, rows: pa.Table) -> None:
-        """Count rows to remove, by table."""
-        self._changes = rows.num_rows
-        groups = rows.group_by(["kind", "database", "table"]).aggregate([([], "count_all")])
-        tables = dict[str, int]()
-        for row in groups.to_pylist():
-            name = f"{row['kind']}s"
-            if row["kind"] in OF_MIRRORS:
-                name = joined_name(row["database"], row["table"])
-            tables[name] = tables.get(name, 0) + row["count_all"]
-        self._tables = tables
+            return removing.going(gone, gone, columns).num_rows
+        return removing.remove(gone, gone, columns)
 
     def _removing(self, table: AnyPath, point: TruncationPoint | None = None) -> Rewriter:
         """Return what removes a table's rows in one commit, which sets its truncation point."""
@@ -363,107 +245,147 @@ class _Retention:
             properties={} if point is None else properties_of(point),
         )
 
+    # The change log ---------------------------------------------------------------------------
+
+    def truncate_change_log(self, base: Cut, lacking: Iterable[LackingTable]) -> None:
+        """Remove rows at or below the base, except those of tables that lack something there."""
+        tell("removing old changes from change_log")
+        paths, point = self._lake.paths, self._moved(base, lacking)
+        at, kind, batch = (ds.field(name) for name in ("commit_ts", "kind", "batch"))
+        rows = kind.isin(list(OF_MIRRORS)) & (at <= base.tso)
+        if stays := [cites(span) for item in point.kept for span in item.spans]:
+            rows &= ~surely(reduce(or_, stays))
+        # Watermarks identify replays of the rows that stay.
+        watermarks = (kind == WATERMARK) & (at <= point.lowest)
+        registered = commit_metadata(paths.schema_registry).get("batch", 0)
+        bootstraps = (kind == BOOTSTRAP) & (batch <= min(base.batch, registered))
+        gone = surely(rows | watermarks | bootstraps)
+        waits = read_rows(paths.checksums, ds.field("waiting") > 0, columns=["batch"])
+        if waiting := [row["batch"] for row in waits]:
+            # Batches whose checksums are compared again, as a whole.
+            gone &= ~batch.isin(waiting)
+        # No row above the base is removed, except bootstraps.
+        may_go = (at <= base.tso) | bootstraps
+        removing, tables = self._removing(paths.change_log, point), None
+        if self._dry_run:
+            found = removing.going(may_go, gone, _DECIDING)
+            changes, tables = found.num_rows, _rows_of_tables(found)
+        else:
+            changes = removing.remove(may_go, gone, _DECIDING)
+        self.done = replace(self.done, truncation_point=point, changes=changes, tables=tables)
+
+    def _moved(self, base: Cut, lacking: Iterable[LackingTable]) -> TruncationPoint:
+        """Return the truncation point with another base; tables that lack something keep theirs."""
+        point = self.done.truncation_point
+        before = {item.key: item for item in point.kept}
+        kept: list[KeptTable] = []
+        for item in lacking:
+            known = before.get(item.key) or _kept_by_name(point, item)
+            kept.append(
+                KeptTable(
+                    mirror_id=item.mirror_id,
+                    database=item.database,
+                    table=item.table,
+                    base=point.number if known is None else known.base,
+                    reason=item.reason,
+                    since=self._now if known is None else known.since,
+                    spans=item.spans,
+                )
+            )
+        numbers = {item.base for item in kept}
+        known_cuts = {**point.older, **({} if point.cut is None else {point.number: point.cut})}
+        older = {number: cut for number, cut in known_cuts.items() if number in numbers}
+        return TruncationPoint(batch=base.batch, cut=base, kept=tuple(kept), older=older)
+
     # The raw messages -------------------------------------------------------------------------
 
     def truncate_raw_messages(self, base: Cut) -> None:
         """Remove the landing days that are completely at or below the base."""
-        landed = landed_up_to(self._lake.paths, base.batch)
+        tell("removing old records from raw_messages")
+        paths = self._lake.paths
+        landed = landed_up_to(paths, base.batch)
         if landed is None:
-            self.notes.append("raw_messages is not truncated: its batches are no longer known")
+            self.note("raw_messages is not truncated: its batches are no longer known")
             return
-        raw = self._lake.paths.raw_messages
-        files = _files_by_day(raw)
-        greatest = _greatest(self._lake.paths, base.tso)
-        self._days = tuple(
-            LandingDay(
-                day=day,
-                records=sum(file.records for file in own),
-                stays=_why_day_stays(base, greatest.get(day), landed, own),
-            )
+        files: dict[date, list[Action]] = {}
+        for action in log_state(paths.raw_messages).files:
+            day = date.fromisoformat(action["partitionValues"]["landed_day"])
+            files.setdefault(day, []).append(action)
+        greatest = _greatest(paths, base.tso)
+        days = [
+            _landing_day(day, own, base, greatest.get(day), landed)
             for day, own in sorted(files.items())
+        ]
+        gone = [item for item in days if item.stays is None]
+        point = self.done.raw_truncation_point
+        if gone:
+            point = TruncationPoint(batch=landed, cut=base)
+            if not self._dry_run:
+                names = {file["path"] for item in gone for file in files[item.day]}
+                self._removing(paths.raw_messages, point).remove_files(names)
+        self.done = replace(
+            self.done,
+            raw_truncation_point=point,
+            days=tuple(days),
+            records=sum(item.records for item in gone),
         )
-        gone = [item for item in self._days if item.stays is None]
-        if not gone:
-            return
-        self._records = sum(item.records for item in gone)
-        self.raw_point = TruncationPoint(batch=landed, cut=base)
-        if not self._dry_run:
-            names = {file.path for item in gone for file in files[item.day]}
-            self._removing(raw, self.raw_point).remove_files(names)
 
     def remove_exported(self) -> None:
         """Remove the landed rows of exports at or below the base of the raw messages.
 
         A seed with rows in quarantine keeps all of its rows: a fix may make them readable.
         """
-        if self.raw_point.cut is None:
-            return
-        seeds = read_seeds(self._lake.paths)
-        tsos = {item.tso for item in seeds}
+        paths, until = self._lake.paths, self.done.raw_truncation_point.tso
+        seeds = {item.seed: item.tso for item in read_seeds(paths) if item.tso <= until}
         waiting = {
             row["partition"]
-            for row in read_quarantine(self._lake.paths)
-            if row["database"] is not None and row["commit_ts"] in (None, *tsos)
+            for row in (read_quarantine(paths) if seeds else ())
+            if row["database"] is not None and row["commit_ts"] in (None, *seeds.values())
         }
-        numbers = sorted(
-            {
-                item.seed
-                for item in seeds
-                if item.tso <= self.raw_point.tso and item.seed not in waiting
-            }
-        )
-        if not numbers or open_table(self._lake.paths.snapshot_rows) is None:
-            return
-        gone, removing = (
-            ds.field("batch").isin(numbers),
-            self._removing(self._lake.paths.snapshot_rows),
-        )
-        if self._dry_run:
-            self._records += removing.going(gone, gone, ("batch",)).num_rows
-        else:
-            self._records += removing.remove(gone, gone, ("batch",))
+        if gone := sorted(seeds.keys() - waiting):
+            rows = self._remove(paths.snapshot_rows, ds.field("batch").isin(gone), ("batch",))
+            self.done = replace(self.done, records=self.done.records + rows)
 
     # Cuts -------------------------------------------------------------------------------------
 
     def remove_cuts(self) -> None:
         """Remove the cuts that are too old and not needed."""
         paths, cuts = self._lake.paths, read_heads(self._lake.paths)
-        ages = self._lake.changefeed.retention
-        numbers = kept_cuts(cuts, ages, self._now, self.point, self.raw_point)
+        points = (self.done.truncation_point, self.done.raw_truncation_point)
+        numbers = kept_cuts(cuts, self._ages, self._now, *points)
         gone = [cut.number for cut in cuts if cut.number not in numbers]
-        self._cuts = len(gone)
-        if gone and not self._dry_run:
-            last = max(gone)
-            stays = ", ".join(str(number) for number in sorted(numbers) if number < last)
-            _delete(paths.cuts, last, f" and number not in ({stays})" if stays else "")
+        removed = self._remove(paths.cuts, ds.field("number").isin(gone), ("number",))
+        self.done = replace(self.done, cuts=removed)
 
     def remove_landings(self) -> None:
         """Remove the landings that are older than cuts are kept, but never the newest one."""
-        landings, age = self._lake.paths.landings, self._lake.changefeed.retention.cuts
-        if age is None:
-            return
-        is_old = ds.field("landed_at") < pa.scalar(self._now - age)
-        old = read_table(landings, is_old, columns=["number"])
-        if old is None or not old.num_rows:
-            return
-        numbers = old["number"].to_numpy()
-        last = min(int(numbers.max()), commit_metadata(landings)["number"] - 1)
-        self._landings = int((numbers <= last).sum())
-        if self._landings and not self._dry_run:
-            _delete(landings, last)
+        landings, age = self._lake.paths.landings, self._ages.cuts
+        if age is not None:
+            number, at = ds.field("number"), ds.field("landed_at")
+            newest = commit_metadata(landings).get("number", 0)
+            gone = (number < newest) & (at < pa.scalar(self._now - age))
+            removed = self._remove(landings, gone, ("number", "landed_at"))
+            self.done = replace(self.done, landings=removed)
 
 
-def _delete(path: AnyPath, last: int, condition: str = "") -> None:
-    """Delete the rows of a control table up to a number that meet an SQL condition."""
-    table = open_table(path)
-    assert table is not None
-    # Rows that stay are not read: those of a day may be more than fit into memory.
-    with NamedCommit(path, commit_metadata(path)).on(table) as properties:
-        table.delete(
-            f"number <= {last}{condition}",
-            writer_properties=WriterProperties(max_row_group_size=ROWS_OF_GROUP),
-            commit_properties=properties,
-        )
+def _kept_by_name(point: TruncationPoint, table: LackingTable) -> KeptTable | None:
+    """Return what was kept for a table that no base has, by a name without a table."""
+    if table.mirror_id is None or point.base_of(table.mirror_id) is not None:
+        return None
+    names = {(span.database, span.table) for span in table.spans}
+    found = (item for item in point.kept if item.mirror_id is None and item.name in names)
+    return min(found, key=point.place_of_kept, default=None)
+
+
+def _rows_of_tables(rows: pa.Table) -> Mapping[str, int]:
+    """Count rows of the change log by table, and those of no table by kind."""
+    groups = rows.group_by(["kind", "database", "table"]).aggregate([([], "count_all")])
+    tables = Counter[str]()
+    for row in groups.to_pylist():
+        is_row = row["kind"] in OF_MIRRORS
+        name = joined_name(row["database"], row["table"]) if is_row else f"{row['kind']}s"
+        tables[name] += row["count_all"]
+    return tables
 
 
 _EVERY_CUT = timedelta(days=1)
@@ -506,29 +428,6 @@ def _newest_of_days(cuts: Iterable[Cut | CutHead]) -> list[Cut | CutHead]:
     return sorted(days.values(), key=lambda cut: cut.number, reverse=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RawFile:
-    """A file of `raw_messages`; `batch` is its newest batch, None if its log does not have it."""
-
-    path: str
-    records: int
-    batch: int | None
-
-
-def _files_by_day(raw: AnyPath) -> dict[date, list[_RawFile]]:
-    days: dict[date, list[_RawFile]] = {}
-    for action in log_state(raw).files:
-        stats = json.loads(action.get("stats") or "{}")
-        file = _RawFile(
-            path=action["path"],
-            records=stats.get("numRecords", 0),
-            batch=stats.get("maxValues", {}).get("batch"),
-        )
-        day = date.fromisoformat(action["partitionValues"]["landed_day"])
-        days.setdefault(day, []).append(file)
-    return days
-
-
 def _greatest(paths: LakePaths, tso: int) -> dict[date, int]:
     """Return the greatest commit ts or watermark of each landing day, without exports.
 
@@ -543,20 +442,27 @@ def _greatest(paths: LakePaths, tso: int) -> dict[date, int]:
     return greatest
 
 
-def _why_day_stays(
-    base: Cut, greatest: int | None, landed: int, files: Iterable[_RawFile]
-) -> str | None:
-    """Return why a landing day stays; None if it goes.
+def _landing_day(
+    day: date, files: Iterable[Action], base: Cut, greatest: int | None, landed: int
+) -> LandingDay:
+    """Return a landing day, and why it stays.
 
     Args:
+        day: the day.
+        files: its files.
         base: the base cut.
         greatest: the greatest commit ts or watermark of the day; None without any.
         landed: newest landed batch that the base was made from.
-        files: the files of the day.
     """
+    stats = [json.loads(file.get("stats") or "{}") for file in files]
+    # A file without bounds may have any batch.
+    batches = [item.get("maxValues", {}).get("batch", landed + 1) for item in stats]
+    stays = None
     if greatest is not None and greatest > base.tso:
         last = moment_text(greatest, es_only=base.es_only)
-        return f"it goes on to {last}, above cut {base.number}"
-    if any(file.batch is None or file.batch > landed for file in files):
-        return f"records of it landed after cut {base.number} was made"
-    return None
+        stays = f"it goes on to {last}, above cut {base.number}"
+    elif max(batches) > landed:
+        stays = f"records of it landed after cut {base.number} was made"
+    return LandingDay(
+        day=day, records=sum(item.get("numRecords", 0) for item in stats), stays=stays
+    )

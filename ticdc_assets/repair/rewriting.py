@@ -1,6 +1,6 @@
-"""Write files of a large table again: joined, or without some of their rows.
+"""Write files of a table again: joined, or without some of their rows.
 
-In: `raw_messages`, `change_log` or `snapshot_rows`; and the files to join, a condition on the rows
+In: a table that is no mirror and no history; and the files to join, a condition on the rows
 to remove, or the files to remove. Out: one commit that removes these files, adds new ones with the
 remaining rows, and sets table properties. A file that loses no rows is left as it is, and rows stay
 if the condition is unknown for them. The columns of the condition are read first, and the others
@@ -26,14 +26,24 @@ from ticdc_assets.delta.committing import commit_state, require_there, undisturb
 from ticdc_assets.delta.control import commit_metadata, dataset_of, opened
 from ticdc_assets.delta.delta_files import file_at, log_state
 from ticdc_assets.delta.delta_protocol import Action, LogState, added
-from ticdc_assets.delta.files import FileWriter, WrittenFile, gathered, row_groups
+from ticdc_assets.delta.files import FileLayout, WrittenFile, row_groups, write_rows
 from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.spark.executing import executor
 from ticdc_assets.spark.session import Session
 from ticdc_assets.storage.paths import AnyPath
 
-_GROUP_ROWS = 50_000
-_GROUP_BYTES = 32 << 20
+_LARGE = frozenset({"raw_messages", "change_log", "snapshot_rows"})
+"""The tables with a row for each record, change or exported row."""
+
+_CONTROL_ROWS = 128
+"""The most rows of a row group of another table: a row of `cuts` may have thousands of mirrors.
+
+A reader of one row reads a row group.
+"""
+
+_BOUNDED = (*BOUNDED, "number")
+"""Columns whose bounds are recorded."""
+
 _LIGHTNESS = 50
 """How many rows can be copied between files for the cost of one row of another step."""
 
@@ -65,7 +75,7 @@ class Rewriter:
     properties: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def join(self, together: Callable[[Sequence[Action]], Sequence[Sequence[Action]]]) -> None:
-        """Join files, each group into one; the rows stay as they are.
+        """Join files, each group into one or few; the rows stay as they are.
 
         Args:
             together: from the files of the newest version to the groups; those of a group are in
@@ -78,7 +88,7 @@ class Rewriter:
             if groups:
                 files = [file for item in self._copied(state, groups) for file in item.files]
                 gone = {action["path"] for group in groups for action in group}
-                self._commit(state, gone, files, "OPTIMIZE")
+                self._commit(state, gone, files, joins=True)
 
         undisturbed(join)
 
@@ -88,7 +98,7 @@ class Rewriter:
         return found.to_table(columns=list(columns), filter=may_go).filter(surely(gone))
 
     def remove(self, may_go: ds.Expression, gone: ds.Expression, columns: Sequence[str]) -> int:
-        """Remove rows; return how many.
+        """Remove rows, possibly none, and set the properties; return how many.
 
         Args:
             may_go: a condition that all removed rows meet; files without such rows are not read.
@@ -107,17 +117,16 @@ class Rewriter:
                 for action, item in zip(own, copied, strict=True)
                 if item.left < item.before
             ]
-            if changed:
+            if changed or self.properties:
                 files = [file for _, item in changed for file in item.files]
-                self._commit(state, {path for path, _ in changed}, files, "DELETE")
+                self._commit(state, {path for path, _ in changed}, files)
             return sum(item.before - item.left for _, item in changed)
 
         return undisturbed(remove)
 
     def remove_files(self, paths: Collection[str]) -> None:
         """Remove whole files, possibly none, by their names in the table's log."""
-        operation = "DELETE" if paths else "SET TBLPROPERTIES"
-        undisturbed(lambda: self._commit(log_state(self.table), paths, (), operation))
+        undisturbed(lambda: self._commit(log_state(self.table), paths, ()))
 
     def _copied(
         self,
@@ -128,6 +137,7 @@ class Rewriter:
     ) -> list[_Copied]:
         """Write the rows of each group that meet a condition on some columns into a file."""
         table = self.table
+        group_rows = None if table.name in _LARGE else _CONTROL_ROWS
         partitioned = state.metadata.get("partitionColumns") or []
         whole = pa.schema(opened(table, state.version).schema())
         schema = pa.schema([item for item in whole if item.name not in partitioned])
@@ -151,13 +161,12 @@ class Rewriter:
                     if left in (0, before):
                         yield _Copied(before, left, ())
                         continue
-                writer = FileWriter(
-                    table, schema, partition=partition, bounded=BOUNDED, distinct=DISTINCT
+                layout = FileLayout(
+                    schema=schema, bounded=_BOUNDED, distinct=DISTINCT, partition=partition
                 )
-                tables = (pa.Table.from_batches([batch]) for batch in rows.read())
-                for group in gathered(tables, rows=_GROUP_ROWS, size=_GROUP_BYTES):
-                    writer.write(group)
-                yield _Copied(before, left, (writer.close(),))
+                tables = map(pa.table, rows.read())
+                files = write_rows(table, layout, tables, group_rows=group_rows)
+                yield _Copied(before, left, tuple(files))
 
         actions = [action for group in groups for action in group]
         stats = [json.loads(action.get("stats") or "{}") for action in actions]
@@ -172,8 +181,14 @@ class Rewriter:
         return runs_on.run(copied, places, tasks=len(places))
 
     def _commit(
-        self, state: LogState, gone: Collection[str], files: Sequence[WrittenFile], operation: str
+        self,
+        state: LogState,
+        gone: Collection[str],
+        files: Sequence[WrittenFile],
+        *,
+        joins: bool = False,
     ) -> None:
+        operation = "OPTIMIZE" if joins else "DELETE" if gone else "SET TBLPROPERTIES"
         require_there(self.table, files)
         staying = [action for action in state.files if action["path"] not in gone]
         metadata = state.metadata

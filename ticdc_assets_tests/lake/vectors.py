@@ -14,7 +14,8 @@ from unittest.mock import patch
 import pyarrow as pa
 
 from ticdc_assets.config import Retention
-from ticdc_assets.mirrors import file_fates, table_writing
+from ticdc_assets.delta import files
+from ticdc_assets.mirrors import file_fates
 from ticdc_assets.mirrors.table_writing import TableWriter
 from ticdc_assets.rows.finding import keys_of
 from ticdc_assets.spark.session import LazySession
@@ -50,7 +51,7 @@ def make_table(table: Path, batches: Sequence[Batch], *, mapped: bool = False) -
     """
     with (
         patch.multiple(file_fates, SMALL_ROWS=0, SMALL_BYTES=0, MOST_DELETED=1.0),
-        patch.object(table_writing, "GROUP_ROWS", _ROWS_OF_A_GROUP),
+        patch.object(files, "GROUP_ROWS", _ROWS_OF_A_GROUP),
     ):
         version = _begun(table, batches[0].rows, mapped=mapped)
         names = batches[0].rows.schema.names

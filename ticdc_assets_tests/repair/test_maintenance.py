@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from pyspark.sql import SparkSession
 from ticdc_assets.base.errors import LakeDamagedError, UnfinishedError
 from ticdc_assets.base.isolation import Failures
 from ticdc_assets.config import Retention, TableChoice
+from ticdc_assets.delta import files
 from ticdc_assets.delta.appending import append_files
 from ticdc_assets.delta.commits import newest_version
 from ticdc_assets.delta.control import commit_metadata, open_table, opened, read_rows, write_table
@@ -30,15 +32,17 @@ from ticdc_assets.log.landing_files import RAW_SCHEMA
 from ticdc_assets.log.quarantine import read_quarantine
 from ticdc_assets.log.seed_landing import SNAPSHOT_SCHEMA
 from ticdc_assets.log.seeds import APPLICATION as SEEDED
-from ticdc_assets.mirrors import table_writing
+from ticdc_assets.mirrors import file_fates, table_writing
 from ticdc_assets.mirrors.standing import Outcome
 from ticdc_assets.mirrors.table_writing import mirror_properties
 from ticdc_assets.reading.mirrors import iterate_rows, published_table
 from ticdc_assets.repair import log_cleaning, maintenance
 from ticdc_assets.repair.log_cleaning import clean_logs, clean_shared_logs
 from ticdc_assets.repair.maintenance import join_new_files, maintain, optimize_mirrors
+from ticdc_assets.repair.rewriting import Rewriter
 from ticdc_assets.repair.uniqueness import count_keys
 from ticdc_assets.spark.frames import delta_frame
+from ticdc_assets.spark.session import LazySession
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets_tests.demo.simulator.builders import PLAIN_COLUMNS, churn, fill, plain_upstream
 from ticdc_assets_tests.golden import Rows, comparable
@@ -146,6 +150,19 @@ def test_logs_of_control_tables_stay_short_unless_another_program_wrote(tmp_path
     assert commit_metadata(paths.landings) == {"number": 25}
 
 
+def test_logs_are_cleaned_before_there_is_a_cut(tmp_path: Path) -> None:
+    paths = LakePaths(root=tmp_path, changefeed="feed")
+    logs = [
+        logged(table, 8, checkpoints=(5,))
+        for table in (paths.raw_messages, paths.landings, paths.change_log)
+    ]
+    assert clean_logs(paths, Failures("maintenance")) == 0
+    for path in tmp_path.rglob("*.json"):
+        os.utime(path, (0, 0))
+    assert clean_logs(paths, Failures("maintenance")) == 15
+    assert {min(log.glob("*.json")).name for log in logs} == {f"{5:020}.json"}
+
+
 def test_a_lake_is_not_maintained_whose_cuts_fell_back(tmp_path: Path) -> None:
     """Mirrors that only lost cuts name would be taken for those of dropped tables."""
     paths = LakePaths(root=tmp_path, changefeed="feed")
@@ -246,7 +263,7 @@ def test_kept_cuts_stay_readable_whatever_is_removed(
     assert (trial.retaining.cuts, trial.cut) == (2, None)
     assert read_cuts(feed.paths) == cuts
 
-    files = set(data_files(feed.paths))
+    there = set(data_files(feed.paths))
     done = maintain(feed.lake, margin=timedelta())
     assert done.retaining.cuts == 2
     assert done.cut == feed.cut
@@ -261,7 +278,7 @@ def test_kept_cuts_stay_readable_whatever_is_removed(
     # The table that was dropped is in no kept cut, and of the other one old files are gone.
     mirror = feed.cut.mirrors[0]
     assert list(feed.paths.mirror("0").parent.iterdir()) == [mirror.path(feed.paths)]
-    gone = [path for path in files - set(data_files(feed.paths)) if mirror.mirror_id in path.parts]
+    gone = [path for path in there - set(data_files(feed.paths)) if mirror.mirror_id in path.parts]
     assert gone
     # People are told the table, not only the folder.
     title = f"mirrors/{mirror.mirror_id} ({mirror.database}.{mirror.table}): "
@@ -322,13 +339,26 @@ def test_a_reader_of_one_row_of_a_joined_table_reads_few_rows(tmp_path: Path) ->
     for begin in (0, 300):
         rows = pa.table({"number": pa.array(range(begin, begin + 300), pa.int64())})
         write_table(table, rows, overwrite=False, metadata={"number": begin + 299})
-    opened = open_table(table)
-    assert opened is not None
-    maintenance._join_control(table, opened)
+    joining = Rewriter(spark=LazySession(), table=table, does="joining files")
+    joining.join(partial(maintenance._small_together, small=1 << 20, before_day=None))
     joined = open_table(table)
     assert joined is not None
     (file,) = joined.file_uris()
     assert pq.read_metadata(file.removeprefix("file://")).num_row_groups == 5
+
+
+def test_a_full_file_is_too_large_to_be_joined_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However well its rows are compressed."""
+    assert max(file_fates.JOINED_BYTES, maintenance._SMALL_BYTES) <= files.FILE_BYTES
+    monkeypatch.setattr(files, "FILE_BYTES", 8 << 10)
+    rows = pa.table({"n": pa.array(range(2_000), pa.int64()), "text": ["a" * 200] * 2_000})
+    layout = files.FileLayout(schema=rows.schema)
+    *full, last = files.write_rows(tmp_path, layout, [rows] * 20, group_rows=500)
+    assert len(full) > 1
+    assert min(item.size for item in full) >= 8 << 10
+    assert sum(item.rows for item in (*full, last)) == 40_000
 
 
 @pytest.mark.spark
