@@ -25,13 +25,13 @@ from fuzz.growing import grown
 from fuzz.limits import least_seconds, memory_growth, seconds_allowed
 from fuzz.seeds import Seeds
 from ticdc_assets.base.errors import WireError
-from ticdc_assets.demo.simulator.encoders.compression import compressed
 from ticdc_assets.model.events import Bootstrap, DdlEvent, Event, Op, RowChange, Watermark
 from ticdc_assets.model.tso import MAX_TSO
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.compression import Compression, supports
 from ticdc_assets.wire.record import Record
+from ticdc_assets_tests.demo.simulator.compressing import compressed
 from ticdc_assets_tests.wire.comparing import as_stored, batch_of, outcomes_of
 
 Outcome: TypeAlias = list[Event] | tuple[str, str, str, str] | None

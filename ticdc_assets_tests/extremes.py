@@ -12,12 +12,12 @@ from pathlib import Path
 import psutil
 
 from ticdc_assets.demo.simulator.encoders import encode
-from ticdc_assets.demo.simulator.encoders.compression import compressed
 from ticdc_assets.model.events import Bootstrap, DdlEvent, Event, Op, RowChange, Watermark
 from ticdc_assets.model.schemas import ColumnSchema, IndexSchema, TableSchema
 from ticdc_assets.source.capture import CaptureRecord, CaptureWriter
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.compression import Compression
+from ticdc_assets_tests.demo.simulator.compressing import compressed
 
 MIB = 1 << 20
 FIRST_TS = 440_000_000_000_000_000

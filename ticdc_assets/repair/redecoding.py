@@ -1,11 +1,11 @@
 """Decode the records of whole landing days again, and replace their rows in the change log.
 
-In: landing days (UTC) and their records in `raw_messages`. Out: nothing if the day's rows are equal
-(`change_digests`). If they differ, because the decoder was fixed or rows were lost, changed or
-added, the day's partition of `change_log` is replaced in one commit. Events that are refused now
-enter the quarantine, events that can be decoded now leave it, and the totals of the day are
-computed again. Then the schema registry, the mirrors and the row checksums that were made from what
-differed are made again, and a cut at the same TSO is published.
+In: landing days (UTC) and their records in `raw_messages`. Out: nothing if the day's rows are
+equal, by sums of their hashes. If they differ, because the decoder was fixed or rows were lost,
+changed or added, the day's partition of `change_log` is replaced in one commit. Events that are
+refused now enter the quarantine, events that can be decoded now leave it, and the totals of the day
+are computed again. Then the schema registry, the mirrors and the row checksums that were made from
+what differed are made again, and a cut at the same TSO is published.
 
 A row belongs to the batch in which its record was first decoded, as if it had been correct from the
 start. A row whose record was in quarantine is new, and belongs to the commit's batch, like a
@@ -30,6 +30,7 @@ on the other until that day is decoded again too.
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, timedelta
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -52,6 +53,7 @@ from ticdc_assets.log.change_files import (
     coordinates_of,
     decode_into_files,
     rows_of,
+    tasks_for,
     with_day,
 )
 from ticdc_assets.log.change_statistics import Correction, read_statistics, replace_day
@@ -75,12 +77,13 @@ from ticdc_assets.log.totals import NO_TOPIC
 from ticdc_assets.mirrors.applying import apply_changes
 from ticdc_assets.mirrors.standing import Applying
 from ticdc_assets.mirrors.truncation_points import read_raw_truncation_point, read_truncation_point
+from ticdc_assets.model.events import SNAPSHOT_DDL
 from ticdc_assets.model.tso import LOGICAL_BITS
-from ticdc_assets.repair.change_digests import Digests, differing, digests_of, is_exported
 from ticdc_assets.repair.known_records import errors_in, refused_records
-from ticdc_assets.rows.rows_of_work import Rows
+from ticdc_assets.rows.rows_of_work import RowPart, Rows
+from ticdc_assets.spark.executing import executor
 from ticdc_assets.storage.lake_paths import LakePaths
-from ticdc_assets.wire.rows import COORDINATES, ERROR, ROW
+from ticdc_assets.wire.rows import COORDINATES, ERROR, ROW, SNAPSHOT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,22 +267,24 @@ class _Day:
         if latest_version(paths.raw_messages) is None:
             return RedecodedDay(day=self._day, records=0)
         there = rows_of(paths.change_log, FILE_COLUMNS, day=self._day)
-        before = digests_of(self._lake.spark, paths.change_log, there)
+        before = self._sums(there)
         batch, landed = decoded_position(paths)
         found = self._decoded(batch)
+        if before and not found.records:
+            raise NotFoundError(
+                f"change_log of changefeed {paths.changefeed!r} has rows that landed on "
+                f"{self._day}, but raw_messages has no record of that day: nothing was changed"
+            )
         try:
-            self._require_records(found, before)
             losses = self._losses(found)
             if not accept_losses:
                 self._require_none(losses)
             files = [paths.change_log / file.path for file in found.changes]
-            after = digests_of(
-                self._lake.spark, paths.change_log, Rows.of_files(files, _FILE_SCHEMA)
-            )
+            after = self._sums(Rows.of_files(files, _FILE_SCHEMA))
             kept_ts = read_truncation_point(paths).tso
             corrections = [
                 Correction(**item, batch=batch + 1, kept_ts=kept_ts)
-                for item in differing(before, after)
+                for item in _differing(before, after)
             ]
         except BaseException:
             self._remove(found)
@@ -306,13 +311,6 @@ class _Day:
             batch=batch + 1 if corrections else None,
             losses=losses,
         )
-
-    def _require_records(self, found: DecodedFiles, before: Digests) -> None:
-        if before and not found.records:
-            raise NotFoundError(
-                f"change_log of changefeed {self._lake.paths.changefeed!r} has rows that landed on "
-                f"{self._day}, but raw_messages has no record of that day: nothing was changed"
-            )
 
     def _require_none(self, losses: Collection[str]) -> None:
         if losses:
@@ -396,6 +394,23 @@ class _Day:
                 found[record] = max(own, found.get(record, 0))
         return found
 
+    def _sums(self, rows: Rows) -> list[dict[str, Any]]:
+        """Return parts of the sums over rows that came from records, by kind and table."""
+
+        def summed(some: Iterable[RowPart]) -> Iterator[dict[str, Any]]:
+            with asking() as engine:
+                for part in some:
+                    for batch in part.read():
+                        sent = batch.filter(pc.invert(_is_exported(batch)))
+                        engine.register("changes", pa.Table.from_batches([sent]))
+                        yield from engine.sql(_SUMS).to_arrow_table().to_pylist()
+
+        log = self._lake.paths.change_log
+        runs_on = executor(
+            self._lake.spark, log, "comparing a day", rows=rows.count, size=rows.size
+        )
+        return runs_on.run(summed, rows.parts(), tasks=tasks_for(rows, runs_on.workers))
+
     # Losses -------------------------------------------------------------------------------------
 
     def _losses(self, found: DecodedFiles) -> tuple[str, ...]:
@@ -449,7 +464,7 @@ class _Day:
 
         def exported(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for rows in batches:
-                yield from with_day(rows.filter(is_exported(rows))).to_batches()
+                yield from with_day(rows.filter(_is_exported(rows))).to_batches()
 
         into = self._lake.paths
         return decode_into_files(self._lake.spark, there, exported, batch=0, into=into).changes
@@ -465,6 +480,49 @@ class _Day:
         released = self._faults & places_in_log(self._lake.paths, self._faults, of_day)
         close_rows(self._lake.paths, "decode", released, Closing.REDRIVE)
         return len(released)
+
+
+_SUMS = """
+    SELECT
+        kind, "database", "table",
+        count(*) AS rows,
+        sum(hash(*COLUMNS(* EXCLUDE (batch))))::HUGEINT AS hashes,
+        coalesce(min(commit_ts), 0) AS min_ts,
+        min(batch) AS first,
+        max(batch) AS last,
+    FROM changes GROUP BY ALL
+"""
+"""Sums over rows, by kind and table: they depend neither on the order of rows nor on the batch."""
+
+
+def _differing(
+    before: Iterable[dict[str, Any]], after: Iterable[dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """Yield the kinds and tables whose rows differ, with the fields of a `Correction`."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for sign, sums in ((-1, before), (1, after)):
+        for item in sums:
+            key = tuple(item[name] for name in _GROUP)
+            signed = {name: sign * int(item[name]) for name in ("rows", "hashes")}
+            groups.setdefault(key, []).append(item | signed)
+    for key, items in groups.items():
+        if any(sum(item[name] for item in items) for name in ("rows", "hashes")):
+            yield dict(zip(_GROUP, key, strict=True)) | {
+                "min_ts": min(item["min_ts"] for item in items),
+                "first": min(item["first"] for item in items),
+                "last": max(item["last"] for item in items),
+            }
+
+
+_GROUP = ("kind", "database", "table")
+
+
+def _is_exported(rows: pa.RecordBatch) -> "pa.Array[bool]":
+    """Return for each row whether it came from an export."""
+    return pc.or_(
+        pc.equal(rows.column("kind"), SNAPSHOT),
+        pc.fill_null(pc.equal(rows.column("ddl_type"), SNAPSHOT_DDL), False),
+    )
 
 
 _FILE_SCHEMA = pa.schema([CHANGE_LOG_SCHEMA.field(name) for name in FILE_COLUMNS])

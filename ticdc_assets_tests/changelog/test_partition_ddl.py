@@ -16,8 +16,6 @@ from ticdc_assets.changelog.planning import build_plan
 from ticdc_assets.changelog.resolve import RowResolver
 from ticdc_assets.demo.simulator.alterations import (
     AddColumn,
-    AddPrimaryKey,
-    DropPrimaryKey,
     ModifyColumn,
     RenameColumn,
 )
@@ -30,6 +28,7 @@ from ticdc_assets.registry import partition_rules
 from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
+from ticdc_assets_tests.demo.simulator.key_changes import AddPrimaryKey, DropPrimaryKey
 from ticdc_assets_tests.demo.simulator.odd_upstream import OddUpstream
 from ticdc_assets_tests.demo.simulator.partition_changes import (
     DropPartitions,

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,7 @@ from ticdc_assets_tests.demo.simulator.builders import (
     plain_upstream,
     write_capture,
 )
+from ticdc_assets_tests.demo.simulator.compressing import CompressingChangefeed
 from ticdc_assets_tests.golden import Rows, Scenario, assert_same_rows, rows_of
 from ticdc_assets_tests.lake.feeds import truth_rows
 from ticdc_assets_tests.statuses import cut, held, mirror, publish_with_tables
@@ -384,7 +385,7 @@ class Order:
     """A changefeed of one table of orders, whose one row becomes paid."""
 
     wire_format: WireFormat
-    options: FeedOptions = field(default_factory=FeedOptions)
+    compression: Compression = Compression.NONE
 
     def __post_init__(self) -> None:
         upstream = Upstream(timezone="Asia/Tokyo")
@@ -399,8 +400,12 @@ class Order:
             ),
             primary_key=("id",),
         )
-        self.feed = StandInChangefeed(
-            upstream, "orders", partitions=1, wire_format=self.wire_format, options=self.options
+        self.feed = CompressingChangefeed(
+            upstream,
+            "orders",
+            partitions=1,
+            wire_format=self.wire_format,
+            compression=self.compression,
         )
         with upstream.transaction() as transaction:
             transaction.insert(ORDERS, PAID | {"state": "new"})
@@ -460,8 +465,8 @@ def test_decode_shows_timestamps_in_a_zone(commands: Commands) -> None:
 
 @pytest.mark.parametrize("compression", ["lz4", "snappy"])
 def test_decode_undoes_compression(commands: Commands, compression: str) -> None:
-    options = FeedOptions(compression=Compression(compression))
-    write_capture(commands.folder / "capture.jsonl", Order(WireFormat.CANAL_JSON, options).records)
+    order = Order(WireFormat.CANAL_JSON, Compression(compression))
+    write_capture(commands.folder / "capture.jsonl", order.records)
     lines = shown(commands, "--format", "canal-json", "--compression", compression)
     assert rows(lines)[1]["after"] == PAID
     assert {line["type"] for line in shown(commands, "--format", "canal-json")} == {"error"}

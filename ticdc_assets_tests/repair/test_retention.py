@@ -20,7 +20,7 @@ from ticdc_assets.delta.control import read_rows, read_table, write_table
 from ticdc_assets.delta.fencing import guarded
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.lock import writer_lock
-from ticdc_assets.demo.simulator.alterations import AddColumn, AddPrimaryKey
+from ticdc_assets.demo.simulator.alterations import AddColumn
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.upstream import Upstream
@@ -47,6 +47,7 @@ from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.storage.lake_paths import FIRST_GENERATION, LakePaths
 from ticdc_assets.wire.compression import Compression
 from ticdc_assets_tests.demo.simulator.builders import PLAIN_COLUMNS, churn, fill, plain_upstream
+from ticdc_assets_tests.demo.simulator.key_changes import AddPrimaryKey
 from ticdc_assets_tests.lake.feeds import LANDED, Feed, LandingClock, grow_cuts_older, truth_rows
 from ticdc_assets_tests.lake.killing import before, killed
 from ticdc_assets_tests.mirrors.test_failed_mirrors import citing

@@ -15,7 +15,6 @@ from pyarrow import fs
 from ticdc_assets.base.errors import ClaimCheckError, ConfigError, SourceUnavailableError
 from ticdc_assets.config import ClaimCheck
 from ticdc_assets.demo.simulator.encoders import encode
-from ticdc_assets.demo.simulator.encoders.compression import compressed
 from ticdc_assets.model.events import RowChange
 from ticdc_assets.source import claim_check
 from ticdc_assets.source.claim_check import ClaimCheckStore, complete_batches
@@ -23,6 +22,7 @@ from ticdc_assets.wire import Compression, WireFormat
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.rows import CHANGE_SCHEMA
+from ticdc_assets_tests.demo.simulator.compressing import compressed
 from ticdc_assets_tests.events import row_event
 from ticdc_assets_tests.golden import OPTIONS
 from ticdc_assets_tests.wire import golden

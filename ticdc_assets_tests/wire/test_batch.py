@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from ticdc_assets.base.errors import WireError
 from ticdc_assets.demo.simulator.encoders import encode
-from ticdc_assets.demo.simulator.encoders.compression import compressed
 from ticdc_assets.model.events import Bootstrap, Image, RowChange
 from ticdc_assets.model.schemas import TableSchema, schema_to_json
 from ticdc_assets.wire import WireFormat, go_json, json_tape
@@ -28,6 +27,7 @@ from ticdc_assets.wire.rows import (
     image_to_json,
 )
 from ticdc_assets_tests import strategies
+from ticdc_assets_tests.demo.simulator.compressing import compressed
 from ticdc_assets_tests.fresh import printed
 from ticdc_assets_tests.wire.comparing import assert_equal, batch_of
 from ticdc_assets_tests.wire.simple_messages import (

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from ticdc_assets.base.errors import WireError
 from ticdc_assets.demo.simulator.encoders import encode
-from ticdc_assets.demo.simulator.encoders.compression import compressed
 from ticdc_assets.model.events import Watermark
 from ticdc_assets.wire import Compression, WireFormat, decode
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.compression import MAX_DECOMPRESSED, decompressed, supports
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests import strategies
+from ticdc_assets_tests.demo.simulator.compressing import compressed
 from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.golden import OPTIONS
 from ticdc_assets_tests.wire import golden

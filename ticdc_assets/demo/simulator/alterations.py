@@ -17,7 +17,6 @@ from ticdc_assets.demo.simulator.columns import (
     default_sql,
     default_value,
     modified_value,
-    names_sql,
     quoted,
     rewrites_rows,
 )
@@ -126,7 +125,7 @@ class DropColumn(AlterAction):
     name: str
 
     def _change(self, table: StoredTable, timezone: str, at: datetime) -> str:
-        _existing(table, self.name)
+        existing_column(table, self.name)
         _undivided(table, self.name)
         wider = [index.columns for index in table.secondary if len(index.columns) > 1]
         if any(self.name in columns for columns in (table.primary_key, *wider)):
@@ -153,7 +152,9 @@ class RenameColumn(AlterAction):
 
     def _change(self, table: StoredTable, timezone: str, at: datetime) -> str:
         _undivided(table, self.name)
-        _replace_column(table, self.name, replace(_existing(table, self.name), name=self.new_name))
+        replace_column(
+            table, self.name, replace(existing_column(table, self.name), name=self.new_name)
+        )
         return f"RENAME COLUMN {quoted(self.name)} TO {quoted(self.new_name)}"
 
 
@@ -172,7 +173,7 @@ class ModifyColumn(AlterAction):
     after: str | None = None
 
     def _change(self, table: StoredTable, timezone: str, at: datetime) -> str:
-        old, new = _existing(table, self.name), self.column
+        old, new = existing_column(table, self.name), self.column
         _undivided(table, self.name)
         if old.name in table.primary_key:
             new = replace(new, nullable=False)
@@ -180,7 +181,7 @@ class ModifyColumn(AlterAction):
         modified = {key: convert(row[old.name]) for key, row in table.rows.items()}
         if not new.nullable and None in modified.values():
             raise ValueError(f"{table.schema.table}: {old.name!r} holds NULL")
-        _replace_column(table, old.name, new)
+        replace_column(table, old.name, new)
         table.rows = {key: {**row, new.name: modified[key]} for key, row in table.rows.items()}
         if rewrites_rows(old, new):
             others = tuple(c for c in table.schema.columns if c.name != new.name)
@@ -200,44 +201,11 @@ class SetDefault(AlterAction):
     default: str | int | None
 
     def _change(self, table: StoredTable, timezone: str, at: datetime) -> str:
-        column = replace(_existing(table, self.name), default=self.default)
-        _replace_column(table, self.name, column)
+        column = replace(existing_column(table, self.name), default=self.default)
+        replace_column(table, self.name, column)
         if self.default is None:
             return f"ALTER COLUMN {quoted(self.name)} DROP DEFAULT"
         return f"ALTER COLUMN {quoted(self.name)} SET DEFAULT {default_sql(column, timezone)}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddPrimaryKey(AlterAction):
-    """ADD PRIMARY KEY, not clustered: rows keep their place; the columns become NOT NULL."""
-
-    code = ActionCode.ADD_PRIMARY_KEY
-    columns: tuple[str, ...]
-
-    def _change(self, table: StoredTable, timezone: str, at: datetime) -> str:
-        if table.primary_key:
-            raise ValueError(f"{table.schema.table}: there is a primary key")
-        for name in self.columns:
-            column = _existing(table, name)
-            if any(row[name] is None for row in table.rows.values()):
-                raise ValueError(f"{table.schema.table}: {name!r} holds NULL")
-            _replace_column(table, name, replace(column, nullable=False))
-        table.primary_key, table.clustered = self.columns, False
-        clause = f"ADD PRIMARY KEY({names_sql(self.columns)})"
-        return f"{clause} /*T![clustered_index] NONCLUSTERED */"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DropPrimaryKey(AlterAction):
-    """DROP PRIMARY KEY, of a key that is not clustered; its columns stay NOT NULL."""
-
-    code = ActionCode.DROP_PRIMARY_KEY
-
-    def _change(self, table: StoredTable, timezone: str, at: datetime) -> str:
-        if not table.primary_key or table.clustered:
-            raise ValueError(f"{table.schema.table}: no primary key that could be dropped")
-        table.primary_key = ()
-        return "DROP PRIMARY KEY"
 
 
 def _undivided(table: StoredTable, name: str) -> None:
@@ -246,7 +214,12 @@ def _undivided(table: StoredTable, name: str) -> None:
         raise ValueError(f"{table.schema.table}: partitions depend on {name!r}")
 
 
-def _existing(table: StoredTable, name: str) -> ColumnSchema:
+def existing_column(table: StoredTable, name: str) -> ColumnSchema:
+    """Return a column of a table.
+
+    Raises:
+        ValueError: it has no such column.
+    """
     column = table.schema.column(name)
     if column is None:
         raise ValueError(f"{table.schema.table}: no column {name!r}")
@@ -257,7 +230,7 @@ def _moved(table: StoredTable, name: str, action: AddColumn | ModifyColumn) -> s
     """Move a column in the order of the table if `action` says so; return the clause for it."""
     others = [other for other in table.order if other != name]
     if action.after is not None:
-        place = others.index(_existing(table, action.after).name) + 1
+        place = others.index(existing_column(table, action.after).name) + 1
         clause = f" AFTER {quoted(action.after)}"
     elif action.first:
         place, clause = 0, " FIRST"
@@ -267,7 +240,7 @@ def _moved(table: StoredTable, name: str, action: AddColumn | ModifyColumn) -> s
     return clause
 
 
-def _replace_column(table: StoredTable, old: str, column: ColumnSchema) -> None:
+def replace_column(table: StoredTable, old: str, column: ColumnSchema) -> None:
     """Put `column` in the place of the column called `old`, with its values, in keys too."""
     if column.name != old and table.schema.column(column.name) is not None:
         raise ValueError(f"{table.schema.table}: column {column.name!r} exists")

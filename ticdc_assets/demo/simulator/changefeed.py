@@ -52,7 +52,6 @@ from ticdc_assets.demo.simulator.commits import (
 )
 from ticdc_assets.demo.simulator.dialects import MessageOptions
 from ticdc_assets.demo.simulator.encoders import encode
-from ticdc_assets.demo.simulator.encoders.compression import compressed
 from ticdc_assets.demo.simulator.message_forms import MessageForm
 from ticdc_assets.demo.simulator.stored_table import Row, TableName
 from ticdc_assets.demo.simulator.transaction import CommittedRow
@@ -71,7 +70,6 @@ from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.model.values import physical_of
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.wire import WireFormat
-from ticdc_assets.wire.compression import Compression
 from ticdc_assets.wire.record import Record
 
 
@@ -94,7 +92,6 @@ class FeedOptions:
         force_replicate: send tables without a key too.
         first_ts: send nothing at or below this TSO: the changefeed was created later.
         messages: the dialect, and options that change what a message holds.
-        compression: how values are compressed.
         default_topic: where DDL of databases goes if the topic is a pattern.
     """
 
@@ -105,7 +102,6 @@ class FeedOptions:
     force_replicate: bool = False
     first_ts: int = 0
     messages: MessageOptions = field(default_factory=MessageOptions)
-    compression: Compression = Compression.NONE
     default_topic: str = "default"
 
 
@@ -426,13 +422,7 @@ class StandInChangefeed:
         timestamp_ms = self._now_ms()
         queues = {
             place: deque(
-                (
-                    place,
-                    timestamp_ms,
-                    compressed(self._wire_format, record, self._options.compression),
-                )
-                for events in parts
-                for record in self._encode(events)
+                (place, timestamp_ms, record) for events in parts for record in self._encode(events)
             )
             for place, parts in sorted(round_parts.items())
         }

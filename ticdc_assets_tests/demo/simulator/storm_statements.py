@@ -12,10 +12,8 @@ from typing import Final, TypeAlias
 from ticdc_assets.base.errors import CastError
 from ticdc_assets.demo.simulator.alterations import (
     AddColumn,
-    AddPrimaryKey,
     AlterAction,
     DropColumn,
-    DropPrimaryKey,
     ModifyColumn,
     RenameColumn,
     SetDefault,
@@ -25,6 +23,7 @@ from ticdc_assets.demo.simulator.stored_table import Row, StoredTable, TableName
 from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.model.values import cast_of
 from ticdc_assets.registry.inferred_defaults import CURRENT_TIMESTAMP
+from ticdc_assets_tests.demo.simulator.key_changes import AddPrimaryKey, DropPrimaryKey
 from ticdc_assets_tests.demo.simulator.partition_changes import (
     AddPartitions,
     DropPartitions,

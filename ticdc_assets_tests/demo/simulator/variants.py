@@ -19,6 +19,7 @@ from ticdc_assets.registry.history import Coordinates
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.compression import Compression
+from ticdc_assets_tests.demo.simulator.compressing import CompressingChangefeed
 from ticdc_assets_tests.demo.simulator.faulty import FaultyChangefeed
 from ticdc_assets_tests.golden import Rows, comparable, events_of
 from ticdc_assets_tests.reference.fold import FoldedTable, fold
@@ -62,14 +63,14 @@ class Variant:
         seed: int = 0,
     ) -> StandInChangefeed:
         kind = partial(FaultyChangefeed, **self.faults) if self.faults else StandInChangefeed
+        if self.compression is not Compression.NONE:
+            kind = partial(CompressingChangefeed, compression=self.compression)
         return kind(
             upstream,
             topic,
             partitions=partitions,
             wire_format=self.wire_format,
-            options=replace(
-                options or FeedOptions(), messages=self.messages, compression=self.compression
-            ),
+            options=replace(options or FeedOptions(), messages=self.messages),
             seed=seed,
         )
 
