@@ -171,7 +171,7 @@ class HistoryFolding:
         stored = rows_as_stored(*mirror.history_at(self._lake.paths))
         # Columns that the files do not have under any name are null.
         names = dict(zip(stored.schema.names, stored.stored, strict=True))
-        own = (*(names[name] for name in layout.names), "", "")
+        own = tuple(names[name] for name in layout.names)
         rows = replace(stored, schema=version_schema(layout.schema), stored=own).here_if_few()
         return _passed(rows, passage, only_key)
 
@@ -186,15 +186,161 @@ class HistoryFolding:
     ) -> Versions:
         """Fold the plan's changes in (above, until] after the versions of `sources`."""
         changes = self._changes.changes(plan, above, until)
+        convert = self._conversion(plan, above, only_key)
+        return self._fold(plan.schema, changes, convert, sources, table)
+
+    def _conversion(self, plan: MirrorPlan, above: int, only_key: str | None = None) -> ArrowMap:
+        """Return the function from the plan's changes above a commit ts to operations."""
         convert = history_operations(plan, self._timezone, only_key)
-        return run_history(
-            self._changes,
-            plan.schema,
-            changes,
-            self._changes.with_origins(convert, plan, above),
-            before=sources,
-            table=table,
+        return self._changes.with_origins(convert, plan, above)
+
+    # After the current versions ---------------------------------------------------------------
+
+    def operations(self, plan: MirrorPlan, *, above: int, until: int) -> Rows:
+        """Return the operations of the plan's changes in (above, until]."""
+        changes = self._changes.changes(plan, above, until)
+        convert, schema = self._conversion(plan, above), _operation_schema(plan.schema)
+        runs_on = executor(
+            self._lake.spark,
+            self._lake.paths.base,
+            "reading the changes of a history",
+            rows=changes.count,
+            size=changes.size,
         )
+        folder = None if runs_on.holds else self._changes.scratch.folder()
+
+        def step(parts: Iterable[RowPart]) -> Iterator[WrittenFile | pa.Table | None]:
+            for part in parts:
+                for operations in convert(part.read()):
+                    yield kept(pa.Table.from_batches([operations]), folder)
+
+        parts = changes.parts()
+        return kept_rows(runs_on.run(step, parts, tasks=len(parts)), schema, schema.names, folder)
+
+    def after(
+        self,
+        current: pa.Table,
+        operations: Rows,
+        schema: TableSchema,
+        table: tuple[AnyPath, FileLayout],
+    ) -> Versions:
+        """Fold operations after current versions.
+
+        Args:
+            current: the versions that they may end (`current_operations`).
+            operations: the operations (`operations`).
+            schema: the table's schema.
+            table: as in `folded`.
+        """
+        before = (Rows.here(current), _unchanged, False)
+        return self._fold(schema, operations, _unchanged, [before], table)
+
+    # Folding ------------------------------------------------------------------------------------
+
+    def _fold(
+        self,
+        schema: TableSchema,
+        changes: Rows,
+        convert: ArrowMap,
+        before: Sequence[_VersionsBefore],
+        table: tuple[AnyPath, FileLayout] | None,
+    ) -> Versions:
+        """Fold changes after versions, in this process or in Spark's workers.
+
+        Args:
+            schema: the table's schema.
+            changes: the changes.
+            convert: the function from changes to operations.
+            before: the versions that changes are folded after.
+            table: see `folded`.
+        """
+        count = changes.count + sum(rows.count for rows, _, _ in before)
+        size = changes.size + sum(rows.size for rows, _, _ in before)
+        runs_on = executor(
+            self._lake.spark,
+            self._lake.paths.base,
+            "folding a history",
+            rows=count,
+            size=size,
+        )
+        layout = HistoryLayout(schema=schema)
+        folder, files = table or (self._changes.scratch.folder(), None)
+        if runs_on.holds:
+            folder = None
+        buckets = buckets_for(count, size, runs_on.workers)
+        keyed = bool(schema.handle_key)
+        operation_schema = _operation_schema(schema)
+        versions = version_schema(schema)
+        fold = fold_versions(schema)
+
+        def operations_of(some: Iterable[RowPart]) -> Iterator[tuple[int, pa.RecordBatch]]:
+            for number, part in enumerate(some):
+                if part.mirror is None:
+                    for operations in convert(part.read()):
+                        yield from in_buckets(operations, buckets)
+                    continue
+                _, of_versions, keeps_ended = before[part.source]
+                for batch in part.read():
+                    if keeps_ended:
+                        # Ended versions do not change. They bypass the fold, in separate buckets.
+                        ended = batch.filter(batch.column("valid_to").is_valid())
+                        yield buckets + number % buckets, ended
+                        batch = batch.filter(batch.column("valid_to").is_null())
+                    for operations in of_versions([batch]):
+                        own = operations if keyed else of_no_change(operations)
+                        yield from in_buckets(own, buckets)
+
+        def folded(bucket: int, batches: Iterator[pa.RecordBatch]) -> Iterator[_Part]:
+            if bucket >= buckets:
+                rows = pa.Table.from_batches(batches, versions)
+            else:
+                operations = pa.Table.from_batches(batches, operation_schema)
+                if not keyed:
+                    operations = without_replays(operations)
+                operations = operations.sort_by(
+                    [(name, "ascending") for name in _ORDER]
+                ).combine_chunks()
+                rows = pa.Table.from_batches(fold(operations.to_batches()), versions)
+            begun = rows.num_rows - rows["valid_from"].null_count
+            unread = rows.num_rows - begun
+            if table is not None:
+                rows = rows.filter(ds.field("valid_from").is_valid()).rename_columns(layout.names)
+            yield _Part(rows=kept(rows, folder, files), begun=begun, unread=unread)
+
+        parts = changes.parts()
+        for source, (rows, _, _) in enumerate(before):
+            parts += (replace(part, mirror=0, source=source) for part in rows.parts())
+        found = runs_on.reduce(
+            operations_of, parts, folded, tasks=max(buckets, runs_on.workers), buckets=2 * buckets
+        )
+        target = versions if table is None else layout.arrow
+        stored = target.names if files is None else files.schema.names
+        return Versions(
+            rows=kept_rows([part.rows for part in found], target, stored, folder),
+            begun=sum(part.begun for part in found),
+            unread=sum(part.unread for part in found),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    rows: WrittenFile | pa.Table | None
+    begun: int
+    unread: int
+
+
+_ORDER = ("key", *SEQUENCE_FIELDS)
+
+
+def _operation_schema(schema: TableSchema) -> pa.Schema:
+    """Return the Arrow schema of operations; without a key they have their changes."""
+    operations = history_operation_schema(schema)
+    return operations if schema.handle_key else with_origins(operations)
+
+
+def _unchanged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Return operations as they are."""
+    yield from batches
 
 
 def _passed(rows: Rows, passage: Passage, only_key: str | None) -> _VersionsBefore:
@@ -215,7 +361,6 @@ def _as_versions(schema: TableSchema) -> ArrowMap:
                 "valid_from": rows.column(layout.commit_ts),
                 "op": pa.repeat(pa.scalar(str(VersionEvent.KEPT)), rows.num_rows),
                 "rescued": rows.column(layout.rescued),
-                "is_head": pa.repeat(pa.scalar(False), rows.num_rows),
             }
             yield batch_of(known, rows.num_rows, target)
 
@@ -237,113 +382,3 @@ def _past_first(plan: MirrorPlan, base: Base | None) -> list[MirrorPlan]:
 def goes_on_from(plan: MirrorPlan, base: Base) -> bool:
     """Whether the history was made by this plan, not by an earlier one."""
     return (plan.mirror_id, plan.floor_ts) == (base.mirror.mirror_id, base.mirror.floor_ts)
-
-
-# Running ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Part:
-    rows: WrittenFile | pa.Table | None
-    begun: int
-    unread: int
-
-
-def begun_versions(rows: pa.Table, layout: HistoryLayout) -> pa.Table:
-    """Return the versions among folded rows, with the columns of a history."""
-    begun = rows.filter(ds.field("valid_from").is_valid())
-    return begun.select(layout.places).rename_columns(layout.names)
-
-
-_ORDER = ("key", *SEQUENCE_FIELDS)
-
-
-def run_history(
-    reader: ChangeFolding,
-    schema: TableSchema,
-    changes: Rows,
-    convert: ArrowMap,
-    *,
-    before: Sequence[_VersionsBefore] = (),
-    heads: bool = False,
-    table: tuple[AnyPath, FileLayout] | None = None,
-) -> Versions:
-    """Fold changes after versions, in this process or in Spark's workers.
-
-    Args:
-        reader: reads changes; its folder has the files of versions without a table.
-        schema: the table's schema.
-        changes: the changes.
-        convert: the function from changes to operations.
-        before: the versions that changes are folded after.
-        heads: see `fold_versions`.
-        table: see `HistoryFolding.folded`.
-    """
-    count = changes.count + sum(rows.count for rows, _, _ in before)
-    size = changes.size + sum(rows.size for rows, _, _ in before)
-    lake = reader.lake
-    runs_on = executor(lake.spark, lake.paths.base, "folding a history", rows=count, size=size)
-    layout = HistoryLayout(schema=schema)
-    folder, files = table or (reader.scratch.folder(), None)
-    if runs_on.holds:
-        folder = None
-    buckets = buckets_for(count, size, runs_on.workers)
-    keyed = bool(schema.handle_key)
-    operations_schema = history_operation_schema(schema)
-    if not keyed:
-        operations_schema = with_origins(operations_schema)
-    versions = version_schema(schema)
-    fold = fold_versions(schema, heads=heads)
-
-    def operations_of(some: Iterable[RowPart]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        for number, part in enumerate(some):
-            if part.mirror is None:
-                for operations in convert(part.read()):
-                    yield from in_buckets(operations, buckets)
-                continue
-            _, of_versions, keeps_ended = before[part.source]
-            for batch in part.read():
-                if keeps_ended:
-                    # Ended versions do not change. They bypass the fold, in separate buckets.
-                    ended = batch.filter(batch.column("valid_to").is_valid())
-                    yield buckets + number % buckets, ended
-                    batch = batch.filter(batch.column("valid_to").is_null())
-                for operations in of_versions([batch]):
-                    own = operations if keyed else of_no_change(operations)
-                    yield from in_buckets(own, buckets)
-
-    def folded(bucket: int, batches: Iterator[pa.RecordBatch]) -> Iterator[_Part]:
-        if bucket >= buckets:
-            rows = pa.Table.from_batches(batches, versions)
-        else:
-            operations = pa.Table.from_batches(batches, operations_schema)
-            if not keyed:
-                operations = without_replays(operations)
-            operations = operations.sort_by(
-                [(name, "ascending") for name in _ORDER]
-            ).combine_chunks()
-            rows = pa.Table.from_batches(fold(operations.to_batches()), versions)
-        begun = rows.num_rows - rows["valid_from"].null_count
-        ends = rows.filter(ds.field("valid_from").is_null() & ds.field("is_head")).num_rows
-        unread = rows.num_rows - begun - ends
-        if table is not None:
-            rows = begun_versions(rows, layout)
-        yield _Part(
-            rows=kept(rows, folder, files),
-            begun=begun,
-            unread=unread,
-        )
-
-    parts = changes.parts()
-    for source, (rows, _, _) in enumerate(before):
-        parts += (replace(part, mirror=0, source=source) for part in rows.parts())
-    found = runs_on.reduce(
-        operations_of, parts, folded, tasks=max(buckets, runs_on.workers), buckets=2 * buckets
-    )
-    target = versions if table is None else layout.arrow
-    stored = target.names if files is None else files.schema.names
-    return Versions(
-        rows=kept_rows([part.rows for part in found], target, stored, folder),
-        begun=sum(part.begun for part in found),
-        unread=sum(part.unread for part in found),
-    )

@@ -7,12 +7,12 @@ the mirror's version (`MirrorCut.history_version`), so both are published togeth
 How a history is made, cheapest first:
 
 - carried: nothing changed.
-- change: the changes since the last cut give, for each changed key, its new versions and the end of
-  the current one. The current versions of these keys are found in the files, and written again with
-  their end (`table_writing`). No other row is touched.
+- change: the current versions of changed keys are found in the files (`table_writing`), and the
+  changes since the last cut are folded after them. Only these versions and new ones are written. A
+  schema change that touches no row changes the table's metadata (`in_place`).
 - overwrite: the versions of the last cut go through the DDL since (schema steps, TRUNCATE,
   partition DDL), the changes are folded after them, and all rows are new. This is used for DDL that
-  touches rows, and for a table without a key.
+  touches rows, and for many changes of a table without a key.
 - fold: the same from all changes in the change log, for a history that is new or whose past changed
   (`MirrorPlan.past_digest`, late rows).
 
@@ -22,7 +22,6 @@ cut names. The commit takes back versions of a killed run.
 Not here: histories of dropped tables. The last cut that had such a table names its history.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,20 +30,17 @@ import pyarrow.dataset as ds
 
 from ticdc_assets.changelog.plan import MirrorPlan
 from ticdc_assets.delta.commits import same_rows_at
-from ticdc_assets.mirrors.change_folding import ChangeFolding
-from ticdc_assets.mirrors.history import (
-    HistoryFolding,
-    Versions,
-    begun_versions,
-    goes_on_from,
-    run_history,
-)
+from ticdc_assets.mirrors.change_folding import ChangeFolding, is_touched
+from ticdc_assets.mirrors.history import HistoryFolding, goes_on_from
+from ticdc_assets.mirrors.in_place import goes_on
 from ticdc_assets.mirrors.table_writing import TableWriter, table_writer
 from ticdc_assets.mirrors.truncation_points import Base
+from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.rows.finding import keys_of
 from ticdc_assets.rows.history_layout import HistoryLayout
-from ticdc_assets.rows.history_operations import Passage, history_operations
-from ticdc_assets.rows.mirror_rows import MirrorLayout, marked, may_be_rescued
+from ticdc_assets.rows.history_operations import current_operations
+from ticdc_assets.rows.mirror_rows import may_be_rescued
+from ticdc_assets.rows.rows_of_work import Rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,17 +99,26 @@ class HistoryWriter:
             return self._overwrite(plan, kept, published)
         version = base.mirror.history_version
         assert version is not None
-        touched = self._is_touched(plan, base)
-        if not changed and not touched:
+        if not goes_on_from(plan, base):
+            return self._overwrite(plan, base, published)
+        if not changed and not is_touched(plan, base):
             # A manual compaction keeps the rows; a vacuum will remove the files they had before.
             same = same_rows_at(self._lake.paths.history(plan.mirror_id), version)
             if same is not None:
                 return self._made(plan, base, version=same, rows=_rows_of(base), unread=0)
-        if touched or not plan.schema.handle_key:
-            return self._overwrite(plan, base, published)
         writer = self._writer(plan, published)
-        writer.begin(version)
-        return self._change(plan, base, writer)
+        if goes_on(
+            self._changes,
+            writer,
+            HistoryLayout,
+            plan,
+            base,
+            version=version,
+            rows=_rows_of(base),
+            until=self._tso,
+        ):
+            return self._change(plan, base, writer)
+        return self._overwrite(plan, base, published)
 
     def _writer(self, plan: MirrorPlan, published: int | None) -> TableWriter:
         layout = HistoryLayout(schema=plan.schema)
@@ -127,18 +132,6 @@ class HistoryWriter:
         else:
             since = was.history_since
         return max(since, _begun_ts(plan))
-
-    def _is_touched(self, plan: MirrorPlan, base: Base) -> bool:
-        """Whether something other than row changes happened to the existing versions."""
-        before = base.mirror.table_schema
-        passage = Passage(
-            schema=before, plan=plan, timezone=self._lake.changefeed.timezone, since_ts=base.tso
-        )
-        return (
-            not goes_on_from(plan, base)
-            or HistoryLayout(schema=before).names != HistoryLayout(schema=plan.schema).names
-            or not passage.keeps_ended
-        )
 
     def _overwrite(self, plan: MirrorPlan, base: Base | None, published: int | None) -> MadeHistory:
         writer = self._writer(plan, published)
@@ -163,38 +156,34 @@ class HistoryWriter:
 
     def _change(self, plan: MirrorPlan, base: Base, writer: TableWriter) -> MadeHistory:
         """Add the versions that began since the last cut, and end those before them."""
-        layout = HistoryLayout(schema=plan.schema)
-        versions = self._heads(plan, base.tso)
-        heads = _heads_in(versions)
+        schema, layout = plan.schema, HistoryLayout(schema=plan.schema)
+        operations = self._folding.operations(plan, above=base.tso, until=self._tso)
+        changed, counts = _changed(operations, schema)
+        names = [column.name for column in schema.columns]
+        wanted = schema.handle_key or names
         keys = keys_of(
-            heads.select(layout.places).rename_columns(layout.names),
-            plan.schema.handle_key,
-            {column.name for column in plan.schema.columns if may_be_rescued(column)},
+            pa.table([*changed.columns[1:]], [*wanted, layout.rescued]),
+            wanted,
+            {column.name for column in schema.columns if may_be_rescued(column)},
             layout.rescued,
         )
-        found = writer.find(keys, count=heads.num_rows, current=layout.valid_to)
-        is_there = found.counts > 0
-        # Without such a version, a head that began is a version itself.
-        alone = heads.filter(pa.array(~is_there))
-        begun = begun_versions(alone, layout)
-
-        def rows() -> Iterator[pa.Table]:
-            for current, numbers in found.rows(is_there, writer):
-                yield _ended(current, heads.take(pa.array(numbers)), layout)
-            yield begun
-            for table in versions.rows.tables():
-                yield begun_versions(table.filter(~ds.field("is_head")), layout)
-
-        version = writer.change(found, rows(), (), self._metadata(plan))
-        new = versions.begun - heads.num_rows + heads["valid_from"].null_count + begun.num_rows
-        count = _rows_of(base) + new
+        found = writer.find(keys, count=len(counts), current=layout.valid_to)
+        # Of equal rows without a key the oldest end.
+        found, rows, numbers = writer.first(found, counts, layout.valid_from)
+        current = current_operations(
+            rows.rename_columns(layout.places), changed["key"].take(pa.array(numbers)), schema
+        )
+        table = writer.table, writer.layout()
+        versions = self._folding.after(current, operations, schema, table)
+        begun = versions.rows.table
+        version = writer.change(
+            found,
+            () if begun is None else (begun,),
+            versions.rows.files,
+            self._metadata(plan),
+        )
+        count = _rows_of(base) - current.num_rows + versions.begun
         return self._made(plan, base, version=version, rows=count, unread=versions.unread)
-
-    def _heads(self, plan: MirrorPlan, above: int) -> Versions:
-        """Return the versions since a cut, and the ends of those that were current at it."""
-        convert = history_operations(plan, self._lake.changefeed.timezone)
-        rows = self._changes.changes(plan, above, self._tso)
-        return run_history(self._changes, plan.schema, rows, convert, heads=True)
 
     def _metadata(self, plan: MirrorPlan) -> dict[str, object]:
         return {"tso": self._tso, "database": plan.database, "table": plan.table}
@@ -212,26 +201,19 @@ def _rows_of(base: Base) -> int:
     return base.mirror.history_rows or 0
 
 
-def _heads_in(versions: Versions) -> pa.Table:
-    """Return the ends and marks of versions that the table already has, one row a key."""
-    found = [table.filter(ds.field("is_head")) for table in versions.rows.tables()]
-    return pa.concat_tables([versions.rows.schema.empty_table(), *found]).combine_chunks()
+def _changed(operations: Rows, schema: TableSchema) -> tuple[pa.Table, np.ndarray]:
+    """Return the keys whose current versions operations may end, and how many each.
 
+    Without a key only a delete ends a version, and one for each copy of a row.
 
-def _ended(current: pa.Table, heads: pa.Table, layout: HistoryLayout) -> pa.Table:
-    """Return current versions with the end or the mark from their heads."""
-    for name, place in ((layout.valid_to, "valid_to"), (layout.ended_by, "ended_by")):
-        number = current.schema.get_field_index(name)
-        current = current.set_column(number, current.schema.field(number), heads[place])
-    marks = heads["partial_ts"].to_pylist()
-    if not any(marks):
-        return current
-    is_marked = np.array([mark is not None for mark in marks])
-    rows = current.filter(pa.array(is_marked))
-    mirror = MirrorLayout(schema=layout.schema)
-    return pa.concat_tables(
-        [
-            current.filter(pa.array(~is_marked)),
-            marked(rows, mirror, [mark for mark in marks if mark is not None]),
-        ]
-    )
+    Returns:
+        The key as text, the columns of the key and the rescued data; and counts.
+    """
+    names = [column.name for column in schema.columns]
+    places = [f"c{names.index(name)}" for name in schema.handle_key or names]
+    rows = operations.select(["key", *places, "rescued", "is_delete"]).table_here()
+    may_end = ds.field("key") != "!"
+    rows = rows.filter(may_end if schema.handle_key else may_end & ds.field("is_delete"))
+    codes = rows["key"].combine_chunks().dictionary_encode().indices.to_numpy()
+    _, first, counts = np.unique(codes, return_index=True, return_counts=True)
+    return rows.drop_columns("is_delete").take(pa.array(first)).combine_chunks(), counts

@@ -19,7 +19,6 @@ import pyarrow as pa
 from ticdc_assets.base.isolation import Failure, attempted
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import tell
-from ticdc_assets.changelog.carrying import RowCarrier
 from ticdc_assets.changelog.plan import MirrorPlan, Plan
 from ticdc_assets.delta.commits import newest_version, same_rows_at
 from ticdc_assets.delta.committing import undisturbed
@@ -27,26 +26,18 @@ from ticdc_assets.log.cuts import Cut, MirrorCut
 from ticdc_assets.mirrors.change_folding import (
     ChangeFolding,
     hidden_columns,
-    is_removed_from,
     is_touched,
 )
 from ticdc_assets.mirrors.history_writing import HistoryWriter, MadeHistory
-from ticdc_assets.mirrors.in_place import Alterations, alterations
+from ticdc_assets.mirrors.in_place import goes_on
 from ticdc_assets.mirrors.misfits import Doubts, Misfits
 from ticdc_assets.mirrors.table_writing import FoundKeys, TableWriter, table_writer
 from ticdc_assets.mirrors.truncation_points import Base
 from ticdc_assets.mirrors.validity import Knowledge
-from ticdc_assets.mirrors.versions import mirror_rescued
 from ticdc_assets.rows.finding import keys_of
 from ticdc_assets.rows.fold_runs import ChangedKeys, Folded
 from ticdc_assets.rows.mirror_rows import PARTIAL, MirrorLayout, marked, may_be_rescued
 from ticdc_assets.spark.executing import INLINE_ROWS
-
-KEYLESS_BYTES = 64 << 20
-"""Bytes of changes above which a mirror without a key is rewritten.
-
-Its rows are their own keys, and this process holds the keys of changed rows.
-"""
 
 
 class Mode(StrEnum):
@@ -145,36 +136,22 @@ class MirrorMaker:
             if not changed and not is_touched_now:
                 return self._carried(before.mirror)
         writer = self._writer(mirror, before.mirror.version)
-        writer.begin(before.mirror.version)
-        found = None
-        if is_touched_now:
-            found = self._alterations(mirror, before)
-            if found is None or (
-                found.needs_features and not writer.takes_features(before.mirror.rows)
-            ):
-                return self._overwrite(mirror, before, Mode.REWRITE)
-        if changed and not mirror.schema.handle_key:
-            changes = self._changes.changes(mirror, before.tso, self._tso)
-            if changes.size > KEYLESS_BYTES:
-                return self._overwrite(mirror, before, Mode.REWRITE)
-        return self._change(mirror, before, writer, found, changed=changed)
+        if goes_on(
+            self._changes,
+            writer,
+            MirrorLayout,
+            mirror,
+            before,
+            version=before.mirror.version,
+            rows=before.mirror.rows,
+            until=self._tso,
+        ):
+            return self._change(mirror, before, writer, altered=is_touched_now, changed=changed)
+        return self._overwrite(mirror, before, Mode.REWRITE)
 
     def _writer(self, mirror: MirrorPlan, published: int | None) -> TableWriter:
         layout = MirrorLayout(schema=mirror.schema)
         return table_writer(self._lake, layout, mirror.name, mirror.mirror_id, published=published)
-
-    def _alterations(self, mirror: MirrorPlan, before: Base) -> Alterations | None:
-        """Return how the columns become the cut's schema; None if rows change with them."""
-        if is_removed_from(mirror, before.tso):
-            return None
-        schema, zone = before.mirror.table_schema, self._lake.changefeed.timezone
-        carrier = RowCarrier(schema, mirror, zone, since_ts=before.tso)
-        found = alterations(schema, mirror.schema, carrier.origins())
-        if found is None:
-            return None
-        if found.rescued and mirror_rescued(self._lake.paths, before.mirror, found.rescued):
-            return None
-        return found
 
     def _carried(self, before: MirrorCut) -> Made:
         return Made(
@@ -296,18 +273,16 @@ class MirrorMaker:
         mirror: MirrorPlan,
         before: Base,
         writer: TableWriter,
-        found: Alterations | None,
         *,
+        altered: bool,
         changed: bool,
     ) -> Made:
         """Replace the rows that changed since the last cut."""
         made = self._carried(before.mirror)
-        if found is not None:
-            writer.alter(found.origin)
         if not changed:
-            if found is None and not writer.is_ahead:
+            if not altered and not writer.is_ahead:
                 return made
-            mode = Mode.CHANGE if found is None else Mode.ALTER
+            mode = Mode.ALTER if altered else Mode.CHANGE
             version = writer.change(None, (), (), self._metadata(mirror, mode))
             return replace(made, version=version, mode=mode)
         doubts = self._misfits.doubts(mirror)
@@ -322,9 +297,9 @@ class MirrorMaker:
             quarantined=made.quarantined + counts.errors,
         )
         is_nothing = not keys.flags.num_rows
-        if is_nothing and found is None and not writer.is_ahead:
+        if is_nothing and not altered and not writer.is_ahead:
             return made
-        mode = Mode.ALTER if is_nothing and found is not None else Mode.CHANGE
+        mode = Mode.ALTER if is_nothing and altered else Mode.CHANGE
         changes = _Changes(mirror, keys, writer)
         version = writer.change(
             changes.found,

@@ -72,7 +72,7 @@ from ticdc_assets.mirrors.file_fates import (
     compacted_together,
     fate_of,
 )
-from ticdc_assets.rows.finding import FoundRows, Keys, SearchedFile, find, rows_at
+from ticdc_assets.rows.finding import FoundRows, Keys, Numbers, SearchedFile, find, rows_at
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.rows.rows_of_work import RowPart, Rows
@@ -106,11 +106,11 @@ class FoundKeys:
     """
 
     files: Sequence[tuple[LiveRows, FoundRows]]
-    counts: np.ndarray[Any, np.dtype[np.int64]]
+    counts: Numbers
 
     def rows(
         self, wanted: np.ndarray[Any, np.dtype[np.bool_]], writer: "TableWriter"
-    ) -> Iterator[tuple[pa.Table, np.ndarray[Any, np.dtype[np.int64]]]]:
+    ) -> Iterator[tuple[pa.Table, Numbers]]:
         """Yield the rows of wanted keys, file by file, with each row's key number."""
         for file, found in self.files:
             chosen = found.where(wanted)
@@ -346,6 +346,36 @@ class TableWriter:
         numbers = [rows.keys for _, rows in together]
         counts = np.bincount(np.concatenate([*numbers, np.empty(0, np.int64)]), minlength=count)
         return FoundKeys(files=together, counts=counts)
+
+    def first(
+        self, found: FoundKeys, most: Numbers, column: str
+    ) -> tuple[FoundKeys, pa.Table, Numbers]:
+        """Return the first of the found rows of each key.
+
+        Args:
+            found: the found rows.
+            most: how many rows of each key are wanted, at most.
+            column: the column that orders the rows of a key.
+
+        Returns:
+            Their places, they themselves, and the key number of each.
+        """
+        read = [self.rows_at(file, own) for file, own in found.files if len(own.positions)]
+        rows = pa.concat_tables([self._schema.empty_table(), *read])
+        numbers = np.concatenate([*(own.keys for _, own in found.files), np.empty(0, np.int64)])
+        order = np.lexsort([rows[column].to_numpy(), numbers])
+        ordered = numbers[order]
+        chosen = np.zeros(len(numbers), np.bool_)
+        chosen[order] = np.arange(len(numbers)) - np.searchsorted(ordered, ordered) < most[ordered]
+        # The last part is empty.
+        parts = np.split(chosen, np.cumsum([len(own.keys) for _, own in found.files]))[:-1]
+        files = [
+            (file, FoundRows(positions=own.positions[part], keys=own.keys[part]))
+            for (file, own), part in zip(found.files, parts, strict=True)
+        ]
+        numbers = numbers[chosen]
+        counts = np.bincount(numbers, minlength=len(most))
+        return FoundKeys(files=files, counts=counts), rows.filter(pa.array(chosen)), numbers
 
     # Writing ------------------------------------------------------------------------------------
 

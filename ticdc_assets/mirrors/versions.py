@@ -74,11 +74,17 @@ def first_rows(paths: LakePaths, mirror: MirrorCut, limit: int) -> pa.Table:
     return rows.slice(0, limit)
 
 
-def mirror_rescued(paths: LakePaths, mirror: MirrorCut, names: Collection[str]) -> bool:
-    """Return whether the rescued data of a mirror may have an entry for one of some columns."""
-    layout = MirrorLayout(schema=mirror.table_schema)
-    rows = rows_as_stored(*mirror.at(paths)).select([layout.rescued])
-    with reading(*mirror.at(paths)):
+def has_rescued(table: AnyPath, version: int, rescued: str, names: Collection[str]) -> bool:
+    """Return whether the rescued data of a table have an entry for one of some columns.
+
+    Args:
+        table: the table of a mirror or a history.
+        version: its version.
+        rescued: the column of rescued data.
+        names: the columns.
+    """
+    rows = rows_as_stored(table, version).select([rescued])
+    with reading(table, version):
         return any(
             name in names
             for batch in rows.read()

@@ -102,8 +102,7 @@ def column_places(schema: TableSchema) -> list[str]:
 def version_schema(schema: TableSchema) -> pa.Schema:
     """Return the Arrow schema of versions.
 
-    A row without `valid_from` is not a version: a change that could not be read, or with `is_head`
-    the end of a version that is not among these (see `fold_versions`).
+    A row without `valid_from` is not a version, but a change that could not be read.
     """
     return pa.schema(
         [
@@ -113,8 +112,6 @@ def version_schema(schema: TableSchema) -> pa.Schema:
             ("op", pa.string()),
             ("ended_by", pa.string()),
             ("rescued", RESCUED_TYPE),
-            ("is_head", pa.bool_()),
-            ("partial_ts", pa.string()),
         ]
     )
 

@@ -112,6 +112,24 @@ def _unread(place: dict[str, Any]) -> dict[str, Any]:
     return {**place, "key": "!", "rank": 0, "is_delete": False, "values": {}}
 
 
+def current_operations(versions: pa.Table, keys: pa.Array, schema: TableSchema) -> pa.Table:
+    """Return the operations that begin versions which are current.
+
+    Args:
+        versions: the versions, with the columns of `version_schema`.
+        keys: the key of each, as operations have it.
+        schema: the table's schema.
+    """
+    count, target = versions.num_rows, history_operation_schema(schema)
+    columns = dict(zip(versions.column_names, versions.columns, strict=True)) | {
+        "key": keys,
+        "commit_ts": versions["valid_from"],
+        "is_delete": pa.repeat(pa.scalar(False), count),
+    }
+    arrays = [columns.get(item.name, pa.nulls(count, item.type)) for item in target]
+    return pa.table(arrays, schema=target)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passage:
     """How versions continue under a plan.

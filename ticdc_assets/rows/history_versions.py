@@ -32,25 +32,16 @@ class _Version:
     partial_ts: str | None = None
     ends_at: int | None = None
     removed_by: str | None = None
-    is_head: bool = False
     kept: tuple[KeptText, ...] = ()
 
 
-def fold_versions(schema: TableSchema, *, heads: bool) -> ArrowMap:
-    """Return the function from operations, sorted by key and sequence, to versions.
-
-    Args:
-        schema: the table's schema.
-        heads: whether a key may have a version that is not among the operations. Then a row with
-            `is_head` says for each key what happens to that version: `valid_to` and `ended_by` if
-            it ends, `partial_ts` if it is known in part from then on. Where there is no such
-            version, a head with `valid_from` is a version itself.
-    """
+def fold_versions(schema: TableSchema) -> ArrowMap:
+    """Return the function from operations, sorted by key and sequence, to versions."""
     keyed = bool(schema.handle_key)
     target = version_schema(schema)
 
     def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        fold = _KeyFold(heads=heads) if keyed else _BagFold()
+        fold = _KeyFold() if keyed else _BagFold()
         for batch in batches:
             fold.take(batch)
             if fold.done:
@@ -147,10 +138,8 @@ class _BagFold(_Fold):
 class _KeyFold(_Fold):
     """For a table with a key: the last of the changes at one commit ts counts."""
 
-    def __init__(self, *, heads: bool) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._heads = heads
-        self._is_known = not heads
         self._ts: int | None = None
         self._last: tuple[tuple[pa.RecordBatch, int], dict[str, Any]] | None = None
         self._partial: tuple[tuple[pa.RecordBatch, int], dict[str, Any]] | None = None
@@ -159,7 +148,6 @@ class _KeyFold(_Fold):
     def finish(self) -> None:
         self._settle()
         super().finish()
-        self._is_known = not self._heads
 
     def _settle_in(self) -> None:
         super()._settle_in()
@@ -189,19 +177,14 @@ class _KeyFold(_Fold):
             by = operation["op"] if operation["is_delete"] else VersionEvent.UPDATE
             if self._there:
                 self._end(self._there.pop(), ts, by)
-            elif not self._is_known:
-                self.done.append(_Version(row, None, None, ts, by, is_head=True))
             if not operation["is_delete"]:
                 begun = _begun(row, operation)
                 begun.op = VersionEvent.UPDATE if replaced else begun.op
                 self._there = [begun]
-            self._is_known = True
         if partial is not None:
             row, operation = partial
             if not self._there:
                 self._there = [_begun(row, operation)]
-                self._there[0].is_head = not self._is_known
-                self._is_known = True
             self._there[0].partial_ts = str(ts)
 
 

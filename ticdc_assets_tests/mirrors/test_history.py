@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import NotFoundError
 from ticdc_assets.config import Retention, TableChoice
-from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
+from ticdc_assets.delta.control import opened
+from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.export import export_upstream
 from ticdc_assets.log.cuts import MirrorCut
 from ticdc_assets.reading.histories import deleted_lines, read_history, row_versions
@@ -23,9 +24,9 @@ from ticdc_assets.repair.seeding import seed
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import MirrorLayout, canonical_rows
 from ticdc_assets.spark.frames import delta_frame
-from ticdc_assets_tests.demo.simulator.builders import fill, plain_upstream
+from ticdc_assets_tests.demo.simulator.builders import fill, keyless_upstream, plain_upstream
 from ticdc_assets_tests.golden import Rows, Scenario, comparable
-from ticdc_assets_tests.lake.feeds import Feed, small_up_to
+from ticdc_assets_tests.lake.feeds import Feed, keep_files_apart, small_up_to
 from ticdc_assets_tests.lake.golden_lakes import feed_of
 from ticdc_assets_tests.reference.history_fold import RowVersion, fold_history
 
@@ -85,6 +86,13 @@ def kept(feed: Feed, mirror: MirrorCut) -> Counter[Version]:
     )
     assert table.num_rows == mirror.history_rows
     return Counter(versions_in(table.to_batches(), mirror, feed.changefeed.timezone))
+
+
+def assert_as_folded(feed: Feed) -> None:
+    """Assert that each history has the versions that all changes at once give."""
+    found = [kept(feed, mirror) for mirror in feed.cut.mirrors]
+    feed.sync(refold=[(mirror.database, mirror.table) for mirror in feed.cut.mirrors])
+    assert found == [kept(feed, mirror) for mirror in feed.cut.mirrors]
 
 
 def wanted(versions: list[RowVersion], mirror: MirrorCut) -> Counter[Version]:
@@ -260,3 +268,36 @@ def test_a_moment_that_a_history_does_not_know_is_refused(
     assert not feed.cut.mirrors
     (version,) = row_versions(feed.lake, cut, table, key)
     assert version["valid_to"] is None
+
+
+def test_a_history_without_a_key_is_written_where_rows_changed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of copies the oldest ends; the others are not written again."""
+    small_up_to(monkeypatch, 0)
+    keep_files_apart(monkeypatch)
+    upstream, table = keyless_upstream(), ("log", "lines")
+    changefeed = StandInChangefeed(upstream, "log", options=FeedOptions(force_replicate=True))
+    feed = with_history(Feed.of(spark, tmp_path), "*.*")
+    feed.follow(changefeed)
+    first = feed.mirror(*table)
+    same = [key for key, row in upstream.rows(table).items() if row["text"] == "the same"]
+    others = [key for key in upstream.rows(table) if key not in same]
+    with upstream.transaction() as transaction:
+        transaction.delete(table, same[0])
+        transaction.delete(table, others[0])
+        transaction.insert(table, {"level": "1", "text": "the same"})
+    with upstream.transaction() as transaction:
+        transaction.update(table, others[1], changes={"text": "another"})
+        transaction.insert(table, {"level": "2", "text": "soon gone"})
+    (gone,) = (key for key, row in upstream.rows(table).items() if row["text"] == "soon gone")
+    with upstream.transaction() as transaction:
+        transaction.delete(table, gone)
+    feed.follow(changefeed)
+    mirror = feed.mirror(*table)
+    assert mirror.history_rows == (first.history_rows or 0) + 3
+    # Three versions ended and stay, and three began.
+    path = feed.paths.history(mirror.mirror_id)
+    written = opened(path).get_add_actions(flatten=True)
+    assert [count for count in written["num_records"].to_pylist() if count < 10] == [6]
+    assert_as_folded(feed)

@@ -24,9 +24,11 @@ from ticdc_assets.mirrors.mirror_making import Mode
 from ticdc_assets.mirrors.versions import rows_as_stored
 from ticdc_assets.repair.verifying import verify
 from ticdc_assets.spark.frames import delta_frame
+from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets_tests.demo.simulator.builders import churn, fill
 from ticdc_assets_tests.lake.feeds import Feed, keep_files_apart, small_up_to, truth_rows
 from ticdc_assets_tests.lake.killing import Death, after, before, killed
+from ticdc_assets_tests.mirrors.test_history import assert_as_folded
 
 pytestmark = pytest.mark.spark
 
@@ -79,11 +81,9 @@ def started(spark: SparkSession, folder: Path) -> tuple[Feed, Upstream, StandInC
     return feed, upstream, changefeed
 
 
-def operations(feed: Feed) -> list[str]:
-    """Return what the commits of the mirror's table since the first were, oldest first."""
-    (mirror,) = feed.cut.mirrors
-    table = opened(mirror.path(feed.paths))
-    return [commit["operation"] for commit in reversed(table.history())][1:]
+def operations(table: AnyPath) -> list[str]:
+    """Return what the commits of a table since the first were, oldest first."""
+    return [commit["operation"] for commit in reversed(opened(table).history())][1:]
 
 
 def assert_read_alike(feed: Feed) -> None:
@@ -139,19 +139,23 @@ def test_what_touches_no_row_is_altered(
     actions: tuple[AlterAction, ...], spark: SparkSession, tmp_path: Path
 ) -> None:
     feed, upstream, changefeed = started(spark, tmp_path)
+    feed = feed.having(history=TableChoice(("d.*",)))
+    feed.sync()
     upstream.alter_table(T, *actions)
     feed.follow(changefeed)
     (mirror,) = feed.cut.mirrors
     assert mirror.mode == Mode.ALTER
     assert feed.rows() == truth_rows(changefeed.truth())
-    assert operations(feed) == ["WRITE"]
-    assert len(list(mirror.path(feed.paths).glob("*.parquet"))) == 1
+    for table in (mirror.path(feed.paths), feed.paths.history(mirror.mirror_id)):
+        assert operations(table) == ["WRITE"]
+        assert len(list(table.glob("*.parquet"))) == 1
     churn(upstream, steps=10, seed=1)
     feed.follow(changefeed)
     (mirror,) = feed.cut.mirrors
     assert mirror.mode == Mode.CHANGE
     assert feed.rows() == truth_rows(changefeed.truth())
     assert_read_alike(feed)
+    assert_as_folded(feed)
 
 
 @pytest.mark.usefixtures("large")

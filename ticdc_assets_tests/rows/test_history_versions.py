@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.model.schemas import TableSchema
-from ticdc_assets.rows.history_layout import history_operation_schema
+from ticdc_assets.rows.history_layout import history_operation_schema, version_schema
+from ticdc_assets.rows.history_operations import current_operations
 from ticdc_assets.rows.history_versions import fold_versions
 from ticdc_assets.rows.mirror_rows import PARTIAL
 from ticdc_assets_tests.examples import examples
@@ -49,19 +50,19 @@ def operation(number: int, key: str, ts: int, op: str, **others: Any) -> dict[st
 
 
 def folded(
-    schema: TableSchema, batches: Iterable[Sequence[dict[str, Any]]], *, heads: bool = False
+    schema: TableSchema, batches: Iterable[Sequence[dict[str, Any]]]
 ) -> list[dict[str, Any]]:
     """Return the rows of a fold over batches."""
     target = history_operation_schema(schema)
     own = (pa.RecordBatch.from_pylist(list(batch), schema=target) for batch in batches)
-    found = fold_versions(schema, heads=heads)(own)
+    found = fold_versions(schema)(own)
     return [row for batch in found for row in batch.to_pylist()]
 
 
 def version_of(row: dict[str, Any]) -> Version:
-    partial = row["partial_ts"]
     rescued = dict(row["rescued"] or ())
-    assert rescued == ({} if partial is None else {PARTIAL: partial})
+    partial = rescued.pop(PARTIAL, None)
+    assert not rescued
     return Version(
         str(row["c0"]),
         row["c1"],
@@ -155,42 +156,27 @@ def test_the_last_change_of_one_commit_ts_counts() -> None:
         Version("2", 9, 5, 6, "partial", "delete", 5),
         Version("2", 11, 6, None, "partial", None, 6),
     ]
-    assert not any(row["is_head"] for row in found)
 
 
 @examples(300)
 @given(operations(ALL), st.integers(0, 9), st.data())
-def test_a_fold_of_later_operations_goes_on_from_the_versions_before(
+def test_a_fold_of_later_operations_goes_on_from_the_current_versions(
     items: list[dict[str, Any]], cut: int, data: st.DataObject
 ) -> None:
-    earlier = [item for item in items if item["commit_ts"] <= cut]
-    later = [item for item in items if item["commit_ts"] > cut]
-    before = [version_of(row) for row in folded(KEYED, split(data, earlier))]
-    current = {version.key: version for version in before if version.valid_to is None}
-    found = [version for version in before if version.valid_to is not None]
-    heads: set[str] = set()
-    for row in folded(KEYED, split(data, later), heads=True):
-        key = str(row["c0"])
-        if row["is_head"]:
-            assert key not in heads
-            heads.add(key)
-        if not row["is_head"]:
-            found.append(version_of(row))
-        elif key in current:
-            partial = row["partial_ts"]
-            version = current.pop(key)
-            found.append(
-                replace(
-                    version,
-                    valid_to=row["valid_to"],
-                    ended_by=row["ended_by"],
-                    partial_ts=version.partial_ts if partial is None else int(partial),
-                )
-            )
-        elif row["valid_from"] is not None:
-            found.append(version_of(row))
-    found += current.values()
-    assert sorted(found) == sorted(map(version_of, folded(KEYED, [items])))
+    for schema, kinds in ((KEYED, ALL), (BAG, ("insert", "update", "delete"))):
+        own = [item for item in items if item["op"] in kinds]
+        before = folded(schema, split(data, [item for item in own if item["commit_ts"] <= cut]))
+        ended = [row for row in before if row["valid_to"] is not None]
+        layout = version_schema(schema)
+        current = pa.Table.from_pylist([row for row in before if row not in ended], layout)
+        keys = current["c0"].cast(pa.string())
+        later = [
+            *current_operations(current, keys, schema).to_pylist(),
+            *(item for item in own if item["commit_ts"] > cut),
+        ]
+        later.sort(key=lambda item: (item["key"], item["commit_ts"]))
+        found = [*ended, *folded(schema, split(data, later))]
+        assert sorted(map(version_of, found)) == sorted(map(version_of, folded(schema, [own])))
 
 
 @pytest.mark.parametrize("schema", [KEYED, BAG], ids=["keyed", "bag"])
