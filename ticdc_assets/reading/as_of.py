@@ -14,7 +14,7 @@ Without commit ts (Canal-JSON without the TiDB extension) the same applies to th
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -59,6 +59,11 @@ from ticdc_assets.spark.scratch import READING, Scratch
 from ticdc_assets.storage.lake_paths import LakePaths
 
 
+def notes_on(database: str, table: str, caveats: Iterable[str]) -> tuple[str, ...]:
+    """Return the caveats of a table for people: each a sentence that names the table."""
+    return tuple(f"{joined_name(database, table)}: {caveat}" for caveat in caveats)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TableRows:
     """The rows of one table at one moment.
@@ -93,8 +98,7 @@ class TableRows:
     @property
     def notes(self) -> tuple[str, ...]:
         """The warnings for people: each a sentence that names the table."""
-        name = joined_name(self.database, self.table)
-        return tuple(f"{name}: {warning}" for warning in self.warnings)
+        return notes_on(self.database, self.table, self.warnings)
 
     def few(self) -> Rows | None:
         """Return the rows for this process; None if they are many."""

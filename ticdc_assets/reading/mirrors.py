@@ -33,7 +33,7 @@ from ticdc_assets.model.tso import moment_text
 from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.table_status import TableStatus
 from ticdc_assets.observe.wording import listed
-from ticdc_assets.reading.as_of import AsOf, TableRows
+from ticdc_assets.reading.as_of import AsOf, TableRows, notes_on
 from ticdc_assets.rows.mirror_rows import MirrorLayout, canonical_rows, spark_type_name
 from ticdc_assets.spark.frames import delta_frame, map_batches, quoted
 from ticdc_assets.storage.lake_paths import LakePaths
@@ -153,9 +153,10 @@ def _listing(
 
 def notes_of(cut: Cut, mirror: MirrorCut) -> tuple[str, ...]:
     """Return why the rows of a mirror in a cut may differ from its table, each a sentence."""
-    name, failure = (mirror.database, mirror.table), cut.failure(mirror.database, mirror.table)
-    caveats = (f"{joined_name(*name)}: {caveat}" for caveat in mirror.caveats)
-    return (*(() if failure is None else (failure.sentence,)), *caveats)
+    name = mirror.database, mirror.table
+    failure = cut.failure(*name)
+    failed = () if failure is None else (failure.sentence,)
+    return (*failed, *notes_on(*name, mirror.caveats))
 
 
 def published_table(lake: Lake, mirror: MirrorCut) -> TableRows:
