@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate, groupby
 from typing import Any
 
 import numpy as np
@@ -347,7 +348,7 @@ def read_footer(path: AnyPath) -> pq.FileMetaData:
 
 def read_bounded(
     path: AnyPath,
-    row_group: int,
+    groups: Sequence[int],
     schema: pa.Schema,
     stored: Sequence[str],
     condition: ds.Expression | None,
@@ -356,11 +357,11 @@ def read_bounded(
     most: int,
     deleted: DeletionVector | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a row group that meet a condition, in batches of bounded size.
+    """Yield the rows of row groups that meet a condition, in batches of bounded size.
 
     Args:
         path: the file.
-        row_group: number of the row group.
+        groups: numbers of the row groups.
         schema: the columns to read; those that the file lacks are null.
         stored: their names in the file.
         condition: which rows, by the names of `schema`; all if None.
@@ -369,18 +370,18 @@ def read_bounded(
         deleted: which rows of the file are left out; none if None.
     """
     footer = read_footer(path)
-    group = footer.row_group(row_group)
-    place = sum(footer.row_group(number).num_rows for number in range(row_group))
-    values = [
-        column
-        for column in map(group.column, range(group.num_columns))
-        if column.path_in_schema in large
-    ]
-    size = sum(column.total_uncompressed_size for column in values)
-    rows = max(1, min(most, _BATCH_BYTES * group.num_rows // max(1, size)))
-    # One dictionary value may be the value of every row, so a column stays a dictionary until few
-    # rows are left.
-    repeated = [column.path_in_schema for column in values if column.has_dictionary_page]
+    counts = (footer.row_group(number).num_rows for number in range(footer.num_row_groups))
+    starts = [0, *accumulate(counts)]
+
+    def values_in(number: int) -> Iterator[pq.ColumnChunkMetaData]:
+        group = footer.row_group(number)
+        columns = map(group.column, range(group.num_columns))
+        return (column for column in columns if column.path_in_schema in large)
+
+    def repeated_in(number: int) -> list[str]:
+        # One dictionary value may be the value of every row, so a column stays a dictionary until
+        # few rows are left.
+        return [item.path_in_schema for item in values_in(number) if item.has_dictionary_page]
 
     def wanted(batch: pa.RecordBatch) -> pa.Table:
         names = set(batch.schema.names)
@@ -393,20 +394,24 @@ def read_bounded(
         found = pa.table(columns, schema=schema)
         return found if condition is None else found.filter(condition)
 
-    with open_parquet(path, footer=footer, repeated=repeated) as file:
-        for batch in file.iter_batches(
-            batch_size=rows,
-            row_groups=[row_group],
-            columns=list(stored),
-            use_threads=False,
-        ):
-            left = None if deleted is None else deleted.kept(place, batch.num_rows)
-            place += batch.num_rows
-            if left is not None:
-                batch = batch.filter(pa.array(left))
-            there = [name for name in large if name in batch.schema.names]
-            for part in _without_dictionaries(batch, there) if repeated else [batch]:
-                yield from wanted(part).to_batches()
+    for repeated, numbers in groupby(groups, repeated_in):
+        with open_parquet(path, footer=footer, repeated=repeated) as file:
+            for number in numbers:
+                place, end = starts[number : number + 2]
+                size = sum(column.total_uncompressed_size for column in values_in(number))
+                for batch in file.iter_batches(
+                    batch_size=max(1, min(most, _BATCH_BYTES * (end - place) // max(1, size))),
+                    row_groups=[number],
+                    columns=list(stored),
+                    use_threads=False,
+                ):
+                    left = None if deleted is None else deleted.kept(place, batch.num_rows)
+                    place += batch.num_rows
+                    if left is not None:
+                        batch = batch.filter(pa.array(left))
+                    there = [name for name in large if name in batch.schema.names]
+                    for part in _without_dictionaries(batch, there) if repeated else [batch]:
+                        yield from wanted(part).to_batches()
 
 
 def _without_dictionaries(

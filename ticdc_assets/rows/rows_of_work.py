@@ -200,17 +200,16 @@ class RowPart:
             return
         assert self.schema is not None
         assert self.path is not None
-        for number in self.groups:
-            yield from read_bounded(
-                self.path,
-                number,
-                self.schema,
-                self.stored,
-                self.condition,
-                large=self.large,
-                most=most,
-                deleted=self.deleted,
-            )
+        yield from read_bounded(
+            self.path,
+            self.groups,
+            self.schema,
+            self.stored,
+            self.condition,
+            large=self.large,
+            most=most,
+            deleted=self.deleted,
+        )
 
 
 def buckets_for(rows: int, size: int, workers: int) -> int:
