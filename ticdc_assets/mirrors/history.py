@@ -38,6 +38,7 @@ from ticdc_assets.rows.history_versions import fold_versions
 from ticdc_assets.rows.mirror_rows import ArrowMap, MirrorLayout
 from ticdc_assets.rows.row_operations import SEQUENCE_FIELDS, batch_of
 from ticdc_assets.rows.rows_of_work import (
+    READ_ROWS,
     RowPart,
     Rows,
     buckets_for,
@@ -126,8 +127,12 @@ class HistoryFolding:
                     _passed(folded[id(source)].rows, passage, only_key)
                     for source, passage in self._passages(item)
                 ]
-            folded[id(item)] = self._over(
-                item, sources, above, ends_at, only_key, table if item is plan else None
+            folded[id(item)] = self._fold(
+                item.schema,
+                self._changes.changes(item, above, ends_at),
+                self._conversion(item, above, only_key),
+                sources,
+                table if item is plan else None,
             )
         return folded[id(plan)]
 
@@ -175,20 +180,6 @@ class HistoryFolding:
         rows = replace(stored, schema=version_schema(layout.schema), stored=own).here_if_few()
         return _passed(rows, passage, only_key)
 
-    def _over(
-        self,
-        plan: MirrorPlan,
-        sources: Sequence[_VersionsBefore],
-        above: int,
-        until: int,
-        only_key: str | None,
-        table: tuple[AnyPath, FileLayout] | None,
-    ) -> Versions:
-        """Fold the plan's changes in (above, until] after the versions of `sources`."""
-        changes = self._changes.changes(plan, above, until)
-        convert = self._conversion(plan, above, only_key)
-        return self._fold(plan.schema, changes, convert, sources, table)
-
     def _conversion(self, plan: MirrorPlan, above: int, only_key: str | None = None) -> ArrowMap:
         """Return the function from the plan's changes above a commit ts to operations."""
         convert = history_operations(plan, self._timezone, only_key)
@@ -232,8 +223,13 @@ class HistoryFolding:
             schema: the table's schema.
             table: as in `folded`.
         """
-        before = (Rows.here(current), _unchanged, False)
-        return self._fold(schema, operations, _unchanged, [before], table)
+        # Many go to workers as operations do: in files.
+        folder = None if operations.table is not None else self._changes.scratch.folder()
+        some = (current.slice(at, READ_ROWS) for at in range(0, current.num_rows, READ_ROWS))
+        rows = kept_rows(
+            [kept(item, folder) for item in some], current.schema, current.schema.names, folder
+        )
+        return self._fold(schema, operations, _unchanged, [(rows, _unchanged, False)], table)
 
     # Folding ------------------------------------------------------------------------------------
 
@@ -256,13 +252,8 @@ class HistoryFolding:
         """
         count = changes.count + sum(rows.count for rows, _, _ in before)
         size = changes.size + sum(rows.size for rows, _, _ in before)
-        runs_on = executor(
-            self._lake.spark,
-            self._lake.paths.base,
-            "folding a history",
-            rows=count,
-            size=size,
-        )
+        spark, place = self._lake.spark, self._lake.paths.base
+        runs_on = executor(spark, place, "folding a history", rows=count, size=size)
         layout = HistoryLayout(schema=schema)
         folder, files = table or (self._changes.scratch.folder(), None)
         if runs_on.holds:
@@ -301,8 +292,8 @@ class HistoryFolding:
                     [(name, "ascending") for name in _ORDER]
                 ).combine_chunks()
                 rows = pa.Table.from_batches(fold(operations.to_batches()), versions)
-            begun = rows.num_rows - rows["valid_from"].null_count
-            unread = rows.num_rows - begun
+            unread = rows["valid_from"].null_count
+            begun = rows.num_rows - unread
             if table is not None:
                 rows = rows.filter(ds.field("valid_from").is_valid()).rename_columns(layout.names)
             yield _Part(rows=kept(rows, folder, files), begun=begun, unread=unread)
