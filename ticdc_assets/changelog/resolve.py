@@ -8,7 +8,7 @@ row cites. So the order in which rows and schema changes are applied does not ma
 arrives in the final shape, and the last one of a key wins.
 
 Partition DDL removes rows without row events. So each row is tested, under the schema of that
-moment, and the change has the DDL's commit ts if the row was removed (`ResolvedChange.removed_ts`).
+moment, and the change has the DDL's commit ts if the row was removed (`ResolvedChange.removed`).
 
 A value that the row spells by other flags than its column's is respelled by the schema that it is
 read with (`registry.respelling`); this needs the row's shape. The shape also says whether a
