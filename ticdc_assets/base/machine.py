@@ -49,13 +49,17 @@ def refusal(error: BaseException, folders: Iterable[Path]) -> str | None:
     return None
 
 
-def require_space(folder: Path) -> None:
-    """Raise PrerequisiteError if the device of `folder` has no space left.
+def require_space(folder: Path, failures: Iterable[str] = ()) -> None:
+    """Raise PrerequisiteError if the device of `folder` has no space left, or had none.
 
     Some libraries do not raise on a full device but print a panic; so a program calls this before
     it writes.
+
+    Args:
+        folder: the folder.
+        failures: why pieces of work in it failed; what a piece has removed since is free again.
     """
-    if _full([folder]):
+    if _full([folder]) or any(part in text.lower() for text in failures for part in _NO_SPACE):
         raise PrerequisiteError(_no_space(folder))
 
 

@@ -20,7 +20,6 @@ from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import Counted
 from ticdc_assets.changelog.plan import TableName
 from ticdc_assets.config import TableChoice
-from ticdc_assets.delta.damage import require_answer
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.cuts import MirrorCut, newest_cut, require_cut
 from ticdc_assets.log.quarantine import read_quarantine
@@ -40,7 +39,7 @@ from ticdc_assets.repair.comparing import (
     new_folder,
     row_differences,
 )
-from ticdc_assets.repair.making import place_apart
+from ticdc_assets.repair.making import place_apart, require_own
 from ticdc_assets.repair.seeding import SeededRows, Seeding, require_past, seed
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.source.exports.dialect import CsvDialect
@@ -165,6 +164,8 @@ def diff(
         BusyError: another comparison or rebuild of the changefeed is running.
         NotFoundError: there is no export, or nothing is known at its TSO.
         ConfigError: the export does not have its TSO.
+        StoreUnavailableError: the lake's store does not answer.
+        PrerequisiteError: the disk has no space left for the rows of the export.
     """
     require_cut(lake.paths)
     export = read_export(folder, tso=tso)
@@ -199,8 +200,14 @@ def _not_compared(name: TableName, reason: str) -> DiffedTable:
 def _compared(side: Lake, seeding: Seeding, moment: AsOf) -> Iterator[DiffedTable]:
     cut = newest_cut(side.paths)
     exported = {(item.database, item.table): item for item in cut.mirrors} if cut else {}
-    # The rest of such a file would look like rows that the mirror has too many.
+    failed = cut.failed if cut else ()
+    require_own(side.paths, [item.reason for item in failed])
     unread = {
+        (item.database, item.table): f"not compared: the export's rows: {item.reason}"
+        for item in failed
+    }
+    # The rest of such a file would look like rows that the mirror has too many.
+    unread |= {
         (row["database"], row["table"]): f"not compared: file {row['topic']}: {row['got']}"
         for row in read_quarantine(side.paths)
         if row["reason"] == UNREADABLE_FILE
@@ -219,8 +226,7 @@ def _compared(side: Lake, seeding: Seeding, moment: AsOf) -> Iterator[DiffedTabl
             f"comparing {joined_name(*name)}",
         )
         if isinstance(made, Failure):
-            # Libraries have their own errors for a store that does not answer.
-            require_answer(side.paths.base)
+            require_own(side.paths, [made.reason])
             made = DiffedTable(
                 database=name[0],
                 table=name[1],

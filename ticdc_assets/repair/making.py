@@ -14,9 +14,9 @@ that was decoded then and is refused now (for example, its claim-check file is g
 
 If `raw_messages` was truncated (`retention`), the new generation starts from the mirrors of the
 kept base cut, and from the schemas and rows known there. It proves the changes above the base's
-TSO: row changes at or below it are in the base. It does not prove tables with row changes that
-landed after the base was made and are not above it, nor tables whose rows the base lacks because
-the configuration left them out.
+TSO: row changes at or below it are in the base. It does not prove tables with row changes or
+exports that landed after the base was made and are not above it, nor tables whose rows the base
+lacks because the configuration left them out.
 
 Why running it again is safe: only the new generation is written; records, change log and mirrors
 are read at versions that syncs do not change. Only one at a time is made for a changefeed
@@ -27,21 +27,25 @@ their number. The rows keep the number of their landed batch, so schemas are reg
 original order. For a single mirror, the whole change log is decoded, and only that mirror is made.
 """
 
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from ticdc_assets.base.errors import NotFoundError
+from ticdc_assets.base.machine import require_space
 from ticdc_assets.base.names import counted
 from ticdc_assets.base.progress import tell
 from ticdc_assets.changelog.plan import TableName
 from ticdc_assets.config import TableChoice
 from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.delta.control import latest_version, read_rows, read_table
+from ticdc_assets.delta.damage import require_answer
 from ticdc_assets.delta.fencing import require_lease
 from ticdc_assets.delta.generations import paths_of
 from ticdc_assets.delta.lake import Lake
@@ -127,6 +131,24 @@ def made_apart(lake: Lake, cut: Cut, *, table: TableName | None = None) -> Itera
         yield Making(replace(lake, changefeed=mirrors_only), cut, place, table=table).make()
 
 
+def require_own(side: LakePaths, failures: Collection[str]) -> None:
+    """Check that failures concern single mirrors, and neither the store nor the machine.
+
+    Args:
+        side: the generation in which mirrors could not be made or compared.
+        failures: why, a sentence each.
+
+    Raises:
+        StoreUnavailableError: the lake's store does not answer.
+        PrerequisiteError: the disk has no space left.
+    """
+    if failures:
+        # Libraries have their own errors for a store that does not answer.
+        require_answer(side.base)
+        folder = side.root if isinstance(side.root, Path) else Path(tempfile.gettempdir())
+        require_space(folder, failures)
+
+
 @contextmanager
 def place_apart(lake: Lake) -> Iterator[LakePaths]:
     """Hold the lock on unpublished generations, and yield a new one, which is removed at the end.
@@ -188,6 +210,7 @@ class Making:
         self._known = KnownRecords(lake.paths, cut, may_be_broken=to_stay)
         self._left_out = LeftOut()
         self._lost_seeds: set[int] = set()
+        self._late_seeds: set[int] = set()
         self._truncation_point = read_raw_truncation_point(lake.paths)
 
     def make(self) -> Made:
@@ -212,6 +235,7 @@ class Making:
         if self._to_stay:
             compare_new(self._lake.at(side), statistics=read_statistics(side))
         made = newest_cut(side)
+        require_own(side, [item.reason for item in made.failed] if made else [])
         return Made(
             paths=side,
             cut=made,
@@ -331,16 +355,26 @@ class Making:
         return totals
 
     def _seeds_of_cut(self) -> set[int]:
-        """Return the numbers of the seeds that the cut was made from."""
-        told = read_rows(
+        """Return the numbers of the seeds that the cut was made from and its base was not.
+
+        A seed that came after the base, at or below its TSO, cannot be placed: it is late.
+        """
+        ddl = read_rows(
             self._lake.paths.change_log,
             # Conditions are on columns with bounds in the log: delta-rs finds no rows by others.
-            (ds.field("kind") == DDL)
-            & (ds.field("batch") <= self._cut.batch)
-            # Rows at or below it are in the base.
-            & (ds.field("commit_ts") > self._truncation_point.tso),
+            (ds.field("kind") == DDL) & (ds.field("batch") <= self._cut.batch),
         )
-        return {row["partition"] for row in told if row["ddl_type"] == SNAPSHOT_DDL}
+        seeds = [row for row in ddl if row["ddl_type"] == SNAPSHOT_DDL]
+        base = self._truncation_point.cut
+        if base is None:
+            return {row["partition"] for row in seeds}
+        is_older = base.generation != self._lake.paths.generation
+        self._late_seeds = {
+            row["partition"]
+            for row in seeds
+            if row["commit_ts"] <= base.tso and (is_older or row["batch"] > base.batch)
+        }
+        return {row["partition"] for row in seeds if row["commit_ts"] > base.tso}
 
     def _lost_exports(self) -> Iterator[RefusedRecords]:
         """Yield the tables whose exported rows are no longer landed."""
@@ -364,33 +398,34 @@ class Making:
             for item in (cut.mirrors if cut is not None else ())
             if has_caveat_below(item.caveats)
         }
-        late = dict.fromkeys(
-            self._late_below(side), "row changes of it landed late, below the base cut"
-        )
-        return lacking | late
+        return lacking | self._late_below(side)
 
-    def _late_below(self, side: LakePaths) -> list[TableName]:
-        """Return the tables with row changes that landed after the base and are not above it.
+    def _late_below(self, side: LakePaths) -> dict[TableName, str]:
+        """Return the tables with rows that landed after the base and are not above it.
 
         The change log may still place them, but here replays among them are unknown.
         """
         point = self._truncation_point
         if point.cut is None:
-            return []
+            return {}
         below = read_table(
             side.change_log,
             (ds.field("kind") == ROW) & (ds.field("commit_ts") <= point.tso),
             columns=["database", "table", "commit_ts"],
         )
-        if below is None or not below.num_rows:
-            return []
+        if below is None or not (below.num_rows or self._late_seeds):
+            return {}
         rows = below.group_by(below.column_names).aggregate([]).to_pylist()
-        plan = Knowledge.of(side, self._lake.changefeed.timezone).plan(self._cut.tso)
-        return [
-            mirror.name
-            for mirror in plan.mirrors
-            if any(mirror.takes((row["database"], row["table"]), row["commit_ts"]) for row in rows)
-        ]
+        late: dict[TableName, str] = {}
+        for mirror in (
+            Knowledge.of(side, self._lake.changefeed.timezone).plan(self._cut.tso).mirrors
+        ):
+            seeds = {item.exported.seed for item in mirror.sources() if item.exported is not None}
+            if any(mirror.takes((row["database"], row["table"]), row["commit_ts"]) for row in rows):
+                late[mirror.name] = "row changes of it landed late, below the base cut"
+            elif not self._late_seeds.isdisjoint(seeds):
+                late[mirror.name] = "an export of it was seeded late, below the base cut"
+        return late
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,6 @@ from ticdc_assets.base.isolation import Failure, attempted_alone
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import Counted
 from ticdc_assets.delta.commits import commits_after, foreign_changes
-from ticdc_assets.delta.damage import require_answer
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.cuts import Cut, HeldRows, MirrorCut, require_cut
 from ticdc_assets.log.damage import check_files
@@ -51,7 +50,7 @@ from ticdc_assets.repair.comparing import (
     row_differences,
 )
 from ticdc_assets.repair.known_records import RefusedRecords
-from ticdc_assets.repair.making import Made, made_apart
+from ticdc_assets.repair.making import Made, made_apart, require_own
 from ticdc_assets.storage.lake_paths import LakePaths
 
 
@@ -236,6 +235,7 @@ def verify(lake: Lake, *, table: tuple[str, str] | None = None) -> Verification:
         NotFoundError: there is no cut, or no such mirror in it.
         BusyError: another verify of the changefeed is running.
         StoreUnavailableError: the lake's store does not answer.
+        PrerequisiteError: the disk has no space left for the rebuild.
     """
     began = datetime.now(UTC)
     cut = require_cut(lake.paths)
@@ -401,8 +401,7 @@ class _Comparing:
         done = attempted_alone(compare, f"comparing {joined_name(*name)}")
         if not isinstance(done, Failure):
             return result
-        # Libraries have their own errors for a store that does not answer.
-        require_answer(self._lake.paths.base)
+        require_own(self._made.paths, [done.reason])
         # The differences known before the failure are reported too.
         return replace(result, error=done.reason)
 

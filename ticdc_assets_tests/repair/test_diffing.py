@@ -1,17 +1,24 @@
 """Mirrors beside an export of the upstream."""
 
 import shutil
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from ticdc_assets.base.errors import ConfigError, NotFoundError, StoreUnavailableError
+from ticdc_assets.base.errors import (
+    ConfigError,
+    NotFoundError,
+    PrerequisiteError,
+    StoreUnavailableError,
+)
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.export import export_upstream
 from ticdc_assets.demo.simulator.shop import ShopWorkload
 from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.mirrors.mirror_making import MirrorMaker
 from ticdc_assets.model.tso import from_datetime
 from ticdc_assets.repair import diffing
 from ticdc_assets.repair.comparing import RowFinding
@@ -42,8 +49,13 @@ def test_a_shop_equals_its_export(spark: SparkSession, tmp_path: Path) -> None:
     assert names_in(feed.paths.generations) == [feed.paths.generation]
 
 
-def away(*_: object) -> None:
-    raise StoreUnavailableError("s3://lake", "it does not answer")
+def raising(error: Exception) -> Callable[..., None]:
+    """Return a function that raises an error, whatever it is called with."""
+
+    def broken(*_: object, **__: object) -> None:
+        raise error
+
+    return broken
 
 
 def test_what_differs_is_told_by_key_and_column(
@@ -68,9 +80,22 @@ def test_what_differs_is_told_by_key_and_column(
         with pytest.raises(ConfigError, match="give its TSO with --tso"):
             diff(feed.lake, str(tmp_path / "export"), tso=then)
     with monkeypatch.context() as patch:
-        patch.setattr(diffing, "_compared_table", away)
+        away = StoreUnavailableError("s3://lake", "it does not answer")
+        patch.setattr(diffing, "_compared_table", raising(away))
         with pytest.raises(StoreUnavailableError):
             compared(feed, tmp_path)
+    for reason, failure in (
+        (OSError(28, "No space left on device"), PrerequisiteError),
+        (RuntimeError("it breaks"), None),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(MirrorMaker, "_make_mirror", raising(reason))
+            if failure is not None:
+                with pytest.raises(failure, match="no space is left on the device of"):
+                    compared(feed, tmp_path)
+            else:
+                sentences = {item.sentence for item in compared(feed, tmp_path).tables}
+                assert sentences == {"not compared: the export's rows: RuntimeError: it breaks"}
     assert compared(feed, tmp_path).equal
     path = tmp_path / "export" / "d.keyed.000000000.csv"
     header, first, second, *others = path.read_bytes().split(b"\r\n")

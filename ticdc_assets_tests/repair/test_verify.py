@@ -12,13 +12,20 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
-from ticdc_assets.base.errors import BusyError, NotFoundError, StoreUnavailableError
+from ticdc_assets.base.errors import (
+    BusyError,
+    LossError,
+    NotFoundError,
+    PrerequisiteError,
+    StoreUnavailableError,
+)
 from ticdc_assets.config import ClaimCheck, Retention, TableChoice, TableFilter, Writer
 from ticdc_assets.delta.control import latest_version
 from ticdc_assets.delta.lock import side_lock, writer_lock
 from ticdc_assets.demo.simulator.alterations import DropColumn
 from ticdc_assets.demo.simulator.changefeed import Dispatcher, FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.demo.simulator.export import export_upstream
 from ticdc_assets.demo.simulator.stored_table import Key
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log.change_files import DecodedFiles
@@ -26,17 +33,20 @@ from ticdc_assets.log.cuts import MirrorCut
 from ticdc_assets.log.decoding import decode_new
 from ticdc_assets.log.publishing import publish
 from ticdc_assets.log.quarantine import read_quarantine
+from ticdc_assets.mirrors.mirror_making import MirrorMaker
 from ticdc_assets.model.events import Event
 from ticdc_assets.repair import making, verifying
 from ticdc_assets.repair.comparing import ColumnDifference, RowCounts, RowFinding
+from ticdc_assets.repair.rebuilding import rebuild
 from ticdc_assets.repair.redriving import redrive
+from ticdc_assets.repair.seeding import seed
 from ticdc_assets.repair.verifying import Finding, Verification, VerifiedMirror, verify
 from ticdc_assets.spark.frames import delta_frame
 from ticdc_assets.storage.paths import names_in
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.commands import files
-from ticdc_assets_tests.demo.simulator.builders import churn, fill
+from ticdc_assets_tests.demo.simulator.builders import churn, fill, plain_upstream
 from ticdc_assets_tests.golden import (
     FORMATS,
     FULL_VARIANTS,
@@ -328,9 +338,22 @@ def test_a_store_that_is_away_makes_no_mirror_unreadable(
 
     # A library says so in words of its own.
     monkeypatch.setattr(verifying, "check_files", lost)
-    monkeypatch.setattr(verifying, "require_answer", away)
+    monkeypatch.setattr(making, "require_answer", away)
     with pytest.raises(StoreUnavailableError):
         verified(copied, PAIRS)
+
+
+@pytest.mark.parametrize("where", [(verifying, "content_of"), (MirrorMaker, "_make_mirror")])
+def test_a_full_disk_makes_no_mirror_unsound(
+    copied: Feed, monkeypatch: pytest.MonkeyPatch, where: tuple[Any, str]
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(*where, full)
+    with pytest.raises(PrerequisiteError, match="no space is left on the device of"):
+        verified(copied, PAIRS)
+    assert names_in(copied.paths.generations) == [copied.paths.generation]
 
 
 def test_rows_lost_and_added_foreign_commits_and_mirrors_of_one_side(copied: Feed) -> None:
@@ -475,6 +498,33 @@ def test_rows_that_landed_late_below_the_base_are_not_called_different(
     assert found.notes()[1].startswith("d.keyed cannot be proven: row changes of it landed late")
     assert truncated(feed, feed.cut).records > 0
     assert assert_clean(feed).notes()[1:] == []
+
+
+def test_an_export_that_was_seeded_late_below_the_base_is_not_called_different(
+    spark: SparkSession, tmp_path: Path, clock: type[LandingClock]
+) -> None:
+    """The base has the mirror without the export's rows, and a rebuild would lose them."""
+    upstream = plain_upstream(KEYED, rows=6)
+    at = export_upstream(upstream, tmp_path / "export")
+    options = FeedOptions(first_ts=at)
+    changefeed = StandInChangefeed(upstream, "d", partitions=1, options=options)
+    feed = Feed.of(spark, tmp_path).having(retention=Retention(raw_messages=DAY), start_ts=at)
+    fill(upstream, KEYED, rows=1, seed=4)
+    feed.follow(changefeed)
+    assert truncated(feed, feed.cut).records > 0
+    clock.at += DAY
+    seed(feed.lake, str(tmp_path / "export"))
+    fill(upstream, KEYED, rows=1, seed=5)
+    feed.follow(changefeed)
+    assert feed.rows() == truth_rows(changefeed.truth())
+    found = verified(feed)
+    (item,) = found.mirrors
+    assert (item.finding, found.equal) == (Finding.NOT_PROVEN, True)
+    assert item.counts.too_many > 0
+    said = "an export of it was seeded late, below the base cut"
+    assert found.notes()[1].startswith(f"d.keyed cannot be proven: {said}")
+    with pytest.raises(LossError, match=f"d.keyed: {said}"):
+        rebuild(feed.lake)
 
 
 def test_a_table_that_was_left_out_of_the_base_is_not_called_different(
