@@ -15,7 +15,6 @@ from ticdc_assets.config import (
     OptionValue,
     Settings,
 )
-from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.doctor import checks as doctor
@@ -33,6 +32,7 @@ from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.compression import Compression
 from ticdc_assets_tests.brokers import OwnBroker
 from ticdc_assets_tests.demo.simulator.builders import write_capture
+from ticdc_assets_tests.demo.simulator.compressing import CompressingChangefeed
 from ticdc_assets_tests.spark.test_preflight import only
 
 
@@ -50,9 +50,8 @@ def records(
     with upstream.transaction() as transaction:
         for number in range(20):
             transaction.insert(("shop", "orders"), {"id": str(number), "note": "x"})
-    options = FeedOptions(compression=compression)
-    feed = StandInChangefeed(
-        upstream, topic, partitions=2, wire_format=wire_format, options=options
+    feed = CompressingChangefeed(
+        upstream, topic, compression=compression, partitions=2, wire_format=wire_format
     )
     return list(feed.tick())
 
