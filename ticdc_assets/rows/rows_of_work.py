@@ -31,7 +31,7 @@ from ticdc_assets.spark.frames import Frame, frame_of, parquet_frame
 from ticdc_assets.spark.session import Session
 from ticdc_assets.storage.paths import AnyPath
 
-_ROWS_PER_BUCKET = 100_000
+_ROWS_PER_BUCKET = 80_000
 """About how many changes are folded at a time: keys are spread over buckets by their hash."""
 
 _BYTES_PER_BUCKET = 64 << 20
