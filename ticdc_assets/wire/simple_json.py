@@ -25,7 +25,7 @@ from ticdc_assets.base.errors import WireError, shorten
 from ticdc_assets.model.events import Event, PhysicalValue, ZonedTimestamp
 from ticdc_assets.model.schemas import sent_schema
 from ticdc_assets.wire import go_json
-from ticdc_assets.wire.fields import Field, Kind, Presence
+from ticdc_assets.wire.fields import Kind, Presence
 from ticdc_assets.wire.json_fields import (
     READERS,
     Reader,
@@ -46,6 +46,15 @@ from ticdc_assets.wire.simple_message import (
 )
 
 _TIMESTAMP_MEMBERS: Final = frozenset({"location", "value"})
+_IMAGES: Final = {
+    kind: frozenset(
+        field.name
+        for field in fields
+        if field.kind is Kind.IMAGE and field.presence is Presence.REQUIRED
+    )
+    for kind, fields in FIELDS.items()
+}
+"""The images that a message of each type must have."""
 
 
 def decode(record: Record) -> list[Event]:
@@ -58,16 +67,11 @@ def decode(record: Record) -> list[Event]:
     message = read_object(go_json.parse(record.value), "$")
     check_version(required(message, "version", read_natural))
     kind = message_type(required(message, "type", read_text))
-    images: dict[str, Any] = {field.name: {} for field in FIELDS[kind] if _is_image(field)}
-    if message.get("claimCheckLocation") and images.keys().isdisjoint(message):
+    if message.get("claimCheckLocation") and _IMAGES[kind].isdisjoint(message):
         # Go leaves out the images of a row that was cut to a key which its table does not have.
-        message |= images
+        message |= {name: {} for name in _IMAGES[kind]}
     fields = read_fields(message, FIELDS[kind], readers=_READERS)
     return [event_from_fields(kind, fields)]
-
-
-def _is_image(field: Field) -> bool:
-    return field.kind is Kind.IMAGE and field.presence is Presence.REQUIRED
 
 
 def image_from_value(value: Any, position: str) -> dict[str, PhysicalValue]:
