@@ -76,10 +76,11 @@ class FileLayout:
     """How rows of a table are written into files.
 
     Attributes:
-        schema: the columns by their names in files, with ids where they have them.
-        bounded: columns whose bounds are recorded, by these names.
-        distinct: columns whose values rarely repeat.
-        partition: the values of the columns that the table is partitioned by.
+        schema: the columns by their names in files, with ids where they have them, and without
+            those that the table is partitioned by.
+        bounded: columns whose bounds are recorded, by these names: integers, texts or times.
+        distinct: columns whose values rarely repeat, so no dictionary is tried.
+        partition: the values of the columns that the table is partitioned by, as Delta writes them.
     """
 
     schema: pa.Schema
@@ -89,13 +90,7 @@ class FileLayout:
 
     def writer(self, table: AnyPath) -> "FileWriter":
         """Return a writer for one file of a table."""
-        return FileWriter(
-            table,
-            self.schema,
-            partition=self.partition,
-            bounded=self.bounded,
-            distinct=self.distinct,
-        )
+        return FileWriter(table, self)
 
     def stored(self, rows: pa.Table) -> pa.Table:
         """Return rows with the column names that files have; the columns are in order."""
@@ -203,31 +198,21 @@ class FileWriter:
 
     Args:
         table: folder of the table.
-        schema: columns of the file, without those that the table is partitioned by.
-        partition: the values of those columns, as Delta writes them.
-        bounded: columns whose bounds are recorded: integers, texts or times.
-        distinct: columns whose values rarely repeat, so no dictionary is tried.
+        layout: how it is written.
     """
 
-    def __init__(
-        self,
-        table: AnyPath,
-        schema: pa.Schema,
-        *,
-        partition: Mapping[str, str] | None = None,
-        bounded: Collection[str] = (),
-        distinct: Collection[str] = (),
-    ) -> None:
+    def __init__(self, table: AnyPath, layout: FileLayout) -> None:
+        schema = layout.schema
         self._table = table
-        self._partition = dict(partition or {})
-        self._bounded = bounded
+        self._partition = layout.partition
+        self._bounded = layout.bounded
         # Readers take a column without a count of nulls for one without nulls.
         self._nulls = {field.name: 0 for field in schema if not pa.types.is_nested(field.type)}
         folders = [f"{name}={value}" for name, value in self._partition.items()]
         self._path = table.joinpath(*folders, f"part-{uuid.uuid4()}.snappy.parquet")
         self._path.parent.mkdir(parents=True, exist_ok=True)
         names = set(schema.names)
-        distinct = names & set(distinct)
+        distinct = names & set(layout.distinct)
         where, files = located(self._path)
         self._sink = (files or LocalFileSystem()).open_output_stream(str(where), compression=None)
         self._writer = pq.ParquetWriter(
@@ -236,7 +221,7 @@ class FileWriter:
             compression="snappy",
             # Both also accept names, which their annotations do not say. Nested columns have none.
             use_dictionary=[*names - distinct] if distinct else True,  # pyright: ignore[reportArgumentType]
-            write_statistics=[*names & set(bounded)],  # pyright: ignore[reportArgumentType]
+            write_statistics=[*names & set(layout.bounded)],  # pyright: ignore[reportArgumentType]
             store_decimal_as_integer=True,
             store_schema=False,
         )

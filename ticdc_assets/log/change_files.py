@@ -24,7 +24,14 @@ import pyarrow.dataset as ds
 
 from ticdc_assets.delta.appending import BOUNDED, DISTINCT
 from ticdc_assets.delta.control import open_table
-from ticdc_assets.delta.files import GROUP_BYTES, FileWriter, WrittenFile, gathered, read_footer
+from ticdc_assets.delta.files import (
+    GROUP_BYTES,
+    FileLayout,
+    FileWriter,
+    WrittenFile,
+    gathered,
+    read_footer,
+)
 from ticdc_assets.log.quarantine import FAULT_SCHEMA, decode_faults
 from ticdc_assets.log.totals import TOTALS_COLUMNS, Totals, joined_totals, totals_of
 from ticdc_assets.rows.mirror_rows import IMAGES
@@ -276,7 +283,7 @@ def write_rows(rows: Iterable[pa.RecordBatch], *, batch: int, into: LakePaths) -
         bad = pc.sum(is_error).as_py() or 0
         errors += bad
         if bad:
-            faulty = faulty or FileWriter(into.quarantine, FAULT_SCHEMA)
+            faulty = faulty or FileLayout(schema=FAULT_SCHEMA).writer(into.quarantine)
             faulty.write(decode_faults(group.filter(is_error), batch))
         # Rows may be large, so they are copied only if necessary.
         changes = group.filter(pc.invert(is_error)) if bad else group
@@ -287,13 +294,10 @@ def write_rows(rows: Iterable[pa.RecordBatch], *, batch: int, into: LakePaths) -
             own = own.select(FILE_COLUMNS)
             if day not in writers:
                 partition = {"landed_day": day.isoformat()}
-                writers[day] = FileWriter(
-                    into.change_log,
-                    own.schema,
-                    partition=partition,
-                    bounded=BOUNDED,
-                    distinct=DISTINCT,
+                layout = FileLayout(
+                    schema=own.schema, bounded=BOUNDED, distinct=DISTINCT, partition=partition
                 )
+                writers[day] = layout.writer(into.change_log)
             writers[day].write(own)
             del own
         # A loop's variables keep their rows alive while the next ones are made.

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from ticdc_assets.config import CaptureSource, KafkaSource
 from ticdc_assets.delta.appending import BOUNDED, DISTINCT
-from ticdc_assets.delta.files import GROUP_BYTES, FileWriter, WrittenFile, gathered
+from ticdc_assets.delta.files import GROUP_BYTES, FileLayout, FileWriter, WrittenFile, gathered
 from ticdc_assets.source.capture import CaptureReader, CaptureRecord
 from ticdc_assets.source.kafka.administration import OffsetRange
 from ticdc_assets.source.kafka.records import fetch
@@ -257,9 +257,10 @@ def _written(tables: Iterable[pa.Table], batch: LandingBatch) -> list[WrittenFil
     for group in gathered(tables, rows=_ROWS_PER_GROUP, size=GROUP_BYTES):
         if writer is None:
             day = {"landed_day": batch.landed_at.date().isoformat()}
-            writer = FileWriter(
-                batch.raw, _FILE_SCHEMA, partition=day, bounded=BOUNDED, distinct=DISTINCT
+            layout = FileLayout(
+                schema=_FILE_SCHEMA, bounded=BOUNDED, distinct=DISTINCT, partition=day
             )
+            writer = layout.writer(batch.raw)
         size = group.num_rows
         writer.write(
             pa.Table.from_arrays(

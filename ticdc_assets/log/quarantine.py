@@ -22,7 +22,7 @@ from ticdc_assets.config import TableFilter
 from ticdc_assets.delta.appending import append_files
 from ticdc_assets.delta.commits import NamedCommit
 from ticdc_assets.delta.control import latest_version, open_table, read_rows, read_table
-from ticdc_assets.delta.files import FileWriter, WrittenFile
+from ticdc_assets.delta.files import FileLayout, FileWriter, WrittenFile
 from ticdc_assets.log.faults import is_mirrored_fault
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.wire.rows import OF_MIRRORS, PLACE, PLACE_SCHEMA
@@ -96,7 +96,7 @@ def append_faults(paths: LakePaths, faults: Iterable[pa.Table], *, app_id: str) 
     writer: FileWriter | None = None
     for rows in faults:
         if rows.num_rows:
-            writer = writer or FileWriter(paths.quarantine, FAULT_SCHEMA)
+            writer = writer or FileLayout(schema=FAULT_SCHEMA).writer(paths.quarantine)
             writer.write(rows)
     if writer is not None:
         append_fault_files(paths, [writer.close()], app_id=app_id)

@@ -42,7 +42,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ticdc_assets.base.errors import InputError
-from ticdc_assets.delta.files import FileWriter
+from ticdc_assets.delta.files import FileLayout, FileWriter
 from ticdc_assets.delta.queries import asking, view_files
 from ticdc_assets.log.cuts import MirrorCut
 from ticdc_assets.mirrors.versions import rows_as_stored
@@ -318,7 +318,7 @@ def _hash_files(spark: SparkSession, table: Compared, folder: AnyPath) -> list[A
     def written(parts: Iterable[RowPart]) -> Iterator[str]:
         writer: FileWriter | None = None
         for rows, hashing in _hashed(table, parts):
-            writer = writer or FileWriter(folder, _HASHED)
+            writer = writer or FileLayout(schema=_HASHED).writer(folder)
             writer.write(hashing.hashes(rows))
         if writer is not None:
             yield writer.close().path

@@ -20,7 +20,6 @@ import pyarrow.dataset as ds
 from ticdc_assets.delta.delta_protocol import DeletionVector
 from ticdc_assets.delta.files import (
     FileLayout,
-    FileWriter,
     WrittenFile,
     read_bounded,
     read_footer,
@@ -282,7 +281,7 @@ def kept(
         rows = layout.stored(rows)
     elif numbered:
         rows = rows.rename_columns(numbered_names(rows.schema))
-    writer = FileWriter(folder, rows.schema) if layout is None else layout.writer(folder)
+    writer = (layout or FileLayout(schema=rows.schema)).writer(folder)
     writer.write(rows)
     return writer.close()
 

@@ -39,7 +39,7 @@ from ticdc_assets.delta.control import (
     write_table,
 )
 from ticdc_assets.delta.delta_files import removable
-from ticdc_assets.delta.files import FileWriter, WrittenFile
+from ticdc_assets.delta.files import FileLayout, WrittenFile
 from ticdc_assets.demo.simulator.alterations import AddColumn
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
@@ -72,7 +72,7 @@ SCHEMA = pa.schema([("batch", pa.int64()), ("landed_day", pa.date32())])
 def written(table: Path, rows: int = 3) -> WrittenFile:
     """Return a file as a worker writes it."""
     values = pa.table({"batch": pa.array(range(rows), pa.int64())})
-    writer = FileWriter(table, values.schema, partition={"landed_day": "2026-01-02"})
+    writer = FileLayout(schema=values.schema, partition={"landed_day": "2026-01-02"}).writer(table)
     writer.write(values)
     return writer.close()
 

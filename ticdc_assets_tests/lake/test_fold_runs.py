@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from ticdc_assets.delta.appending import TableLayout, append_files
 from ticdc_assets.delta.control import dataset_of, is_portable, opened
-from ticdc_assets.delta.files import FileWriter
+from ticdc_assets.delta.files import FileLayout
 from ticdc_assets.log import change_files
 from ticdc_assets.log.cuts import MirrorCut
 from ticdc_assets.log.quarantine import read_quarantine
@@ -98,13 +98,13 @@ def test_a_file_says_what_it_holds(tmp_path: Path) -> None:
             ("other", pa.string()),
         ]
     )
-    writer = FileWriter(
-        tmp_path,
-        schema,
+    layout = FileLayout(
+        schema=schema,
         partition={"day": "2026-01-02"},
         bounded=("number", "text", "moment", "long", "none", "absent"),
         distinct=("other",),
     )
+    writer = layout.writer(tmp_path)
     for number, text in ((3, "b"), (-1, None)):
         row = [number, text, moments.pop(), "x" * 300, None, "o"]
         writer.write(

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import NotFoundError
 from ticdc_assets.config import ALL_TABLES
-from ticdc_assets.delta.files import FileWriter
+from ticdc_assets.delta.files import FileLayout
 from ticdc_assets.demo.simulator.alterations import AddColumn
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.clock import wall_clock_ms
@@ -246,7 +246,7 @@ def test_only_the_limit_tells_what_counts(story: Story, feed: Feed) -> None:
         "index": 0,
         "commit_ts": 1,
     }
-    writer = FileWriter(feed.paths.quarantine, quarantine.FAULT_SCHEMA)
+    writer = FileLayout(schema=quarantine.FAULT_SCHEMA).writer(feed.paths.quarantine)
     writer.write(pa.Table.from_pylist([fault], schema=quarantine.FAULT_SCHEMA))
     files = [writer.close()]
     quarantine.append_fault_files(feed.paths, files, app_id="test", version=1)

@@ -15,7 +15,7 @@ from ticdc_assets.config import Writer
 from ticdc_assets.delta.commits import read_commit
 from ticdc_assets.delta.control import open_table, opened, read_rows, write_table
 from ticdc_assets.delta.delta_files import broken, removable
-from ticdc_assets.delta.files import FileWriter
+from ticdc_assets.delta.files import FileLayout
 from ticdc_assets.delta.lock import writer_lock
 from ticdc_assets.delta.queries import asking, view_files
 from ticdc_assets.delta.renewing import renew_if_lost
@@ -231,7 +231,7 @@ def test_a_table_is_moved_whole(table: RemotePath) -> None:
 
 
 def test_files_that_no_commit_names_go(table: RemotePath) -> None:
-    writer = FileWriter(table, ROWS.schema)
+    writer = FileLayout(schema=ROWS.schema).writer(table)
     writer.write(ROWS)
     left = writer.close()
     assert (left.rows, left.size) == (2, (table / left.path).stat().st_size)
@@ -244,7 +244,7 @@ def test_files_that_no_commit_names_go(table: RemotePath) -> None:
 def test_files_are_queried(table: RemotePath) -> None:
     written: list[RemotePath] = []
     for _ in range(2):
-        writer = FileWriter(table, ROWS.schema)
+        writer = FileLayout(schema=ROWS.schema).writer(table)
         writer.write(ROWS)
         written.append(table / writer.close().path)
     with asking(table) as engine:
