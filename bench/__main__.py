@@ -19,7 +19,7 @@ from pathlib import Path
 import click
 
 from bench.apart import apart
-from bench.parts import FULL, PARTS, QUICK, run_part
+from bench.parts import PARTS, Scale, run_part
 from bench.plots import draw
 from bench.results import Report, Run, read_runs, write_runs
 
@@ -34,12 +34,8 @@ KEPT = ROOT / "bench" / "measured.json"
 @click.option("--quick", is_flag=True, help="Measure very little, to see that all of it works.")
 @click.option("--write/--no-write", default=True, show_default=True, help="Keep what is measured.")
 @click.option("--render", is_flag=True, help="Make tables and plots of what is kept, and stop.")
-@click.option("--profile", is_flag=True, help="Show where Python spends its time, and stop.")
-def main(only: tuple[str, ...], quick: bool, write: bool, render: bool, profile: bool) -> None:
+def main(only: tuple[str, ...], quick: bool, write: bool, render: bool) -> None:
     """Measure what the project costs, beside the goals it has."""
-    if profile:
-        show_profiles()
-        return
     if render:
         keep(read_runs(KEPT))
         return
@@ -61,7 +57,7 @@ def run_apart(names: Sequence[str]) -> list[Run]:
         note(name)
         folder = Path(tempfile.mkdtemp(prefix="ticdc_assets_bench_"))
         try:
-            done = apart(run_part, name, FULL, folder)
+            done = apart(run_part, name, Scale(), folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         error = done.exception()
@@ -77,7 +73,7 @@ def run_quickly(names: Sequence[str]) -> list[Run]:
     """Measure very little of each part, all of them here, so that Spark is started only once."""
     folder = Path(tempfile.mkdtemp(prefix="ticdc_assets_bench_"))
     try:
-        return [run_part(name, QUICK, folder) for name in names]
+        return [run_part(name, Scale(quick=True), folder) for name in names]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -89,18 +85,6 @@ def keep(runs: Sequence[Run]) -> None:
     report.write(DOCUMENT)
     for path in [DOCUMENT, *draw(report, IMAGES)]:
         note(f"wrote {path}")
-
-
-def show_profiles() -> None:
-    """Print where the Python of decoding and folding spends its time."""
-    from bench.messages import load_messages
-    from bench.profiling import profile_decoding, profile_fold
-
-    messages = load_messages(FULL.messages)
-    click.echo("decode_batch")
-    click.echo(profile_decoding(messages))
-    click.echo("change_operations: row changes to the operations that a fold takes")
-    click.echo(profile_fold(messages))
 
 
 def note(text: str) -> None:

@@ -26,7 +26,7 @@ from bench.measuring import Memory, MemoryWatch, Sample, cpu_seconds
 from bench.pipeline import Feed
 from bench.results import CONSTANT, Part, Result, Shares
 from bench.traffic import Traffic, narrow, wide
-from ticdc_assets.config import KafkaSource, OptionValue
+from ticdc_assets.config import KafkaSource
 from ticdc_assets.log.cuts import require_cut
 from ticdc_assets.log.decoding import decode_new
 from ticdc_assets.log.landing import land
@@ -45,12 +45,12 @@ class Topic:
     """A topic that was written.
 
     Attributes:
-        name: of it.
+        source: where it is read from.
         changes: row changes in it.
         live: how many rows each table must have in the end.
     """
 
-    name: str
+    source: KafkaSource
     changes: int
     live: Mapping[str, int]
 
@@ -75,24 +75,19 @@ class CaughtUp:
         return sum(self.seconds.values())
 
 
-def measure_catching_up(
-    folder: Path, *, changes: int, times: int, repetitions: int, heap: str
-) -> Part:
+def measure_catching_up(folder: Path, *, changes: int, times: int, repetitions: int) -> Part:
     """Return the times of catching up with `changes`, and with `times` as many for the memory."""
     with OwnBroker(folder / "broker") as broker:
-        source = broker.source()
         warm_up = _write(broker, "warm_up", min(changes, WARM_UP_CHANGES))
         once = _write(broker, "once", changes)
         began = time.process_time()
         more = _write(broker, "more", changes * times)
         making = (time.process_time() - began) / more.changes
-        servers = source.bootstrap_servers
-        first = apart(catch_up, folder / "once", servers, warm_up, once, repetitions).result()
-        second = apart(catch_up, folder / "more", servers, warm_up, more, 1).result()
+        first = apart(catch_up, folder / "once", warm_up, once, repetitions).result()
+        second = apart(catch_up, folder / "more", warm_up, more, 1).result()
     sample, large = _sample(first), _sample(second)
     typical = sorted(first, key=lambda item: item.whole)[len(first) // 2]
     tables = NARROW_TABLES + WIDE_TABLES
-    note = "" if changes == 1_000_000 else f"{changes:,} changes"
     small, big = first[0].memory, second[0].memory
     return Part(
         results=[
@@ -102,7 +97,6 @@ def measure_catching_up(
                 sample=sample,
                 count=changes,
                 goal=Goal.END_TO_END,
-                note=note,
             ),
             Result(
                 section=SECTION,
@@ -112,8 +106,8 @@ def measure_catching_up(
             ),
         ],
         reached=[
-            Reached(goal=Goal.MEMORY_GROWTH, value=big.total / small.total, note=note),
-            Reached(goal=Goal.MEMORY_PEAK, value=big.total / 1000, note=note),
+            Reached(goal=Goal.MEMORY_GROWTH, value=big.total / small.total),
+            Reached(goal=Goal.MEMORY_PEAK, value=big.total / 1000),
         ],
         shares=[
             Shares(what=f"{changes:,} changes", seconds=tuple(typical.seconds.items())),
@@ -126,7 +120,7 @@ def measure_catching_up(
             f"cost {making * 1e6:.0f} µs of CPU a change, before it.",
             f"Most memory while catching up with {changes:,} changes: {small.python} MB in Python "
             f"and {small.jvm} MB in the JVM; with {more.changes:,}: {big.python} MB and {big.jvm} "
-            f"MB. The heap may grow to {heap}.",
+            f"MB. The heap may grow to 3g.",
         ],
     )
 
@@ -137,7 +131,7 @@ def _write(broker: OwnBroker, name: str, changes: int) -> Topic:
     broker.create_topic(name, traffic.partitions)
     produce(broker.source(), traffic.opening)
     produce(broker.source(), traffic.changes(changes))
-    return Topic(name=name, changes=changes, live=traffic.live)
+    return Topic(source=broker.source(name), changes=changes, live=traffic.live)
 
 
 def measure_executors(
@@ -146,12 +140,11 @@ def measure_executors(
     """Return what catching up costs by the number of tasks that Spark works on at a time."""
     samples: list[tuple[int, Sample]] = []
     with OwnBroker(folder / "broker") as broker:
-        servers = broker.source().bootstrap_servers
         warm_up = _write(broker, "warm_up", min(changes, WARM_UP_CHANGES))
         topic = _write(broker, "topic", changes)
         for count in counts:
             done = apart(
-                catch_up, folder / str(count), servers, warm_up, topic, repetitions, cores=count
+                catch_up, folder / str(count), warm_up, topic, repetitions, cores=count
             ).result()
             samples.append((count, _sample(done)))
     part = grown(
@@ -180,7 +173,7 @@ def _sample(done: Sequence[CaughtUp]) -> Sample:
 
 
 def catch_up(
-    folder: Path, servers: str, warm_up: Topic, topic: Topic, repetitions: int, *, cores: int = 2
+    folder: Path, warm_up: Topic, topic: Topic, repetitions: int, *, cores: int = 2
 ) -> list[CaughtUp]:
     """Catch up with a topic several times, each time from an empty lake.
 
@@ -191,7 +184,7 @@ def catch_up(
     done: list[CaughtUp] = []
     try:
         for number, item in enumerate([warm_up, *[topic] * repetitions]):
-            feed = Feed.of(spark, folder / str(number), source=_source(servers, item.name))
+            feed = Feed.of(spark, folder / str(number), source=item.source)
             caught_up = _sync(feed)
             found = {mirror.table: mirror.rows for mirror in require_cut(feed.paths).mirrors}
             if found != item.live:
@@ -202,13 +195,6 @@ def catch_up(
     finally:
         spark.stop()
     return done
-
-
-def _source(servers: str, topic: str) -> KafkaSource:
-    plain = OptionValue("PLAINTEXT", "PLAINTEXT")
-    return KafkaSource(
-        bootstrap_servers=servers, topics=(topic,), options={"security.protocol": plain}
-    )
 
 
 def _sync(feed: Feed) -> CaughtUp:

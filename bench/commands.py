@@ -11,11 +11,17 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench.measuring import Memory, MemoryWatch, Sample
-from ticdc_assets.config import CHANGEFEEDS_VARIABLE, HOME_VARIABLE, LAKE_VARIABLE, KafkaSource
+from ticdc_assets.config import (
+    CHANGEFEEDS_VARIABLE,
+    HOME_VARIABLE,
+    LAKE_VARIABLE,
+    KafkaSource,
+    Source,
+)
 from ticdc_assets.wire import WireFormat
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -36,8 +42,15 @@ def places(folder: Path) -> dict[str, str]:
     }
 
 
-def configure(folder: Path, name: str, wire_format: WireFormat, source: KafkaSource) -> None:
-    """Write the configuration of a changefeed with topics of a local broker into a folder."""
+def configure(folder: Path, name: str, wire_format: WireFormat, source: Source) -> None:
+    """Write the configuration of a changefeed, of a local broker's topics or a capture."""
+    if isinstance(source, KafkaSource):
+        where = f"""kafka:
+        bootstrap_servers: "{source.bootstrap_servers}"
+        topics: [{", ".join(source.topics)}]
+        options: {{security.protocol: PLAINTEXT}}"""
+    else:
+        where = f"capture: {source.path}"
     (folder / "changefeeds.yaml").write_text(
         f"""\
 changefeeds:
@@ -45,37 +58,39 @@ changefeeds:
     format: {wire_format}
     timezone: UTC
     source:
-      kafka:
-        bootstrap_servers: "{source.bootstrap_servers}"
-        topics: [{", ".join(source.topics)}]
-        options: {{security.protocol: PLAINTEXT}}
+      {where}
 """,
         encoding="utf-8",
     )
 
 
-def environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a command."""
+def environment(folder: Path) -> dict[str, str]:
+    """Return the environment of a command whose configuration and lake are in a folder."""
     # Modules that were not kept compiled would be compiled by each command.
     kept = {name: value for name, value in os.environ.items() if name != _UNCOMPILED}
-    return kept | dict(variables)
+    return kept | places(folder)
 
 
-def run_counted(
-    command: Sequence[str], *, env: dict[str, str], cwd: Path, said: int | None = None
-) -> Sample:
-    """Run a command to the end of all its processes and return what they cost.
+def run_counted(command: Sequence[str], folder: Path) -> Sample:
+    """Run a command on a folder to the end of all its processes and return what they cost.
+
+    What it says goes into `said.txt` there.
 
     Spark's JVM outlives the program that started it by a moment, and would be nobody's child: this
     process asks Linux for such children, and waits for them. So it waits for every child that it
     has; one that has a broker leaves this to a process of its own (`apart`).
+
+    Raises:
+        CalledProcessError: it failed.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    (Path(env[HOME_VARIABLE])).mkdir(exist_ok=True)
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run(command, env=env, cwd=cwd, check=True, stdout=said, stderr=said)
-    seconds = time.perf_counter() - began
+    env = environment(folder)
+    Path(env[HOME_VARIABLE]).mkdir(exist_ok=True)
+    with (folder / "said.txt").open("ab") as said:
+        before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+        subprocess.run(command, env=env, cwd=folder, check=True, stdout=said, stderr=said)
+        seconds = time.perf_counter() - began
     try:
         while True:
             os.waitpid(-1, 0)
@@ -86,15 +101,8 @@ def run_counted(
     return Sample(seconds=(seconds,), cpu_seconds=used)
 
 
-def run_watched(command: Sequence[str], variables: Mapping[str, str]) -> tuple[Sample, Memory]:
-    """Run a command and return what it cost, and the most memory of its processes.
-
-    What it says goes into `said.txt` in the folder of its lake. Call it in a process of its own.
-
-    Raises:
-        CalledProcessError: it failed.
-    """
-    folder = Path(variables[LAKE_VARIABLE]).parent
-    with (folder / "said.txt").open("ab") as said, MemoryWatch(own=False) as watch:
-        sample = run_counted(command, env=environment(variables), cwd=folder, said=said.fileno())
+def run_watched(command: Sequence[str], folder: Path) -> tuple[Sample, Memory]:
+    """Do the same, and return the most memory of its processes too."""
+    with MemoryWatch(own=False) as watch:
+        sample = run_counted(command, folder)
     return sample, watch.peak

@@ -24,7 +24,7 @@ import pyarrow as pa
 from bench.goals import Goal, Reached
 from bench.measuring import measure_in_turn
 from bench.messages import Messages, load_messages
-from bench.results import FASTER, Result
+from bench.results import FASTER, Part, Result
 from ticdc_assets.demo.simulator.encoders import encode
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.batch import decode_batch
@@ -46,14 +46,14 @@ GOALS: Mapping[WireFormat, Goal] = {
 _PART_LENGTH = struct.Struct(">Q")
 
 
-def measure_decoding(messages: Messages, *, repetitions: int) -> list[Result | Reached]:
+def measure_decoding(messages: Messages, *, repetitions: int) -> Part:
     """Return how fast the decoders of every format are, each beside a plain reader.
 
     Args:
         messages: in the Simple protocol in JSON; those of the other formats are loaded here.
         repetitions: of each piece.
     """
-    found: list[Result | Reached] = []
+    results: list[Result] = []
     for wire_format in WireFormat:
         own = messages_like(messages, wire_format)
         reading, decoders = plain_reading(own), list(_decoders(own))
@@ -61,22 +61,30 @@ def measure_decoding(messages: Messages, *, repetitions: int) -> list[Result | R
         floor, *samples = measure_in_turn(works, repetitions=repetitions)
         floor = floor.scaled(reading.factor)
         what = f"{wire_format}: {reading.name}"
-        found.append(Result(section=SECTION, what=what, sample=floor, count=own.rows))
-        for (what, _), sample in zip(decoders, samples, strict=True):
-            found.append(
-                Result(
-                    section=SECTION,
-                    what=f"{wire_format}: {what}",
-                    sample=sample,
-                    count=own.rows,
-                    base=floor,
-                    compared=f"{FASTER} {reading.name.partition(' ')[0]}",
-                    goal=GOALS[wire_format] if what == _FAST else None,
-                )
+        results.append(Result(section=SECTION, what=what, sample=floor, count=own.rows))
+        results += [
+            Result(
+                section=SECTION,
+                what=f"{wire_format}: {what}",
+                sample=sample,
+                count=own.rows,
+                base=floor,
+                compared=f"{FASTER} {reading.name.partition(' ')[0]}",
+                goal=GOALS[wire_format] if what == _FAST else None,
             )
+            for (what, _), sample in zip(decoders, samples, strict=True)
+        ]
     craft = messages_like(messages, WireFormat.CRAFT)
-    found.append(Reached(goal=Goal.CRAFT_BYTES, value=_encoded(craft) / craft.size))
-    return found
+    return Part(
+        results=results,
+        reached=[Reached(goal=Goal.CRAFT_BYTES, value=_encoded(craft) / craft.size)],
+        facts=[
+            f"Decoding and folding in one process: {messages.source}'s {len(messages.records):,} "
+            f"records of simple-json, {messages.rows:,} of them row changes, "
+            f"{messages.size // len(messages.records)} bytes each; of the other formats those of "
+            "as many rows, or fewer if there are no more."
+        ],
+    )
 
 
 SHUFFLED: Mapping[WireFormat, Goal] = {
@@ -87,7 +95,7 @@ SHUFFLED: Mapping[WireFormat, Goal] = {
 """The goals of messages that differ in all ways at once, relative to messages in exact bytes."""
 
 
-def measure_differences(count: int, *, repetitions: int) -> list[Result | Reached]:
+def measure_differences(count: int, *, repetitions: int) -> Part:
     """Return how fast messages are decoded that differ harmlessly, each beside `json.loads`.
 
     Args:
@@ -97,7 +105,8 @@ def measure_differences(count: int, *, repetitions: int) -> list[Result | Reache
     # The differences are those that the tests hold against the messages themselves.
     from ticdc_assets_tests.wire.differing import NESTED, Difference, differing
 
-    found: list[Result | Reached] = []
+    results: list[Result] = []
+    reached: list[Reached] = []
     for wire_format in NESTED:
         messages = load_messages(count, wire_format)
         records = [Record(key=item.key, value=item.value) for item in messages.records]
@@ -120,7 +129,7 @@ def measure_differences(count: int, *, repetitions: int) -> list[Result | Reache
             _, (_, decode_all) = _decoders(own)
             works += [plain_reading(own).work, decode_all]
         floor, sample, other_floor, other = measure_in_turn(works, repetitions=repetitions)
-        found.append(
+        results.append(
             Result(
                 section=DIFFERENCES,
                 what=f"{wire_format}: another order, blanks and unknown members",
@@ -132,8 +141,8 @@ def measure_differences(count: int, *, repetitions: int) -> list[Result | Reache
         )
         exact = floor.cpu_seconds / sample.cpu_seconds
         shuffled_ratio = other_floor.cpu_seconds / other.cpu_seconds
-        found.append(Reached(goal=SHUFFLED[wire_format], value=shuffled_ratio / exact))
-    return found
+        reached.append(Reached(goal=SHUFFLED[wire_format], value=shuffled_ratio / exact))
+    return Part(results=results, reached=reached)
 
 
 def messages_like(messages: Messages, wire_format: WireFormat) -> Messages:

@@ -12,9 +12,7 @@ report is stored in an instance of its own.
 Not measured: Spark Connect.
 """
 
-import os
 import subprocess
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -28,15 +26,18 @@ from unittest.mock import patch
 import dagster as dg
 from pyspark.sql import SparkSession
 
+from bench.commands import configure, environment, installed
 from bench.measuring import measure
-from bench.pipeline import Feed, Shop, alternating
+from bench.pipeline import Feed
 from bench.results import SLOWER, Part, Result, Shares
+from bench.shop import Shop, alternating
 from ticdc_assets.log import decoding, schema_tables
 from ticdc_assets.mirrors import applying as mirrors
 from ticdc_assets.mirrors import validity
 from ticdc_assets.orchestration.source_watcher import SourceWatcher
 from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.orchestration.syncing import Syncing
+from ticdc_assets.wire import WireFormat
 
 FRESHNESS = "Freshness"
 
@@ -128,13 +129,14 @@ def measure_freshness(
     folder.mkdir(parents=True)
     states = alternating()
     feed = Feed.of(spark, folder / "cold")
-    shop = Shop.open(feed, tables=tables, rows=1_000)
-    environment = _environment(feed, folder)
+    shop = Shop.open(feed.capture, tables=tables, rows=1_000)
+    name = feed.changefeed.name
+    configure(folder / "cold", name, WireFormat.SIMPLE_JSON, feed.changefeed.source)
 
     def run() -> None:
         subprocess.run(
-            [sys.executable, "-m", "ticdc_assets.cli", "sync", "bench"],
-            env=environment,
+            installed("sync", name),
+            env=environment(folder / "cold"),
             check=True,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -144,7 +146,7 @@ def measure_freshness(
     cold_nothing = measure(run, repetitions=repetitions, warm_up=0)
 
     feed = Feed.of(spark, folder / "warm")
-    shop = Shop.open(feed, tables=tables, rows=1_000)
+    shop = Shop.open(feed.capture, tables=tables, rows=1_000)
     facts: list[str] = []
     with dg.DagsterInstance.local_temp(str(folder)) as instance:
         cycle = Cycle(spark, feed, instance)
@@ -198,22 +200,3 @@ def measure_freshness(
         ),
     ]
     return Part(results=results, facts=facts, shares=[shares])
-
-
-def _environment(feed: Feed, folder: Path) -> dict[str, str]:
-    """Return the environment of a command line that syncs the feed."""
-    config = folder / "changefeeds.yaml"
-    config.write_text(
-        "changefeeds:\n"
-        "  - name: bench\n"
-        "    format: simple-json\n"
-        "    timezone: UTC\n"
-        "    source:\n"
-        f"      capture: {feed.capture}\n",
-        encoding="utf-8",
-    )
-    return dict(os.environ) | {
-        "TICDC_CHANGEFEEDS": str(config),
-        "TICDC_LAKE": str(feed.paths.root),
-        "DAGSTER_HOME": str(folder / "home"),
-    }

@@ -15,8 +15,9 @@ from pyspark.sql import SparkSession
 
 from bench.growth import grown, measure_syncs_in_a_row
 from bench.measuring import Sample, leave_out, measure
-from bench.pipeline import Feed, Shop, alternating
+from bench.pipeline import Feed
 from bench.results import GROWS, Part
+from bench.shop import Shop, alternating
 from ticdc_assets.storage.paths import AnyPath
 
 TABLES = 3
@@ -38,11 +39,9 @@ def measure_lakes(
                 )
             )
     missing = "S3 was not measured: versitygw is not there; `make versitygw` builds it, with Go."
-    return Part(
-        results=[item for part in parts for item in part.results],
-        series=[item for part in parts for item in part.series],
-        facts=[] if _S3 in lakes else [missing],
-    )
+    if _S3 not in lakes:
+        parts.append(Part(facts=[missing]))
+    return Part.joined(parts)
 
 
 def _by_changes(
@@ -54,7 +53,7 @@ def _by_changes(
     lake: Callable[[str], AnyPath],
 ) -> Part:
     feed = Feed.of(spark, folder / f"changes {name}", lake=lake("changes"))
-    shop = Shop.open(feed, tables=TABLES, rows=sizes[-1] // TABLES)
+    shop = Shop.open(feed.capture, tables=TABLES, rows=sizes[-1] // TABLES)
     feed.sync()
     states = alternating()
     samples: list[tuple[int, Sample]] = []

@@ -13,6 +13,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -98,10 +99,7 @@ def measure_landed(
         )
         for name, found in samples.items()
     ]
-    return Part(
-        results=[item for part in parts for item in part.results],
-        series=[item for part in parts for item in part.series],
-    )
+    return Part.joined(parts)
 
 
 def _files(table: Path) -> list[WrittenFile]:
@@ -133,16 +131,7 @@ def _append_copies(
         path = str(Path(file.path).with_name(f"part-{uuid.uuid4()}.parquet"))
         # The same bytes under another name take no room.
         os.link(table / file.path, table / path)
-        copies.append(
-            WrittenFile(
-                path=path,
-                size=file.size,
-                rows=file.rows,
-                partition=file.partition,
-                modified_ms=file.modified_ms,
-                stats=file.stats,
-            )
-        )
+        copies.append(replace(file, path=path))
     append_files(
         table,
         copies,

@@ -17,19 +17,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.commands import environment, installed, places, run_counted
+from bench.commands import configure, installed, run_counted
 from bench.goals import Goal
 from bench.measuring import Sample
-from bench.orders import create_orders
 from bench.results import CONSTANT, GROWS, SLOWER, Part, Result, Series
-from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
-from ticdc_assets.demo.simulator.stored_table import TableName
-from ticdc_assets.demo.simulator.upstream import Upstream
-from ticdc_assets_tests.demo.simulator.builders import write_capture
+from bench.shop import Shop
+from ticdc_assets.config import CaptureSource
+from ticdc_assets.demo.simulator.changefeed import FeedOptions
+from ticdc_assets.wire import WireFormat
 
 SECTION = "Thousands of tables"
 CHANGEFEED = "bench"
-DATABASE = "shop"
 CHANGED = 10
 """How many tables the sync after the first finds changed."""
 
@@ -39,57 +37,24 @@ _EMPTY = "empty_project"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManyTables:
-    """Tables with few rows each, and their changefeed into a capture that a command reads."""
+    """Tables with few rows each, and a lake of a command that reads their capture."""
 
-    upstream: Upstream
-    changefeed: StandInChangefeed
+    shop: Shop
     folder: Path
-    names: Sequence[TableName]
 
     @classmethod
     def open(cls, folder: Path, *, tables: int, rows: int) -> "ManyTables":
         """Create tables with rows, and write them into the capture of a new lake."""
         folder.mkdir(parents=True)
-        upstream = Upstream()
-        upstream.create_database(DATABASE)
-        names = [(DATABASE, f"t{number:05}") for number in range(tables)]
-        create_orders(upstream, names, rows=rows)
-        changefeed = StandInChangefeed(
-            upstream, CHANGEFEED, partitions=4, options=FeedOptions(rows_per_flush=1_000)
-        )
-        many = cls(upstream=upstream, changefeed=changefeed, folder=folder, names=names)
-        many.send()
-        (folder / "changefeeds.yaml").write_text(
-            f"changefeeds:\n  - name: {CHANGEFEED}\n    format: simple-json\n    timezone: UTC\n"
-            f"    source:\n      capture: {many.capture}\n",
-            encoding="utf-8",
-        )
-        return many
-
-    @property
-    def capture(self) -> Path:
-        """The file that its records are in."""
-        return self.folder / "capture.jsonl"
-
-    def send(self) -> None:
-        """Write what was committed into the capture, with a watermark."""
-        write_capture(self.capture, self.changefeed.tick())
-
-    def change(self, tables: int, state: str) -> None:
-        """Change a row of each of some tables, spread over all."""
-        for name in self.names[:: max(1, len(self.names) // tables)][:tables]:
-            with self.upstream.transaction() as transaction:
-                key = next(iter(self.upstream.rows(name)))
-                transaction.update(name, key, changes={"state": state, "total": "1.25"})
-        self.send()
-
-    def environment(self) -> dict[str, str]:
-        """Return the environment of the commands."""
-        return environment(places(self.folder))
+        source = CaptureSource(path=folder / "capture.jsonl")
+        options = FeedOptions(rows_per_flush=1_000)
+        shop = Shop.open(source.path, tables=tables, rows=rows, options=options)
+        configure(folder, CHANGEFEED, WireFormat.SIMPLE_JSON, source)
+        return cls(shop=shop, folder=folder)
 
     def command(self, *words: str) -> Sample:
         """Run `ticdc-assets` with some words and return what it cost."""
-        return self._run(installed(*words))
+        return run_counted(installed(*words), self.folder)
 
     def validate(self) -> Sample:
         """Let Dagster check the definitions, as a deployment does, and return what it cost."""
@@ -120,7 +85,8 @@ class ManyTables:
     def _round(self, state: str) -> dict[str, Sample]:
         """Return what each command costs once the first sync is done."""
         samples = {"empty": self.empty(), "nothing": self.command("sync", CHANGEFEED)}
-        self.change(CHANGED, state)
+        names = self.shop.names
+        self.shop.change(1, state, names[:: max(1, len(names) // CHANGED)][:CHANGED])
         samples["changed"] = self.command("sync", CHANGEFEED)
         samples["tables"] = self.command("tables", CHANGEFEED, "--json")
         samples["status"] = self.command("status", CHANGEFEED)
@@ -129,11 +95,7 @@ class ManyTables:
 
     def _validate(self, module: str) -> Sample:
         dagster = str(Path(sys.executable).with_name("dagster"))
-        return self._run([dagster, "definitions", "validate", "-m", module])
-
-    def _run(self, command: Sequence[str]) -> Sample:
-        with (self.folder / "said.txt").open("ab") as said:
-            return run_counted(command, env=self.environment(), cwd=self.folder, said=said.fileno())
+        return run_counted([dagster, "definitions", "validate", "-m", module], self.folder)
 
 
 _WHAT = {
@@ -168,7 +130,6 @@ def measure_many_tables(folder: Path, counts: Sequence[int], *, rows: int) -> Pa
     results: list[Result] = []
     costs: dict[str, list[tuple[float, float]]] = {name: [] for name in _WHAT}
     asked = _ASKED if _ASKED in counts else counts[-1]
-    note = "" if asked == _ASKED else f"{asked:,} tables"
     for tables in counts:
         many = ManyTables.open(folder / str(tables), tables=tables, rows=rows)
         samples = many.costs()
@@ -182,7 +143,6 @@ def measure_many_tables(folder: Path, counts: Sequence[int], *, rows: int) -> Pa
                     base=None if name == "empty" else samples["empty"],
                     compared=f"{SLOWER} an empty project",
                     goal=_GOALS.get(name) if tables == asked else None,
-                    note=note,
                 )
             )
         shutil.rmtree(folder / str(tables))

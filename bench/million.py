@@ -181,7 +181,6 @@ def measure_million(folder: Path, *, changes: int) -> Part:
         _run(folder / "few", broker, min(changes, WARM_UP_CHANGES))
         found = _run(folder / "million", broker, changes)
     made, memory = found.made, found.memory
-    note = "" if changes == CHANGES else f"{changes:,} changes"
     return Part(
         results=[
             Result(
@@ -192,7 +191,6 @@ def measure_million(folder: Path, *, changes: int) -> Part:
                 count=changes,
                 unit="changes",
                 goal=Goal.MILLION_COLD,
-                note=note,
             ),
             Result(
                 section=SECTION,
@@ -212,7 +210,6 @@ def measure_million(folder: Path, *, changes: int) -> Part:
                 base=found.sync,
                 compared=f"{SLOWER} the sync",
                 goal=Goal.REBUILD,
-                note=note,
             ),
         ],
         facts=[
@@ -244,7 +241,7 @@ def _run(folder: Path, broker: OwnBroker, changes: int) -> _Found:
     memories: dict[str, Memory] = {}
     for command in ("sync", "verify", "rebuild"):
         run = installed(command, CHANGEFEED)
-        samples[command], memories[command] = apart(run_watched, run, places(folder)).result()
+        samples[command], memories[command] = apart(run_watched, run, folder).result()
         cut = require_cut(paths_of(folder / "lake", CHANGEFEED))
         found = [mirror.rows for mirror in cut.mirrors]
         if found != [made.rows]:

@@ -20,14 +20,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bench.goals import Goal
 from bench.measuring import Sample, measure
-from bench.orders import create_orders
 from bench.results import SLOWER, Result
+from bench.shop import Shop, alternating
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, Settings
 from ticdc_assets.delta.control import keeping, read_rows, write_table
 from ticdc_assets.delta.lake import Lake
-from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.stored_table import TableName
-from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log.cuts import newest_cut, require_cut
 from ticdc_assets.log.decoding import decode_new
 from ticdc_assets.log.landing import land
@@ -37,12 +35,9 @@ from ticdc_assets.reading.mirrors import read_mirror, require_mirror
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire import WireFormat
-from ticdc_assets_tests.demo.simulator.builders import write_capture
 
 MIRRORS = "Mirrors in Spark"
 CONTROL = "Control tables"
-
-DATABASE = "shop"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,51 +113,12 @@ def _one_sync() -> AbstractContextManager[None]:
     return keeping(uuid.uuid4().hex)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shop:
-    """Tables of one shape, and their changefeed into a capture."""
-
-    upstream: Upstream
-    changefeed: StandInChangefeed
-    feed: Feed
-    names: Sequence[TableName]
-
-    @classmethod
-    def open(cls, feed: Feed, *, tables: int, rows: int) -> "Shop":
-        """Create tables with rows, and write them into the feed's capture."""
-        upstream = Upstream()
-        upstream.create_database(DATABASE)
-        names = [(DATABASE, f"orders{number}") for number in range(tables)]
-        create_orders(upstream, names, rows=rows)
-        shop = cls(
-            upstream=upstream,
-            changefeed=StandInChangefeed(upstream, "bench", partitions=4),
-            feed=feed,
-            names=names,
-        )
-        shop.send()
-        return shop
-
-    def change(self, count: int, state: str) -> None:
-        """Update `count` rows of each table, spread over it."""
-        for name in self.names:
-            keys = list(self.upstream.rows(name))
-            with self.upstream.transaction() as transaction:
-                for key in keys[:: max(1, len(keys) // count)][:count]:
-                    transaction.update(name, key, changes={"state": state, "total": "1.25"})
-        self.send()
-
-    def send(self) -> None:
-        """Write what was committed into the feed's capture, with a watermark."""
-        write_capture(self.feed.capture, self.changefeed.tick())
-
-
 def measure_one_table(
     spark: SparkSession, folder: Path, *, rows: int, changes: int, repetitions: int
 ) -> list[Result]:
     """Return the times of a fold, of a merge, and of a sync that finds nothing new."""
     feed = Feed.of(spark, folder)
-    shop = Shop.open(feed, tables=1, rows=rows)
+    shop = Shop.open(feed.capture, tables=1, rows=rows)
     name = shop.names[0]
     feed.sync()
     fold = measure(lambda: feed.apply(refold=[name]), repetitions=repetitions)
@@ -215,7 +171,7 @@ def measure_many_tables(
 ) -> list[Result]:
     """Return the times of small syncs of many tables, and until a reader sees one."""
     feed = Feed.of(spark, folder)
-    shop = Shop.open(feed, tables=tables, rows=rows)
+    shop = Shop.open(feed.capture, tables=tables, rows=rows)
     feed.sync()
     name = shop.names[-1]
     plain = _plain_merge(spark, feed, name, changes=changes, repetitions=repetitions)
@@ -303,17 +259,6 @@ def _plain_merge(
         )
 
     return measure(merge, repetitions=repetitions)
-
-
-def alternating() -> Callable[[], str]:
-    """Return a function that says `paid` and `sent` in turns, so that each change is one."""
-    said: list[str] = []
-
-    def state() -> str:
-        said.append("sent" if len(said) % 2 else "paid")
-        return said[-1]
-
-    return state
 
 
 def measure_control(spark: SparkSession, folder: Path, *, repetitions: int) -> list[Result]:

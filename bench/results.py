@@ -9,7 +9,7 @@ without the others.
 import math
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -62,7 +62,6 @@ class Result:
         compared: how the comparison reads: `FASTER` gives speed by the base's, `SLOWER` time by
             the base's.
         goal: the goal it is measured for, None for none.
-        note: a clause about its size, for the goal's line.
     """
 
     section: str
@@ -73,7 +72,6 @@ class Result:
     base: Sample | None = None
     compared: str = ""
     goal: Goal | None = None
-    note: str = ""
 
     def reached(self) -> Reached | None:
         """Return what it says about its goal, None if it has none."""
@@ -94,7 +92,7 @@ class Result:
                 raise ValueError(f"{self.goal} is no time of a piece of work: give a Reached")
             case _ as unknown:
                 assert_never(unknown)
-        return Reached(goal=self.goal, value=value, note=self.note)
+        return Reached(goal=self.goal, value=value)
 
     def cells(self) -> tuple[str, ...]:
         """Return what stands in the line."""
@@ -208,6 +206,17 @@ class Part:
     series: Sequence[Series] = ()
     shares: Sequence[Shares] = ()
 
+    @classmethod
+    def joined(cls, parts: Sequence["Part"]) -> "Part":
+        """Return what several parts measured as one."""
+        return cls(
+            results=[item for part in parts for item in part.results],
+            facts=[item for part in parts for item in part.facts],
+            reached=[item for part in parts for item in part.reached],
+            series=[item for part in parts for item in part.series],
+            shares=[item for part in parts for item in part.shares],
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
@@ -265,65 +274,35 @@ class Report:
     def show(self) -> None:
         """Print the tables."""
         console = Console(width=None if Console().is_terminal else 150)
-        if reached := self.reached:
-            table = Table(title="Goals", title_justify="left")
-            for title in TITLES:
-                table.add_column(title)
-            for line in goal_lines(reached):
-                table.add_row(*line)
-            console.print(table)
-        if growth := self._growth():
-            table = Table(title="How costs grow", title_justify="left")
-            for title in _GROWTH_TITLES:
-                table.add_column(title)
-            for line in growth:
-                table.add_row(*line)
-            console.print(table)
-        for section in self.sections():
-            table = Table(title=section, title_justify="left")
-            for title in _TITLES:
-                table.add_column(title, justify="left" if title == "what" else "right")
-            for result in self.results:
-                if result.section == section:
-                    table.add_row(*result.cells())
-            console.print(table)
+        for table in self._tables():
+            console.print(table.shown())
         for fact in self._facts():
             console.print(fact)
 
     def markdown(self) -> str:
         """Return the tables for the document."""
-        lines: list[str] = []
-        if reached := self.reached:
-            lines += ["### Goals", "", f"| {' | '.join(TITLES)} |", "|---" * len(TITLES) + "|"]
-            lines += [f"| {' | '.join(line)} |" for line in goal_lines(reached)]
-            lines += ["", f"![How far each goal is reached]({IMAGES}/{GOALS_PLOT})", ""]
-        if any(run.part.shares for run in self.runs):
-            lines += [f"![Where the time of a sync goes]({IMAGES}/{SHARES_PLOT})", ""]
-        if any(run.part.series for run in self.runs):
-            lines += ["### How costs grow", ""]
-            if growth := self._growth():
-                lines.append(f"| {' | '.join(_GROWTH_TITLES)} |")
-                lines.append("|---" + "|---:" * (len(_GROWTH_TITLES) - 2) + "|---|")
-                lines += [f"| {' | '.join(line)} |" for line in growth]
-                lines.append("")
-            pictures = {item.picture: item.plot for run in self.runs for item in run.part.series}
-            for picture, plot in pictures.items():
-                said = "How costs grow" if picture == GROWTH_PLOT else plot
-                lines += [f"![{said}]({IMAGES}/{picture})", ""]
-        for section in self.sections():
-            lines += [f"### {section}", "", f"| {' | '.join(_TITLES)} |"]
-            lines.append("|---" + "|---:" * (len(_TITLES) - 1) + "|")
-            lines += [
-                f"| {' | '.join(result.cells())} |"
-                for result in self.results
-                if result.section == section
-            ]
-            lines.append("")
+        lines = [line for table in self._tables() for line in table.markdown()]
         return "\n".join([*lines, *(f"- {fact}" for fact in self._facts())])
 
-    def _growth(self) -> list[tuple[str, ...]]:
-        series = (item for run in self.runs for item in run.part.series)
-        return [line for item in series if (line := item.cells()) is not None]
+    def _tables(self) -> "Iterator[_Table]":
+        """Yield the tables, each with the pictures that come after it in the document."""
+        pictures = [("How far each goal is reached", GOALS_PLOT)]
+        if any(run.part.shares for run in self.runs):
+            pictures.append(("Where the time of a sync goes", SHARES_PLOT))
+        if reached := self.reached:
+            yield _Table("Goals", TITLES, goal_lines(reached), range(0), pictures)
+        series = [item for run in self.runs for item in run.part.series]
+        if series:
+            growth = [line for item in series if (line := item.cells()) is not None]
+            plots = {item.picture: item.plot for item in series}
+            pictures = [
+                ("How costs grow" if picture == GROWTH_PLOT else plot, picture)
+                for picture, plot in plots.items()
+            ]
+            yield _Table("How costs grow", _GROWTH_TITLES, growth, range(1, 5), pictures)
+        for section in self.sections():
+            lines = [item.cells() for item in self.results if item.section == section]
+            yield _Table(section, _TITLES, lines, range(1, len(_TITLES)))
 
     def _facts(self) -> list[str]:
         facts = [fact for run in self.runs for fact in run.part.facts]
@@ -342,6 +321,44 @@ class Report:
         if not begin or not end:
             raise ValueError(f"{document} lacks the markers {BEGIN} and {END}")
         document.write_text(f"{before}{begin}\n\n{self.markdown()}\n\n{end}{after}", "utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A table of a report.
+
+    Attributes:
+        title: its heading.
+        columns: its columns.
+        lines: its cells.
+        right: the numbers of columns that are aligned to the right.
+        pictures: what is after it in the document: descriptions and files.
+    """
+
+    title: str
+    columns: Sequence[str]
+    lines: Sequence[Sequence[str]]
+    right: range
+    pictures: Sequence[tuple[str, str]] = ()
+
+    def shown(self) -> Table:
+        """Return it for a terminal."""
+        table = Table(title=self.title, title_justify="left")
+        for number, column in enumerate(self.columns):
+            table.add_column(column, justify="right" if number in self.right else "left")
+        for line in self.lines:
+            table.add_row(*line)
+        return table
+
+    def markdown(self) -> list[str]:
+        """Return the lines of a document."""
+        marks = ["---:" if number in self.right else "---" for number in range(len(self.columns))]
+        rows = [f"| {' | '.join(cells)} |" for cells in (self.columns, *self.lines)]
+        table = [rows[0], f"|{'|'.join(marks)}|", *rows[1:], ""] if self.lines else []
+        pictures = [
+            line for what, file in self.pictures for line in (f"![{what}]({IMAGES}/{file})", "")
+        ]
+        return [f"### {self.title}", "", *table, *pictures]
 
 
 def read_runs(path: Path) -> list[Run]:

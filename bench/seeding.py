@@ -64,7 +64,6 @@ def measure_seeding(folder: Path, *, rows: int, times: int, repetitions: int) ->
     few, _ = apart(memory_apart, folder / "few", rows, repetitions).result()
     more, sample = apart(memory_apart, folder / "more", rows * times, 1).result()
     compared = apart(diff_apart, folder / "diff", rows).result()
-    note = "" if rows == 1_000_000 else f"{rows:,} rows"
     return Part(
         results=[
             Result(
@@ -81,7 +80,6 @@ def measure_seeding(folder: Path, *, rows: int, times: int, repetitions: int) ->
                 base=csv.copied,
                 compared=f"{SLOWER} that",
                 goal=Goal.SEED_CSV,
-                note=note,
             ),
             Result(
                 section=SECTION,
@@ -91,7 +89,6 @@ def measure_seeding(folder: Path, *, rows: int, times: int, repetitions: int) ->
                 base=sql.copied,
                 compared=f"{SLOWER} the same rows from CSV",
                 goal=Goal.SEED_SQL,
-                note=note,
             ),
             Result(
                 section=SECTION,
@@ -105,12 +102,9 @@ def measure_seeding(folder: Path, *, rows: int, times: int, repetitions: int) ->
                 sample=compared,
                 count=rows,
                 goal=Goal.DIFF,
-                note=note,
             ),
         ],
-        reached=[
-            Reached(goal=Goal.SEED_MEMORY, value=more.total / few.total, note=note),
-        ],
+        reached=[Reached(goal=Goal.SEED_MEMORY, value=more.total / few.total)],
         shares=[Shares(what=f"{rows:,} rows of an export", seconds=tuple(csv.steps.items()))],
         facts=[
             "Exports: one table of 12 columns, files of a million rows, local[2], without Dagster "

@@ -20,17 +20,19 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 
 from bench.apart import apart
-from bench.commands import configure, environment, installed, places, run_counted
+from bench.commands import configure, installed, run_counted
 from bench.filling import TABLE, Filled, filled_feed, local_broker, rewrite
 from bench.goals import Goal, Reached
 from bench.measuring import Memory, MemoryWatch, Sample, cpu_seconds, measure_in_turn
-from bench.pipeline import Feed, Shop
+from bench.pipeline import Feed
 from bench.results import SLOWER, TRICKLE_PLOT, Part, Result, Series
+from bench.shop import Shop
 from bench.traffic import Traffic
 from ticdc_assets.config import KafkaSource, Settings
 from ticdc_assets.log.cuts import require_cut
@@ -133,21 +135,18 @@ def measure_trickle(
         shutil.rmtree(folder / f"rows_{million}")
         loaded = apart(load_apart, folder / "command", broker.port, command_rows).result()
         quiet, watermark, changed = apart(command_apart, loaded, changes, repetitions).result()
-    full = (million, largest, changes) == (MILLION, TEN_MILLION, 1_000)
-    note = "" if full else f"{changes:,} into {million:,} and {largest:,}"
     first = Sample(
         seconds=tuple(item.synced.median for item in firsts),
         cpu_seconds=statistics.median(item.synced.cpu_seconds for item in firsts),
     )
     return Part(
         results=[
-            *_by_size(warm, changes, {million: _OF_MILLION, largest: _OF_TEN_MILLION}, note),
+            *_by_size(warm, changes, {million: _OF_MILLION, largest: _OF_TEN_MILLION}),
             Result(
                 section=SECTION,
                 what=f"the first {changes:,} changes of a process into {million:,} rows",
                 sample=first,
                 goal=Goal.FIRST_BATCH,
-                note=note,
             ),
             Result(
                 section=SECTION,
@@ -179,15 +178,12 @@ def measure_trickle(
             *reads.maintained,
         ],
         reached=[
-            Reached(
-                goal=Goal.OWN_PROCESS, value=changed.cpu_seconds - quiet.cpu_seconds, note=note
-            ),
+            Reached(goal=Goal.OWN_PROCESS, value=changed.cpu_seconds - quiet.cpu_seconds),
             Reached(
                 goal=Goal.READ_AFTER_TRICKLE,
                 value=max(
                     item.sample.median / item.base.median for item in reads.maintained if item.base
                 ),
-                note=note,
             ),
         ],
         series=_series(warm),
@@ -210,7 +206,7 @@ _OF_TEN_MILLION = (Goal.TRICKLE_TEN_MILLION, Goal.TRICKLE_TEN_MILLION_SEEN)
 
 
 def _by_size(
-    warm: Mapping[int, Batches], changes: int, goals: Mapping[int, tuple[Goal, Goal]], note: str
+    warm: Mapping[int, Batches], changes: int, goals: Mapping[int, tuple[Goal, Goal]]
 ) -> list[Result]:
     floor, *_ = warm
     results: list[Result] = []
@@ -226,7 +222,6 @@ def _by_size(
                 base=None if size == floor else warm[floor].synced,
                 compared=f"{SLOWER} that into {floor:,}",
                 goal=goal,
-                note=note,
             ),
             Result(
                 section=SECTION,
@@ -235,7 +230,6 @@ def _by_size(
                 base=None if size == floor else warm[floor].seen,
                 compared=f"{SLOWER} that into {floor:,}",
                 goal=goal_seen,
-                note=note,
             ),
         ]
     return results
@@ -285,8 +279,9 @@ def first_apart(loaded: Loaded, changes: int) -> Batches:
     """Sync one batch in a process that synced nothing but ten changes of another lake."""
     spark = LazySession()
     other = loaded.folder / "other"
-    shop = Shop.open(Feed.of(spark, other), tables=1, rows=10)
-    shop.feed.sync()
+    feed = Feed.of(spark, other)
+    Shop.open(feed.capture, tables=1, rows=10)
+    feed.sync()
     shutil.rmtree(other)
     return _synced(loaded, spark, changes, repetitions=1, warm_up=0)
 
@@ -348,27 +343,17 @@ def command_apart(loaded: Loaded, changes: int, repetitions: int) -> tuple[Sampl
         ValueError: the mirror does not have the rows that it has to have.
     """
     filled, folder = loaded.opened(LazySession()), loaded.folder
-    variables = places(folder)
     name = filled.feed.changefeed.name
     configure(folder, name, WireFormat.SIMPLE_JSON, loaded.source)
     costs: tuple[list[Sample], ...] = ([], [], [])
-    with (folder / "said.txt").open("ab") as said:
-
-        def sync() -> Sample:
-            return run_counted(
-                installed("sync", name),
-                env=environment(variables),
-                cwd=folder,
-                said=said.fileno(),
-            )
-
-        for _ in range(1 + repetitions):
-            quiet, watermark, changed = costs
-            filled.send(changes)
-            changed.append(sync())
-            quiet.append(sync())
-            produce(loaded.source, loaded.traffic.watermarks())
-            watermark.append(sync())
+    sync = partial(run_counted, installed("sync", name), folder)
+    for _ in range(1 + repetitions):
+        quiet, watermark, changed = costs
+        filled.send(changes)
+        changed.append(sync())
+        quiet.append(sync())
+        produce(loaded.source, loaded.traffic.watermarks())
+        watermark.append(sync())
     (mirror,) = require_cut(filled.feed.paths).mirrors
     (wanted,) = filled.traffic.live.values()
     if mirror.rows != wanted:

@@ -12,7 +12,7 @@ from bench.folding import measure_folding
 from bench.goals import Goal, Reached
 from bench.measuring import Memory, Sample
 from bench.messages import Messages, load_messages
-from bench.parts import PARTS, QUICK, run_part
+from bench.parts import PARTS, Scale, run_part
 from bench.plots import draw
 from bench.results import (
     BEGIN,
@@ -55,10 +55,9 @@ def messages() -> Messages:
 @pytest.mark.thorough
 def test_what_needs_no_spark_is_measured_and_written(messages: Messages, tmp_path: Path) -> None:
     decoded = measure_decoding(messages, repetitions=1)
-    report = Report(runs=[run_of(Part(reached=[i for i in decoded if isinstance(i, Reached)]))])
-    assert [item.value for item in report.reached] == [pytest.approx(1.0, abs=0.1)]
+    assert [item.value for item in decoded.reached] == [pytest.approx(1.0, abs=0.1)]
     results = [
-        *(item for item in decoded if isinstance(item, Result)),
+        *decoded.results,
         *measure_folding(messages, repetitions=1),
         *measure_conversions(values=20, repetitions=1),
     ]
@@ -122,7 +121,7 @@ def test_what_is_kept_and_the_document_agree(root: Path) -> None:
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("name", PARTS)
 def test_every_part_works_on_very_little(name: str, tmp_path: Path) -> None:
-    run = apart(run_part, name, QUICK, tmp_path).result()
+    run = apart(run_part, name, Scale(quick=True), tmp_path).result()
     assert run.part.results
     assert all(result.sample.median > 0 for result in run.part.results)
     found = {item.goal for item in Report(runs=[run]).reached}
