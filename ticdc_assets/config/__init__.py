@@ -15,12 +15,12 @@ This module connects to nothing and opens no other file; `preflight` does that.
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, Final, TypeVar, cast
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
@@ -104,7 +104,6 @@ __all__ = [
     "TableFilter",
     "Writer",
     "WrongEntry",
-    "changefeeds_of",
     "changefeeds_path",
     "is_loopback",
     "lake_path",
@@ -113,6 +112,8 @@ __all__ = [
     "load_spark_settings",
     "parse_changefeeds",
 ]
+
+Part = TypeVar("Part")
 
 CHANGEFEEDS_VARIABLE = "TICDC_CHANGEFEEDS"
 LAKE_VARIABLE = "TICDC_LAKE"
@@ -214,12 +215,7 @@ def lake_path(env: Mapping[str, str] | None = None) -> AnyPath:
     """
     env = os.environ if env is None else env
     if "://" in env.get(LAKE_VARIABLE, ""):
-        path = changefeeds_path(env)
-        mistakes: list[str] = []
-        storage = _read_storage(_of_file(path), path, env, mistakes)
-        if mistakes:
-            raise _refusal(path, mistakes)
-        return _lake(env, storage)
+        return _lake(env, _part_of_file(_read_storage, env))
     return _lake(env, Storage())
 
 
@@ -267,9 +263,10 @@ def load_settings(env: Mapping[str, str] | None = None, *, partly: bool = False)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     document = _document(content, path)
-    spark, mistakes = _read_spark(document, path, env)
+    mistakes: list[str] = []
+    spark = _read_spark(document, path, env, mistakes)
     storage = _read_storage(document, path, env, mistakes)
-    compute = _read_compute(document, env, mistakes)
+    compute = _read_compute(document, path, env, mistakes)
     changefeeds, wrong = _read(document, path, env, partly=partly, outside=mistakes)
     lake = _lake(env, storage)
     return Settings(
@@ -286,13 +283,34 @@ def load_compute(env: Mapping[str, str] | None = None) -> Compute:
     Raises:
         ConfigError: the variable or the file's key is wrong.
     """
+    return _part_of_file(_read_compute, env, COMPUTE_VARIABLE)
+
+
+def load_spark_settings(env: Mapping[str, str] | None = None) -> SparkSettings:
+    """Read Spark's settings; the file may be missing or have no changefeed.
+
+    Args:
+        env: environment variables; the environment of this program if None.
+
+    Raises:
+        ConfigError: a setting of Spark is wrong; the text lists every mistake.
+    """
+    return _part_of_file(_read_spark, env, SPARK_CONF_VARIABLE)
+
+
+def _part_of_file(
+    read: Callable[[Mapping[str, Any], Path, Mapping[str, str], list[str]], Part],
+    env: Mapping[str, str] | None,
+    variable: str = "",
+) -> Part:
+    """Return one part of the changefeeds file, which is not read where a variable replaces it."""
     env = os.environ if env is None else env
     path = changefeeds_path(env)
     mistakes: list[str] = []
-    compute = _read_compute({} if env.get(COMPUTE_VARIABLE) else _of_file(path), env, mistakes)
+    part = read({} if env.get(variable) else _of_file(path), path, env, mistakes)
     if mistakes:
         raise _refusal(path, mistakes)
-    return compute
+    return part
 
 
 def _of_file(path: Path) -> Mapping[str, Any]:
@@ -313,7 +331,7 @@ def _document_of(path: Path, _seen: tuple[int, int]) -> Mapping[str, Any]:
 
 
 def _read_compute(
-    document: Mapping[str, Any], env: Mapping[str, str], mistakes: list[str]
+    document: Mapping[str, Any], _path: Path, env: Mapping[str, str], mistakes: list[str]
 ) -> Compute:
     """Return where steps run, and add its mistakes to the list."""
     variable = env.get(COMPUTE_VARIABLE)
@@ -327,33 +345,16 @@ def _read_compute(
         return Compute.AUTO
 
 
-def load_spark_settings(env: Mapping[str, str] | None = None) -> SparkSettings:
-    """Read Spark's settings; the file may be missing or have no changefeed.
-
-    Args:
-        env: environment variables; the environment of this program if None.
-
-    Raises:
-        ConfigError: a setting of Spark is wrong; the text lists every mistake.
-    """
-    env = os.environ if env is None else env
-    path = changefeeds_path(env)
-    document: Mapping[str, Any] = {} if env.get(SPARK_CONF_VARIABLE) else _of_file(path)
-    settings, mistakes = _read_spark(document, path, env)
-    if mistakes:
-        raise _refusal(path, mistakes)
-    return settings
-
-
 def _read_spark(
-    document: Mapping[str, Any], path: Path, env: Mapping[str, str]
-) -> tuple[SparkSettings, list[str]]:
-    """Return Spark's settings, and the mistakes that the changefeeds file makes in them."""
+    document: Mapping[str, Any], path: Path, env: Mapping[str, str], mistakes: list[str]
+) -> SparkSettings:
+    """Return Spark's settings, and add the changefeeds file's mistakes in them to the list."""
     named = env.get(SPARK_CONF_VARIABLE)
     if not named:
         place = f"{SPARK} of {path}"
-        settings, mistakes = read_spark(document.get(SPARK), place, folder=path.parent, env=env)
-        return settings, [f"{SPARK}: {mistake}" for mistake in mistakes]
+        settings, found = read_spark(document.get(SPARK), place, folder=path.parent, env=env)
+        mistakes += [f"{SPARK}: {mistake}" for mistake in found]
+        return settings
     other = _path_of(env, SPARK_CONF_VARIABLE, named)
     try:
         text = other.read_text(encoding="utf-8")
@@ -361,38 +362,26 @@ def _read_spark(
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ConfigError(f"{SPARK_CONF_VARIABLE}: {other} cannot be read: {reason}") from error
     given = properties_of(text, other)
-    settings, mistakes = read_spark(given, str(other), folder=other.parent, env=env)
-    if mistakes:
-        raise _refusal(other, mistakes)
-    return settings, []
+    settings, found = read_spark(given, str(other), folder=other.parent, env=env)
+    if found:
+        raise _refusal(other, found)
+    return settings
 
 
 def parse_changefeeds(
-    content: bytes | str, *, path: Path, env: Mapping[str, str]
+    content: bytes | str | Mapping[str, Any], *, path: Path, env: Mapping[str, str]
 ) -> tuple[Changefeed, ...]:
-    """Read the text of a changefeeds file.
+    """Read what a changefeeds file has.
 
     Args:
-        content: the YAML.
+        content: the YAML, or its mapping, with texts for all scalars.
         path: the file, for errors and for relative paths of captures.
         env: environment variables for `{env: NAME}`.
 
     Raises:
-        ConfigError: the text is not valid; the message lists every mistake.
+        ConfigError: the content is not valid; the message lists every mistake.
     """
-    return changefeeds_of(_document(content, path), path=path, env=env)
-
-
-def changefeeds_of(
-    document: Mapping[str, Any], *, path: Path, env: Mapping[str, str]
-) -> tuple[Changefeed, ...]:
-    """Read what a changefeeds file has; arguments and errors are those of `parse_changefeeds`.
-
-    Args:
-        document: the file's mapping, with texts for all scalars.
-        path: where it is.
-        env: environment variables.
-    """
+    document = content if isinstance(content, Mapping) else _document(content, path)
     return _read(document, path, env, partly=False)[0]
 
 

@@ -18,7 +18,7 @@ import dagster as dg
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from ticdc_assets.base.errors import ConfigError
-from ticdc_assets.config import Changefeed, Settings, changefeeds_of, lake_path
+from ticdc_assets.config import Changefeed, Settings, lake_path, parse_changefeeds
 from ticdc_assets.config.reading import Keys, fields_of
 from ticdc_assets.config.sources import SourceKeys
 from ticdc_assets.orchestration.changefeeds import definitions_of
@@ -94,7 +94,7 @@ def read_attributes(attributes: Mapping[str, Any], folder: Path) -> Settings:
     lake = attributes.get("lake")
     path = folder / "defs.yaml"
     try:
-        changefeeds = changefeeds_of({"changefeeds": [_texts(entry)]}, path=path, env=os.environ)
+        changefeeds = parse_changefeeds({"changefeeds": [_texts(entry)]}, path=path, env=os.environ)
     except ConfigError as error:
         raise ConfigError(str(error).replace("changefeeds[0]", "attributes")) from None
     if lake is not None and "://" in lake:
