@@ -11,7 +11,6 @@ one code differ by half between machines and days.
 """
 
 import shutil
-import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -75,11 +74,7 @@ class ManyTables:
         samples = {"first": self.command("sync", CHANGEFEED)}
         rounds = [self._round(state) for state in ("paid", "sent", "new")]
         return samples | {
-            name: Sample(
-                seconds=tuple(taken[name].median for taken in rounds),
-                cpu_seconds=statistics.median(taken[name].cpu_seconds for taken in rounds),
-            )
-            for name in rounds[0]
+            name: Sample.joined([taken[name] for taken in rounds]) for name in rounds[0]
         }
 
     def _round(self, state: str) -> dict[str, Sample]:

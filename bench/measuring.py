@@ -50,6 +50,14 @@ class Sample:
         """The longest."""
         return max(self.seconds)
 
+    @classmethod
+    def joined(cls, samples: "Sequence[Sample]") -> "Sample":
+        """Return samples of one piece of work, of which each was taken elsewhere, as one."""
+        return cls(
+            seconds=tuple(item.median for item in samples),
+            cpu_seconds=statistics.median(item.cpu_seconds for item in samples),
+        )
+
     def plus(self, other: "Sample") -> "Sample":
         """Return what both pieces of work take, one after the other."""
         return Sample(

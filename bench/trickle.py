@@ -135,17 +135,13 @@ def measure_trickle(
         shutil.rmtree(folder / f"rows_{million}")
         loaded = apart(load_apart, folder / "command", broker.port, command_rows).result()
         quiet, watermark, changed = apart(command_apart, loaded, changes, repetitions).result()
-    first = Sample(
-        seconds=tuple(item.synced.median for item in firsts),
-        cpu_seconds=statistics.median(item.synced.cpu_seconds for item in firsts),
-    )
     return Part(
         results=[
             *_by_size(warm, changes, {million: _OF_MILLION, largest: _OF_TEN_MILLION}),
             Result(
                 section=SECTION,
                 what=f"the first {changes:,} changes of a process into {million:,} rows",
-                sample=first,
+                sample=Sample.joined([item.synced for item in firsts]),
                 goal=Goal.FIRST_BATCH,
             ),
             Result(
@@ -359,14 +355,7 @@ def command_apart(loaded: Loaded, changes: int, repetitions: int) -> tuple[Sampl
     if mirror.rows != wanted:
         raise ValueError(f"the mirror has {mirror.rows} rows and not {wanted}")
     # The first of either compiled and cached what is kept on the machine.
-    return tuple(_middle(samples[1:]) for samples in costs)
-
-
-def _middle(samples: Sequence[Sample]) -> Sample:
-    return Sample(
-        seconds=tuple(item.median for item in samples),
-        cpu_seconds=statistics.median(item.cpu_seconds for item in samples),
-    )
+    return tuple(Sample.joined(samples[1:]) for samples in costs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
