@@ -40,10 +40,12 @@ from ticdc_assets.config import (
     Settings,
     load_settings,
 )
-from ticdc_assets.config.topics import TopicPattern
 from ticdc_assets.delta.lake import Lake
-from ticdc_assets.demo.simulator.changefeed import FeedOptions
-from ticdc_assets.demo.simulator.run import SimulatorRun, Sink, run_simulator
+from ticdc_assets.demo.simulator.clock import TsoClock, wall_clock_ms
+from ticdc_assets.demo.simulator.commits import CommittedTransaction
+from ticdc_assets.demo.simulator.run import SimulatorRun, Sink
+from ticdc_assets.demo.simulator.shop import ShopWorkload
+from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log.cuts import Cut, newest_cut, read_cuts
 from ticdc_assets.log.positions import known_partitions
 from ticdc_assets.log.watermark import read_watermark
@@ -52,11 +54,15 @@ from ticdc_assets.orchestration.partitions import CHANGEFEED_TAG
 from ticdc_assets.orchestration.run import HOME_VARIABLE, ui_command
 from ticdc_assets.reading.mirrors import iterate_rows, published_table
 from ticdc_assets.source.capture import CaptureRecord
+from ticdc_assets.source.kafka.administration import Administration
+from ticdc_assets.source.kafka.records import produce
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.brokers import OwnBroker
+from ticdc_assets_tests.demo.simulator.topics_changefeed import TopicsChangefeed
 
 FORMATS = {"orders": WireFormat.SIMPLE_JSON, "billing": WireFormat.CANAL_JSON}
+PARTITIONS = 2
 OUTAGE_SECONDS = 20.0
 _NAMED_ONCE = ("promotions", "scratch")
 CATCH_UP_SECONDS = 300.0
@@ -139,33 +145,50 @@ def configure(folder: Path, broker: OwnBroker) -> Settings:
 def start(settings: Settings, feed: Changefeed, minutes: float, pace: float) -> Written:
     """Begin to write a changefeed."""
     assert isinstance(feed.source, KafkaSource)
-    target = KafkaSource(
-        bootstrap_servers=feed.source.bootstrap_servers,
-        topics=(),
-        patterns=(TopicPattern(f"{feed.name}_{{schema}}_{{table}}"),),
-        options=feed.source.options,
-    )
-    simulator = run_simulator(
-        target,
-        partitions=2,
-        seed=len(feed.name),
+    upstream = Upstream(clock=TsoClock(now_ms=wall_clock_ms))
+    changefeed = TopicsChangefeed(
+        upstream,
+        f"{feed.name}_{{schema}}_{{table}}",
+        default_topic=f"{feed.name}_default",
+        partitions=PARTITIONS,
         wire_format=WireFormat(feed.wire_format),
+        seed=len(feed.name),
+    )
+    simulator = SimulatorRun(
+        workload=ShopWorkload(upstream, len(feed.name), steps_per_ddl=max(50, int(pace * 12))),
+        changefeed=changefeed,
+        sink=patient(into_topics(feed.source)),
         max_transactions=10**9,
         max_seconds=minutes * 60,
         transactions_per_second=pace,
-        steps_per_ddl=max(50, int(pace * 12)),
-        feed=FeedOptions(default_topic=f"{feed.name}_default"),
     )
-    simulator.sink = patient(simulator.sink)
     simulator.start()
     paths = LakePaths(root=settings.lake, changefeed=feed.name)
     return Written(feed=feed, paths=paths, simulator=simulator, began=time.time())
 
 
+def into_topics(source: KafkaSource) -> Sink:
+    """Return a sink that creates topics, and sends watermarks after everything before them."""
+    administration = Administration(source)
+    created: set[str] = set()
+
+    def send(records: list[CaptureRecord]) -> None:
+        for topic in {record.topic for record in records} - created:
+            if administration.partition_count(topic) is None:
+                administration.create_topic(topic, PARTITIONS)
+            created.add(topic)
+        for _, group in itertools.groupby(
+            records, lambda item: b"WATERMARK" in (item.value or b"")
+        ):
+            produce(source, group)
+
+    return send
+
+
 def patient(sink: Sink) -> Sink:
     """Return a sink that goes on trying while the broker is away; some records may come twice."""
 
-    def send(records: list[CaptureRecord]) -> None:
+    def send(records: list[CaptureRecord]) -> object:
         until = time.monotonic() + 10 * OUTAGE_SECONDS
         while True:
             try:
@@ -322,7 +345,8 @@ def freshness(item: Written, cuts: list[Cut]) -> str:
     """Say how long it took from a commit to the cut that has it."""
     newest = cuts[-1].tso if cuts else 0
     # What was there at the start is no change that anybody waited for.
-    commits = item.simulator.changefeed.transactions
+    history = item.simulator.changefeed.upstream.history
+    commits = [commit.commit_ts for commit in history if isinstance(commit, CommittedTransaction)]
     waited_for = [ts for ts in commits if ts <= newest and physical_ms(ts) / 1000 > item.began + 60]
     seconds = seconds_until_cut(cuts, waited_for)
     if len(seconds) < 2:

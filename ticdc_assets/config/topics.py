@@ -1,7 +1,6 @@
 """Patterns of topic names: where a changefeed writes to, topics that are created later included.
 
-In: the text of a pattern. Out: `TopicPattern`, which says whether a topic matches, and to which
-topic TiCDC writes a table.
+In: the text of a pattern. Out: `TopicPattern`, which says whether a topic matches.
 
 A pattern has literal characters of topic names and any of:
 
@@ -12,8 +11,7 @@ A pattern has literal characters of topic names and any of:
 
 How a name becomes a topic is TiCDC's rule:
 https://github.com/pingcap/ticdc/blob/88274ed88e53/downstreamadapter/sink/eventrouter/topic/expression.go
-Old releases wrote names in lower case; a topic is matched either way, and `topic_for` keeps case as
-today's releases do.
+Old releases wrote names in lower case; a topic is matched either way.
 
 Internal topics (`__consumer_offsets` and others that begin with two underscores and then a letter
 or digit) match only patterns that begin with two underscores themselves. Names in other scripts
@@ -36,7 +34,6 @@ not match: two names fit into half of it.
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _INTERNAL = re.compile(r"__[A-Za-z0-9]")
-_FORBIDDEN = re.compile(r"[^A-Za-z0-9._-]")
 _TOKEN = re.compile(
     r"(?P<schema>\{schema\})|(?P<table>\{table\})|(?P<column>\{column:[^{}]*[^{}\s][^{}]*\})"
     r"|(?P<star>\*+)|(?P<literal>[A-Za-z0-9._-]+)"
@@ -99,31 +96,6 @@ class TopicPattern:
         if _INTERNAL.match(topic) and not self.text.startswith("__"):
             return False
         return _expression(self.text).fullmatch(topic) is not None
-
-    def topic_for(self, schema: str, table: str) -> str | None:
-        """Return the topic that TiCDC writes a table to.
-
-        Args:
-            schema: the table's database.
-            table: its name.
-
-        Returns:
-            The name of the topic; None where the pattern does not say, as it has a `*` or takes the
-            value of a column.
-        """
-        parts: list[str] = []
-        for kind, text in _tokens(self.text):
-            match kind:
-                case "literal":
-                    parts.append(text)
-                case "schema":
-                    parts.append(_FORBIDDEN.sub("_", schema))
-                case "table":
-                    parts.append(_FORBIDDEN.sub("_", table))
-                case _:
-                    return None
-        topic = "".join(parts)
-        return {".": "_", "..": "__"}.get(topic, topic[:MAX_TOPIC_CHARACTERS])
 
 
 @lru_cache(maxsize=256)

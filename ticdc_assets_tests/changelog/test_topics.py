@@ -10,7 +10,7 @@ from ticdc_assets.changelog.progress import (
     global_watermark,
 )
 from ticdc_assets.changelog.topics import TopicRows, topic_tables
-from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.demo.simulator.changefeed import FeedOptions
 from ticdc_assets.model.events import Bootstrap, DdlEvent, Event, RowChange, Watermark
 from ticdc_assets.model.tso import MAX_TSO
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
@@ -18,6 +18,7 @@ from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.demo.simulator.storm import storm
+from ticdc_assets_tests.demo.simulator.topics_changefeed import TopicsChangefeed
 from ticdc_assets_tests.events import ddl_event
 
 A, B, DEFAULT = "cdc_shop_a", "cdc_shop_b", "default"
@@ -248,7 +249,7 @@ class Landed:
 def test_nothing_comes_below_the_watermark_and_no_silent_topic_holds_it(
     wire_format: WireFormat, seed: int
 ) -> None:
-    changefeed = StandInChangefeed(
+    changefeed = TopicsChangefeed(
         storm(seed, steps=100).upstream,
         "cdc_{schema}_{table}",
         partitions=2,

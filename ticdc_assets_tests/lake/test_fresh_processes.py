@@ -111,7 +111,7 @@ def story(tmp_path_factory: pytest.TempPathFactory, java: None) -> Story:
         feed.write(changefeed.records())
         shutil.copy(folder / "capture.jsonl", story.capture(moment))
         story.truths[moment] = {name: dict(rows) for name, rows in upstream.truth().items()}
-        story.last_ts[moment] = changefeed.transactions[-1]
+        story.last_ts[moment] = changefeed.upstream.history[-1].commit_ts
 
     def sync(moment: str) -> None:
         feed.sync()

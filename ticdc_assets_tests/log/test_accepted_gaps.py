@@ -16,7 +16,7 @@ from ticdc_assets.base.errors import LandingGapError, NotFoundError
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, parse_changefeeds
 from ticdc_assets.delta.control import read_table
 from ticdc_assets.delta.lake import Lake
-from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.log import landing, sources
 from ticdc_assets.log.accepted_gaps import AcceptedGap, gap_caveats, read_accepted
@@ -31,6 +31,7 @@ from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.source.kafka.administration import Administration, OffsetRange
 from ticdc_assets.spark.session import LazySession
 from ticdc_assets_tests.demo.simulator.builders import plain_upstream
+from ticdc_assets_tests.demo.simulator.topics_changefeed import TopicsChangefeed
 from ticdc_assets_tests.lake.feeds import Feed, truth_rows
 
 Wanted = Mapping[tuple[str, int], tuple[int, int]]
@@ -43,10 +44,8 @@ class Shop:
 
     def __init__(self, folder: Path, topic: str = "shop", partitions: int = 1) -> None:
         self.upstream = plain_upstream(ORDERS, CUSTOMERS)
-        options = FeedOptions(default_topic="default") if "{" in topic else FeedOptions()
-        self.changefeed = StandInChangefeed(
-            self.upstream, topic, partitions=partitions, options=options
-        )
+        kind = TopicsChangefeed if "{" in topic else StandInChangefeed
+        self.changefeed = kind(self.upstream, topic, partitions=partitions)
         self.feed = Feed.of(LazySession(), folder)
         self._next = 0
 

@@ -11,7 +11,6 @@ from ticdc_assets.base.errors import LandingGapError
 from ticdc_assets.changelog.progress import TopicState
 from ticdc_assets.config import KafkaSource, StartKind, StartPosition
 from ticdc_assets.config.topics import TopicPattern
-from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log import landing
@@ -26,6 +25,7 @@ from ticdc_assets.source.kafka.records import produce
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.brokers import OwnBroker
 from ticdc_assets_tests.demo.simulator.builders import fill
+from ticdc_assets_tests.demo.simulator.topics_changefeed import TopicsChangefeed
 from ticdc_assets_tests.lake.feeds import Feed, truth_rows
 from ticdc_assets_tests.lake.killing import before, killed
 
@@ -41,12 +41,12 @@ class Shop:
         self.prefix = prefix
         self.upstream = Upstream()
         self.upstream.create_database("shop")
-        self.changefeed = StandInChangefeed(
+        self.changefeed = TopicsChangefeed(
             self.upstream,
             f"{prefix}_{{schema}}_{{table}}",
             partitions=2,
             wire_format=wire_format,
-            options=FeedOptions(default_topic=f"{prefix}_default"),
+            default_topic=f"{prefix}_default",
         )
 
     def create(self, *names: tuple[str, str]) -> None:
@@ -226,7 +226,7 @@ def test_topics_appear_retire_and_are_deleted_at_the_broker(
     feed.sync()
     assert_at_truth(feed, shop)
     assert states(feed)[shop.topic(A)] is TopicState.RETIRED
-    assert {item.topic for item in known_partitions(feed.paths)} == set(shop.changefeed.topics)
+    assert {item.topic for item in known_partitions(feed.paths)} == shop.changefeed.topics
     # A topic whose table is there is another matter.
     broker.delete_topic(shop.topic(C))
     with pytest.raises(LandingGapError, match="no longer has"):

@@ -126,7 +126,6 @@ class DropColumn(AlterAction):
 
     def _change(self, table: StoredTable, timezone: str, at: datetime) -> str:
         existing_column(table, self.name)
-        _undivided(table, self.name)
         wider = [index.columns for index in table.secondary if len(index.columns) > 1]
         if any(self.name in columns for columns in (table.primary_key, *wider)):
             raise ValueError(f"{table.schema.table}: {self.name!r} is part of a key")
@@ -151,7 +150,6 @@ class RenameColumn(AlterAction):
     new_name: str
 
     def _change(self, table: StoredTable, timezone: str, at: datetime) -> str:
-        _undivided(table, self.name)
         replace_column(
             table, self.name, replace(existing_column(table, self.name), name=self.new_name)
         )
@@ -174,7 +172,6 @@ class ModifyColumn(AlterAction):
 
     def _change(self, table: StoredTable, timezone: str, at: datetime) -> str:
         old, new = existing_column(table, self.name), self.column
-        _undivided(table, self.name)
         if old.name in table.primary_key:
             new = replace(new, nullable=False)
         convert = modified_value(old, new, timezone)
@@ -206,12 +203,6 @@ class SetDefault(AlterAction):
         if self.default is None:
             return f"ALTER COLUMN {quoted(self.name)} DROP DEFAULT"
         return f"ALTER COLUMN {quoted(self.name)} SET DEFAULT {default_sql(column, timezone)}"
-
-
-def _undivided(table: StoredTable, name: str) -> None:
-    """Refuse to change the column that decides over partitions, as TiDB does."""
-    if table.partitioning is not None and table.partitioning.column == name:
-        raise ValueError(f"{table.schema.table}: partitions depend on {name!r}")
 
 
 def existing_column(table: StoredTable, name: str) -> ColumnSchema:

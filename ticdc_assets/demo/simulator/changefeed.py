@@ -22,14 +22,10 @@ Nothing is lost by not reading on: records wait in the stand-in until they are r
 upstream, options and seed give the same records, except build times where the upstream's clock is
 the wall clock. `restart` sends again from an older checkpoint, as TiCDC does after a crash.
 
-With a pattern for the topic (`cdc_{schema}_{table}`) each table has the topic that TiCDC would give
-it: DDL goes to the topic of the table as it was before, DDL of databases to the default topic, and
-watermarks only to the topics of the tables that exist, or to the default topic while none does.
-
 A BOOTSTRAP comes again with the next tick for a schema that no other message has, and for a table
 that was renamed: that one goes to the topic of the first, as TiCDC sends it.
 
-Not handled: other bootstraps that come again by time or by rows.
+Not handled: a topic for each table; other bootstraps that come again by time or by rows.
 """
 
 import json
@@ -41,14 +37,12 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeAlias
 
-from ticdc_assets.config.topics import TopicPattern, is_topic_pattern
 from ticdc_assets.demo.simulator.commits import (
     Commit,
     CommittedDdl,
     CommittedTransaction,
     Truth,
     is_in_cut,
-    tables_before,
 )
 from ticdc_assets.demo.simulator.dialects import MessageOptions
 from ticdc_assets.demo.simulator.encoders import encode
@@ -92,7 +86,6 @@ class FeedOptions:
         force_replicate: send tables without a key too.
         first_ts: send nothing at or below this TSO: the changefeed was created later.
         messages: the dialect, and options that change what a message holds.
-        default_topic: where DDL of databases goes if the topic is a pattern.
     """
 
     dispatcher: Dispatcher = Dispatcher.INDEX_VALUE
@@ -102,7 +95,6 @@ class FeedOptions:
     force_replicate: bool = False
     first_ts: int = 0
     messages: MessageOptions = field(default_factory=MessageOptions)
-    default_topic: str = "default"
 
 
 _Place: TypeAlias = tuple[str, int]
@@ -114,7 +106,7 @@ class StandInChangefeed:
 
     Args:
         upstream: whose history is sent.
-        topic: the topic of all records, or a pattern that gives each table its own.
+        topic: the topic of all records.
         partitions: number of partitions of a topic.
         wire_format: format of the messages.
         options: how it sends.
@@ -122,12 +114,10 @@ class StandInChangefeed:
 
     Attributes:
         upstream: whose history is sent.
-        topic: the topic of all records, or the pattern.
+        topic: the topic of all records.
         partitions: number of partitions now; with more of them, rows are spread again over all.
         watermark_ts: highest watermark so far that was given out with everything at or below it,
             in all partitions; 0 before the first.
-        rounds: how often a record came that Kafka is to have only after all before it: a watermark,
-            where each table has a topic.
 
     Raises:
         ConfigError: the dialect does not have the format.
@@ -145,9 +135,7 @@ class StandInChangefeed:
     ) -> None:
         self.topic = topic
         self.watermark_ts = 0
-        self.rounds = 0
         self.upstream = upstream
-        self._pattern = TopicPattern(topic) if is_topic_pattern(topic) else None
         self.partitions = partitions
         self._wire_format = wire_format
         self._options = options or FeedOptions()
@@ -155,8 +143,8 @@ class StandInChangefeed:
             wire_format, self._options.messages, table_order=upstream.table_order
         )
         self._rng = random.Random(seed)
-        # Records in line, None between rounds, and after each batch the watermark then reached.
-        self._waiting: deque[tuple[_Place, int, Record] | int | None] = deque()
+        # Records in line, and after each batch the watermark then reached.
+        self._waiting: deque[tuple[_Place, int, Record] | int] = deque()
         self._offsets: dict[_Place, int] = defaultdict(int)
         # What one process of TiCDC knows.
         self._described: dict[int, _Described] = {}
@@ -168,21 +156,8 @@ class StandInChangefeed:
 
     @property
     def next_offsets(self) -> Mapping[int, int]:
-        """The offset that the next record of each partition gets, where there is one topic."""
+        """The offset that the next record of each partition gets."""
         return {number: self._offsets[self.topic, number] for number in range(self.partitions)}
-
-    @property
-    def transactions(self) -> tuple[int, ...]:
-        """The commit ts of every transaction upstream, in order."""
-        history = self.upstream.history
-        return tuple(
-            commit.commit_ts for commit in history if isinstance(commit, CommittedTransaction)
-        )
-
-    @property
-    def topics(self) -> list[str]:
-        """Every topic that was written to so far, in order."""
-        return sorted({topic for topic, _ in self._offsets})
 
     def truth(self, at: int | None = None) -> Truth:
         """Return the rows upstream of the tables that this changefeed sends."""
@@ -197,9 +172,7 @@ class StandInChangefeed:
         while True:
             while self._waiting:
                 waiting = self._waiting.popleft()
-                if waiting is None:
-                    self.rounds += 1
-                elif isinstance(waiting, int):
+                if isinstance(waiting, int):
                     self.watermark_ts = max(self.watermark_ts, waiting)
                 else:
                     yield self._at_offset(*waiting)
@@ -210,7 +183,7 @@ class StandInChangefeed:
     def tick(self) -> Iterator[CaptureRecord]:
         """Yield all records, and a watermark of this moment above everything committed."""
         yield from self.records()
-        batch = _Batch()
+        batch = Batch()
         for table in self._described.values():
             schema, sent = table.schema, table.sent
             is_renamed = (schema.database, schema.table) != (sent.database, sent.table)
@@ -235,25 +208,24 @@ class StandInChangefeed:
         self._form.restart()
         self._step_back_to(checkpoint_ts)
         if checkpoint_ts > 0:
-            batch = _Batch()
+            batch = Batch()
             self._add_watermark(batch, checkpoint_ts)
             self._line_up(batch)
 
     def inject(self, partition: int, *, key: bytes | None, value: bytes | None) -> CaptureRecord:
         """Return a record TiCDC did not send (a tombstone, damage) at the next offset."""
-        topic = self._default_topic
-        return self._at_offset((topic, partition), self._now_ms(), Record(key=key, value=value))
+        place = (self.topic, partition)
+        return self._at_offset(place, self._now_ms(), Record(key=key, value=value))
 
     # Sending
 
-    @property
-    def _default_topic(self) -> str:
-        return self.topic if self._pattern is None else self._options.default_topic
-
     def _topic_of(self, name: TableName) -> str:
-        if self._pattern is None:
-            return self.topic
-        return self._pattern.topic_for(*name) or self._default_topic
+        """Return the topic of a table's rows, or with "" for its name that of a database's DDL."""
+        return self.topic
+
+    def _watermark_topics(self) -> Iterable[str]:
+        """Return the topics that get a watermark at the position of the changefeed."""
+        return [self.topic]
 
     def _at_offset(self, place: _Place, timestamp_ms: int, record: Record) -> CaptureRecord:
         offset = self._offsets[place]
@@ -283,7 +255,7 @@ class StandInChangefeed:
             if isinstance(commit, CommittedDdl):
                 self._form.follow(commit)
             return
-        batch = _Batch()
+        batch = Batch()
         if isinstance(commit, CommittedDdl):
             self._add_ddl(batch, commit)
         else:
@@ -314,7 +286,7 @@ class StandInChangefeed:
             self._position += 1
         return transactions
 
-    def _add_rows(self, batch: "_Batch", transactions: Sequence[CommittedTransaction]) -> int:
+    def _add_rows(self, batch: "Batch", transactions: Sequence[CommittedTransaction]) -> int:
         """Add the rows of a flush in groups, and return its last commit ts."""
         last_ts = transactions[-1].commit_ts
         build_ms = self._now_ms(last_ts)
@@ -344,7 +316,7 @@ class StandInChangefeed:
         return last_ts
 
     def _add_bootstrap(
-        self, batch: "_Batch", schema: TableSchema, topic: str, build_ms: int
+        self, batch: "Batch", schema: TableSchema, topic: str, build_ms: int
     ) -> None:
         event = Bootstrap(build_ts_ms=build_ms, schema=schema)
         self._add_event(batch, event, self._places(topic))
@@ -353,7 +325,7 @@ class StandInChangefeed:
         places = self._places(topic)
         return places if self._form.ddl_everywhere else places[:1]
 
-    def _add_ddl(self, batch: "_Batch", ddl: CommittedDdl) -> None:
+    def _add_ddl(self, batch: "Batch", ddl: CommittedDdl) -> None:
         build_ms = self._now_ms(ddl.commit_ts)
         doubled = self._options.ddl_watermarks
         if doubled and self._rng.random() < 0.7:
@@ -368,39 +340,19 @@ class StandInChangefeed:
             self._add_watermark(batch, ddl.commit_ts)
 
     def _topic_of_ddl(self, event: DdlEvent) -> str:
-        schema = event.pre_schema or event.schema
-        if schema is not None:
-            return self._topic_of((schema.database, schema.table))
-        return self._topic_of((event.database, event.table)) if event.table else self._default_topic
+        schema = event.pre_schema or event.schema or event
+        return self._topic_of((schema.database, schema.table))
 
-    def _schemas(self) -> list[TableSchema]:
-        """Return the schemas of the tables that are sent, at the position of the changefeed."""
-        later = self.upstream.history[self._position :]
-        tables = tables_before(self.upstream.tables_at(), later)
-        return [item.schema for item in tables.values() if self._is_replicated(item.schema)]
-
-    @property
-    def active_topics(self) -> list[str]:
-        """The topics that get watermarks at the position of the changefeed."""
-        if self._pattern is None:
-            return [self.topic]
-        topics = {self._topic_of((schema.database, schema.table)) for schema in self._schemas()}
-        return sorted(topics) or [self._default_topic]
-
-    def _add_watermark(self, batch: "_Batch", watermark_ts: int) -> None:
+    def _add_watermark(self, batch: "Batch", watermark_ts: int) -> None:
         batch.watermark_ts = watermark_ts
-        if self._pattern is not None:
-            # TiCDC sends a watermark when Kafka has acknowledged everything at or below it. Within
-            # one topic every partition has its own, so it does not matter there.
-            batch.begin_round()
         self._add_event(
             batch,
             Watermark(watermark_ts=watermark_ts, build_ts_ms=self._now_ms(watermark_ts)),
-            [place for topic in self.active_topics for place in self._places(topic)],
+            [place for topic in self._watermark_topics() for place in self._places(topic)],
         )
 
     def _add_event(
-        self, batch: "_Batch", event: DdlEvent | Bootstrap | Watermark, places: Iterable[_Place]
+        self, batch: "Batch", event: DdlEvent | Bootstrap | Watermark, places: Iterable[_Place]
     ) -> None:
         sent = self._form.event(event)
         if sent is not None:
@@ -410,21 +362,18 @@ class StandInChangefeed:
     def _places(self, topic: str) -> list[_Place]:
         return [(topic, number) for number in range(self.partitions)]
 
-    def _line_up(self, batch: "_Batch") -> None:
+    def _line_up(self, batch: "Batch") -> None:
         """Put a batch in line: order within a partition kept, partitions mixed at random."""
-        for number, parts in enumerate(batch.rounds):
-            if number:
-                self._waiting.append(None)
-            self._line_up_round(parts)
+        self._line_up_parts(batch)
         self._waiting.append(batch.watermark_ts)
 
-    def _line_up_round(self, round_parts: "_Parts") -> None:
+    def _line_up_parts(self, batch: "Batch") -> None:
         timestamp_ms = self._now_ms()
         queues = {
             place: deque(
                 (place, timestamp_ms, record) for events in parts for record in self._encode(events)
             )
-            for place, parts in sorted(round_parts.items())
+            for place, parts in sorted(batch.parts.items())
         }
         turns = [place for place, queue in queues.items() for _ in queue]
         self._rng.shuffle(turns)
@@ -486,25 +435,22 @@ class StandInChangefeed:
         return self._build_ms
 
 
-_Parts: TypeAlias = dict[_Place, list[list[Event]]]
-"""Events for each partition, in parts that one message may hold together."""
+class Batch:
+    """What is sent together.
 
-
-class _Batch:
-    """What is sent together; the rounds one after the other."""
+    Attributes:
+        watermark_ts: the highest watermark in it.
+        parts: events for each partition, in parts that one message may hold together.
+    """
 
     def __init__(self) -> None:
         self.watermark_ts = 0
-        self.rounds: list[_Parts] = [defaultdict(list)]
+        self.parts: dict[_Place, list[list[Event]]] = defaultdict(list)
 
     def add(self, place: _Place, events: list[Event]) -> None:
         """Add events of one group after all others of a partition."""
         if events:
-            self.rounds[-1][place].append(events)
-
-    def begin_round(self) -> None:
-        """Send what is added from now on when all before it is there, in all topics."""
-        self.rounds.append(defaultdict(list))
+            self.parts[place].append(events)
 
 
 @dataclass(slots=True)

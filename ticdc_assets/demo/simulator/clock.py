@@ -26,18 +26,10 @@ class TsoClock:
 
     Args:
         now_ms: the wall clock, or None for a clock that moves only by `step`.
-        apart: give every step a millisecond of its own, ahead of a wall clock if need be: for
-            readers that get milliseconds only.
     """
 
-    def __init__(
-        self,
-        *,
-        now_ms: Callable[[], int] | None = None,
-        apart: bool = False,
-    ) -> None:
+    def __init__(self, *, now_ms: Callable[[], int] | None = None) -> None:
         self._now_ms = now_ms
-        self._apart = apart
         self._physical_ms = FIXED_START_MS if now_ms is None else now_ms()
         self._last = tso.from_physical_ms(self._physical_ms) - 1
 
@@ -57,8 +49,6 @@ class TsoClock:
         """Move the physical time on; a clock on the wall clock moves by itself."""
         if self._now_ms is None:
             self._physical_ms += _STEP_MS
-        if self._apart:
-            self._physical_ms = max(self._physical_ms, tso.physical_ms(self._last) + 1)
 
     def next(self) -> int:
         """Return the next TSO."""

@@ -10,7 +10,7 @@ topic (or a capture) of its own. A run that fails leaves a shorter topic, and ru
 new topic is all that is needed. After a run its changefeed can go on with a person's statements
 (`live_changefeed`).
 
-Topics that do not exist are made. Not handled: resuming a run.
+A topic that does not exist is made. Not handled: resuming a run.
 """
 
 import threading
@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -26,7 +27,7 @@ from ticdc_assets.config import KafkaSource
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.clock import TsoClock, wall_clock_ms
 from ticdc_assets.demo.simulator.export import export_upstream
-from ticdc_assets.demo.simulator.shop import STEPS_PER_DDL, ShopWorkload
+from ticdc_assets.demo.simulator.shop import ShopWorkload
 from ticdc_assets.demo.simulator.statements import Executed, execute
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.source.capture import CaptureRecord
@@ -34,7 +35,7 @@ from ticdc_assets.source.kafka.administration import Administration
 from ticdc_assets.source.kafka.records import produce
 from ticdc_assets.wire import WireFormat
 
-Sink: TypeAlias = Callable[[list[CaptureRecord]], None]
+Sink: TypeAlias = Callable[[list[CaptureRecord]], object]
 """Takes records and returns when they are stored."""
 
 _SEND_SECONDS: Final = 0.2
@@ -134,7 +135,10 @@ class SimulatorRun:
     def _send(
         self, records: Iterable[CaptureRecord], began: float, *, is_last: bool = False
     ) -> None:
-        self.records += send(self.changefeed, records, self.sink)
+        batch = list(records)
+        if batch:
+            self.sink(batch)
+        self.records += len(batch)
         self.seconds, self.finished = time.monotonic() - began, is_last
         if self.on_progress is not None:
             self.on_progress(self)
@@ -175,7 +179,7 @@ def live_changefeed(
                     continue
                 sent, next_watermark = len(history), time.monotonic() + _LIVE_WATERMARK_SECONDS
                 try:
-                    send(changefeed, changefeed.tick(), run.sink)
+                    run.sink(list(changefeed.tick()))
                 except Exception as error:  # noqa: BLE001 - no change is lost in silence
                     errors.append(error)
                     on_error(str(error))
@@ -189,30 +193,6 @@ def live_changefeed(
         thread.join()
 
 
-def send(changefeed: StandInChangefeed, records: Iterable[CaptureRecord], sink: Sink) -> int:
-    """Let a sink take records of a changefeed, each round of them only after all before it.
-
-    Args:
-        changefeed: whose records they are.
-        records: what `records` or `tick` of the changefeed yields.
-        sink: where they go.
-
-    Returns:
-        How many there were.
-    """
-    batch: list[CaptureRecord] = []
-    rounds, sent = changefeed.rounds, 0
-    for record in records:
-        if changefeed.rounds != rounds and batch:
-            sink(batch)
-            sent, batch = sent + len(batch), []
-        rounds = changefeed.rounds
-        batch.append(record)
-    if batch:
-        sink(batch)
-    return sent + len(batch)
-
-
 def run_simulator(
     target: KafkaSource,
     *,
@@ -223,7 +203,6 @@ def run_simulator(
     max_seconds: float = 60.0,
     transactions_per_second: float = 40.0,
     wire_format: WireFormat = WireFormat.SIMPLE_JSON,
-    steps_per_ddl: int = STEPS_PER_DDL,
     feed: FeedOptions | None = None,
     export: Path | None = None,
     on_progress: Callable[[SimulatorRun], None] | None = None,
@@ -231,15 +210,14 @@ def run_simulator(
     """Return a run of the shop into a Kafka topic, ready for `run` or `start`.
 
     Args:
-        target: the cluster and the one topic, or the one pattern that gives each table a topic.
-        partitions: partitions of a topic where it is created here.
+        target: the cluster and the one topic.
+        partitions: partitions of the topic where it is created here.
         seed: of the workload and of the order of the records.
         timezone: the changefeed's time zone.
         max_transactions: stop after this many steps.
         max_seconds: stop after this time.
         transactions_per_second: pace.
         wire_format: format of the messages.
-        steps_per_ddl: steps of the shop between two schema changes.
         feed: how the changefeed sends.
         export: folder into which the shop is exported before the changefeed begins, which starts
             at the TSO of the export then; None for a changefeed that was there from the beginning.
@@ -248,30 +226,15 @@ def run_simulator(
     Raises:
         SourceUnavailableError: the broker does not answer.
     """
-    (topic,) = (*target.topics, *(pattern.text for pattern in target.patterns))
+    (topic,) = target.topics
     options, exported_ts = feed or FeedOptions(), None
     administration = Administration(target)
-    checked: set[str] = set()
-
-    def partitions_of(name: str) -> int:
-        count = administration.partition_count(name)
-        if count is None:
-            administration.create_topic(name, partitions, config=_TOPIC_CONFIG)
-            count = partitions
-        checked.add(name)
-        return count
-
-    count = partitions if target.patterns else partitions_of(topic)
-
-    def sink(records: list[CaptureRecord]) -> None:
-        for name in sorted({record.topic for record in records} - checked):
-            partitions_of(name)
-        produce(target, records)
-
-    # What sends milliseconds alone must have commits in different ones.
-    clock = TsoClock(now_ms=wall_clock_ms, apart=not options.messages.tidb_extension)
-    upstream = Upstream(clock=clock, timezone=timezone)
-    workload = ShopWorkload(upstream, seed, steps_per_ddl=steps_per_ddl)
+    count = administration.partition_count(topic)
+    if count is None:
+        administration.create_topic(topic, partitions, config=_TOPIC_CONFIG)
+        count = partitions
+    upstream = Upstream(clock=TsoClock(now_ms=wall_clock_ms), timezone=timezone)
+    workload = ShopWorkload(upstream, seed)
     if export is not None:
         for _ in workload.steps(_STEPS_BEFORE):
             pass
@@ -284,7 +247,7 @@ def run_simulator(
         workload=workload,
         changefeed=changefeed,
         exported_ts=exported_ts,
-        sink=sink,
+        sink=partial(produce, target),
         max_transactions=max_transactions,
         max_seconds=max_seconds,
         transactions_per_second=transactions_per_second,

@@ -139,16 +139,3 @@ def with_indexes(table: StoredTable) -> TableSchema:
 
 def _primary(name: str, columns: tuple[str, ...]) -> IndexSchema:
     return IndexSchema(name=name, unique=True, primary=True, nullable=False, columns=columns)
-
-
-def check_places(table: StoredTable) -> None:
-    """Refuse a table with a row that has no partition, or a key without the deciding column."""
-    divided = table.partitioning
-    if divided is None:
-        return
-    for row in table.rows.values():
-        divided.physical_id(row)
-    unique = [i.columns for i in table.secondary if i.unique]
-    for key in (table.primary_key, *unique):
-        if key and divided.column not in key:
-            raise ValueError(f"{table.schema.table}: {divided.column!r} is not in key {key}")

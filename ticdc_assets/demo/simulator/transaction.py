@@ -129,8 +129,6 @@ class Transaction:
         self._write(name, key, None)
 
     def _write(self, name: TableName, key: Key, row: Row | None) -> None:
-        if row is not None:
-            self._tables[name].physical_id(row)  # refuses a row that has no partition
         writes = self._writes.setdefault(name, {})
         if row is not None and not self._tables[name].clustered and writes.get(key, row) is None:
             # A key freed and taken again belongs to another row id: a delete and an insert.

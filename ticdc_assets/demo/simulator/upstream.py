@@ -46,7 +46,6 @@ from ticdc_assets.demo.simulator.stored_table import (
     Row,
     StoredTable,
     TableName,
-    check_places,
     rekeyed,
     with_indexes,
 )
@@ -217,7 +216,6 @@ class Upstream:
             rows={},
             partitioning=partitioning and partitioning.with_new_ids(self._new_table_id),
         )
-        check_places(table)
         table.schema = with_indexes(table)
         return self._commit_table(ActionCode.CREATE_TABLE, sql, name=name, table=table)
 
@@ -375,7 +373,6 @@ class Upstream:
         table.schema = replace(
             with_indexes(table), version=self._version() if version is None else version
         )
-        check_places(table)
         table.rows = rekeyed(table)
         return self._commit_table(code, sql, name=name, table=table, commit_ts=commit_ts)
 

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from ticdc_assets.demo.simulator.alterations import ActionCode
 from ticdc_assets.demo.simulator.columns import quoted
-from ticdc_assets.demo.simulator.stored_table import ROW_ID, Key, Row, StoredTable, check_places
+from ticdc_assets.demo.simulator.stored_table import ROW_ID, Key, Row, StoredTable
 from ticdc_assets_tests.demo.simulator.partitions import LISTS, Method, Partition, Partitioning
 
 NewId: TypeAlias = Callable[[], int]
@@ -86,7 +86,7 @@ def change_partitions(table: StoredTable, change: PartitionChange, new_id: NewId
         ValueError: the change does not fit the table.
     """
     clause = _CHANGES[type(change)](table, change, new_id)
-    check_places(table)
+    _check_places(table)
     return clause
 
 
@@ -225,6 +225,19 @@ def _remove(table: StoredTable, change: RemovePartitioning, new_id: NewId) -> st
     table.partitioning = None
     table.schema = replace(table.schema, table_id=new_id())
     return "REMOVE PARTITIONING"
+
+
+def _check_places(table: StoredTable) -> None:
+    """Refuse a table with a row that has no partition, or a key without the deciding column."""
+    divided = table.partitioning
+    if divided is None:
+        return
+    for row in table.rows.values():
+        divided.physical_id(row)
+    unique = [i.columns for i in table.secondary if i.unique]
+    for key in (table.primary_key, *unique):
+        if key and divided.column not in key:
+            raise ValueError(f"{table.schema.table}: {divided.column!r} is not in key {key}")
 
 
 def _check_names(partitions: Sequence[Partition]) -> None:

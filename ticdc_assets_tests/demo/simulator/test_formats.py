@@ -12,7 +12,6 @@ from functools import partial
 import pytest
 
 from ticdc_assets.demo.simulator.changefeed import Dispatcher, FeedOptions
-from ticdc_assets.demo.simulator.clock import TsoClock
 from ticdc_assets.demo.simulator.columns import as_typed
 from ticdc_assets.demo.simulator.commits import CommittedDdl, CommittedTransaction
 from ticdc_assets.demo.simulator.dialects import Dialect
@@ -22,7 +21,6 @@ from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.model.events import Bootstrap, DdlEvent, Op, RowChange, Watermark
 from ticdc_assets.model.mysql_types import lacks_size
 from ticdc_assets.model.schemas import TableSchema
-from ticdc_assets.model.tso import physical_ms
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.demo.simulator.builders import (
     all_types_upstream,
@@ -31,7 +29,6 @@ from ticdc_assets_tests.demo.simulator.builders import (
     wide_upstream,
 )
 from ticdc_assets_tests.demo.simulator.variants import (
-    PLAIN,
     VARIANTS,
     Variant,
     assert_rules,
@@ -308,20 +305,3 @@ def test_from_the_middle_rows_alone_give_schemas_with_keys(name: str) -> None:
         unknown = name == "canal-json" and table == ("shop", "inventory")
         assert set(folded.plan.schema.handle_key) == (set() if unknown else set(schema.handle_key))
         assert {c.name for c in folded.plan.schema.columns} == {c.name for c in schema.columns}
-
-
-# Time -------------------------------------------------------------------------------------------
-
-
-def test_commits_are_apart_where_milliseconds_are_all_that_is_told() -> None:
-    clock = TsoClock(now_ms=lambda: 1_700_000_000_000, apart=True)
-    upstream = Upstream(clock=clock, timezone=ZONE)
-    for _ in ShopWorkload(upstream, 3, steps_per_ddl=3).steps(90):
-        pass
-    stamps = [physical_ms(commit.commit_ts) for commit in upstream.history]
-    assert stamps == sorted(set(stamps))
-    variant = PLAIN["canal-json-plain"]
-    changefeed = variant.changefeed(upstream)
-    events = variant.events(changefeed.tick())
-    at = changefeed.watermark_ts
-    assert variant.folded(events, at, ZONE) == variant.wanted(changefeed, at)
