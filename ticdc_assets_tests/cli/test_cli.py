@@ -232,7 +232,9 @@ def test_long_lists_of_tables_are_cut(commands: Commands) -> None:
     unknown = tuple(held(60, f"n{number}") for number in range(30))
     published = cut(10, mirrors=tuple(mirrors), held=unknown)
     publish_with_tables(commands.paths("f"), published, with_mirrors=False)
-    assert "shop.t19 and 10 more" in commands.refused("show", "f", "shop", "orders")
+    sentence = commands.refused("show", "f", "shop", "orders")
+    assert "no mirror of database 'shop', table 'orders'" in sentence
+    assert "shop.t19 and 10 more" in sentence
     (*_, line) = cut_lines("f", published)
     assert line.startswith("f: incomplete mirrors: ")
     assert line.endswith("shop.t19 and 10 more")
@@ -767,23 +769,6 @@ def test_verify_shows_what_differs_and_ends_with_1(
     (row,) = found["mirrors"][0]["examples"]
     assert (found["equal"], row["finding"], row["key"]) == (False, "changed", {"id": "1"})
     assert [(item["name"], item["mirror"]) for item in row["columns"]] == [("c_i", "424242")]
-
-
-@pytest.mark.spark
-def test_an_unknown_table(types: Commands, scenario: Scenario) -> None:
-    sentence = types.refused("show", "types", "kinds", "typos")
-    assert "no mirror of database 'kinds', table 'typos'" in sentence
-    assert "mirrors: kinds.types" in sentence
-
-
-@pytest.mark.spark
-def test_doctor(types: Commands, scenario: Scenario) -> None:
-    told = types.done("doctor")
-    lines = told.splitlines()
-    assert all(line.startswith("ok ") for line in lines[:-1])
-    assert lines[-1] == f"all {len(lines) - 1} checks passed"
-    for name in ("java", "python", "jars", "configuration", "lake", "source types"):
-        assert any(f" {name}: " in line for line in lines)
 
 
 # Odd values, faults and their mending -----------------------------------------------------------
