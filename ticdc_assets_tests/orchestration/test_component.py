@@ -216,7 +216,7 @@ def test_a_project_keeps_its_executor_and_its_resources(
     assert theirs.executor_def is dg.multiprocess_executor
 
 
-@pytest.mark.spark
+@pytest.mark.dagster
 def test_a_component_syncs_with_the_session_of_its_resource(
     tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
