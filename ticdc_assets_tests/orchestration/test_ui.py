@@ -347,6 +347,7 @@ def test_the_topic_shows_its_offsets(page: Page, server: str) -> None:
     page.wait_for("backlog", "offsets")
 
 
+@pytest.mark.slow
 def test_the_report_of_the_changefeed(page: Page, settings: Settings, tmp_path: Path) -> None:
     paths = LakePaths(root=settings.lake, changefeed="shop")
     overview = read_overview(
