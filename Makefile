@@ -105,7 +105,7 @@ PURE = not spark and not kafka and not dagster and not ui and not s3 and not hdf
 FAST = $(PURE) and not thorough
 
 .PHONY: test
-test: develop chromium postgresql versitygw ## Run all tests but those marked slow, hdfs or cluster
+test: develop chromium versitygw ## Run all tests but those marked slow, hdfs or cluster
 	@$(PYTEST) -m "not slow and not hdfs and not cluster"
 
 # A lake in a store and Spark on a cluster: what needs a real S3 or HDFS, or workers of their own.
@@ -136,7 +136,7 @@ versitygw: ## Build the S3 gateway that tests use, once (Go)
 # their own and by Spark, storms, long histories, each part of the bench on very little; the property
 # tests with many examples; a minute of damage for each format.
 .PHONY: test-nightly
-test-nightly: develop chromium postgresql versitygw ## Run what `make test` leaves out: slow and deep tests, fuzzing
+test-nightly: develop chromium versitygw ## Run what `make test` leaves out: slow and deep tests, fuzzing
 	@failed=0; \
 	$(PYTEST) -m slow || failed=1; \
 	$(PYTEST) -m "$(PURE)" --hypothesis-profile=deep || failed=1; \
@@ -159,19 +159,6 @@ chromium:
 			echo "chromium could not be installed by apt-get: the ui tests will be skipped."; \
 		else \
 			echo "chromium is missing and needs root and apt-get to install: the ui tests will be skipped."; \
-		fi; }
-
-# One test keeps Dagster's runs and events in a PostgreSQL of its own. The package's own cluster is
-# neither started nor used.
-.PHONY: postgresql
-postgresql:
-	@command -v postgres >/dev/null || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || { \
-		if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
-			echo "postgresql is missing: installing it by apt-get for the test of Dagster's storage"; \
-			{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql; } >/dev/null 2>&1 || \
-			echo "postgresql could not be installed by apt-get: the test of Dagster's storage will be skipped."; \
-		else \
-			echo "postgresql is missing and needs root and apt-get to install: the test of Dagster's storage will be skipped."; \
 		fi; }
 
 .PHONY: lint

@@ -1,7 +1,7 @@
 """A lake that is broken for real: each command says so in a sentence, and its repair works.
 
-One small lake is synced twice; each test breaks a copy of it, and some let more rows come. The
-first one runs commands as programs of their own, as a user does; the others run them here.
+One small lake is synced twice; each test breaks a copy of it, and some let more rows come. Two of
+them sync and rebuild by a program of its own, as a user does; all other commands run here.
 """
 
 import os
@@ -105,9 +105,9 @@ def mirror(commands: Commands, name: tuple[str, str]) -> Path:
     return found.path(paths)
 
 
-def sentence(commands: Commands, *words: object, by: Callable[..., Done] = Commands.here) -> str:
+def sentence(commands: Commands, *words: object) -> str:
     """Run a command that ends with what is broken and return that."""
-    done = by(commands, *words)
+    done = commands.here(*words)
     assert done.returncode == 1, (words, done.stdout, done.stderr)
     assert "Traceback" not in done.stdout + done.stderr, done.stderr
     (told,) = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
@@ -130,15 +130,15 @@ def test_damaged_mirrors_are_made_again_by_a_sync_that_reads_them(
     lake: Commands, rows: list[str]
 ) -> None:
     lose_file(mirror(lake, ORDERS))
-    told = sentence(lake, "show", "shop", *ORDERS, by=Commands.program)
+    told = sentence(lake, "show", "shop", *ORDERS)
     assert "the mirror of shop.orders of changefeed 'shop' is damaged: data file part-" in told
     assert "is missing" in told
     assert "`ticdc-assets backfill shop --table shop.orders`" in told
-    whole = lake.program("dump", "shop")
+    whole = lake.here("dump", "shop")
     assert whole.returncode == 1
     assert sorted(whole.stdout.splitlines()) == [row for row in rows if '"a.b"' in row]
     assert told in whole.stderr
-    doctor = lake.program("doctor")
+    doctor = lake.here("doctor")
     assert doctor.returncode == 1
     (line,) = [item for item in doctor.stdout.splitlines() if "FAIL  tables shop:" in item]
     assert "the mirror of shop.orders" in line

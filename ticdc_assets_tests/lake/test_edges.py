@@ -28,7 +28,6 @@ from ticdc_assets_tests.demo.simulator.builders import (
     keyless_upstream,
     odd_names_upstream,
     wide_upstream,
-    with_tombstones,
 )
 from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
 from ticdc_assets_tests.repair.test_retention import an_insert
@@ -57,18 +56,6 @@ def test_a_source_without_records(spark: SparkSession, tmp_path: Path) -> None:
     assert applying.outcome is Outcome.WAITING
     assert applying.reason == "no watermark yet from shop/0, shop/1"
     assert feed.listed() == []
-
-
-def test_tombstones_are_quarantined(spark: SparkSession, tmp_path: Path) -> None:
-    changefeed = StandInChangefeed(small_upstream(), "shop", partitions=2)
-    feed = Feed.of(spark, tmp_path)
-    feed.write(with_tombstones(changefeed, changefeed.tick(), every=5))
-    feed.sync()
-    rows = read_quarantine(feed.paths)
-    assert rows
-    assert {row["reason"] for row in rows} == {"null_value"}
-    assert feed.cut.quarantined == len(rows)
-    assert feed.rows() == truth_rows(changefeed.truth())
 
 
 def test_a_table_without_a_key_is_a_bag(spark: SparkSession, tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def story(tmp_path_factory: pytest.TempPathFactory, java: None) -> Story:
     return story
 
 
-# In `make test`: what was broken first of all ------------------------------------------------
+# In `make test`: a sync that starts Spark in its middle ------------------------------------------
 
 
 def test_many_changes_of_few_rows(story: Story, tmp_path: Path) -> None:
@@ -164,6 +164,10 @@ def test_many_changes_of_few_rows(story: Story, tmp_path: Path) -> None:
     assert commands.rows("feed") == story.truth("changed")
 
 
+# Left to the nightly: each is a program with a JVM of its own -------------------------------------
+
+
+@pytest.mark.slow
 def test_a_mirror_that_a_killed_run_left_ahead(story: Story, tmp_path: Path) -> None:
     commands = story.at("touched", tmp_path, lake="filled")
     before = mirror_of(commands, LARGE)
@@ -176,6 +180,7 @@ def test_a_mirror_that_a_killed_run_left_ahead(story: Story, tmp_path: Path) -> 
     assert found.version > before.version + 1
 
 
+@pytest.mark.slow
 def test_a_truncated_change_log(story: Story, tmp_path: Path) -> None:
     commands = story.at("closed", tmp_path, lake="closed", retention={"change_log": "1 day"})
     paths = commands.paths("feed")
@@ -190,9 +195,6 @@ def give_up_quarantined(paths: LakePaths) -> None:
     """Close what is in quarantine: as long as a record is there, it may be of any table."""
     places = [place_of(row) for row in read_quarantine(paths)]
     close_rows(paths, "decode", places, Closing.REMOVED)
-
-
-# Left to the nightly -----------------------------------------------------------------------------
 
 
 @pytest.mark.slow

@@ -99,7 +99,9 @@ def _synced(folder: Path, count: int, size: int, compression: Compression) -> in
     return max(first.peak, second.peak)
 
 
+# Two programs and half a minute of CPU: by day the bound of decoding, above, is enough.
 @pytest.mark.spark
+@pytest.mark.slow
 def test_a_sync_of_large_values_is_bounded(tmp_path: Path) -> None:
     # Twelve took 5.7 GB.
     assert _synced(tmp_path, 6, 32 * MIB, Compression.LZ4) < 1_500

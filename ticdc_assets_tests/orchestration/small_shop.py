@@ -70,10 +70,11 @@ class SmallShop:
         """What a code location has of it while its lake is empty."""
         return all_definitions(self.settings)
 
-    def create_tables(self) -> None:
-        """Create both tables, empty."""
-        for database, table in (ORDERS, ODD):
-            self.upstream.create_database(database)
+    def create_tables(self, *tables: tuple[str, str]) -> None:
+        """Create tables, empty: both of its own, if none is named."""
+        for database, table in tables or (ORDERS, ODD):
+            if database not in self.upstream.databases:
+                self.upstream.create_database(database)
             self.upstream.create_table(
                 (database, table),
                 (

@@ -7,7 +7,6 @@ from typing import Any
 import dagster as dg
 import pytest
 from dagster import DagsterRunStatus
-from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import ConfigError, LandingGapError, SourceUnavailableError
 from ticdc_assets.log.cuts import read_cuts
@@ -17,14 +16,14 @@ from ticdc_assets.orchestration.sensors import tick
 from ticdc_assets.orchestration.steps import steps_of
 from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop, materializations
 
-pytestmark = pytest.mark.spark
+pytestmark = pytest.mark.dagster
 
 APPLY = dg.AssetKey(["shop", "apply_changes"])
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> SmallShop:
-    """One changefeed for the tests of this module; the session it uses is the tests' own."""
+def shop(tmp_path_factory: pytest.TempPathFactory) -> SmallShop:
+    """One changefeed for the tests of this module."""
     return SmallShop(tmp_path_factory.mktemp("shop"))
 
 

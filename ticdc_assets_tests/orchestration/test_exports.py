@@ -9,7 +9,6 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.demo.simulator.export import export_upstream
@@ -20,9 +19,10 @@ from ticdc_assets.orchestration.exports import finished_exports
 from ticdc_assets.orchestration.metadata import utc_now
 from ticdc_assets.orchestration.run import run_seed, run_sync
 from ticdc_assets.repair.rebuilding import rebuild
+from ticdc_assets.spark.session import LazySession
 from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop
 
-pytestmark = pytest.mark.spark
+pytestmark = pytest.mark.dagster
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def job(shop: SmallShop, name: str) -> dg.JobDefinition:
 
 
 def test_a_seed_reports_its_tables_and_what_was_applied(
-    spark: SparkSession, shop: SmallShop, exported: Path, instance: dg.DagsterInstance
+    shop: SmallShop, exported: Path, instance: dg.DagsterInstance
 ) -> None:
     run_sync(shop.settings, "shop", instance=instance)
     path = exported / "shop.orders.000000000.csv"
@@ -79,13 +79,13 @@ def test_a_seed_reports_its_tables_and_what_was_applied(
 
 
 def test_rows_that_are_seeded_after_a_rebuild_are_found_by_the_check(
-    spark: SparkSession, shop: SmallShop, exported: Path, instance: dg.DagsterInstance
+    shop: SmallShop, exported: Path, instance: dg.DagsterInstance
 ) -> None:
     run_sync(shop.settings, "shop", instance=instance)
     # A run that waits for the writer has loaded its definitions before.
     waiting = job(shop, shop.names.job("seed"))
     with shop.lake.writing():
-        rebuild(shop.lake.using(spark))
+        rebuild(shop.lake.using(LazySession()))
     result = waiting.execute_in_process(
         run_config={"ops": {shop.names.op("seed"): {"config": {"folder": str(exported)}}}},
         instance=instance,
@@ -114,7 +114,7 @@ def evaluations(
 
 
 def test_a_comparison_with_an_export_is_a_check_of_the_mirrors(
-    spark: SparkSession, shop: SmallShop, exported: Path, instance: dg.DagsterInstance
+    shop: SmallShop, exported: Path, instance: dg.DagsterInstance
 ) -> None:
     run_sync(shop.settings, "shop", instance=instance)
     (equal,) = evaluations(shop, instance, exported)
@@ -128,7 +128,6 @@ def test_a_comparison_with_an_export_is_a_check_of_the_mirrors(
 
 
 def test_the_schedule_compares_each_finished_export_once(
-    spark: SparkSession,
     shop: SmallShop,
     exported: Path,
     tmp_path: Path,

@@ -13,7 +13,6 @@ from typing import Any, TypeAlias, cast
 import dagster as dg
 import pytest
 from dagster import DagsterRunStatus
-from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import LandingGapError
 from ticdc_assets.delta.control import opened, read_table
@@ -341,8 +340,8 @@ def test_assets_and_partitions_are_told_apart() -> None:
 
 
 @pytest.fixture(scope="module")
-def growing(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> SmallShop:
-    """One changefeed whose capture grows; the session it uses is the tests' own."""
+def growing(tmp_path_factory: pytest.TempPathFactory) -> SmallShop:
+    """One changefeed whose capture grows."""
     shop = SmallShop(tmp_path_factory.mktemp("shop"))
     shop.create_tables()
     shop.insert(ORDERS, 3)
@@ -376,7 +375,7 @@ def after_sync(number: int, do: Callable[[], object], said: list[str]) -> Callab
     return say
 
 
-@pytest.mark.spark
+@pytest.mark.dagster
 def test_one_run_syncs_what_arrives_and_ends_for_a_run_that_waits(
     growing: SmallShop, home: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -451,7 +450,7 @@ def test_one_run_syncs_what_arrives_and_ends_for_a_run_that_waits(
     home.report_run_canceled(home.get_run_by_id(waiting[0]))  # type: ignore[arg-type]
 
 
-@pytest.mark.spark
+@pytest.mark.dagster
 def test_a_run_ends_at_its_time_and_the_sensor_asks_for_the_next_one(
     growing: SmallShop, home: dg.DagsterInstance
 ) -> None:
@@ -479,7 +478,7 @@ def test_a_run_ends_at_its_time_and_the_sensor_asks_for_the_next_one(
     assert run.status is DagsterRunStatus.SUCCESS
 
 
-@pytest.mark.spark
+@pytest.mark.dagster
 def test_one_run_follows_the_other_until_the_time_is_over(
     growing: SmallShop, home: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -500,7 +499,7 @@ def test_one_run_follows_the_other_until_the_time_is_over(
     assert report.followed.ending is Ending.STOPPED
 
 
-@pytest.mark.spark
+@pytest.mark.dagster
 def test_an_error_ends_the_run_with_its_sentence(
     growing: SmallShop, home: dg.DagsterInstance
 ) -> None:

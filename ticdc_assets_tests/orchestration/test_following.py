@@ -82,20 +82,6 @@ def test_it_syncs_once_and_then_only_for_news() -> None:
     ]
 
 
-def test_a_sync_that_is_under_way_when_the_time_is_over_is_finished() -> None:
-    script = Script(source=lambda now: now, sync_seconds=7)
-
-    assert followed(script, 10).changed == 2
-    assert script.time == 14.5
-
-
-def test_without_time_it_syncs_once() -> None:
-    script = Script()
-
-    assert followed(script, 0).changed == 1
-    assert script.time == 2
-
-
 def test_syncs_of_watermarks_alone_come_further_and_further_apart() -> None:
     script = Script(
         source=lambda now: now,
@@ -130,18 +116,6 @@ def test_what_is_away_is_waited_for_with_growing_pauses(error: Exception) -> Non
     assert script.said[-2] == "the source and the lock are back; syncing goes on"
     assert (done.changed, done.failures) == (2, len(pauses))
     assert "waits for the source or the lock" in done.summary
-
-
-def test_a_source_that_never_comes_back_does_not_keep_the_run_for_ever() -> None:
-    def source(now: float) -> object:
-        raise SourceUnavailableError("away")
-
-    script = Script(source=source)
-
-    done = followed(script, 100)
-
-    assert (done.syncs, done.ending) == (0, Ending.TIME)
-    assert script.time == 100
 
 
 def test_other_errors_end_it() -> None:
@@ -181,33 +155,54 @@ def test_another_run_is_let_in_within_seconds_while_nothing_happens() -> None:
     assert len(script.asks) < 16, "runs are looked for every few seconds only"
 
 
-def test_another_run_is_let_in_while_the_source_is_away() -> None:
-    def source(now: float) -> object:
-        raise SourceUnavailableError("away")
-
-    script = Script(source=source, others=lambda now: "run 7 is queued" if now >= 50 else "")
-
-    assert followed(script, 600).ending is Ending.OTHER
-    assert script.time < 54
+def away(now: float) -> object:
+    raise SourceUnavailableError("away")
 
 
-def test_nothing_is_synced_when_another_run_waits_already() -> None:
-    script = Script(others=lambda _: "run 7 is queued")
-
-    assert followed(script, 600).syncs == 0
-
-
-def test_it_stops_when_it_is_told_to() -> None:
-    script = Script(stop_at=30.5)
-
-    done = followed(script, 600)
-
-    assert (script.time, done.ending, done.changed) == (30.5, Ending.STOPPED, 1)
-
-
-def test_a_sync_that_finds_nothing_is_counted() -> None:
-    script = Script(brings=lambda _: NewData.NOTHING)
-
-    assert followed(script, 5).summary.startswith(
-        "1 sync: 0 brought changes, 0 watermarks only, 1 nothing"
-    )
+@pytest.mark.parametrize(
+    ("script", "seconds", "counts", "ends", "ending"),
+    [
+        pytest.param(Script(), 0, (1, 0, 0), 2, Ending.TIME, id="without time"),
+        pytest.param(
+            Script(source=lambda now: now, sync_seconds=7),
+            10,
+            (2, 0, 0),
+            14.5,
+            Ending.TIME,
+            id="under way",
+        ),
+        pytest.param(Script(source=away), 100, (0, 0, 0), 100, Ending.TIME, id="never comes back"),
+        pytest.param(
+            Script(source=away, others=lambda now: "run 7" if now >= 50 else ""),
+            *(600, (0, 0, 0), 51, Ending.OTHER),
+            id="another run while it is away",
+        ),
+        pytest.param(
+            Script(others=lambda _: "run 7"),
+            600,
+            (0, 0, 0),
+            0,
+            Ending.OTHER,
+            id="waits already",
+        ),
+        pytest.param(Script(stop_at=30.5), 600, (1, 0, 0), 30.5, Ending.STOPPED, id="stopped"),
+        pytest.param(
+            Script(brings=lambda _: NewData.NOTHING),
+            5,
+            (0, 0, 1),
+            5,
+            Ending.TIME,
+            id="finds nothing",
+        ),
+    ],
+)
+def test_when_it_ends(
+    script: Script, seconds: float, counts: tuple[int, int, int], ends: float, ending: Ending
+) -> None:
+    """Counts are of syncs that brought changes, watermarks only, and nothing."""
+    done = followed(script, seconds)
+    assert (done.changed, done.quiet, done.empty) == counts
+    assert (script.time, done.ending) == (ends, ending)
+    changed, quiet, empty = counts
+    said = f": {changed} brought changes, {quiet} watermarks only, {empty} nothing"
+    assert said in done.summary == script.said[-1]

@@ -12,7 +12,6 @@ from click.testing import CliRunner
 from dagster._core.remote_origin import InProcessCodeLocationOrigin, RemoteRepositoryOrigin
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._daemon.run_coordinator import QueuedRunCoordinatorDaemon
-from pyspark.sql import SparkSession
 
 from ticdc_assets.cli import main
 from ticdc_assets.config import Settings, load_settings
@@ -154,9 +153,9 @@ def test_changefeeds_of_a_lake(tmp_path: Path) -> None:
     assert changefeeds_in(tmp_path) == ["crm", "shop"]
 
 
-@pytest.mark.spark
+@pytest.mark.dagster
 def test_a_changefeed_that_is_taken_out_loses_nothing(
-    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
     shop, file = SmallShop(tmp_path), File(tmp_path)

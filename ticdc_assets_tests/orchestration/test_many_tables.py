@@ -40,17 +40,7 @@ class Changing:
         self.settings: Settings = dataclasses.replace(shop.settings, changefeeds=(feed,))
         self.shop = shop
         self.instance = instance
-        shop.upstream.create_database("shop")
-        for table in TABLES:
-            shop.upstream.create_table(
-                table,
-                (
-                    column("id", "int", nullable=False),
-                    column("price", "decimal(10,2)"),
-                    column("placed", "datetime(3)"),
-                ),
-                primary_key=("id",),
-            )
+        shop.create_tables(*TABLES)
 
     def sync(self, *tables: tuple[str, str]) -> RunReport:
         for table in tables:

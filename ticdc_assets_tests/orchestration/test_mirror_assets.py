@@ -138,7 +138,7 @@ def test_tables_that_came_or_went_ask_for_a_reload(
     assert "2 tables created or dropped: reload the code location" in said
 
 
-@pytest.mark.spark
+@pytest.mark.dagster
 def test_others_depend_on_one_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, instance: dg.DagsterInstance
 ) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 import socket
 from pathlib import Path
 
@@ -9,6 +10,12 @@ import dagster as dg
 import pytest
 import yaml
 from dagster import DagsterRun
+from dagster._config import process_config, resolve_to_config_type
+from dagster._core.instance.config import PoolGranularity
+from dagster._core.instance.ref import InstanceRef
+from dagster_postgres import DagsterPostgresStorage
+from dagster_postgres.utils import pg_url_from_config
+from sqlalchemy import create_engine
 
 from ticdc_assets.base.errors import BusyError, NotFoundError, PrerequisiteError
 from ticdc_assets.config import Writer
@@ -67,13 +74,46 @@ def test_wrong_settings_of_dagster_are_one_sentence(shop: SmallShop, text: str) 
     assert "\n" not in str(raised.value)
 
 
-def test_dagster_takes_the_settings(shop: SmallShop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dagster_takes_the_settings(shop: SmallShop) -> None:
     with open_instance(shop.settings) as instance:
         assert not instance.telemetry_enabled
         assert not instance.nux_enabled
-        concurrency = instance.get_concurrency_config()
-        assert concurrency.pool_config.pool_granularity is not None
-        assert concurrency.pool_config.pool_granularity.value == "run"
+        assert instance.run_monitoring_enabled
+        assert instance.run_retries_enabled
+        pools = instance.get_concurrency_config().pool_config
+        assert pools.pool_granularity is PoolGranularity.RUN
+        assert pools.default_pool_limit == 1
+
+
+def test_dagster_postgres_takes_the_commented_block(
+    shop: SmallShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names no secret, and the database and the driver are those of the variables."""
+    text = instance_settings()
+    assert "storage" not in yaml.safe_load(text)
+    block = re.search(r"^# storage:\n(?:#  .*\n)+", text, re.MULTILINE)
+    assert block is not None
+    told = re.sub(r"^# ", "", block[0], flags=re.MULTILINE)
+    named = yaml.safe_load(told)["storage"]["postgres"]["postgres_db"]
+    assert {name for name, value in named.items() if not isinstance(value, dict)} == {"scheme"}
+    (dagster_home(shop.settings) / "dagster.yaml").write_text(text.replace(block[0], told))
+    for name, value in {
+        "HOST": "h",
+        "PORT": "5",
+        "DB": "d",
+        "USER": "u",
+        "PASSWORD": "p/@",
+    }.items():
+        monkeypatch.setenv(f"DAGSTER_POSTGRES_{name}", value)
+    storage = InstanceRef.from_dir(str(dagster_home(shop.settings))).storage_data
+    assert storage is not None
+    assert storage.class_name == DagsterPostgresStorage.__name__
+    taken = process_config(
+        resolve_to_config_type(DagsterPostgresStorage.config_type()), storage.config_dict
+    )
+    assert taken.value is not None, taken.errors
+    url = create_engine(pg_url_from_config(taken.value)).url
+    assert url.render_as_string(hide_password=False) == ("postgresql+psycopg2://u:p%2F%40@h:5/d")
 
 
 def test_a_lake_that_is_written_to_is_busy_and_leaves_no_run(

@@ -1,6 +1,10 @@
 """The Dagster UI as a user opens it: the real server, its daemon, a real browser.
 
 TICDC_SCREENSHOTS=docs/images makes the pictures of the documents again.
+
+By day it is enough that the location loads, that a mirror and a command's run are shown, that the
+daemon's own run turns a check green, and that all ends: what else Dagster draws, and what its
+buttons start, is left to the nightly.
 """
 
 import os
@@ -184,6 +188,7 @@ def test_the_asset_graph_of_a_changefeed(page: Page, server: str) -> None:
     picture(page, "asset-graph")
 
 
+@pytest.mark.slow
 def test_a_mirror_with_its_metadata_and_rows(page: Page, server: str) -> None:
     page.resize(1440, 1500)
     page.open(f"{server}/assets/shop/mirrors/shop/orders?view=events")
@@ -239,6 +244,7 @@ def instance(settings: Settings) -> Iterator[DagsterInstance]:
         yield instance
 
 
+@pytest.mark.slow
 def test_a_lag_that_is_too_long_is_seen(page: Page, server: str) -> None:
     page.resize(1440, 900)
     page.open(f"{server}/assets/shop/apply_changes?view=checks&checkDetail=replication_lag")
@@ -254,6 +260,7 @@ def test_a_lag_that_is_too_long_is_seen(page: Page, server: str) -> None:
     picture(page, "lag-check-failed")
 
 
+@pytest.mark.slow
 def test_an_asset_is_materialised_from_the_graph(
     page: Page, server: str, instance: DagsterInstance
 ) -> None:
@@ -326,6 +333,7 @@ def test_the_lag_check_turns_green_when_the_mirrors_catch_up(
     picture(page, "lag-check-passed")
 
 
+@pytest.mark.slow
 def test_the_sensor_runs_and_says_why_it_does_nothing(page: Page, server: str) -> None:
     page.resize(1440, 900)
     page.open(f"{server}/locations/ticdc_assets/sensors/shop_sync_sensor")
@@ -333,11 +341,13 @@ def test_the_sensor_runs_and_says_why_it_does_nothing(page: Page, server: str) -
     picture(page, "sensor")
 
 
+@pytest.mark.slow
 def test_the_topic_shows_its_offsets(page: Page, server: str) -> None:
     page.open(f"{server}/assets/shop/kafka_topic?view=events")
     page.wait_for("backlog", "offsets")
 
 
+@pytest.mark.slow
 def test_the_report_of_the_changefeed(page: Page, settings: Settings, tmp_path: Path) -> None:
     paths = LakePaths(root=settings.lake, changefeed="shop")
     overview = read_overview(

@@ -8,7 +8,7 @@ Not handled: shapes that TiDB itself refuses (more than 4096 columns, two equal 
 """
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -216,22 +216,6 @@ def keyless_upstream(*, rows: int = 20) -> Upstream:
             transaction.insert(lines, {"level": "1", "text": "the same"})
     churn(upstream, steps=rows)
     return upstream
-
-
-def with_tombstones(
-    changefeed: StandInChangefeed, records: Iterable[CaptureRecord], *, every: int = 10
-) -> Iterator[CaptureRecord]:
-    """Yield records with a tombstone (a null value) after each `every` of them.
-
-    Args:
-        changefeed: whose records they are; it gives the tombstones their offsets.
-        records: an iterator of `changefeed`, not a list: offsets are given as records are taken.
-        every: how many records come between two tombstones.
-    """
-    for number, record in enumerate(records, start=1):
-        yield record
-        if number % every == 0:
-            yield changefeed.inject(record.partition, key=b"k", value=None)
 
 
 def write_capture(path: Path, records: Iterable[CaptureRecord]) -> int:
