@@ -16,6 +16,7 @@ import binascii
 import re
 from collections.abc import Callable
 from datetime import datetime
+from functools import lru_cache
 from typing import TypeAlias
 
 from ticdc_assets.base.errors import ImageError, shorten
@@ -191,40 +192,30 @@ def _date(column: ColumnSchema) -> TextConverter:
     return convert
 
 
-def _fractioned(
-    column: ColumnSchema,
-    *,
-    reason: str,
-    expected: str,
-    pattern: Callable[[int | None], re.Pattern[str]],
-) -> TextConverter:
-    digits = fractional_digits(column)
-    is_canonical = pattern(digits).fullmatch
-    is_of_kind = pattern(None).fullmatch
+def _clocked(
+    reason: str, expected: str, pattern: Callable[[int | None], re.Pattern[str]]
+) -> Callable[[ColumnSchema], TextConverter]:
+    """Return the compiler for a kind with a fraction of a second."""
 
-    def convert(text: str) -> str:
-        if is_canonical(text):
-            return text
-        if is_of_kind(text):
-            return shapes.pad_fraction(text, digits)
-        raise ImageError(reason, column.name, expected, shorten(text))
+    def compiled(column: ColumnSchema) -> TextConverter:
+        digits = fractional_digits(column)
+        is_canonical = pattern(digits).fullmatch
+        is_of_kind = pattern(None).fullmatch
 
-    return convert
+        def convert(text: str) -> str:
+            if is_canonical(text):
+                return text
+            if is_of_kind(text):
+                return shapes.pad_fraction(text, digits)
+            raise ImageError(reason, column.name, expected, shorten(text))
 
+        return convert
 
-def _datetime(column: ColumnSchema) -> TextConverter:
-    return _fractioned(
-        column,
-        reason="invalid_datetime",
-        expected="YYYY-MM-DD HH:MM:SS",
-        pattern=shapes.datetime_pattern,
-    )
+    return compiled
 
 
-def _time(column: ColumnSchema) -> TextConverter:
-    return _fractioned(
-        column, reason="invalid_time", expected="[-]HHH:MM:SS", pattern=shapes.time_pattern
-    )
+_datetime = _clocked("invalid_datetime", "YYYY-MM-DD HH:MM:SS", shapes.datetime_pattern)
+_time = _clocked("invalid_time", "[-]HHH:MM:SS", shapes.time_pattern)
 
 
 def _timestamp(column: ColumnSchema, timezone: str) -> Callable[[PhysicalValue], str | None]:
@@ -331,19 +322,13 @@ def _enum(column: ColumnSchema) -> TextConverter:
     return convert
 
 
-_SET_CACHE_SIZE = 4096
-
-
 def _set(column: ColumnSchema) -> TextConverter:
     if not column.elements:
         return _numbered(column, _UINT64 - 1)
     labels = column.elements[:64]
-    known: dict[str, str] = {}
 
+    @lru_cache(maxsize=4096)
     def convert(text: str) -> str:
-        joined = known.get(text)
-        if joined is not None:
-            return joined
         if shapes.INTEGER.fullmatch(text) is None:
             raise ImageError("invalid_set", column.name, "bit mask of labels", shorten(text))
         mask = int(_unsigned(text))
@@ -351,10 +336,7 @@ def _set(column: ColumnSchema) -> TextConverter:
             raise ImageError(
                 "unknown_set_member", column.name, f"0 to {2 ** len(labels) - 1}", shorten(text)
             )
-        joined = ",".join(label for bit, label in enumerate(labels) if mask >> bit & 1)
-        if len(known) < _SET_CACHE_SIZE:
-            known[text] = joined
-        return joined
+        return ",".join(label for bit, label in enumerate(labels) if mask >> bit & 1)
 
     return convert
 
