@@ -9,8 +9,8 @@ which it was.
 """
 
 import re
-from datetime import UTC, datetime, timedelta, tzinfo
-from datetime import timezone as fixed_zone
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -32,7 +32,7 @@ def find_zone(name: str) -> tzinfo | None:
         delta = timedelta(hours=int(offset[2]), minutes=int(offset[3]))
         if delta > timedelta(hours=14):
             return None
-        return fixed_zone(-delta if offset[1] == "-" else delta)
+        return timezone(-delta if offset[1] == "-" else delta)
     if name in CHANGEFEED_ZONE_NAMES:
         return None
     try:
@@ -70,27 +70,32 @@ def to_utc(local: datetime, zone: tzinfo) -> datetime | None:
     return instant if shown == local else None
 
 
-@lru_cache(maxsize=100_000)
-def hour_offset(timezone: str, hour: str) -> timedelta | None:
-    """Return the offset from UTC all through a local hour, given as `YYYY-MM-DD HH`.
+@lru_cache(maxsize=64)
+def local_hours(name: str) -> Callable[[str], timedelta | None]:
+    """Return the function that gives the offset from UTC all through a local hour, cached.
 
-    Times of one batch lie close together, and a cached hour is much cheaper than a conversion. None
-    for an hour in which the offset changes.
+    Times of one batch lie close together, and a cached hour is much cheaper than a conversion. An
+    hour is given as `YYYY-MM-DD HH`; the offset is None where it changes in the hour.
 
     Raises:
-        ConfigError: no zone is called `timezone`.
+        ConfigError: no zone is called `name`.
     """
-    zone = changefeed_zone(timezone)
-    try:
-        first = datetime.fromisoformat(f"{hour}:00:00")
-    except ValueError:
-        return None
-    last = first.replace(minute=59, second=59, microsecond=999_999)
-    instants = to_utc(first, zone), to_utc(last, zone)
-    if instants[0] is None or instants[1] is None:
-        return None
-    offset = first - instants[0].replace(tzinfo=None)
-    return offset if last - instants[1].replace(tzinfo=None) == offset else None
+    zone = changefeed_zone(name)
+
+    @lru_cache(maxsize=100_000)
+    def offset_of(hour: str) -> timedelta | None:
+        try:
+            first = datetime.fromisoformat(f"{hour}:00:00")
+        except ValueError:
+            return None
+        last = first.replace(minute=59, second=59, microsecond=999_999)
+        instants = to_utc(first, zone), to_utc(last, zone)
+        if instants[0] is None or instants[1] is None:
+            return None
+        offset = first - instants[0].replace(tzinfo=None)
+        return offset if last - instants[1].replace(tzinfo=None) == offset else None
+
+    return offset_of
 
 
 def to_local(instant: datetime, zone: tzinfo) -> datetime | None:
