@@ -216,11 +216,6 @@ def lenient_time(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     return _through_text(old, new, make)
 
 
-# After a colon without a number none of these is read; the digits remain.
-_DAYS = re.compile(r"([0-9]++) ++([0-9]++)(?: *: *([0-9]++)(?: *: *([0-9]++)|(?! *:))|(?! *:))")
-_COLONS = re.compile(r"([0-9]++) *: *([0-9]++)(?: *: *([0-9]++)|(?! *:))")
-_DIGITS = re.compile(r"([0-9]++)")
-_FRACTION = re.compile(r" *(?:\.([0-9]*))?")
 _FALLS_BACK = re.compile(
     r"(?:[0-9]{12}|[0-9]{14})(?![0-9])|[0-9]+[^\w\s][0-9]+[^\w\s][0-9]+[ T]", re.ASCII
 )
@@ -231,26 +226,19 @@ def _span_prefix(text: str, digits: int) -> int | None:
     text = text.strip()
     negative = text.startswith("-")
     rest = text[1:].lstrip(" ") if negative else text
-    days, hours, minutes, seconds = 0, 0, 0, 0
-    if groups := _DAYS.match(rest):
-        days, hours = int(groups[1]), int(groups[2])
-        minutes, seconds = int(groups[3] or 0), int(groups[4] or 0)
-    elif groups := _COLONS.match(rest):
-        hours, minutes, seconds = int(groups[1]), int(groups[2]), int(groups[3] or 0)
-    elif groups := _DIGITS.match(rest):
-        number = int(groups[1])
-        hours, minutes, seconds = number // 10000, number // 100 % 100, number % 100
+    clock = moments.clock_prefix(rest)
     if _FALLS_BACK.match(text):
         return 0 if _is_no_date(text, Kind.DATETIME) else None
-    if groups is None:
+    if clock is None or clock[0] is None:
         return 0
-    fraction = _FRACTION.match(rest, groups.end())
+    after = len(rest) - len(rest[clock[1] :].lstrip(" "))
+    fraction = moments.FRACTION.match(rest, after)
     assert fraction is not None
     is_truncated = fraction.end() < len(rest)
-    span = (days * 86400 + hours * 3600 + minutes * 60 + seconds) * 10**6
-    if (is_truncated and len(rest.encode()) >= 12) or minutes > 59 or seconds > 59:
+    if is_truncated and len(rest.encode()) >= 12:
         return 0
-    span = min(span + moments.round_fraction(fraction[1] or "", digits), moments.MAX_SPAN)
+    span = clock[0] * 10**6 + moments.round_fraction(fraction[1] or "", digits)
+    span = min(span, moments.MAX_SPAN)
     return -span if negative else span
 
 
