@@ -49,8 +49,7 @@ from ticdc_assets.registry.history import (
 from ticdc_assets.registry.inferred_columns import (
     DATABASE_DEFAULTS,
     Defaults,
-    database_defaults,
-    table_defaults,
+    defaults_after,
 )
 from ticdc_assets.registry.inferred_schemas import altered_schema, created_schema
 from ticdc_assets.registry.known_tables import KnownTables, Name, folded
@@ -361,7 +360,7 @@ class Catalog:
                 timezone=self._timezone,
             )
             schema, notes = inferred.schema, inferred.notes
-            defaults = table_defaults(statement, self._defaults_of(name[0]))
+            defaults = defaults_after(statement, self._defaults_of(name[0]))
         self._put(schema, ts)
         self._table_defaults[table_id] = defaults
         return None, schema, notes
@@ -504,7 +503,7 @@ class Catalog:
             defaults=defaults,
             timezone=self._timezone,
         )
-        self._table_defaults[before.table_id] = table_defaults(ddl.statement, defaults)
+        self._table_defaults[before.table_id] = defaults_after(ddl.statement, defaults)
         return before, inferred.schema, inferred.notes
 
     def _recover(self, ddl: RegisteredDdl) -> _Change:
@@ -537,7 +536,7 @@ class Catalog:
         if statement.action in (DdlAction.CREATE_DATABASE, DdlAction.ALTER_DATABASE):
             database = (statement.database or ddl.event.database).lower()
             before = self._defaults.get(database, DATABASE_DEFAULTS)
-            self._defaults[database] = database_defaults(statement, before)
+            self._defaults[database] = defaults_after(statement, before)
         return _NOTHING
 
     def _drop_database(self, ddl: RegisteredDdl) -> _Change:
@@ -558,7 +557,7 @@ class Catalog:
             text, defaults = exported
             for statement in parse_ddl_script(text):
                 if statement.action is DdlAction.CREATE_TABLE:
-                    defaults = table_defaults(statement, defaults)
+                    defaults = defaults_after(statement, defaults)
             self._table_defaults[schema.table_id] = defaults
         return self._table_defaults.get(schema.table_id, self._defaults_of(schema.database))
 

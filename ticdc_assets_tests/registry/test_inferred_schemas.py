@@ -18,8 +18,7 @@ from ticdc_assets.registry.ddl import parse_ddl
 from ticdc_assets.registry.inferred_columns import (
     DATABASE_DEFAULTS,
     Defaults,
-    database_defaults,
-    table_defaults,
+    defaults_after,
 )
 from ticdc_assets.registry.inferred_schemas import Inferred, altered_schema, created_schema
 
@@ -213,22 +212,22 @@ def test_of_several_charsets_of_a_table_the_last_counts(options: str) -> None:
 
 
 def test_defaults_of_databases_and_tables() -> None:
-    assert database_defaults(parse_ddl("create database d")) == DATABASE_DEFAULTS
-    latin1 = database_defaults(parse_ddl("create database d charset latin1"))
+    assert defaults_after(parse_ddl("create database d"), DATABASE_DEFAULTS) == DATABASE_DEFAULTS
+    latin1 = defaults_after(parse_ddl("create database d charset latin1"), DATABASE_DEFAULTS)
     assert latin1 == Defaults("latin1", "latin1_bin")
-    altered = database_defaults(parse_ddl("alter database d collate utf8mb4_general_ci"), latin1)
+    altered = defaults_after(parse_ddl("alter database d collate utf8mb4_general_ci"), latin1)
     assert altered == Defaults("utf8mb4", "utf8mb4_general_ci")
-    assert table_defaults(parse_ddl("create table t (a int) charset gbk"), latin1) == GBK
-    assert table_defaults(parse_ddl("create table t (a int)"), latin1) == latin1
-    assert table_defaults(parse_ddl("alter table t charset gbk, add b int"), latin1) == GBK
+    assert defaults_after(parse_ddl("create table t (a int) charset gbk"), latin1) == GBK
+    assert defaults_after(parse_ddl("create table t (a int)"), latin1) == latin1
+    assert defaults_after(parse_ddl("alter table t charset gbk, add b int"), latin1) == GBK
     converted = parse_ddl("alter table t convert to charset utf8 collate utf8_general_ci")
-    assert table_defaults(converted, latin1) == Defaults("utf8", "utf8_general_ci")
+    assert defaults_after(converted, latin1) == Defaults("utf8", "utf8_general_ci")
     apart = parse_ddl("alter table t collate utf8_general_ci, add b int, charset utf8")
-    assert table_defaults(apart, latin1) == Defaults("utf8", "utf8_general_ci")
+    assert defaults_after(apart, latin1) == Defaults("utf8", "utf8_general_ci")
     both = parse_ddl("alter table t convert to charset gbk, default charset = utf8")
-    assert table_defaults(both, latin1) == GBK
+    assert defaults_after(both, latin1) == GBK
     by_default = parse_ddl("alter table t convert to character set default")
-    assert table_defaults(by_default, latin1) == latin1
+    assert defaults_after(by_default, latin1) == latin1
 
 
 # ----------------------------------------------------------------------------------- defaults
