@@ -3,7 +3,6 @@
 import gzip
 import json
 import pickle
-import re
 from collections import Counter
 from dataclasses import fields, is_dataclass
 from functools import cache
@@ -30,6 +29,7 @@ from ticdc_assets.registry.ddl_statement import (
 )
 from ticdc_assets.registry.ddl_tokens import shown_sql
 from ticdc_assets.registry.evolution import column_renames, diff
+from ticdc_assets_tests.cases import cases
 from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.text_tables import altered, created
 from ticdc_assets_tests.wire import golden
@@ -39,11 +39,6 @@ def understood(sql: str) -> DdlStatement:
     statement = parse_ddl(sql)
     assert statement.unparsed is None, (sql, statement.unparsed)
     return statement
-
-
-def cases(text: str) -> list[tuple[str, ...]]:
-    """Read lines of `text -> expected`; one that begins with blanks continues the line before."""
-    return [tuple(row.split(" -> ")) for row in re.sub(r"\n +", " ", text.strip()).splitlines()]
 
 
 def written(value: Any) -> str:

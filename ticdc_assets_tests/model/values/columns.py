@@ -1,11 +1,11 @@
 """Columns for the tests of values, written as in SQL: `column("decimal(10,2) unsigned")`."""
 
-import re
 from dataclasses import replace
 from typing import Any
 
 from ticdc_assets.demo.simulator import columns
 from ticdc_assets.model.schemas import ColumnSchema
+from ticdc_assets_tests.cases import grouped
 
 
 def column(sql: str, **changes: Any) -> ColumnSchema:
@@ -23,22 +23,6 @@ def column(sql: str, **changes: Any) -> ColumnSchema:
     else:
         bare = columns.column("c", sql)
     return replace(bare, **changes)
-
-
-def grouped(text: str) -> list[tuple[str, str, str]]:
-    """Read cases by what they share: that, a text, and what becomes of the text.
-
-    A line is `shared: text = made | text = made`; after a `|` at its end the next one belongs to
-    it. `''` is the empty text; a line that begins with `#` is a comment.
-    """
-    cases: list[tuple[str, str, str]] = []
-    lines = re.sub(r"(?m)^#.*\n", "", text.lstrip())
-    for line in re.sub(r"\|\n +", "| ", lines).splitlines():
-        shared, _, items = line.partition(": ")
-        for item in items.split(" | "):
-            sent, made = ("" if side == "''" else side for side in item.split(" = "))
-            cases.append((shared, sent, made))
-    return cases
 
 
 def cast_cases(text: str) -> list[tuple[str, str, str, str | None]]:

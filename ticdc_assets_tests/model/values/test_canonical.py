@@ -6,7 +6,8 @@ from ticdc_assets.base.errors import ConfigError, ImageError
 from ticdc_assets.model.events import PhysicalValue, ZonedTimestamp
 from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.model.values import canonical_of
-from ticdc_assets_tests.model.values.columns import column, grouped
+from ticdc_assets_tests.cases import grouped
+from ticdc_assets_tests.model.values.columns import column
 
 SHANGHAI = "Asia/Shanghai"
 
