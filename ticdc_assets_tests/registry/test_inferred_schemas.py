@@ -21,7 +21,7 @@ from ticdc_assets.registry.inferred_columns import (
     defaults_after,
 )
 from ticdc_assets.registry.inferred_schemas import Inferred, altered_schema, created_schema
-from ticdc_assets_tests.cases import grouped
+from ticdc_assets_tests.cases import cases, grouped
 
 SHANGHAI = "Asia/Shanghai"
 GBK = Defaults("gbk", "gbk_chinese_ci")
@@ -326,46 +326,36 @@ def test_huge_numbers_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sql", "expected", "key"),
-    [
-        ("a int", "", ()),
-        ("a int primary key, b int", "key primary(a)", ("a",)),
-        ("a int primary key nonclustered", "key PRIMARY(a)", ("a",)),
-        ("a varchar(9) primary key", "key PRIMARY(a)", ("a",)),
-        (
-            "a int, b int, key (b), primary key (b, a)",
-            "b(b); key PRIMARY(b, a)",
-            ("b", "a"),
-        ),
-        (
-            "a int primary key, b int unique, unique (b), index i (b, a)",
-            "unique b(b); i(b, a); unique b_2(b); key primary(a)",
-            ("a",),
-        ),
-        ("a int, constraint s unique u (a)", "unique s(a)", ()),
-        ("a int, b int, key (t.b), primary key (d.t.a)", "b(b); key primary(a)", ("a",)),
-        ("a int, unique u (a)", "unique u(a)", ()),
-        ("a int not null, unique u (a)", "unique u(a)", ("a",)),
-        ("A int not null, unique u (a)", "unique u(A)", ("A",)),
-        # Of the NOT NULL unique keys the one with the fewest columns counts, then the first.
-        (
-            "a int not null, b int not null, unique x (a, b), unique y (b), unique z (a)",
-            "unique x(a, b); unique y(b); unique z(a)",
-            ("b",),
-        ),
-        ("a int not null, unique u ((a + 1))", "u()", ()),
-        ("a int not null, unique ((a + 1), a)", "expression_index(a)", ()),
-        ("a int not null, unique u (a) where a > 5", "u(a)", ()),
-        ("a varchar(99) not null, unique u (a(5))", "unique u(a)", ("a",)),
-        ("`PRIMARY` int, key (`PRIMARY`)", "PRIMARY_2(PRIMARY)", ()),
-        ("a int, fulltext f (a), constraint k foreign key (a) references p (a)", "f(a)", ()),
-    ],
+    ("sql", "expected"),
+    cases("""
+a int -> none /
+a int primary key, b int -> key primary(a) / a
+a int primary key nonclustered -> key PRIMARY(a) / a
+a varchar(9) primary key -> key PRIMARY(a) / a
+a int, b int, key (b), primary key (b, a) -> b(b); key PRIMARY(b, a) / b a
+a int primary key, b int unique, unique (b), index i (b, a) -> unique b(b); i(b, a); unique b_2(b);
+    key primary(a) / a
+a int, constraint s unique u (a) -> unique s(a) /
+a int, b int, key (t.b), primary key (d.t.a) -> b(b); key primary(a) / a
+a int, unique u (a) -> unique u(a) /
+a int not null, unique u (a) -> unique u(a) / a
+A int not null, unique u (a) -> unique u(A) / A
+a int not null, b int not null, unique x (a, b), unique y (b), unique z (a) -> unique x(a, b);
+    unique y(b); unique z(a) / b
+a int not null, unique u ((a + 1)) -> u() /
+a int not null, unique ((a + 1), a) -> expression_index(a) /
+a int not null, unique u (a) where a > 5 -> u(a) /
+a varchar(99) not null, unique u (a(5)) -> unique u(a) / a
+`PRIMARY` int, key (`PRIMARY`) -> PRIMARY_2(PRIMARY) /
+a int, fulltext f (a), constraint k foreign key (a) references p (a) -> f(a) /
+"""),
 )
-def test_indexes_of_create_table(sql: str, expected: str, key: tuple[str, ...]) -> None:
+def test_indexes_of_create_table(sql: str, expected: str) -> None:
+    """The indexes, and the key by which rows are known."""
     schema = table(sql)
-    assert indexes(schema) == expected
-    assert schema.handle_key == key
-    for name in key:
+    found = f"{indexes(schema) or 'none'} / {' '.join(schema.handle_key)}"
+    assert found.rstrip() == expected
+    for name in schema.handle_key:
         made = schema.column(name)
         assert made is not None
         assert not made.nullable
@@ -393,26 +383,26 @@ T = "a int primary key, b varchar(20), c int not null, key ib (b), unique uc (c,
 
 @pytest.mark.parametrize(
     ("sql", "expected"),
-    [
-        ("add d int", "a b c d"),
-        ("add column d int first", "d a b c"),
-        ("add d int after A", "a d b c"),
-        ("add (d int, e int), add f int after a", "a f b c d e"),
-        ("add d int after a, add e int after d", "a d e b c"),
-        ("drop column B", "a c"),
-        ("drop b, add b int first", "b a c"),
-        ("modify c int first", "c a b"),
-        ("modify B bigint", "a B c"),
-        ("change b bb text after c", "a c bb"),
-        ("rename column b to z", "a z c"),
-        ("rename column b to B", "a B c"),
-        ("rename column b to z, add b int after c", "a z c b"),
-        ("add if not exists b int", "a b c"),
-        ("drop column if exists zz", "a b c"),
-        ("modify column if exists zz int", "a b c"),
-        ("comment = 'x', add d int, algorithm = instant", "a b c d"),
-        ("rename to other", "a b c"),
-    ],
+    cases("""
+add d int -> a b c d
+add column d int first -> d a b c
+add d int after A -> a d b c
+add (d int, e int), add f int after a -> a f b c d e
+add d int after a, add e int after d -> a d e b c
+drop column B -> a c
+drop b, add b int first -> b a c
+modify c int first -> c a b
+modify B bigint -> a B c
+change b bb text after c -> a c bb
+rename column b to z -> a z c
+rename column b to B -> a B c
+rename column b to z, add b int after c -> a z c b
+add if not exists b int -> a b c
+drop column if exists zz -> a b c
+modify column if exists zz int -> a b c
+comment = 'x', add d int, algorithm = instant -> a b c d
+rename to other -> a b c
+"""),
 )
 def test_columns_after_alter_table(sql: str, expected: str) -> None:
     schema, notes = alter(table(T), sql)
@@ -422,35 +412,26 @@ def test_columns_after_alter_table(sql: str, expected: str) -> None:
 
 @pytest.mark.parametrize(
     ("sql", "expected"),
-    [
-        ("drop b", "unique uc(c); key primary(a)"),
-        ("drop b, drop index ib", "unique uc(c); key primary(a)"),
-        ("rename column b to z", "ib(z); unique uc(c, z); key primary(a)"),
-        ("add index (b)", "ib(b); unique uc(c, b); b(b); key primary(a)"),
-        ("add key (b), add key (b)", "ib(b); unique uc(c, b); b(b); b_2(b); key primary(a)"),
-        ("drop index ib", "unique uc(c, b); key primary(a)"),
-        ("drop key IB, add unique ib (c)", "unique uc(c, b); unique ib(c); key primary(a)"),
-        ("add unique ib (c), drop key ib", "unique uc(c, b); unique ib(c); key primary(a)"),
-        ("rename index ib to x", "x(b); unique uc(c, b); key primary(a)"),
-        ("drop primary key", "ib(b); unique uc(c, b)"),
-        ("drop primary key, add primary key (c, a)", "ib(b); unique uc(c, b); key PRIMARY(c, a)"),
-        (
-            "drop index if exists nope, alter index ib invisible",
-            "ib(b); unique uc(c, b); key primary(a)",
-        ),
-        ("add index if not exists ib (c)", "ib(b); unique uc(c, b); key primary(a)"),
-        (
-            "create unique index x on t (b desc, c)",
-            "ib(b); unique uc(c, b); unique x(b, c); key primary(a)",
-        ),
-        ("create index x on t ((b))", "ib(b); unique uc(c, b); x(); key primary(a)"),
-        ("drop index uc on t", "ib(b); key primary(a)"),
-        ("drop index `primary` on t", "ib(b); unique uc(c, b)"),
-        (
-            "add constraint fk foreign key (b) references p (b)",
-            "ib(b); unique uc(c, b); key primary(a)",
-        ),
-    ],
+    cases("""
+drop b -> unique uc(c); key primary(a)
+drop b, drop index ib -> unique uc(c); key primary(a)
+rename column b to z -> ib(z); unique uc(c, z); key primary(a)
+add index (b) -> ib(b); unique uc(c, b); b(b); key primary(a)
+add key (b), add key (b) -> ib(b); unique uc(c, b); b(b); b_2(b); key primary(a)
+drop index ib -> unique uc(c, b); key primary(a)
+drop key IB, add unique ib (c) -> unique uc(c, b); unique ib(c); key primary(a)
+add unique ib (c), drop key ib -> unique uc(c, b); unique ib(c); key primary(a)
+rename index ib to x -> x(b); unique uc(c, b); key primary(a)
+drop primary key -> ib(b); unique uc(c, b)
+drop primary key, add primary key (c, a) -> ib(b); unique uc(c, b); key PRIMARY(c, a)
+drop index if exists nope, alter index ib invisible -> ib(b); unique uc(c, b); key primary(a)
+add index if not exists ib (c) -> ib(b); unique uc(c, b); key primary(a)
+create unique index x on t (b desc, c) -> ib(b); unique uc(c, b); unique x(b, c); key primary(a)
+create index x on t ((b)) -> ib(b); unique uc(c, b); x(); key primary(a)
+drop index uc on t -> ib(b); key primary(a)
+drop index `primary` on t -> ib(b); unique uc(c, b)
+add constraint fk foreign key (b) references p (b) -> ib(b); unique uc(c, b); key primary(a)
+"""),
 )
 def test_indexes_after_alter_table(sql: str, expected: str) -> None:
     schema, notes = alter(table(T), sql)
