@@ -25,55 +25,28 @@ def check(old: ColumnSchema, new: ColumnSchema, text: str, expected: str | None)
     assert cast(None) is None
 
 
-SAME = [
-    ("int", "bigint"),
-    ("tinyint unsigned", "smallint"),
-    ("int unsigned", "bigint unsigned"),
-    ("bit(8)", "bit(9)"),
-    ("decimal(10,2)", "decimal(12,2)"),
-    ("decimal(10,2) unsigned", "decimal(12,2)"),
-    ("float", "float"),
-    ("float(10,3)", "float(10,3)"),
-    ("double(10,3)", "double"),
-    ("datetime(3)", "datetime(3)"),
-    ("year", "year"),
-    ("varchar(10)", "varchar(20)"),
-    ("varchar(10)", "text"),
-    ("char(10)", "varchar(10)"),
-    ("tinytext", "longtext"),
-    ("varchar(255)", "tinytext"),
-    ("varbinary(3)", "blob"),
-    ("binary(3)", "varbinary(3)"),
-    ("binary(3)", "binary(3)"),
-    ("enum(a,b)", "enum(c,b,a)"),
-    ("set(a,b)", "set(a,c,b)"),
-    ("json", "json"),
-    ("vector(3)", "vector"),
-    ("geometry", "geometry"),
-]
-NOT_SAME = [
-    ("bigint", "int"),
-    ("int", "int unsigned"),
-    ("int unsigned", "int"),
-    ("int", "decimal(10,0)"),
-    ("decimal(10,2)", "decimal(10,3)"),
-    ("decimal(10,2)", "decimal(10,2) unsigned"),
-    ("double", "double(10,3)"),
-    ("double", "double unsigned"),
-    ("float", "double"),
-    ("datetime(3)", "datetime(6)"),
-    ("datetime", "timestamp"),
-    ("varchar(20)", "varchar(10)"),
-    ("varchar(20)", "char(20)"),
-    ("varchar(256)", "tinytext"),
-    ("varchar(20)", "varbinary(80)"),
-    ("binary(3)", "binary(4)"),
-    ("varbinary(3)", "binary(3)"),
-    ("enum(a,b)", "enum(a)"),
-    ("set(a,b)", "set(b,a)"),
-    ("vector(3)", "vector(4)"),
-    ("geometry", "point"),
-]
+def pairs(text: str) -> list[tuple[str, ...]]:
+    """Read `old > new; old > new`."""
+    return [tuple(item.split(" > ")) for item in " ".join(text.split()).split("; ")]
+
+
+SAME = pairs("""
+    int > bigint; tinyint unsigned > smallint; int unsigned > bigint unsigned; bit(8) > bit(9);
+    decimal(10,2) > decimal(12,2); decimal(10,2) unsigned > decimal(12,2); float > float;
+    float(10,3) > float(10,3); double(10,3) > double; datetime(3) > datetime(3); year > year;
+    varchar(10) > varchar(20); varchar(10) > text; char(10) > varchar(10); tinytext > longtext;
+    varchar(255) > tinytext; varbinary(3) > blob; binary(3) > varbinary(3); binary(3) >
+    binary(3); enum(a,b) > enum(c,b,a); set(a,b) > set(a,c,b); json > json; vector(3) > vector;
+    geometry > geometry
+""")
+NOT_SAME = pairs("""
+    bigint > int; int > int unsigned; int unsigned > int; int > decimal(10,0); decimal(10,2) >
+    decimal(10,3); decimal(10,2) > decimal(10,2) unsigned; double > double(10,3); double >
+    double unsigned; float > double; datetime(3) > datetime(6); datetime > timestamp;
+    varchar(20) > varchar(10); varchar(20) > char(20); varchar(256) > tinytext; varchar(20) >
+    varbinary(80); binary(3) > binary(4); varbinary(3) > binary(3); enum(a,b) > enum(a);
+    set(a,b) > set(b,a); vector(3) > vector(4); geometry > point
+""")
 
 
 @pytest.mark.parametrize(("old", "new"), SAME)
