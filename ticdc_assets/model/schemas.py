@@ -103,6 +103,11 @@ class TableSchema:
     indexes: tuple[IndexSchema, ...]
 
     @property
+    def name(self) -> tuple[str, str]:
+        """(database, table)."""
+        return (self.database, self.table)
+
+    @property
     def own_indexes(self) -> tuple[IndexSchema, ...]:
         """The indexes that the table has.
 

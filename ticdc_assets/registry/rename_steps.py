@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from ticdc_assets.model.schemas import NO_TABLE_ID
 from ticdc_assets.registry.ddl_parts import name_in_text
-from ticdc_assets.registry.history import RegisteredDdl
-from ticdc_assets.registry.known_tables import KnownTables, Name, folded
+from ticdc_assets.registry.history import Name, RegisteredDdl, folded
+from ticdc_assets.registry.known_tables import KnownTables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ def _move(part: RegisteredDdl, tables: KnownTables) -> Move | None:
     table_id = sent_ids[0] if sent_ids else None
     notes: tuple[str, ...] = ()
     if after is not None:
-        new: Name = (after.database, after.table)
+        new: Name = after.name
     elif pair is not None:
         new = name_in_text(pair.new, event.database)
         said = (event.database, event.table)
@@ -63,19 +63,19 @@ def _move(part: RegisteredDdl, tables: KnownTables) -> Move | None:
         return None
     known = None if table_id is None else tables.identified(table_id)
     if before is not None:
-        old: Name = (before.database, before.table)
+        old: Name = before.name
     elif pair is not None:
         old = name_in_text(pair.old, event.database)
         moves_database = pair.old.database is None and pair.new.database is not None
         if moves_database and tables.find(old) is None:
             # The session's database, which the text leaves out, is not that of the new name.
             if known is not None:
-                old = (known.database, known.table)
+                old = known.name
             elif (other := tables.elsewhere(old)) is not None:
-                old = (other.database, other.table)
+                old = other.name
                 notes = ("RENAME does not say in which database the table was",)
     elif known is not None:
-        old = (known.database, known.table)
+        old = known.name
     else:
         return None
     return Move(part=part, old=old, new=new, table_id=table_id, notes=notes)
