@@ -54,8 +54,7 @@ from ticdc_assets.registry.inferred_columns import (
 )
 from ticdc_assets.registry.inferred_schemas import altered_schema, created_schema
 from ticdc_assets.registry.known_tables import KnownTables
-from ticdc_assets.registry.rename_steps import Move, moves_of
-from ticdc_assets.registry.renames import Rename, settle
+from ticdc_assets.registry.renames import Move, Rename, moves_of, settle
 from ticdc_assets.registry.row_shapes import fits, merged, schema_of_shape
 
 _ROWS = Coordinates(topic="", partition=-1, offset=-1, index=-1)
