@@ -21,8 +21,8 @@ from typing import Final
 
 from ticdc_assets.model.mysql_types import Kind, fractional_digits, is_unsigned, kind_of
 from ticdc_assets.model.schemas import ColumnSchema
-from ticdc_assets.model.values import moments, shapes
-from ticdc_assets.model.values.canonical import ZERO_DATE, datetime_text, parse_datetime
+from ticdc_assets.model.values import moments
+from ticdc_assets.model.values.canonical import datetime_text, parse_datetime
 from ticdc_assets.model.values.datum import (
     Datum,
     Moment,
@@ -68,9 +68,7 @@ def to_timestamp(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCas
 def _to_moment(
     old: ColumnSchema, new: ColumnSchema, make: Callable[[datetime], str | None]
 ) -> TextCast:
-    is_date = kind_of(new) is Kind.DATE
-    digits = 0 if is_date else fractional_digits(new)
-    zero = ZERO_DATE if is_date else shapes.pad_fraction(moments.ZERO_DATETIME, digits)
+    digits, zero = fractional_digits(new), moments.zero_text(new)
 
     def make_moment(datum: Datum) -> str | None:
         match datum:
@@ -131,9 +129,7 @@ _MAX_NUMBER: Final = 8385959
 
 def lenient_moment(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     """Compile the lenient cast to `new`, which is DATE, DATETIME or TIMESTAMP."""
-    kind = kind_of(new)
-    digits = 0 if kind is Kind.DATE else fractional_digits(new)
-    zero = ZERO_DATE if kind is Kind.DATE else shapes.pad_fraction(moments.ZERO_DATETIME, digits)
+    kind, digits, zero = kind_of(new), fractional_digits(new), moments.zero_text(new)
     if kind is Kind.TIMESTAMP and kind_of(old) is Kind.INTEGER and is_unsigned(old):
         return refusing(new, _EXPECTED.format(new.mysql_type))
 

@@ -8,7 +8,10 @@ depends on what no message says (SQL mode, session); the callers turn it into a 
 import re
 from datetime import UTC, datetime, timedelta, tzinfo
 
-from ticdc_assets.model.values.canonical import datetime_text
+from ticdc_assets.model.mysql_types import Kind, fractional_digits, kind_of
+from ticdc_assets.model.schemas import ColumnSchema
+from ticdc_assets.model.values import shapes
+from ticdc_assets.model.values.canonical import ZERO_DATE, datetime_text
 from ticdc_assets.model.values.zones import to_local, to_utc
 
 ZERO_CLOCK = "00:00:00"
@@ -40,6 +43,17 @@ FRACTION = re.compile(r"(?:\.([0-9]*))?")
 def is_zero(text: str) -> bool:
     """Return whether canonical DATE or DATETIME text is the zero date."""
     return not text.strip("0-: .")
+
+
+def zero_text(column: ColumnSchema) -> str:
+    """Return the zero of a DATE, DATETIME, TIMESTAMP or TIME column."""
+    match kind_of(column):
+        case Kind.DATE:
+            return ZERO_DATE
+        case Kind.TIME:
+            return shapes.pad_fraction(ZERO_CLOCK, fractional_digits(column))
+        case _:
+            return shapes.pad_fraction(ZERO_DATETIME, fractional_digits(column))
 
 
 def full_year(year: int) -> int:
