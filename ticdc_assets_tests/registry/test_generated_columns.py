@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from ticdc_assets.registry.ddl import parse_ddl
 from ticdc_assets.registry.generated_columns import GeneratedColumns
-from ticdc_assets.registry.inferred_columns import DATABASE_DEFAULTS
-from ticdc_assets.registry.inferred_schemas import created_schema
 from ticdc_assets_tests.cases import grouped
 from ticdc_assets_tests.examples import examples
+from ticdc_assets_tests.registry.test_inferred_schemas import create
 
 COLUMNS = (
     "`id` bigint NOT NULL, `u` int unsigned, `z` int zerofill, `y` year, `p` decimal(10,2), "
@@ -41,17 +40,7 @@ ROW: dict[str, str | None] = {
 
 def generated_by(sql: str) -> GeneratedColumns:
     """Return the generated columns of a CREATE TABLE, which may be any text."""
-    statement = parse_ddl(sql)
-    made = created_schema(
-        statement,
-        database="d",
-        table="t",
-        table_id=1,
-        version=1,
-        defaults=DATABASE_DEFAULTS,
-        timezone="UTC",
-    )
-    return GeneratedColumns(statement, made.schema, "UTC")
+    return GeneratedColumns(parse_ddl(sql), create(sql, timezone="UTC").schema, "UTC")
 
 
 def generated(*definitions: str) -> GeneratedColumns:
