@@ -16,7 +16,6 @@ import binascii
 import re
 from collections.abc import Callable
 from datetime import datetime
-from functools import lru_cache
 from typing import TypeAlias
 
 from ticdc_assets.base.errors import ImageError, shorten
@@ -322,13 +321,19 @@ def _enum(column: ColumnSchema) -> TextConverter:
     return convert
 
 
+_SET_CACHE_SIZE = 4096
+
+
 def _set(column: ColumnSchema) -> TextConverter:
     if not column.elements:
         return _numbered(column, _UINT64 - 1)
     labels = column.elements[:64]
+    known: dict[str, str] = {}
 
-    @lru_cache(maxsize=4096)
     def convert(text: str) -> str:
+        joined = known.get(text)
+        if joined is not None:
+            return joined
         if shapes.INTEGER.fullmatch(text) is None:
             raise ImageError("invalid_set", column.name, "bit mask of labels", shorten(text))
         mask = int(_unsigned(text))
@@ -336,7 +341,10 @@ def _set(column: ColumnSchema) -> TextConverter:
             raise ImageError(
                 "unknown_set_member", column.name, f"0 to {2 ** len(labels) - 1}", shorten(text)
             )
-        return ",".join(label for bit, label in enumerate(labels) if mask >> bit & 1)
+        joined = ",".join(label for bit, label in enumerate(labels) if mask >> bit & 1)
+        if len(known) < _SET_CACHE_SIZE:
+            known[text] = joined
+        return joined
 
     return convert
 

@@ -241,7 +241,7 @@ def _days_and_times(column: ColumnSchema) -> _Typed:
 
 def _timestamps(column: ColumnSchema, timezone: str) -> _Typed:
     wanted, digits = arrow_type(column), fractional_digits(column)
-    offset_of = local_hours(timezone)
+    offset_of = local_hours(timezone).offset
     fixed = changefeed_zone(timezone).utcoffset(None)
 
     def typed(places: Places) -> TypedColumn:

@@ -199,7 +199,7 @@ def _datetime_text(column: ColumnSchema) -> Callable[[Any], str]:
 
 def _typed_timestamp(column: ColumnSchema, timezone: str) -> Callable[[str], Any]:
     zone = changefeed_zone(timezone)
-    offset_of = local_hours(timezone)
+    hours = local_hours(timezone)
     is_canonical = shapes.datetime_pattern(fractional_digits(column)).fullmatch
 
     def typed(text: str) -> Any:
@@ -208,7 +208,7 @@ def _typed_timestamp(column: ColumnSchema, timezone: str) -> Callable[[str], Any
         local = parse_datetime(text)
         if local is None:
             return UNFIT
-        offset = offset_of(text[:13])
+        offset = hours.offset(text[:13])
         if offset is None:
             return to_utc(local, zone) or UNFIT
         return local.replace(tzinfo=UTC) - offset

@@ -9,7 +9,6 @@ which it was.
 """
 
 import re
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -70,32 +69,53 @@ def to_utc(local: datetime, zone: tzinfo) -> datetime | None:
     return instant if shown == local else None
 
 
-@lru_cache(maxsize=64)
-def local_hours(name: str) -> Callable[[str], timedelta | None]:
-    """Return the function that gives the offset from UTC all through a local hour, cached.
+class LocalHours:
+    """The offset from UTC of each hour of local time in one zone, cached.
 
-    Times of one batch lie close together, and a cached hour is much cheaper than a conversion. An
-    hour is given as `YYYY-MM-DD HH`; the offset is None where it changes in the hour.
-
-    Raises:
-        ConfigError: no zone is called `name`.
+    Times of one batch lie close together, and a dictionary is much cheaper than a conversion. An
+    hour in which the offset changes has no entry.
     """
-    zone = changefeed_zone(name)
 
-    @lru_cache(maxsize=100_000)
-    def offset_of(hour: str) -> timedelta | None:
+    __slots__ = ("_known", "_zone")
+
+    def __init__(self, zone: tzinfo) -> None:
+        self._zone = zone
+        self._known: dict[str, timedelta | None] = {}
+
+    def offset(self, hour: str) -> timedelta | None:
+        """Return the offset all through the local `hour`, given as `YYYY-MM-DD HH`, or None."""
+        try:
+            return self._known[hour]
+        except KeyError:
+            if len(self._known) >= _MOST_HOURS:
+                self._known.clear()
+            offset = self._known[hour] = self._find(hour)
+            return offset
+
+    def _find(self, hour: str) -> timedelta | None:
         try:
             first = datetime.fromisoformat(f"{hour}:00:00")
         except ValueError:
             return None
         last = first.replace(minute=59, second=59, microsecond=999_999)
-        instants = to_utc(first, zone), to_utc(last, zone)
+        instants = to_utc(first, self._zone), to_utc(last, self._zone)
         if instants[0] is None or instants[1] is None:
             return None
         offset = first - instants[0].replace(tzinfo=None)
         return offset if last - instants[1].replace(tzinfo=None) == offset else None
 
-    return offset_of
+
+_MOST_HOURS = 100_000
+
+
+@lru_cache(maxsize=64)
+def local_hours(name: str) -> LocalHours:
+    """Return the cached hours of the changefeed's zone called `name`.
+
+    Raises:
+        ConfigError: no zone has this name.
+    """
+    return LocalHours(changefeed_zone(name))
 
 
 def to_local(instant: datetime, zone: tzinfo) -> datetime | None:
