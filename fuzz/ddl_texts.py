@@ -26,8 +26,7 @@ from ticdc_assets.registry.ddl import parse_ddl, parse_ddl_script
 from ticdc_assets.registry.ddl_statement import DdlStatement
 from ticdc_assets.registry.inferred_columns import (
     DATABASE_DEFAULTS,
-    database_defaults,
-    table_defaults,
+    defaults_after,
 )
 from ticdc_assets.registry.inferred_schemas import Inferred, altered_schema, created_schema
 from ticdc_assets.wire.record import Record
@@ -256,7 +255,7 @@ class DdlTarget:
 
 def _inferred(statement: DdlStatement, schema: TableSchema, timezone: str) -> list[Inferred]:
     """Return the schemas that a statement makes: a new one, one after it, and that once more."""
-    defaults = table_defaults(statement, database_defaults(statement, DATABASE_DEFAULTS))
+    defaults = defaults_after(statement, defaults_after(statement, DATABASE_DEFAULTS))
     created = created_schema(
         statement,
         database="d",

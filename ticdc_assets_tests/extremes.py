@@ -12,31 +12,24 @@ from pathlib import Path
 import psutil
 
 from ticdc_assets.demo.simulator.encoders import encode
-from ticdc_assets.model.events import Bootstrap, DdlEvent, Event, Op, RowChange, Watermark
-from ticdc_assets.model.schemas import ColumnSchema, IndexSchema, TableSchema
+from ticdc_assets.model.events import Bootstrap, Event, Image, RowChange, Watermark
+from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.source.capture import CaptureRecord, CaptureWriter
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.compression import Compression
 from ticdc_assets_tests.demo.simulator.compressing import compressed
+from ticdc_assets_tests.events import ddl_event, row_event
+from ticdc_assets_tests.text_tables import created
 
 MIB = 1 << 20
 FIRST_TS = 440_000_000_000_000_000
 LONGEST_SECONDS = 900
 
-LARGE_VALUES = TableSchema(
-    database="d",
+LARGE_VALUES = created(
+    "create table large (id bigint primary key, v longtext)",
+    version=FIRST_TS,
     table="large",
     table_id=1,
-    version=FIRST_TS,
-    columns=(
-        ColumnSchema(name="id", mysql_type="bigint", nullable=False),
-        ColumnSchema(
-            name="v", mysql_type="longtext", charset="utf8mb4", collation="utf8mb4_bin", length=-1
-        ),
-    ),
-    indexes=(
-        IndexSchema(name="primary", unique=True, primary=True, nullable=False, columns=("id",)),
-    ),
 )
 
 
@@ -48,20 +41,20 @@ def large_value(number: int, size: int) -> str:
 def large_inserts(numbers: Iterable[int], size: int) -> Iterable[RowChange]:
     """Inserts of rows whose value has `size` bytes."""
     for number in numbers:
-        yield RowChange(
-            op=Op.INSERT,
-            commit_ts=FIRST_TS + 1 + number,
-            build_ts_ms=1,
-            database=LARGE_VALUES.database,
-            table=LARGE_VALUES.table,
-            table_id=LARGE_VALUES.table_id,
-            schema_version=LARGE_VALUES.version,
-            before=None,
-            after={"id": str(number), "v": large_value(number, size)},
-            handle_key_only=False,
-            claim_check_location=None,
-            checksum=None,
-        )
+        values = {"id": str(number), "v": large_value(number, size)}
+        yield _insert(LARGE_VALUES, FIRST_TS + 1 + number, values)
+
+
+def _insert(schema: TableSchema, ts: int, values: Image) -> RowChange:
+    return row_event(
+        ts,
+        after=values,
+        build_ts_ms=1,
+        database=schema.database,
+        table=schema.table,
+        table_id=schema.table_id,
+        schema_version=schema.version,
+    )
 
 
 def large_table(numbers: Iterable[int], size: int) -> Iterable[Event]:
@@ -167,41 +160,11 @@ def wide_table(number: int, columns: int, rows: int) -> Iterable[Event]:
     """A table with a key and so many columns, and inserts into it."""
     ts = FIRST_TS + number * 1_000_000
     names = [f"c{place}" for place in range(1, columns)]
-    schema = TableSchema(
-        database="d",
-        table=f"t{number}",
-        table_id=100 + number,
-        version=ts,
-        columns=(
-            ColumnSchema(name="id", mysql_type="bigint", nullable=False),
-            *(ColumnSchema(name=name, mysql_type="varchar", length=20) for name in names),
-        ),
-        indexes=LARGE_VALUES.indexes,
-    )
-    yield DdlEvent(
-        ddl_type="CREATE",
-        commit_ts=ts,
-        build_ts_ms=1,
-        sql=f"create table t{number} (id bigint primary key, "
-        + ", ".join(f"{name} varchar(20)" for name in names)
-        + ")",
-        database="d",
-        table=schema.table,
-        schema=schema,
-        pre_schema=None,
-    )
+    table = f"t{number}"
+    defined = ["id bigint primary key", *(f"{name} varchar(20)" for name in names)]
+    sql = f"create table {table} ({', '.join(defined)})"
+    schema = created(sql, version=ts, table=table, table_id=100 + number)
+    yield ddl_event(ts, sql, ddl_type="CREATE", build_ts_ms=1, table=table, schema=schema)
     for row in range(rows):
-        yield RowChange(
-            op=Op.INSERT,
-            commit_ts=ts + 1 + row,
-            build_ts_ms=1,
-            database="d",
-            table=schema.table,
-            table_id=schema.table_id,
-            schema_version=ts,
-            before=None,
-            after={"id": str(row), **{name: f"{name} of {row}" for name in names}},
-            handle_key_only=False,
-            claim_check_location=None,
-            checksum=None,
-        )
+        values = {"id": str(row), **{name: f"{name} of {row}" for name in names}}
+        yield _insert(schema, ts + 1 + row, values)

@@ -87,8 +87,13 @@ class MysqlType:
     values: Callable[[ColumnSchema], st.SearchStrategy[PhysicalValue]]
 
 
+def _binary(**attributes: object) -> dict[str, object]:
+    """Fields of a column that is no text."""
+    return {"charset": "binary", "collation": "binary", **attributes}
+
+
 def _fixed(**attributes: object) -> st.SearchStrategy[dict[str, object]]:
-    return st.just({"charset": "binary", "collation": "binary", **attributes})
+    return st.just(_binary(**attributes))
 
 
 def _integers(bits: int, length: int) -> MysqlType:
@@ -99,13 +104,7 @@ def _integers(bits: int, length: int) -> MysqlType:
         return (st.integers(low, high) | st.sampled_from([low, 0, high])).map(str)
 
     column = st.tuples(st.booleans(), st.booleans()).map(
-        lambda flags: {
-            "charset": "binary",
-            "collation": "binary",
-            "length": length,
-            "unsigned": flags[0],
-            "zerofill": flags[0] and flags[1],
-        }
+        lambda flags: _binary(length=length, unsigned=flags[0], zerofill=all(flags))
     )
     return MysqlType(column=column, values=values)
 
@@ -149,12 +148,7 @@ def _decimals() -> MysqlType:
 
     column = st.integers(1, 65).flatmap(
         lambda length: st.integers(0, min(30, length)).map(
-            lambda scale: {
-                "charset": "binary",
-                "collation": "binary",
-                "length": length,
-                "decimal": scale,
-            }
+            lambda scale: _binary(length=length, decimal=scale)
         )
     )
     return MysqlType(column=column, values=values)
@@ -190,16 +184,8 @@ def _timestamps() -> MysqlType:
 
 
 def _bits() -> MysqlType:
-    column = st.integers(1, 64).map(
-        lambda length: {
-            "charset": "binary",
-            "collation": "binary",
-            "length": length,
-            "unsigned": True,
-        }
-    )
     return MysqlType(
-        column=column,
+        column=st.integers(1, 64).map(lambda length: _binary(length=length, unsigned=True)),
         values=lambda column: st.integers(0, 2**column.length - 1).map(str),
     )
 

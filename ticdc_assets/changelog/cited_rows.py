@@ -12,10 +12,9 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import TypeAlias
 
-from ticdc_assets.changelog.lineages import Lineage, name_of
+from ticdc_assets.changelog.lineages import Lineage
 from ticdc_assets.changelog.plan import Binding, RowGroup, TableName
-from ticdc_assets.registry.history import SchemaHistory
-from ticdc_assets.registry.known_tables import folded
+from ticdc_assets.registry.history import SchemaHistory, folded
 
 _Groups: TypeAlias = tuple[RowGroup, ...]
 
@@ -91,7 +90,7 @@ def attach_groups(
     lying: dict[int, list[Lineage]] = {}
     for lineage in (*snapshots, *lineages):
         for version, schema in lineage.versions.items():
-            name = folded(name_of(schema))
+            name = folded(schema.name)
             made_by.setdefault((name, version), set()).add(lineage.mirror_id)
         # A snapshot needs only the rows between its floor and its moment.
         above_ts = lineage.held_above if lineage in past else -1

@@ -13,7 +13,7 @@ DDL.
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from ticdc_assets.changelog.lineages import Lineage, name_of
+from ticdc_assets.changelog.lineages import Lineage
 from ticdc_assets.changelog.plan import (
     LACKS_EXPORT,
     Caveat,
@@ -61,7 +61,7 @@ class ExportedTables:
                 self._above.setdefault(name, ddl.event.commit_ts)
         self._sent: dict[TableName, list[TableSchema]] = {}
         for version in history.versions if exported else ():
-            name = name_of(version.schema)
+            name = version.schema.name
             if name in exported and version.source not in _NOT_SENT:
                 self._sent.setdefault(name, []).append(version.schema)
 
@@ -81,7 +81,7 @@ class ExportedTables:
             return None
         known = (
             schema
-            for schema in self._sent.get(name_of(exported), ())
+            for schema in self._sent.get(exported.name, ())
             if schema.version <= event.commit_ts
         )
         sent = max(known, key=lambda schema: schema.version, default=None)
@@ -101,7 +101,7 @@ class ExportedTables:
         ts, seed, (database, table) = (
             ddl.event.commit_ts,
             ddl.coordinates.partition,
-            name_of(schema),
+            schema.name,
         )
         lineage.begins_anew(ts)
         lineage.exported = ExportedRows(

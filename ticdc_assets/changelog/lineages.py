@@ -33,7 +33,7 @@ from ticdc_assets.registry.ddl_statement import (
     Partitioning,
 )
 from ticdc_assets.registry.evolution import column_renames
-from ticdc_assets.registry.history import RegisteredDdl, folded_name
+from ticdc_assets.registry.history import RegisteredDdl, folded
 from ticdc_assets.registry.partitions import (
     EMPTYING,
     changed_partitions,
@@ -149,7 +149,7 @@ class Lineage:
         """
         bindings: list[Binding] = []
         for item in self.bindings:
-            spellings = cited.get(folded_name(item.database, item.table), {})
+            spellings = cited.get(folded((item.database, item.table)), {})
             for database, table in sorted(spellings):
                 other = replace(item, database=database, table=table)
                 if other != item and any(
@@ -178,11 +178,6 @@ class LineagePart:
     schema: TableSchema
     within: PartitionRows | None = None
     outside: PartitionRows | None = None
-
-
-def name_of(schema: TableSchema) -> TableName:
-    """Return the name of a schema's table."""
-    return (schema.database, schema.table)
 
 
 def changes_key(ddl: RegisteredDdl) -> bool:

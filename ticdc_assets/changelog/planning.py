@@ -32,7 +32,6 @@ from ticdc_assets.changelog.lineages import (
     LineagePart,
     changes_key,
     keeps_version,
-    name_of,
     repartition,
     rows_meant,
     spread_by_create,
@@ -56,9 +55,8 @@ from ticdc_assets.registry.history import (
     RegisteredDdl,
     SchemaHistory,
     exchange_of,
-    folded_name,
+    folded,
 )
-from ticdc_assets.registry.known_tables import folded
 
 
 def build_plan(
@@ -249,7 +247,7 @@ class _Builder:
             lineage.add_caveat(f"DDL text not understood: {shown_sql(event.sql)}", event)
 
     def _create(self, ddl: RegisteredDdl, schema: TableSchema) -> None:
-        name = name_of(schema)
+        name = schema.name
         present = self._named(name)
         if present is not None:
             self._unbind(present, ddl.event.commit_ts)
@@ -263,7 +261,7 @@ class _Builder:
         """End a table: by DROP, or as another is created by a text that is not understood."""
         event = ddl.event
         schema = event.pre_schema or event.schema
-        name = name_of(schema) if schema is not None else (event.database, event.table)
+        name = schema.name if schema is not None else (event.database, event.table)
         lineage = self._find(schema) if schema is not None else self._named(name)
         if lineage is not None:
             if schema is not None:
@@ -281,7 +279,7 @@ class _Builder:
         lineage = self._find_or_begin(ddl.event)
         if lineage is None:
             self._ignore("truncate without schema")
-            self._empty[folded_name(ddl.event.database, ddl.event.table)] = ddl
+            self._empty[folded((ddl.event.database, ddl.event.table))] = ddl
             return
         if ddl.event.pre_schema is not None:
             lineage.take_id(ddl.event.pre_schema)
@@ -295,7 +293,7 @@ class _Builder:
 
     def _seed(self, ddl: RegisteredDdl, schema: TableSchema) -> None:
         """Let the table of a name begin again with the rows of an export."""
-        name = name_of(schema)
+        name = schema.name
         lineage = self._named(name) or self._begin(name, schema)
         self._exported.begin(lineage, ddl, schema)
         spread_by_create(lineage, ddl.beyond_schemas, self._named)
@@ -343,12 +341,12 @@ class _Builder:
                 other.add_caveat(reason, event)
             self._ignore(f"{ddl.kind} without schema")
             return
-        lineage = self._find(event.schema) or self._begin(name_of(event.schema), event.schema)
+        lineage = self._find(event.schema) or self._begin(event.schema.name, event.schema)
         other_name = (change.other.database or lineage.name[0], change.other.table)
         other = self._named(other_name)
         sent = event.pre_schema
-        if sent is not None and _same_name(name_of(sent), other_name):
-            other = other or self._find(sent) or self._begin(name_of(sent), sent)
+        if sent is not None and _same_name(sent.name, other_name):
+            other = other or self._find(sent) or self._begin(sent.name, sent)
             other.versions.setdefault(sent.version, sent)
         before = self._snapshot(lineage, event.commit_ts)
         self._note(lineage, ddl, [event.schema])
@@ -468,7 +466,7 @@ class _Builder:
         for ddl, schema in zip(known, before, strict=True):
             lineage = tables.get(meant[schema.table_id])
             if lineage is None:
-                name = name_of(schema)
+                name = schema.name
                 occupant = self._named(name)
                 lineage = self._begin(name, schema)
                 tables[schema.table_id] = lineage
@@ -480,7 +478,7 @@ class _Builder:
             self._unbind(lineage, ddl.event.commit_ts)
         for lineage, ddl in moves.items():
             assert ddl.event.schema is not None
-            database, table = name_of(ddl.event.schema)
+            database, table = ddl.event.schema.name
             if database.lower() == lineage.name[0].lower():
                 # The old TiCDC writes it in lower case here.
                 database = lineage.name[0]
@@ -500,7 +498,7 @@ class _Builder:
         cited = {schema.table_id for schema in schemas}
         meant: dict[int, Hashable] = {}
         for schema in schemas:
-            found = self._named(name_of(schema))
+            found = self._named(schema.name)
             if schema.table_id in tables or found is None or _identity(found) in cited:
                 continue
             meant.setdefault(schema.table_id, _identity(found))
@@ -537,7 +535,7 @@ class _Builder:
             for lineage in self._names.values()
             if lineage.has_id and lineage.table_id == schema.table_id
         )
-        return self._named(name_of(schema)) or next(with_id, None)
+        return self._named(schema.name) or next(with_id, None)
 
     def _named(self, name: TableName) -> Lineage | None:
         """Find a table by its name, in any case."""
@@ -547,7 +545,7 @@ class _Builder:
         schema = event.pre_schema or event.schema
         if schema is None:
             return None
-        return self._find(schema) or self._begin(name_of(schema), schema)
+        return self._find(schema) or self._begin(schema.name, schema)
 
     def _note(
         self, lineage: Lineage, ddl: RegisteredDdl, schemas: Sequence[TableSchema] = ()

@@ -20,11 +20,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.registry.ddl_parts import all_parts, name_in_text
 from ticdc_assets.registry.ddl_statement import DdlKind
-from ticdc_assets.registry.history import RegisteredDdl, folded_name, of_one_partition
-from ticdc_assets.registry.known_tables import Name, folded
+from ticdc_assets.registry.history import Name, RegisteredDdl, folded, of_one_partition
 from ticdc_assets.registry.renames import Rename, settle
 
 
@@ -82,7 +80,7 @@ def topic_tables(
         at = seen.setdefault(group.topic, _Seen())
         if group.database is None or group.table is None:
             continue
-        name = folded_name(group.database, group.table)
+        name = folded((group.database, group.table))
         if group.max_ts == 0 and (name in renamed or newest_row.get(name)):
             continue
         at.names.add(name)
@@ -155,12 +153,12 @@ def _concerned(ddl: RegisteredDdl) -> set[Name]:
     if ddl.kind in _WITHOUT_TABLES:
         return set()
     if event.pre_schema is not None:
-        return {_of_schema(event.pre_schema)}
+        return {folded(event.pre_schema.name)}
     if ddl.kind is DdlKind.RENAME and ddl.beyond_schemas.renames:
         return {old for old, _ in _renames(ddl)}
     if event.schema is not None:
-        return {_of_schema(event.schema)}
-    return {folded_name(event.database, event.table)} if event.table else set()
+        return {folded(event.schema.name)}
+    return {folded((event.database, event.table))} if event.table else set()
 
 
 def _renames(ddl: RegisteredDdl) -> set[tuple[Name, Name]]:
@@ -169,7 +167,7 @@ def _renames(ddl: RegisteredDdl) -> set[tuple[Name, Name]]:
     if ddl.kind is not DdlKind.RENAME:
         return set()
     if event.pre_schema is not None and event.schema is not None:
-        return {(_of_schema(event.pre_schema), _of_schema(event.schema))}
+        return {(folded(event.pre_schema.name), folded(event.schema.name))}
     return {
         (
             folded(name_in_text(rename.old, event.database)),
@@ -192,16 +190,12 @@ def _made(ddl: RegisteredDdl) -> set[Name]:
     if ddl.kind in _WITHOUT_TABLES or ddl.kind is DdlKind.DROP:
         return set()
     if event.schema is not None:
-        return {_of_schema(event.schema)}
+        return {folded(event.schema.name)}
     if ddl.kind not in _MAKING:
         return set()
     # FLASHBACK TABLE ... TO brings a table back under another name.
     brought = {folded(name_in_text(item.new, event.database)) for item in statement.renames}
-    named = {folded_name(event.database, event.table)} if event.table else set[Name]()
+    named = {folded((event.database, event.table))} if event.table else set[Name]()
     return brought or named | {
         folded(name_in_text(item, event.database)) for item in statement.tables
     }
-
-
-def _of_schema(schema: TableSchema) -> Name:
-    return folded_name(schema.database, schema.table)

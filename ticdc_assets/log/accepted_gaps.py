@@ -33,7 +33,7 @@ from ticdc_assets.changelog.plan import Caveat, MirrorPlan
 from ticdc_assets.delta.control import commit_metadata, read_rows, read_table, write_table
 from ticdc_assets.delta.row_schema import fields_of
 from ticdc_assets.log.totals import NO_TOPIC
-from ticdc_assets.registry.history import folded_name
+from ticdc_assets.registry.history import folded
 from ticdc_assets.storage.lake_paths import LakePaths
 
 
@@ -248,7 +248,7 @@ def _may_lack(
         # Where DDL comes, it came before the gap, or was lost in it.
         gets_ddl = carried.gets_ddl(gap.topic, gap.partition)
         began_later = plan.floor_ts in landed or (is_above and not gets_ddl)
-    names = {folded_name(item.database, item.table) for item in plan.bindings}
+    names = {folded((item.database, item.table)) for item in plan.bindings}
     return not began_later and carried.may_carry(gap.topic, names)
 
 
@@ -267,7 +267,7 @@ class _Carried:
             if row["kind"] == "ddl":
                 self._with_ddl.add((row["topic"], row["partition"]))
             if row["database"] and row["table"]:
-                name = folded_name(row["database"], row["table"])
+                name = folded((row["database"], row["table"]))
                 self._names.setdefault(row["topic"], set()).add(name)
             else:
                 self._others.add(row["topic"])

@@ -103,6 +103,11 @@ class TableSchema:
     indexes: tuple[IndexSchema, ...]
 
     @property
+    def name(self) -> tuple[str, str]:
+        """(database, table)."""
+        return (self.database, self.table)
+
+    @property
     def own_indexes(self) -> tuple[IndexSchema, ...]:
         """The indexes that the table has.
 
@@ -512,23 +517,13 @@ class _Reader:
         self.position = position
 
     def text(self, name: str, *, default: Any = _REQUIRED) -> str:
-        value = self._field(name, default)
-        if not isinstance(value, str):
-            raise WireError("wrong_type", f"{self.position}.{name}", "text", shorten(value))
-        return value
+        return self._typed(name, default, str, "text")
 
     def boolean(self, name: str, *, default: Any = _REQUIRED) -> bool:
-        value = self._field(name, default)
-        if not isinstance(value, bool):
-            raise WireError(
-                "wrong_type", f"{self.position}.{name}", "true or false", shorten(value)
-            )
-        return value
+        return self._typed(name, default, bool, "true or false")
 
     def integer(self, name: str, *, default: Any = _REQUIRED, minimum: int = 0) -> int:
-        value = self._field(name, default)
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise WireError("wrong_type", f"{self.position}.{name}", "integer", shorten(value))
+        value = self._typed(name, default, int, "integer")
         if not minimum <= value <= MAX_TSO:
             raise WireError(
                 "out_of_range", f"{self.position}.{name}", f"{minimum} to 2^63-1", shorten(value)
@@ -551,9 +546,11 @@ class _Reader:
                 raise WireError("wrong_type", place, "text", shorten(item))
         return tuple(items)
 
-    def _field(self, name: str, default: Any) -> Any:
-        if name not in self.fields and default is not _REQUIRED:
-            return default
-        if name not in self.fields:
+    def _typed(self, name: str, default: Any, kind: type[Any], expected: str) -> Any:
+        value = self.fields.get(name, default)
+        if value is _REQUIRED:
             raise WireError("missing_field", f"{self.position}.{name}", "the field", "nothing")
-        return self.fields[name]
+        # In Python, true and false are integers.
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise WireError("wrong_type", f"{self.position}.{name}", expected, shorten(value))
+        return value

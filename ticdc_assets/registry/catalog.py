@@ -38,24 +38,23 @@ from ticdc_assets.registry.ddl_parts import name_in_text, parts_of
 from ticdc_assets.registry.ddl_statement import DdlAction, DdlKind
 from ticdc_assets.registry.history import (
     Coordinates,
+    Name,
     RegisteredDdl,
     SchemaHistory,
     SchemaSource,
     SchemaVersion,
     exchange_of,
-    folded_name,
+    folded,
     of_one_partition,
 )
 from ticdc_assets.registry.inferred_columns import (
     DATABASE_DEFAULTS,
     Defaults,
-    database_defaults,
-    table_defaults,
+    defaults_after,
 )
 from ticdc_assets.registry.inferred_schemas import altered_schema, created_schema
-from ticdc_assets.registry.known_tables import KnownTables, Name, folded
-from ticdc_assets.registry.rename_steps import Move, moves_of
-from ticdc_assets.registry.renames import Rename, settle
+from ticdc_assets.registry.known_tables import KnownTables
+from ticdc_assets.registry.renames import Move, Rename, moves_of, settle
 from ticdc_assets.registry.row_shapes import fits, merged, schema_of_shape
 
 _ROWS = Coordinates(topic="", partition=-1, offset=-1, index=-1)
@@ -138,7 +137,7 @@ class Catalog:
     def walk(self, history: SchemaHistory, seen: Iterable[SeenShape]) -> SchemaHistory:
         """Process all of a history and the shapes of rows; return the completed history."""
         for version in history.versions:
-            name = folded_name(version.schema.database, version.schema.table)
+            name = folded(version.schema.name)
             self._sent.setdefault(name, []).append(version.schema)
         shapes = sorted(seen, key=lambda item: (item.min_ts, item.name, repr(item.shape)))
         completed: list[RegisteredDdl] = []
@@ -157,7 +156,7 @@ class Catalog:
 
         A row at the commit ts of a DDL was committed before it.
         """
-        name = folded_name(database, table)
+        name = folded((database, table))
         for since_ts, schema in reversed(self._timeline.get(name, ())):
             if since_ts < commit_ts:
                 return schema
@@ -199,12 +198,12 @@ class Catalog:
     def _put(self, schema: TableSchema, since_ts: int) -> None:
         """Let `schema` be in force for the rows above `since_ts`."""
         self._tables.put(schema)
-        name = folded_name(schema.database, schema.table)
+        name = folded(schema.name)
         self._timeline.setdefault(name, []).append((since_ts, schema))
 
     def _observe(self, schema: TableSchema, ts: int) -> None:
         self._put(schema, schema.version)
-        self._observed[(*folded_name(schema.database, schema.table), ts)] = schema
+        self._observed[(*folded(schema.name), ts)] = schema
         source = SchemaSource.ROWS
         self._versions.append(SchemaVersion(schema=schema, source=source, coordinates=_ROWS))
 
@@ -256,13 +255,13 @@ class Catalog:
         """Follow a part that carries schemas, the last of them `sent`, and add what it lacks."""
         event, kind = part.event, part.kind
         sent = self._with_id(sent)
-        name = (sent.database, sent.table)
+        name = sent.name
         if kind is DdlKind.OTHER:
             return part
         if kind is DdlKind.DROP:
             gone = self._with_id(event.pre_schema or sent)
             known = self._known(gone) or gone
-            self._ended((known.database, known.table), event.commit_ts)
+            self._ended(known.name, event.commit_ts)
             return replace(part, event=replace(event, schema=None, pre_schema=gone))
         before = event.pre_schema and self._with_id(event.pre_schema)
         if kind is DdlKind.EXCHANGE:
@@ -271,7 +270,7 @@ class Catalog:
             if exchange is not None and exchange.other is not None:
                 other = self._tables.find(name_in_text(exchange.other, name[0]))
                 if other is not None:
-                    made = self._derived_id((other.database, other.table))
+                    made = self._derived_id(other.name)
                     self._tables.put(replace(other, table_id=made))
         elif kind is DdlKind.CREATE:
             if self._tables.find(name) is not None:
@@ -280,7 +279,7 @@ class Catalog:
             before = self._known(sent)
             if before is None and kind is DdlKind.ALTER:
                 before = self._sent_before(sent)
-            elif before is not None and folded((before.database, before.table)) != folded(name):
+            elif before is not None and folded(before.name) != folded(name):
                 note = "the table was renamed, and no message says when"
                 part = replace(part, kind=DdlKind.RENAME, notes=(*part.notes, note))
         if event.schema is None:
@@ -291,12 +290,12 @@ class Catalog:
 
     def _known(self, schema: TableSchema) -> TableSchema | None:
         """Return the table of a schema: by its name, else by its id."""
-        found = self._tables.find((schema.database, schema.table))
+        found = self._tables.find(schema.name)
         return found or self._tables.identified(schema.table_id)
 
     def _sent_before(self, schema: TableSchema) -> TableSchema | None:
         """Return the newest schema that was sent of a table before this version."""
-        name = folded((schema.database, schema.table))
+        name = folded(schema.name)
         since = self._freed.get(name, -1)
         return next(
             (
@@ -311,7 +310,7 @@ class Catalog:
         """Return a schema with an id, if it was sent without one."""
         if schema.table_id != NO_TABLE_ID:
             return schema
-        name = (schema.database, schema.table)
+        name = schema.name
         known = self._tables.find(name)
         return replace(schema, table_id=self._derived_id(name) if known is None else known.table_id)
 
@@ -328,7 +327,7 @@ class Catalog:
         schema = ddl.event.schema
         if schema is None:
             return ddl
-        present = self._tables.find((schema.database, schema.table))
+        present = self._tables.find(schema.name)
         if present is not None:
             schema = replace(schema, table_id=present.table_id)
         self._put(schema, ddl.event.commit_ts)
@@ -361,7 +360,7 @@ class Catalog:
                 timezone=self._timezone,
             )
             schema, notes = inferred.schema, inferred.notes
-            defaults = table_defaults(statement, self._defaults_of(name[0]))
+            defaults = defaults_after(statement, self._defaults_of(name[0]))
         self._put(schema, ts)
         self._table_defaults[table_id] = defaults
         return None, schema, notes
@@ -409,7 +408,7 @@ class Catalog:
             if known is not None:
                 now[table] = known
         for schema in now.values():
-            self._tables.take((schema.database, schema.table))
+            self._tables.take(schema.name)
         done: list[RegisteredDdl] = []
         for number in settled.order:
             move, table = moves[number], settled.tables[number]
@@ -478,7 +477,7 @@ class Catalog:
             table_id = table
         else:
             table_id = self._with_id(sent).table_id if before is None else before.table_id
-        name = move.old if before is None else (before.database, before.table)
+        name = move.old if before is None else before.name
         before = event.pre_schema or before or sent
         before = replace(before, database=name[0], table=name[1], table_id=table_id)
         after = replace(sent, database=move.new[0], table=move.new[1])
@@ -504,7 +503,7 @@ class Catalog:
             defaults=defaults,
             timezone=self._timezone,
         )
-        self._table_defaults[before.table_id] = table_defaults(ddl.statement, defaults)
+        self._table_defaults[before.table_id] = defaults_after(ddl.statement, defaults)
         return before, inferred.schema, inferred.notes
 
     def _recover(self, ddl: RegisteredDdl) -> _Change:
@@ -516,11 +515,7 @@ class Catalog:
         elif statement.table is not None:
             old = (statement.database or target[0], statement.table)
         gone = next(
-            (
-                item
-                for item in reversed(self._dropped)
-                if folded((item.database, item.table)) == folded(old)
-            ),
+            (item for item in reversed(self._dropped) if folded(item.name) == folded(old)),
             None,
         )
         if gone is None:
@@ -537,14 +532,14 @@ class Catalog:
         if statement.action in (DdlAction.CREATE_DATABASE, DdlAction.ALTER_DATABASE):
             database = (statement.database or ddl.event.database).lower()
             before = self._defaults.get(database, DATABASE_DEFAULTS)
-            self._defaults[database] = database_defaults(statement, before)
+            self._defaults[database] = defaults_after(statement, before)
         return _NOTHING
 
     def _drop_database(self, ddl: RegisteredDdl) -> _Change:
         database = (ddl.statement.database or ddl.event.database).lower()
         for schema in self._tables.all:
             if schema.database.lower() == database:
-                self._ended((schema.database, schema.table), ddl.event.commit_ts)
+                self._ended(schema.name, ddl.event.commit_ts)
         self._views = {name for name in self._views if name[0] != database}
         self._defaults.pop(database, None)
         return _NOTHING
@@ -558,7 +553,7 @@ class Catalog:
             text, defaults = exported
             for statement in parse_ddl_script(text):
                 if statement.action is DdlAction.CREATE_TABLE:
-                    defaults = table_defaults(statement, defaults)
+                    defaults = defaults_after(statement, defaults)
             self._table_defaults[schema.table_id] = defaults
         return self._table_defaults.get(schema.table_id, self._defaults_of(schema.database))
 

@@ -32,7 +32,7 @@ from ticdc_assets.registry.history import (
     RegisteredDdl,
     SchemaHistory,
     exchange_of,
-    folded_name,
+    folded,
     is_snapshot,
 )
 from ticdc_assets.registry.inferred_columns import DATABASE_DEFAULTS
@@ -148,7 +148,7 @@ class ColumnFacts:
             },
         )
         self._by_id[after.table_id, after.version] = facts
-        name = folded_name(after.database, after.table)
+        name = folded(after.name)
         self._by_name.setdefault(name, {})[after.version] = facts
         if is_snapshot(ddl.event):
             self._exported.setdefault(name, facts)
@@ -170,12 +170,12 @@ class ColumnFacts:
             return _NOTHING
         if statement.action is not DdlAction.CREATE_TABLE_LIKE or statement.like is None:
             return self._of(after)
-        name = folded_name(statement.like.database or after.database, statement.like.table)
+        name = folded((statement.like.database or after.database, statement.like.table))
         return self._newest(name, after.version) or _NOTHING
 
     def _of(self, schema: TableSchema) -> _Facts:
         """Return the facts of a schema; one whose DDL was not seen has those of the one before."""
-        name = folded_name(schema.database, schema.table)
+        name = folded(schema.name)
         return (
             self._by_id.get((schema.table_id, schema.version))
             or self._newest(name, schema.version)

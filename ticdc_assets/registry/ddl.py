@@ -21,6 +21,7 @@ followed by recursion.
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from ticdc_assets.registry.ddl_alter import (
@@ -130,14 +131,11 @@ def _named_tables(cursor: Cursor) -> tuple[TableName, ...]:
     return tuple(names)
 
 
-def _drop_many(action: DdlAction) -> Callable[[Cursor], DdlStatement]:
-    def statement(cursor: Cursor) -> DdlStatement:
-        take_if_exists(cursor)
-        names = _named_tables(cursor)
-        cursor.take_any(("RESTRICT", "CASCADE"))
-        return replace(_of_table(action, next(iter(names), None)), tables=names)
-
-    return statement
+def _drop_many(action: DdlAction, cursor: Cursor) -> DdlStatement:
+    take_if_exists(cursor)
+    names = _named_tables(cursor)
+    cursor.take_any(("RESTRICT", "CASCADE"))
+    return replace(_of_table(action, next(iter(names), None)), tables=names)
 
 
 def _drop_index(cursor: Cursor) -> DdlStatement:
@@ -248,34 +246,23 @@ def _flashback(cursor: Cursor) -> DdlStatement | None:
 # -------------------------------------------------------------------------------------- databases
 
 
-def _database(action: DdlAction) -> Callable[[Cursor], DdlStatement]:
-    def statement(cursor: Cursor) -> DdlStatement:
-        take_if_exists(cursor)
-        name: str | None = None
-        # ALTER may leave the name out; TiDB's parser quotes one.
-        if action is not DdlAction.ALTER_DATABASE or cursor.word() not in _DATABASE_OPTIONS:
-            name = cursor.take_name()
-            if name is None:
-                cursor.missing()
-        cursor.take_any(("RESTRICT", "CASCADE"))
-        charset, collation = take_options(cursor) or Charset()
-        return DdlStatement(action=action, database=name, charset=charset, collation=collation)
-
-    return statement
+def _database(action: DdlAction, cursor: Cursor) -> DdlStatement:
+    take_if_exists(cursor)
+    name: str | None = None
+    # ALTER may leave the name out; TiDB's parser quotes one.
+    if action is not DdlAction.ALTER_DATABASE or cursor.word() not in _DATABASE_OPTIONS:
+        name = cursor.take_name()
+        if name is None:
+            cursor.missing()
+    cursor.take_any(("RESTRICT", "CASCADE"))
+    charset, collation = take_options(cursor) or Charset()
+    return DdlStatement(action=action, database=name, charset=charset, collation=collation)
 
 
-_DATABASE_OPTIONS: Final = frozenset(
-    (
-        "ACTIVE_ACTIVE",
-        "CHARACTER",
-        "CHARSET",
-        "COLLATE",
-        "DEFAULT",
-        "ENCRYPTION",
-        "PLACEMENT",
-        "SOFTDELETE",
-    )
-)
+_DATABASE_OPTION_LIST: Final = """
+ACTIVE_ACTIVE CHARACTER CHARSET COLLATE DEFAULT ENCRYPTION PLACEMENT SOFTDELETE
+"""
+_DATABASE_OPTIONS: Final = frozenset(_DATABASE_OPTION_LIST.split())
 
 
 # ---------------------------------------------------------------------------------- CREATE TABLE
@@ -418,25 +405,21 @@ _OBJECTS: Final = frozenset(("TABLE", "TABLES", "DATABASE", "SCHEMA", "VIEW"))
 
 _CREATED: Final[dict[str, _Statement]] = {
     "TABLE": _create_table,
-    "DATABASE": _database(DdlAction.CREATE_DATABASE),
-    "SCHEMA": _database(DdlAction.CREATE_DATABASE),
+    **dict.fromkeys(("DATABASE", "SCHEMA"), partial(_database, DdlAction.CREATE_DATABASE)),
     "INDEX": _create_index,
     **dict.fromkeys(_SPECIAL_INDEXES, _create_index),
     "VIEW": _create_view,
     **dict.fromkeys(("ALGORITHM", "DEFINER", "SQL"), _create_view_as),
 }
 _DROPPED: Final[dict[str, _Statement]] = {
-    "TABLE": _drop_many(DdlAction.DROP_TABLE),
-    "TABLES": _drop_many(DdlAction.DROP_TABLE),
-    "DATABASE": _database(DdlAction.DROP_DATABASE),
-    "SCHEMA": _database(DdlAction.DROP_DATABASE),
-    "VIEW": _drop_many(DdlAction.DROP_VIEW),
+    **dict.fromkeys(("TABLE", "TABLES"), partial(_drop_many, DdlAction.DROP_TABLE)),
+    **dict.fromkeys(("DATABASE", "SCHEMA"), partial(_database, DdlAction.DROP_DATABASE)),
+    "VIEW": partial(_drop_many, DdlAction.DROP_VIEW),
     "INDEX": _drop_index,
 }
 _ALTERED: Final[dict[str, _Statement]] = {
     "TABLE": _alter_table,
-    "DATABASE": _database(DdlAction.ALTER_DATABASE),
-    "SCHEMA": _database(DdlAction.ALTER_DATABASE),
+    **dict.fromkeys(("DATABASE", "SCHEMA"), partial(_database, DdlAction.ALTER_DATABASE)),
 }
 _STATEMENTS: Final[dict[str, _Statement]] = {
     "CREATE": _create,

@@ -165,36 +165,12 @@ def take_index_body(cursor: Cursor, name: str | None, kind: IndexKind) -> IndexD
     )
 
 
-_INDEX_OPTIONS: Final = frozenset(
-    (
-        "ADD_COLUMNAR_REPLICA_ON_DEMAND",
-        "CLUSTERED",
-        "COMMENT",
-        "ENGINE_ATTRIBUTE",
-        "GLOBAL",
-        "INVISIBLE",
-        "KEY_BLOCK_SIZE",
-        "LOCAL",
-        "NONCLUSTERED",
-        "PARAMETER",
-        "PRE_SPLIT_REGIONS",
-        "SECONDARY_ENGINE_ATTRIBUTE",
-        "TYPE",
-        "USING",
-        "VISIBLE",
-        "WHERE",
-        "WITH",
-    )
-)
-
-
-_WORDS_ALONE: Final = (
-    "ADD_COLUMNAR_REPLICA_ON_DEMAND",
-    "GLOBAL",
-    "INVISIBLE",
-    "LOCAL",
-    "VISIBLE",
-)
+_WORDS_ALONE: Final = ("ADD_COLUMNAR_REPLICA_ON_DEMAND", "GLOBAL", "INVISIBLE", "LOCAL", "VISIBLE")
+_OPTION_LIST: Final = """
+CLUSTERED COMMENT ENGINE_ATTRIBUTE KEY_BLOCK_SIZE NONCLUSTERED PARAMETER PRE_SPLIT_REGIONS
+SECONDARY_ENGINE_ATTRIBUTE TYPE USING WHERE WITH
+"""
+_INDEX_OPTIONS: Final = frozenset((*_WORDS_ALONE, *_OPTION_LIST.split()))
 
 
 def _take_part(cursor: Cursor) -> tuple[str | None] | tuple[()]:

@@ -142,12 +142,7 @@ def _take_soft_delete(cursor: Cursor) -> bool:
 
 _UNITS: Final = frozenset(("SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR"))
 
-_METHODS: Final = {
-    "HASH": PartitionMethod.HASH,
-    "KEY": PartitionMethod.KEY,
-    "RANGE": PartitionMethod.RANGE,
-    "LIST": PartitionMethod.LIST,
-}
+_METHODS: Final = {method.name: method for method in PartitionMethod if "_" not in method.name}
 _COLUMNS_METHODS: Final = {
     PartitionMethod.RANGE: PartitionMethod.RANGE_COLUMNS,
     PartitionMethod.LIST: PartitionMethod.LIST_COLUMNS,

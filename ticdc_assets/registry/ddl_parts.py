@@ -29,7 +29,7 @@ from ticdc_assets.registry.ddl_statement import (
 from ticdc_assets.registry.history import (
     RegisteredDdl,
     exchange_of,
-    folded_name,
+    folded,
     is_snapshot,
     named_by_text,
 )
@@ -160,8 +160,8 @@ def _about(ddl: RegisteredDdl, statement: DdlStatement, kind: DdlKind) -> Regist
     database, table = name_in_text(name, event.database)
 
     def of_its_table(schema: TableSchema | None, names: Sequence[TableName]) -> TableSchema | None:
-        said = {folded_name(*name_in_text(item, event.database)) for item in names}
-        is_own = schema is not None and folded_name(schema.database, schema.table) in said
+        said = {folded(name_in_text(item, event.database)) for item in names}
+        is_own = schema is not None and folded(schema.name) in said
         return schema if is_own else None
 
     schema = of_its_table(event.schema, [name])
@@ -170,7 +170,7 @@ def _about(ddl: RegisteredDdl, statement: DdlStatement, kind: DdlKind) -> Regist
     pre_schema = of_its_table(event.pre_schema, [subject, name]) if has_own else None
     if schema is not None:
         database, table = schema.database, schema.table
-    elif event.table and folded_name(database, table) == folded_name(event.database, event.table):
+    elif event.table and folded((database, table)) == folded((event.database, event.table)):
         database, table = event.database, event.table
     own_event = replace(event, database=database, table=table, schema=schema, pre_schema=pre_schema)
     return replace(ddl, event=own_event, kind=kind, of_table=statement)
@@ -201,13 +201,13 @@ def _once(of_ddls: Iterable[Sequence[RegisteredDdl]]) -> list[RegisteredDdl]:
 def _meaning(part: RegisteredDdl) -> object:
     """Return what is equal for copies of a part, besides its kind."""
     event, statement = part.event, part.statement
-    own_name = folded_name(event.database, event.table)
+    own_name = folded((event.database, event.table))
     # Of two exports at one TSO the later counts.
     if is_snapshot(event):
         return own_name, event.sql
 
     def meant(name: TableName) -> tuple[str, str]:
-        return folded_name(*name_in_text(name, event.database))
+        return folded(name_in_text(name, event.database))
 
     named = own_name
     if statement.table is not None and statement.unparsed is None:

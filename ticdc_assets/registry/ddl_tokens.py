@@ -29,6 +29,7 @@ are matched in one pass, so that skipping a group costs nothing and nesting need
 import re
 from array import array
 from collections.abc import Container
+from functools import cache
 from typing import Final, NamedTuple
 
 from ticdc_assets.base.errors import shorten
@@ -47,11 +48,12 @@ OTHER: Final = 136
 
 UNPARSED_LIMIT: Final = 200
 
-_SHOWN_START: Final = re.compile(r"CREATE TABLE `(?:[^`]|``)*+` \(\n  `")
-_INTRODUCED: Final = re.compile(r"_[A-Z0-9]++'")
-_QUOTED_PIECE: Final = re.compile(r"(?:[bx]'|('))(?:[^']|'')*+'|`(?:[^`]|``)*+`")
-_AS_NAMED: Final = re.compile(r"(?:COLLATE|=) \w+|/\*(?:T!\[[\w,]+\]| \w+ is not supported \*/)")
-_OF_CLIENTS: Final = re.compile(r"""(?<![0-9])[a-z]|["#\r\n\t]|(?:DEFAULT|IN|THAN)[ (]*+'""")
+# Only texts with a backslash need these, so they are compiled when first used.
+_SHOWN_START: Final = r"CREATE TABLE `(?:[^`]|``)*+` \(\n  `"
+_INTRODUCED: Final = r"_[A-Z0-9]++'"
+_QUOTED_PIECE: Final = r"(?:[bx]'|('))(?:[^']|'')*+'|`(?:[^`]|``)*+`"
+_AS_NAMED: Final = r"(?:COLLATE|=) \w+|/\*(?:T!\[[\w,]+\]| \w+ is not supported \*/)"
+_OF_CLIENTS: Final = r"""(?<![0-9])[a-z]|["#\r\n\t]|(?:DEFAULT|IN|THAN)[ (]*+'"""
 
 _OPEN: Final = ord("(")
 _CLOSE: Final = ord(")")
@@ -81,13 +83,16 @@ _GRAMMAR: Final = r"""
 """
 
 
-def _compile(single: str, double: str) -> re.Pattern[str]:
+@cache
+def _grammar(single: str, double: str) -> re.Pattern[str]:
+    """Return the tokens of texts; made when first needed, as most commands read no DDL."""
     grammar = _GRAMMAR.replace("SINGLE", single).replace("DOUBLE", double)
-    return re.compile(grammar.replace("[W]", "[0-9A-Za-z_$\u0080-\U0010ffff]"), re.VERBOSE)
+    # Every character of a word, named by the others: a class up to U+10FFFF takes long to compile.
+    return re.compile(grammar.replace("[W]", r"[^\x00-\#%-/:-@\[-^`{-\x7f]"), re.VERBOSE)
 
 
-_WITH_ESCAPES: Final = _compile(r"""[^'\\]++ | \\[\s\S] | ''""", r"""[^"\\]++ | \\[\s\S] | "" """)
-_WITHOUT_ESCAPES: Final = _compile(r"""[^']++ | ''""", r"""[^"]++ | "" """)
+_WITH_ESCAPES: Final = (r"""[^'\\]++ | \\[\s\S] | ''""", r"""[^"\\]++ | \\[\s\S] | "" """)
+_WITHOUT_ESCAPES: Final = (r"""[^']++ | ''""", r"""[^"]++ | "" """)
 
 _BLANK, _EXECUTABLE, _EXECUTABLE_END, _NEVER_CLOSED, _ANYTHING = 1, 2, 3, 12, 13
 _KINDS: Final = {
@@ -115,17 +120,17 @@ _MEANINGS: Final = {
 
 
 class _Writer(NamedTuple):
-    """How one sort of writer quotes: the tokens of its texts, and what it escapes in a string."""
+    """How one sort of writer quotes: what is in its strings and names, and what it escapes."""
 
-    grammar: re.Pattern[str]
-    escape: re.Pattern[str]
+    quoted: tuple[str, str]
+    escape: str
 
 
-_CLIENT: Final = _Writer(_WITH_ESCAPES, re.compile(r"\\([\s\S])|''|\"\""))
-_SHOW: Final = _Writer(_WITHOUT_ESCAPES, re.compile(r"\\([0nr])|''|\"\""))
-_PARSER: Final = _Writer(_WITHOUT_ESCAPES, re.compile(r"(?!)()|''|\"\""))
+_CLIENT: Final = _Writer(_WITH_ESCAPES, r"\\([\s\S])|''|\"\"")
+_SHOW: Final = _Writer(_WITHOUT_ESCAPES, r"\\([0nr])|''|\"\"")
+_PARSER: Final = _Writer(_WITHOUT_ESCAPES, r"(?!)()|''|\"\"")
 
-_DOUBLED: Final = re.compile(r"(?:[^\\]++|\\\\)*+")
+_DOUBLED: Final = r"(?:[^\\]++|\\\\)*+"
 """A text whose backslashes were doubled."""
 
 
@@ -171,7 +176,7 @@ class Tokens:
     def _split(self) -> None:
         kinds, starts, ends, text = self.kinds, self.starts, self.ends, self.text
         opened: list[int] = []
-        for match in self.writer.grammar.finditer(text):
+        for match in _grammar(*self.writer.quoted).finditer(text):
             group = match.lastindex or _ANYTHING
             if group == _BLANK:
                 continue
@@ -234,11 +239,11 @@ def _writer_of(text: str) -> _Writer:
     The parser writes keywords in capitals, names in backquotes, and a charset before most strings,
     among them all defaults and bounds.
     """
-    if _SHOWN_START.match(text):
+    if re.match(_SHOWN_START, text):
         return _SHOW
     # A string leaves its quote.
-    bare = _AS_NAMED.sub("", _QUOTED_PIECE.sub(r"\1", text))
-    is_parser = _INTRODUCED.search(text) or ("`" in text and not _OF_CLIENTS.search(bare))
+    bare = re.sub(_AS_NAMED, "", re.sub(_QUOTED_PIECE, r"\1", text))
+    is_parser = re.search(_INTRODUCED, text) or ("`" in text and not re.search(_OF_CLIENTS, bare))
     return _PARSER if is_parser else _CLIENT
 
 
@@ -378,7 +383,7 @@ class Cursor:
             pieces.append(self._unquoted(self.raw()))
             self.at += 1
         text = "".join(pieces)
-        if has_charset and self.tokens.writer is _PARSER and _DOUBLED.fullmatch(text):
+        if has_charset and self.tokens.writer is _PARSER and re.fullmatch(_DOUBLED, text):
             return text.replace("\\\\", "\\")
         return text
 
@@ -463,4 +468,4 @@ class Cursor:
             # A doubled quote of the other sort is two characters.
             return quote if match.group(0)[0] == quote else match.group(0)
 
-        return self.tokens.writer.escape.sub(unescape, inner)
+        return re.sub(self.tokens.writer.escape, unescape, inner)

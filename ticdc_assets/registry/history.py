@@ -29,6 +29,9 @@ from ticdc_assets.registry.ddl_statement import (
     PartitionChange,
 )
 
+Name: TypeAlias = tuple[str, str]
+"""(database, table)."""
+
 SchemaKey: TypeAlias = tuple[str, str, int]
 """(database, table, version): how a row change cites its schema."""
 
@@ -334,8 +337,8 @@ class SchemaHistory:
 
     def _put(self, version: SchemaVersion) -> None:
         self._versions[version.key] = version
-        folded = (*folded_name(version.schema.database, version.schema.table), version.key[2])
-        self._spellings[folded] = min(version.key, self._spellings.get(folded, version.key))
+        key = (*folded(version.schema.name), version.key[2])
+        self._spellings[key] = min(version.key, self._spellings.get(key, version.key))
 
     def at(self, database: str, table: str, version: int) -> TableSchema | None:
         """Return the schema of (database, table, version), or None: such rows are held.
@@ -344,13 +347,13 @@ class SchemaHistory:
         """
         found = self._versions.get((database, table, version))
         if found is None:
-            key = self._spellings.get((*folded_name(database, table), version))
+            key = self._spellings.get((*folded((database, table)), version))
             found = None if key is None else self._versions[key]
         return found.schema if found else None
 
     def observed(self, database: str, table: str, ts: int) -> TableSchema | None:
         """Return the schema that the rows of (database, table) prove from commit ts `ts` on."""
-        return self._observed.get((*folded_name(database, table), ts))
+        return self._observed.get((*folded((database, table)), ts))
 
     def with_schemas(
         self,
@@ -417,6 +420,6 @@ def of_one_partition(ddls: Iterable[RegisteredDdl]) -> bool:
     return len({(ddl.coordinates.topic, ddl.coordinates.partition) for ddl in ddls}) == 1
 
 
-def folded_name(database: str, table: str) -> tuple[str, str]:
+def folded(name: Name) -> Name:
     """Return the name of a table without case, as upstream compares it."""
-    return (database.lower(), table.lower())
+    return (name[0].lower(), name[1].lower())

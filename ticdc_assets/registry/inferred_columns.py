@@ -94,17 +94,13 @@ def named_defaults(charset: str | None, collation: str | None, otherwise: Defaul
     return Defaults(charset, default_collation(charset))
 
 
-def database_defaults(statement: DdlStatement, before: Defaults = DATABASE_DEFAULTS) -> Defaults:
-    """Return a database's defaults after its CREATE or ALTER; `before` are those it had."""
-    return named_defaults(statement.charset, statement.collation, before)
-
-
-def table_defaults(statement: DdlStatement, before: Defaults) -> Defaults:
-    """Return a table's defaults after a statement about it.
+def defaults_after(statement: DdlStatement, before: Defaults) -> Defaults:
+    """Return the defaults of a database or a table after a statement about it.
 
     Args:
-        statement: CREATE TABLE, or any statement that may change the table.
-        before: for CREATE TABLE the database's defaults, else those that the table had.
+        statement: a CREATE, or any statement that may change it.
+        before: those it had; for CREATE TABLE those of its database, for CREATE DATABASE
+            `DATABASE_DEFAULTS`.
     """
     charset, collation = statement.charset, statement.collation
     for change in statement.changes:

@@ -48,10 +48,10 @@ from ticdc_assets.registry.inferred_columns import (
     TEXT_TYPES,
     Defaults,
     column_schema,
+    defaults_after,
     finished_indexes,
     free_index_name,
     named_defaults,
-    table_defaults,
 )
 from ticdc_assets.registry.inferred_defaults import sent_default
 
@@ -90,7 +90,7 @@ def created_schema(
         defaults: the database's defaults; the statement's options come first.
         timezone: zone of the session that ran it, for defaults of TIMESTAMP columns.
     """
-    work = _Table(table_defaults(statement, defaults), timezone)
+    work = _Table(defaults_after(statement, defaults), timezone)
     for definition in statement.columns[:_MOST_CHANGES]:
         if work.named(definition.name) is None:
             work.add(work.built(definition))
@@ -128,7 +128,7 @@ def altered_schema(
         schema: the schema before the statement.
         statement: the statement; one without changes leaves all but the version as it was.
         version: version of the schema after it.
-        defaults: the table's defaults (`table_defaults`); CHARACTER SET DEFAULT means them too.
+        defaults: the table's defaults (`defaults_after`); CHARACTER SET DEFAULT means them too.
         timezone: zone of the session that ran it, for defaults of TIMESTAMP columns.
     """
     work = _Table(defaults, timezone)
@@ -336,42 +336,31 @@ def _drop_column(table: _Table, change: AlterChange) -> None:
         table.remove(column)
 
 
-def _modify_column(table: _Table, change: AlterChange) -> None:
+def _redefined(table: _Table, change: AlterChange) -> None:
     column = table.known(change)
-    if change.column is not None and column is not None:
-        # MODIFY, too, takes the name as it is written: its case may have changed.
-        table.redefine(column, table.built(change.column), change)
-
-
-def _rename_column(table: _Table, change: AlterChange) -> None:
-    column = table.known(change)
-    if column is not None and change.new_name is not None:
-        table.redefine(column, replace(column, name=change.new_name), change)
-
-
-def _set_default(table: _Table, change: AlterChange) -> None:
-    column = table.known(change)
-    if column is not None and change.default is not None:
-        bare = replace(column, default=None)
-        default = sent_default(change.default, bare, table.timezone)
-        table.redefine(column, replace(bare, default=default), change)
-
-
-def _drop_default(table: _Table, change: AlterChange) -> None:
-    column = table.known(change)
-    if column is not None:
-        table.redefine(column, replace(column, default=None), change)
+    if column is None:
+        return
+    match change:
+        case AlterChange(column=ColumnDefinition() as definition):
+            # MODIFY, too, takes the name as it is written: its case may have changed.
+            new = table.built(definition)
+        case AlterChange(new_name=str(name)):
+            new = replace(column, name=name)
+        case _:
+            new = replace(column, default=None)
+            if change.default is not None:
+                default = sent_default(change.default, new, table.timezone)
+                new = replace(new, default=default)
+    table.redefine(column, new, change)
 
 
 def _add_index(table: _Table, change: AlterChange) -> None:
     index = change.index
     if index is None:
         return
-    if change.conditional and index.name is not None:
-        present = table.index_named(index.name)
-        if present is not None:
-            return
-    table.add_index(index, created=False)
+    is_there = index.name is not None and table.index_named(index.name) is not None
+    if not (change.conditional and is_there):
+        table.add_index(index, created=False)
 
 
 def _drop_primary_key(table: _Table, change: AlterChange) -> None:
@@ -413,11 +402,11 @@ def _in_charset(column: ColumnSchema, text: Defaults) -> ColumnSchema:
 _CHANGES: Final[dict[ChangeKind, Callable[[_Table, AlterChange], None]]] = {
     ChangeKind.ADD_COLUMN: _add_column,
     ChangeKind.DROP_COLUMN: _drop_column,
-    ChangeKind.MODIFY_COLUMN: _modify_column,
-    ChangeKind.CHANGE_COLUMN: _modify_column,
-    ChangeKind.RENAME_COLUMN: _rename_column,
-    ChangeKind.SET_DEFAULT: _set_default,
-    ChangeKind.DROP_DEFAULT: _drop_default,
+    ChangeKind.MODIFY_COLUMN: _redefined,
+    ChangeKind.CHANGE_COLUMN: _redefined,
+    ChangeKind.RENAME_COLUMN: _redefined,
+    ChangeKind.SET_DEFAULT: _redefined,
+    ChangeKind.DROP_DEFAULT: _redefined,
     ChangeKind.DROP_PRIMARY_KEY: _drop_primary_key,
     ChangeKind.ADD_INDEX: _add_index,
     ChangeKind.DROP_INDEX: _drop_index,

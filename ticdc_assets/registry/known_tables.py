@@ -5,18 +5,8 @@ a name now. Names are compared without case, as upstream does; returned names ar
 newest schema.
 """
 
-from typing import TypeAlias
-
 from ticdc_assets.model.schemas import TableSchema
-from ticdc_assets.registry.history import folded_name
-
-Name: TypeAlias = tuple[str, str]
-"""(database, table)."""
-
-
-def folded(name: Name) -> Name:
-    """Return a name without case."""
-    return folded_name(*name)
+from ticdc_assets.registry.history import Name, folded
 
 
 class KnownTables:
@@ -43,7 +33,7 @@ class KnownTables:
 
     def put(self, schema: TableSchema) -> None:
         """Set the schema of its table, which takes its name from any other table."""
-        name = folded((schema.database, schema.table))
+        name = folded(schema.name)
         self.take(name)
         earlier_name = self._names.get(schema.table_id)
         if earlier_name is not None:

@@ -315,9 +315,7 @@ _Facts = Callable[[ColumnSchema], object]
 
 _FACTS: Final[dict[Kind, _Facts]] = {
     Kind.DECIMAL: decimal_size,
-    Kind.DATETIME: fractional_digits,
-    Kind.TIMESTAMP: fractional_digits,
-    Kind.TIME: fractional_digits,
+    **dict.fromkeys((Kind.DATETIME, Kind.TIMESTAMP, Kind.TIME), fractional_digits),
     Kind.BIT: bit_width,
     Kind.VECTOR: declared_length,
 }

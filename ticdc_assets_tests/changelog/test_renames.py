@@ -8,8 +8,8 @@ import pytest
 
 from ticdc_assets.model.events import DdlEvent, Event, RowChange
 from ticdc_assets.model.schemas import ColumnFlag, RowShape, SentColumn, TableSchema
-from ticdc_assets.registry.history import Coordinates
-from ticdc_assets.registry.renames import Name, Rename, settle
+from ticdc_assets.registry.history import Coordinates, Name
+from ticdc_assets.registry.renames import Rename, settle
 from ticdc_assets_tests.changelog.lives import table
 from ticdc_assets_tests.events import ddl_event, row_event
 from ticdc_assets_tests.reference.fold import fold

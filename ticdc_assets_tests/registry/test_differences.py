@@ -7,6 +7,7 @@ import pytest
 from ticdc_assets.model.schemas import ColumnSchema, IndexSchema, TableSchema
 from ticdc_assets.registry.ddl import parse_ddl_script
 from ticdc_assets.registry.differences import DifferenceKind, differences
+from ticdc_assets_tests.text_tables import created
 
 ID = ColumnSchema(name="id", mysql_type="int", nullable=False)
 A = ColumnSchema(name="a", mysql_type="varchar", length=10, charset="utf8mb4")
@@ -58,34 +59,22 @@ def test_columns_added_dropped_and_changed() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("column", "expected"),
-    [
-        (ColumnSchema(name="c", mysql_type="int", length=11), "int"),
-        (ColumnSchema(name="c", mysql_type="int", length=10, unsigned=True), "int unsigned"),
-        (
-            ColumnSchema(name="c", mysql_type="int", length=8, unsigned=True, zerofill=True),
-            "int unsigned zerofill",
-        ),
-        (ColumnSchema(name="c", mysql_type="bit", length=8, unsigned=True), "bit(8)"),
-        (
-            ColumnSchema(name="c", mysql_type="year", length=4, unsigned=True, zerofill=True),
-            "year",
-        ),
-        (ColumnSchema(name="c", mysql_type="decimal"), "decimal"),
-        (ColumnSchema(name="c", mysql_type="double", length=10, decimal=3), "double(10,3)"),
-        (ColumnSchema(name="c", mysql_type="double", length=22), "double"),
-        (ColumnSchema(name="c", mysql_type="datetime", length=26), "datetime(6)"),
-        (ColumnSchema(name="c", mysql_type="datetime", length=19), "datetime"),
-        (ColumnSchema(name="c", mysql_type="text", length=65535, charset="utf8mb4"), "text"),
-        (ColumnSchema(name="c", mysql_type="binary", length=4, charset="binary"), "binary(4)"),
-        (ColumnSchema(name="c", mysql_type="enum", elements=("a", "it's")), "enum('a','it''s')"),
-        (ColumnSchema(name="c", mysql_type="vector", length=3), "vector(3)"),
-    ],
-    ids=lambda item: item if isinstance(item, str) else "",
-)
-def test_a_type_is_shown_as_upstream_declares_it(column: ColumnSchema, expected: str) -> None:
-    assert seen(schema(ID), schema(ID, column)) == [("added", "c", "", expected)]
+TYPES = """
+int; int unsigned; int(8) zerofill = int unsigned zerofill; bit(8); year; double(10,3); double;
+datetime(6); datetime; text; binary(4); enum('a','it''s'); vector(3); decimal(9) = decimal(9,0)
+"""
+
+
+@pytest.mark.parametrize("case", " ".join(TYPES.split()).split("; "))
+def test_a_type_is_shown_as_upstream_declares_it(case: str) -> None:
+    sql, _, shown = case.partition(" = ")
+    (column,) = created(f"create table t1 (c {sql})").columns
+    assert seen(schema(ID), schema(ID, column)) == [("added", "c", "", shown or sql)]
+
+
+def test_a_size_that_is_not_known_is_not_shown() -> None:
+    column = ColumnSchema(name="c", mysql_type="decimal")
+    assert seen(schema(ID), schema(ID, column)) == [("added", "c", "", "decimal")]
 
 
 def test_only_the_statement_tells_a_rename() -> None:

@@ -23,8 +23,7 @@ from ticdc_assets.registry.history import Coordinates, SchemaHistory
 from ticdc_assets.registry.inferred_columns import (
     DATABASE_DEFAULTS,
     Defaults,
-    database_defaults,
-    table_defaults,
+    defaults_after,
 )
 from ticdc_assets.registry.inferred_schemas import altered_schema, created_schema
 from ticdc_assets.registry.row_shapes import fits, schema_of_shape
@@ -82,10 +81,10 @@ class Known:
         """Take in `statement`; return the defaults that its own columns are read with."""
         if statement.action in (DdlAction.CREATE_DATABASE, DdlAction.ALTER_DATABASE):
             name = statement.database or ""
-            self.databases[name] = database_defaults(statement, self.database(name))
+            self.databases[name] = defaults_after(statement, self.database(name))
             return self.databases[name]
         before = self.tables.get((database, table), self.database(database))
-        self.tables[database, table] = table_defaults(statement, before)
+        self.tables[database, table] = defaults_after(statement, before)
         return before
 
 

@@ -18,10 +18,10 @@ from ticdc_assets.registry.ddl import parse_ddl
 from ticdc_assets.registry.inferred_columns import (
     DATABASE_DEFAULTS,
     Defaults,
-    database_defaults,
-    table_defaults,
+    defaults_after,
 )
 from ticdc_assets.registry.inferred_schemas import Inferred, altered_schema, created_schema
+from ticdc_assets_tests.cases import cases, grouped
 
 SHANGHAI = "Asia/Shanghai"
 GBK = Defaults("gbk", "gbk_chinese_ci")
@@ -213,123 +213,99 @@ def test_of_several_charsets_of_a_table_the_last_counts(options: str) -> None:
 
 
 def test_defaults_of_databases_and_tables() -> None:
-    assert database_defaults(parse_ddl("create database d")) == DATABASE_DEFAULTS
-    latin1 = database_defaults(parse_ddl("create database d charset latin1"))
+    assert defaults_after(parse_ddl("create database d"), DATABASE_DEFAULTS) == DATABASE_DEFAULTS
+    latin1 = defaults_after(parse_ddl("create database d charset latin1"), DATABASE_DEFAULTS)
     assert latin1 == Defaults("latin1", "latin1_bin")
-    altered = database_defaults(parse_ddl("alter database d collate utf8mb4_general_ci"), latin1)
+    altered = defaults_after(parse_ddl("alter database d collate utf8mb4_general_ci"), latin1)
     assert altered == Defaults("utf8mb4", "utf8mb4_general_ci")
-    assert table_defaults(parse_ddl("create table t (a int) charset gbk"), latin1) == GBK
-    assert table_defaults(parse_ddl("create table t (a int)"), latin1) == latin1
-    assert table_defaults(parse_ddl("alter table t charset gbk, add b int"), latin1) == GBK
+    assert defaults_after(parse_ddl("create table t (a int) charset gbk"), latin1) == GBK
+    assert defaults_after(parse_ddl("create table t (a int)"), latin1) == latin1
+    assert defaults_after(parse_ddl("alter table t charset gbk, add b int"), latin1) == GBK
     converted = parse_ddl("alter table t convert to charset utf8 collate utf8_general_ci")
-    assert table_defaults(converted, latin1) == Defaults("utf8", "utf8_general_ci")
+    assert defaults_after(converted, latin1) == Defaults("utf8", "utf8_general_ci")
     apart = parse_ddl("alter table t collate utf8_general_ci, add b int, charset utf8")
-    assert table_defaults(apart, latin1) == Defaults("utf8", "utf8_general_ci")
+    assert defaults_after(apart, latin1) == Defaults("utf8", "utf8_general_ci")
     both = parse_ddl("alter table t convert to charset gbk, default charset = utf8")
-    assert table_defaults(both, latin1) == GBK
+    assert defaults_after(both, latin1) == GBK
     by_default = parse_ddl("alter table t convert to character set default")
-    assert table_defaults(by_default, latin1) == latin1
+    assert defaults_after(by_default, latin1) == latin1
 
 
 # ----------------------------------------------------------------------------------- defaults
 
 
-@pytest.mark.parametrize(
-    ("sql", "expected"),
-    [
-        ("int", None),
-        ("int default null", None),
-        ("int default -7", "-7"),
-        ("int default +007", "7"),
-        ("int default 1.5", "1.5"),
-        ("int default -2.5", "-2.5"),
-        ("int default '12.4'", "12.4"),
-        ("int default true", "1"),
-        ("int default 0x10", "16"),
-        ("int default b'101'", "5"),
-        ("int default 1e3", "1000"),
-        ("bigint unsigned default 18446744073709551615", "18446744073709551615"),
-        ("decimal(20,4) default 1.5", "1.5"),
-        ("decimal(20,4) default 0.00", "0.00"),
-        ("decimal(20,4) default '-1.50'", "-1.50"),
-        ("decimal(20,4) default .5", "0.5"),
-        ("decimal(20,4) default 007.10", "7.10"),
-        ("decimal(20,4) default 1e2", "100"),
-        ("float default 1.10", "1.10"),
-        ("float(7,2) default 1.129", "1.129"),
-        ("double default '1e21'", "1e21"),
-        ("bit(8) default b'101'", 5),
-        ("bit(8) default 5", 5),
-        ("bit(8) default 0x0A", 10),
-        ("bit(8) default '1'", 49),
-        ("bit(64) default 18446744073709551615", 2**64 - 1),
-        ("year default 24", "24"),
-        ("year default '2024'", "2024"),
-        ("year not null default 2024", "2024"),
-        ("date default '2024-1-9'", "2024-1-9"),
-        ("date default 20240131", "2024-01-31"),
-        ("datetime default '2024-01-31'", "2024-01-31"),
-        ("datetime default 0", "0000-00-00 00:00:00"),
-        ("datetime default '0000-00-00 00:00:00'", "0000-00-00 00:00:00"),
-        ("datetime default now()", "CURRENT_TIMESTAMP"),
-        ("datetime(6) default localtimestamp(6)", "CURRENT_TIMESTAMP"),
-        ("timestamp default current_timestamp on update current_timestamp", "CURRENT_TIMESTAMP"),
-        ("timestamp default (now())", "CURRENT_TIMESTAMP"),
-        ("timestamp default '2024-03-11 08:51:01'", "2024-03-11 00:51:01"),
-        ("timestamp(2) default '2024-03-11 08:51:01.5'", "2024-03-11 00:51:01.50"),
-        ("timestamp default '0000-00-00 00:00:00'", "0000-00-00 00:00:00"),
-        ("timestamp default 20240311085101", "2024-03-11 00:51:01"),
-        # Shanghai's clocks skipped midnight to one o'clock on this day.
-        ("timestamp default '1988-04-17 02:30:00'", "1988-04-16 18:00:00"),
-        ("date default (current_date)", "CURRENT_DATE"),
-        ("time default 100", "100"),
-        ("time(3) default '-01:02:03.456'", "-01:02:03.456"),
-        ("char(5) default 'a '", "a "),
-        ("varchar(99) default 'dé🚀''f\\n'", "dé🚀'f\n"),
-        ("varchar(99) default ''", ""),
-        ("varchar(99) default 1.50", "1.50"),
-        ("varchar(99) default 0x6162", "ab"),
-        ("varchar(99) charset gbk default 0xd6d0", "中"),
-        ("varchar(99) default b'01100001'", "a"),
-        ("varchar(99) default (uuid())", "uuid()"),
-        ("varchar(99) default current_timestamp", "current_timestamp"),
-        ("varbinary(9) default 'vb'", "vb"),
-        ("binary(4) default 'vb'", "vb"),
-        ("binary(4) default 0x00ff", b"\0\xff"),
-        ("binary(4) default x'4100'", "A\0"),
-        ("binary(3) default b'0111111111'", b"\x01\xff"),
-        ("binary(3) default _binary x'ff41'", b"\xffA"),
-        ("binary(3) default (X'FF')", b"\xff"),
-        ("binary(4) default _UTF8MB4'ab'", "ab"),
-        ("char(3) charset binary default 0xff", b"\xff"),
-        ("varbinary(9) default x'41ff'", b"A\xff"),
-        ("varbinary(9) default 0xff00", b"\xff\0"),
-        ("varbinary(9) default x''", ""),
-        ("varbinary(9) default 0xefbfbd", b"\xef\xbf\xbd"),
-        ("varchar(9) charset binary default x'ff'", b"\xff"),
-        ("blob default (x'80')", b"\x80"),
-        ("int default x'00ff'", "255"),
-        ("bigint unsigned default 0xffffffffffffffff", "18446744073709551615"),
-        ("double default 0x10", "16"),
-        ("decimal(9,2) default x'10'", "16"),
-        ("bit(9) default 0x01ff", 511),
-        ("enum('a','b') default 0x62", "b"),
-        ("enum('a','B') default 'B'", "B"),
-        ("enum('a','b') default 2", "b"),
-        ("enum('a','b') collate utf8mb4_general_ci default 'B'", "B"),
-        ("set('a','b','c') default 'c,a'", "c,a"),
-        ("set('a','b','c') default 5", "a,c"),
-        ("set('a','b','c') default ''", ""),
-        ("text default ('x')", "x"),
-        ("json default (json_object('a', (1)))", "json_object('a', (1))"),
-        ("bigint default (next value for s)", "next value for s"),
-        # No value of the type: the text as it was written.
-        ("int default 'abc'", "abc"),
-        ("date default 'soon'", "soon"),
-        ("enum('a') default 'z'", "z"),
-        ("bit(8) default 'too long for any'", None),
-    ],
-)
+DEFAULTS = [
+    *(
+        (f"{kind} default {text}", made)
+        for kind, text, made in grouped("""
+int: -7 = -7 | +007 = 7 | 1.5 = 1.5 | -2.5 = -2.5 | '12.4' = 12.4 | true = 1 | 0x10 = 16 |
+    b'101' = 5 | 1e3 = 1000 | x'00ff' = 255 | 'abc' = abc
+bigint unsigned: 18446744073709551615 = 18446744073709551615 |
+    0xffffffffffffffff = 18446744073709551615
+decimal(20,4): 1.5 = 1.5 | 0.00 = 0.00 | '-1.50' = -1.50 | .5 = 0.5 | 007.10 = 7.10 | 1e2 = 100
+float: 1.10 = 1.10
+float(7,2): 1.129 = 1.129
+double: '1e21' = 1e21 | 0x10 = 16
+year: 24 = 24 | '2024' = 2024
+year not null: 2024 = 2024
+date: '2024-1-9' = 2024-1-9 | 20240131 = 2024-01-31 | (current_date) = CURRENT_DATE |
+    'soon' = soon
+datetime: '2024-01-31' = 2024-01-31 | 0 = 0000-00-00 00:00:00 |
+    '0000-00-00 00:00:00' = 0000-00-00 00:00:00 | now() = CURRENT_TIMESTAMP
+datetime(6): localtimestamp(6) = CURRENT_TIMESTAMP
+timestamp: current_timestamp on update current_timestamp = CURRENT_TIMESTAMP |
+    (now()) = CURRENT_TIMESTAMP | '2024-03-11 08:51:01' = 2024-03-11 00:51:01 |
+    '0000-00-00 00:00:00' = 0000-00-00 00:00:00 | 20240311085101 = 2024-03-11 00:51:01
+timestamp(2): '2024-03-11 08:51:01.5' = 2024-03-11 00:51:01.50
+time: 100 = 100
+time(3): '-01:02:03.456' = -01:02:03.456
+varchar(99): 1.50 = 1.50 | 0x6162 = ab | b'01100001' = a | (uuid()) = uuid() |
+    current_timestamp = current_timestamp
+varchar(99) charset gbk: 0xd6d0 = 中
+varbinary(9): 'vb' = vb | x'' = ''
+binary(4): 'vb' = vb | _UTF8MB4'ab' = ab
+decimal(9,2): x'10' = 16
+enum('a','b'): 0x62 = b | 2 = b
+enum('a','B'): 'B' = B
+enum('a','b') collate utf8mb4_general_ci: 'B' = B
+set('a','b','c'): 'c,a' = c,a | 5 = a,c
+text: ('x') = x
+json: (json_object('a', (1))) = json_object('a', (1))
+bigint: (next value for s) = next value for s
+enum('a'): 'z' = z
+""")
+    ),
+    ("int", None),
+    ("int default null", None),
+    ("bit(8) default b'101'", 5),
+    ("bit(8) default 5", 5),
+    ("bit(8) default 0x0A", 10),
+    ("bit(8) default '1'", 49),
+    ("bit(64) default 18446744073709551615", 2**64 - 1),
+    # Shanghai's clocks skipped midnight to one o'clock on this day.
+    ("timestamp default '1988-04-17 02:30:00'", "1988-04-16 18:00:00"),
+    ("char(5) default 'a '", "a "),
+    ("varchar(99) default 'dé🚀''f\\n'", "dé🚀'f\n"),
+    ("varchar(99) default ''", ""),
+    ("binary(4) default 0x00ff", b"\0\xff"),
+    ("binary(4) default x'4100'", "A\0"),
+    ("binary(3) default b'0111111111'", b"\x01\xff"),
+    ("binary(3) default _binary x'ff41'", b"\xffA"),
+    ("binary(3) default (X'FF')", b"\xff"),
+    ("char(3) charset binary default 0xff", b"\xff"),
+    ("varbinary(9) default x'41ff'", b"A\xff"),
+    ("varbinary(9) default 0xff00", b"\xff\0"),
+    ("varbinary(9) default 0xefbfbd", b"\xef\xbf\xbd"),
+    ("varchar(9) charset binary default x'ff'", b"\xff"),
+    ("blob default (x'80')", b"\x80"),
+    ("bit(9) default 0x01ff", 511),
+    ("set('a','b','c') default ''", ""),
+    # No value of the type.
+    ("bit(8) default 'too long for any'", None),
+]
+
+
+@pytest.mark.parametrize(("sql", "expected"), DEFAULTS)
 def test_defaults(sql: str, expected: str | int | bytes | None) -> None:
     assert column(sql).default == expected
 
@@ -350,46 +326,36 @@ def test_huge_numbers_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sql", "expected", "key"),
-    [
-        ("a int", "", ()),
-        ("a int primary key, b int", "key primary(a)", ("a",)),
-        ("a int primary key nonclustered", "key PRIMARY(a)", ("a",)),
-        ("a varchar(9) primary key", "key PRIMARY(a)", ("a",)),
-        (
-            "a int, b int, key (b), primary key (b, a)",
-            "b(b); key PRIMARY(b, a)",
-            ("b", "a"),
-        ),
-        (
-            "a int primary key, b int unique, unique (b), index i (b, a)",
-            "unique b(b); i(b, a); unique b_2(b); key primary(a)",
-            ("a",),
-        ),
-        ("a int, constraint s unique u (a)", "unique s(a)", ()),
-        ("a int, b int, key (t.b), primary key (d.t.a)", "b(b); key primary(a)", ("a",)),
-        ("a int, unique u (a)", "unique u(a)", ()),
-        ("a int not null, unique u (a)", "unique u(a)", ("a",)),
-        ("A int not null, unique u (a)", "unique u(A)", ("A",)),
-        # Of the NOT NULL unique keys the one with the fewest columns counts, then the first.
-        (
-            "a int not null, b int not null, unique x (a, b), unique y (b), unique z (a)",
-            "unique x(a, b); unique y(b); unique z(a)",
-            ("b",),
-        ),
-        ("a int not null, unique u ((a + 1))", "u()", ()),
-        ("a int not null, unique ((a + 1), a)", "expression_index(a)", ()),
-        ("a int not null, unique u (a) where a > 5", "u(a)", ()),
-        ("a varchar(99) not null, unique u (a(5))", "unique u(a)", ("a",)),
-        ("`PRIMARY` int, key (`PRIMARY`)", "PRIMARY_2(PRIMARY)", ()),
-        ("a int, fulltext f (a), constraint k foreign key (a) references p (a)", "f(a)", ()),
-    ],
+    ("sql", "expected"),
+    cases("""
+a int -> none /
+a int primary key, b int -> key primary(a) / a
+a int primary key nonclustered -> key PRIMARY(a) / a
+a varchar(9) primary key -> key PRIMARY(a) / a
+a int, b int, key (b), primary key (b, a) -> b(b); key PRIMARY(b, a) / b a
+a int primary key, b int unique, unique (b), index i (b, a) -> unique b(b); i(b, a); unique b_2(b);
+    key primary(a) / a
+a int, constraint s unique u (a) -> unique s(a) /
+a int, b int, key (t.b), primary key (d.t.a) -> b(b); key primary(a) / a
+a int, unique u (a) -> unique u(a) /
+a int not null, unique u (a) -> unique u(a) / a
+A int not null, unique u (a) -> unique u(A) / A
+a int not null, b int not null, unique x (a, b), unique y (b), unique z (a) -> unique x(a, b);
+    unique y(b); unique z(a) / b
+a int not null, unique u ((a + 1)) -> u() /
+a int not null, unique ((a + 1), a) -> expression_index(a) /
+a int not null, unique u (a) where a > 5 -> u(a) /
+a varchar(99) not null, unique u (a(5)) -> unique u(a) / a
+`PRIMARY` int, key (`PRIMARY`) -> PRIMARY_2(PRIMARY) /
+a int, fulltext f (a), constraint k foreign key (a) references p (a) -> f(a) /
+"""),
 )
-def test_indexes_of_create_table(sql: str, expected: str, key: tuple[str, ...]) -> None:
+def test_indexes_of_create_table(sql: str, expected: str) -> None:
+    """The indexes, and the key by which rows are known."""
     schema = table(sql)
-    assert indexes(schema) == expected
-    assert schema.handle_key == key
-    for name in key:
+    found = f"{indexes(schema) or 'none'} / {' '.join(schema.handle_key)}"
+    assert found.rstrip() == expected
+    for name in schema.handle_key:
         made = schema.column(name)
         assert made is not None
         assert not made.nullable
@@ -417,26 +383,26 @@ T = "a int primary key, b varchar(20), c int not null, key ib (b), unique uc (c,
 
 @pytest.mark.parametrize(
     ("sql", "expected"),
-    [
-        ("add d int", "a b c d"),
-        ("add column d int first", "d a b c"),
-        ("add d int after A", "a d b c"),
-        ("add (d int, e int), add f int after a", "a f b c d e"),
-        ("add d int after a, add e int after d", "a d e b c"),
-        ("drop column B", "a c"),
-        ("drop b, add b int first", "b a c"),
-        ("modify c int first", "c a b"),
-        ("modify B bigint", "a B c"),
-        ("change b bb text after c", "a c bb"),
-        ("rename column b to z", "a z c"),
-        ("rename column b to B", "a B c"),
-        ("rename column b to z, add b int after c", "a z c b"),
-        ("add if not exists b int", "a b c"),
-        ("drop column if exists zz", "a b c"),
-        ("modify column if exists zz int", "a b c"),
-        ("comment = 'x', add d int, algorithm = instant", "a b c d"),
-        ("rename to other", "a b c"),
-    ],
+    cases("""
+add d int -> a b c d
+add column d int first -> d a b c
+add d int after A -> a d b c
+add (d int, e int), add f int after a -> a f b c d e
+add d int after a, add e int after d -> a d e b c
+drop column B -> a c
+drop b, add b int first -> b a c
+modify c int first -> c a b
+modify B bigint -> a B c
+change b bb text after c -> a c bb
+rename column b to z -> a z c
+rename column b to B -> a B c
+rename column b to z, add b int after c -> a z c b
+add if not exists b int -> a b c
+drop column if exists zz -> a b c
+modify column if exists zz int -> a b c
+comment = 'x', add d int, algorithm = instant -> a b c d
+rename to other -> a b c
+"""),
 )
 def test_columns_after_alter_table(sql: str, expected: str) -> None:
     schema, notes = alter(table(T), sql)
@@ -446,35 +412,26 @@ def test_columns_after_alter_table(sql: str, expected: str) -> None:
 
 @pytest.mark.parametrize(
     ("sql", "expected"),
-    [
-        ("drop b", "unique uc(c); key primary(a)"),
-        ("drop b, drop index ib", "unique uc(c); key primary(a)"),
-        ("rename column b to z", "ib(z); unique uc(c, z); key primary(a)"),
-        ("add index (b)", "ib(b); unique uc(c, b); b(b); key primary(a)"),
-        ("add key (b), add key (b)", "ib(b); unique uc(c, b); b(b); b_2(b); key primary(a)"),
-        ("drop index ib", "unique uc(c, b); key primary(a)"),
-        ("drop key IB, add unique ib (c)", "unique uc(c, b); unique ib(c); key primary(a)"),
-        ("add unique ib (c), drop key ib", "unique uc(c, b); unique ib(c); key primary(a)"),
-        ("rename index ib to x", "x(b); unique uc(c, b); key primary(a)"),
-        ("drop primary key", "ib(b); unique uc(c, b)"),
-        ("drop primary key, add primary key (c, a)", "ib(b); unique uc(c, b); key PRIMARY(c, a)"),
-        (
-            "drop index if exists nope, alter index ib invisible",
-            "ib(b); unique uc(c, b); key primary(a)",
-        ),
-        ("add index if not exists ib (c)", "ib(b); unique uc(c, b); key primary(a)"),
-        (
-            "create unique index x on t (b desc, c)",
-            "ib(b); unique uc(c, b); unique x(b, c); key primary(a)",
-        ),
-        ("create index x on t ((b))", "ib(b); unique uc(c, b); x(); key primary(a)"),
-        ("drop index uc on t", "ib(b); key primary(a)"),
-        ("drop index `primary` on t", "ib(b); unique uc(c, b)"),
-        (
-            "add constraint fk foreign key (b) references p (b)",
-            "ib(b); unique uc(c, b); key primary(a)",
-        ),
-    ],
+    cases("""
+drop b -> unique uc(c); key primary(a)
+drop b, drop index ib -> unique uc(c); key primary(a)
+rename column b to z -> ib(z); unique uc(c, z); key primary(a)
+add index (b) -> ib(b); unique uc(c, b); b(b); key primary(a)
+add key (b), add key (b) -> ib(b); unique uc(c, b); b(b); b_2(b); key primary(a)
+drop index ib -> unique uc(c, b); key primary(a)
+drop key IB, add unique ib (c) -> unique uc(c, b); unique ib(c); key primary(a)
+add unique ib (c), drop key ib -> unique uc(c, b); unique ib(c); key primary(a)
+rename index ib to x -> x(b); unique uc(c, b); key primary(a)
+drop primary key -> ib(b); unique uc(c, b)
+drop primary key, add primary key (c, a) -> ib(b); unique uc(c, b); key PRIMARY(c, a)
+drop index if exists nope, alter index ib invisible -> ib(b); unique uc(c, b); key primary(a)
+add index if not exists ib (c) -> ib(b); unique uc(c, b); key primary(a)
+create unique index x on t (b desc, c) -> ib(b); unique uc(c, b); unique x(b, c); key primary(a)
+create index x on t ((b)) -> ib(b); unique uc(c, b); x(); key primary(a)
+drop index uc on t -> ib(b); key primary(a)
+drop index `primary` on t -> ib(b); unique uc(c, b)
+add constraint fk foreign key (b) references p (b) -> ib(b); unique uc(c, b); key primary(a)
+"""),
 )
 def test_indexes_after_alter_table(sql: str, expected: str) -> None:
     schema, notes = alter(table(T), sql)

@@ -60,7 +60,7 @@ from ticdc_assets.registry.inferred_columns import (
     DATABASE_DEFAULTS,
     Defaults,
     column_schema,
-    table_defaults,
+    defaults_after,
 )
 from ticdc_assets.registry.inferred_defaults import CURRENT_TIMESTAMP
 
@@ -385,7 +385,7 @@ def _create_table(upstream: Upstream, statement: DdlStatement) -> tuple[TableNam
             key, clustered = parts, item.clustered is not False
         else:
             others.append(index(item.name or f"key_{number}", *parts, unique=item.unique))
-    defaults = table_defaults(statement, DATABASE_DEFAULTS)
+    defaults = defaults_after(statement, DATABASE_DEFAULTS)
     upstream.create_table(
         name,
         [_column(upstream, item, defaults) for item in statement.columns],

@@ -17,13 +17,12 @@ Canonical text is what TiDB prints, with these choices:
 * a type this package does not know: the text as sent.
 """
 
-from ticdc_assets.model.values.arrays import typed_array
 from ticdc_assets.model.values.canonical import canonical_of
 from ticdc_assets.model.values.casts import Cast, cast_is_identity, cast_of, keep, lenient_cast_of
 from ticdc_assets.model.values.datum import TextCast
 from ticdc_assets.model.values.defaults import default_text
 from ticdc_assets.model.values.physical import key_text, physical_of
-from ticdc_assets.model.values.typed import UNFIT, Unfit, text_of, typed_of
+from ticdc_assets.model.values.typed import UNFIT, Unfit, text_of, typed_array, typed_of
 
 __all__ = [
     "UNFIT",

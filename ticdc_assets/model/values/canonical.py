@@ -191,40 +191,30 @@ def _date(column: ColumnSchema) -> TextConverter:
     return convert
 
 
-def _fractioned(
-    column: ColumnSchema,
-    *,
-    reason: str,
-    expected: str,
-    pattern: Callable[[int | None], re.Pattern[str]],
-) -> TextConverter:
-    digits = fractional_digits(column)
-    is_canonical = pattern(digits).fullmatch
-    is_of_kind = pattern(None).fullmatch
+def _clocked(
+    reason: str, expected: str, pattern: Callable[[int | None], re.Pattern[str]]
+) -> Callable[[ColumnSchema], TextConverter]:
+    """Return the compiler for a kind with a fraction of a second."""
 
-    def convert(text: str) -> str:
-        if is_canonical(text):
-            return text
-        if is_of_kind(text):
-            return shapes.pad_fraction(text, digits)
-        raise ImageError(reason, column.name, expected, shorten(text))
+    def compiled(column: ColumnSchema) -> TextConverter:
+        digits = fractional_digits(column)
+        is_canonical = pattern(digits).fullmatch
+        is_of_kind = pattern(None).fullmatch
 
-    return convert
+        def convert(text: str) -> str:
+            if is_canonical(text):
+                return text
+            if is_of_kind(text):
+                return shapes.pad_fraction(text, digits)
+            raise ImageError(reason, column.name, expected, shorten(text))
 
+        return convert
 
-def _datetime(column: ColumnSchema) -> TextConverter:
-    return _fractioned(
-        column,
-        reason="invalid_datetime",
-        expected="YYYY-MM-DD HH:MM:SS",
-        pattern=shapes.datetime_pattern,
-    )
+    return compiled
 
 
-def _time(column: ColumnSchema) -> TextConverter:
-    return _fractioned(
-        column, reason="invalid_time", expected="[-]HHH:MM:SS", pattern=shapes.time_pattern
-    )
+_datetime = _clocked("invalid_datetime", "YYYY-MM-DD HH:MM:SS", shapes.datetime_pattern)
+_time = _clocked("invalid_time", "[-]HHH:MM:SS", shapes.time_pattern)
 
 
 def _timestamp(column: ColumnSchema, timezone: str) -> Callable[[PhysicalValue], str | None]:

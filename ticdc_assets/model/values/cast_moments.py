@@ -21,8 +21,8 @@ from typing import Final
 
 from ticdc_assets.model.mysql_types import Kind, fractional_digits, is_unsigned, kind_of
 from ticdc_assets.model.schemas import ColumnSchema
-from ticdc_assets.model.values import moments, shapes
-from ticdc_assets.model.values.canonical import ZERO_DATE, datetime_text, parse_datetime
+from ticdc_assets.model.values import moments
+from ticdc_assets.model.values.canonical import datetime_text, parse_datetime
 from ticdc_assets.model.values.datum import (
     Datum,
     Moment,
@@ -68,9 +68,7 @@ def to_timestamp(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCas
 def _to_moment(
     old: ColumnSchema, new: ColumnSchema, make: Callable[[datetime], str | None]
 ) -> TextCast:
-    is_date = kind_of(new) is Kind.DATE
-    digits = 0 if is_date else fractional_digits(new)
-    zero = ZERO_DATE if is_date else shapes.pad_fraction(moments.ZERO_DATETIME, digits)
+    digits, zero = fractional_digits(new), moments.zero_text(new)
 
     def make_moment(datum: Datum) -> str | None:
         match datum:
@@ -131,9 +129,7 @@ _MAX_NUMBER: Final = 8385959
 
 def lenient_moment(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     """Compile the lenient cast to `new`, which is DATE, DATETIME or TIMESTAMP."""
-    kind = kind_of(new)
-    digits = 0 if kind is Kind.DATE else fractional_digits(new)
-    zero = ZERO_DATE if kind is Kind.DATE else shapes.pad_fraction(moments.ZERO_DATETIME, digits)
+    kind, digits, zero = kind_of(new), fractional_digits(new), moments.zero_text(new)
     if kind is Kind.TIMESTAMP and kind_of(old) is Kind.INTEGER and is_unsigned(old):
         return refusing(new, _EXPECTED.format(new.mysql_type))
 
@@ -216,11 +212,6 @@ def lenient_time(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     return _through_text(old, new, make)
 
 
-# After a colon without a number none of these is read; the digits remain.
-_DAYS = re.compile(r"([0-9]++) ++([0-9]++)(?: *: *([0-9]++)(?: *: *([0-9]++)|(?! *:))|(?! *:))")
-_COLONS = re.compile(r"([0-9]++) *: *([0-9]++)(?: *: *([0-9]++)|(?! *:))")
-_DIGITS = re.compile(r"([0-9]++)")
-_FRACTION = re.compile(r" *(?:\.([0-9]*))?")
 _FALLS_BACK = re.compile(
     r"(?:[0-9]{12}|[0-9]{14})(?![0-9])|[0-9]+[^\w\s][0-9]+[^\w\s][0-9]+[ T]", re.ASCII
 )
@@ -231,26 +222,19 @@ def _span_prefix(text: str, digits: int) -> int | None:
     text = text.strip()
     negative = text.startswith("-")
     rest = text[1:].lstrip(" ") if negative else text
-    days, hours, minutes, seconds = 0, 0, 0, 0
-    if groups := _DAYS.match(rest):
-        days, hours = int(groups[1]), int(groups[2])
-        minutes, seconds = int(groups[3] or 0), int(groups[4] or 0)
-    elif groups := _COLONS.match(rest):
-        hours, minutes, seconds = int(groups[1]), int(groups[2]), int(groups[3] or 0)
-    elif groups := _DIGITS.match(rest):
-        number = int(groups[1])
-        hours, minutes, seconds = number // 10000, number // 100 % 100, number % 100
+    clock = moments.clock_prefix(rest)
     if _FALLS_BACK.match(text):
         return 0 if _is_no_date(text, Kind.DATETIME) else None
-    if groups is None:
+    if clock is None or clock[0] is None:
         return 0
-    fraction = _FRACTION.match(rest, groups.end())
+    after = len(rest) - len(rest[clock[1] :].lstrip(" "))
+    fraction = moments.FRACTION.match(rest, after)
     assert fraction is not None
     is_truncated = fraction.end() < len(rest)
-    span = (days * 86400 + hours * 3600 + minutes * 60 + seconds) * 10**6
-    if (is_truncated and len(rest.encode()) >= 12) or minutes > 59 or seconds > 59:
+    if is_truncated and len(rest.encode()) >= 12:
         return 0
-    span = min(span + moments.round_fraction(fraction[1] or "", digits), moments.MAX_SPAN)
+    span = clock[0] * 10**6 + moments.round_fraction(fraction[1] or "", digits)
+    span = min(span, moments.MAX_SPAN)
     return -span if negative else span
 
 

@@ -250,27 +250,15 @@ def to_json(old: ColumnSchema, new: ColumnSchema) -> TextCast:
 
 
 def _quoted_moment(text: str) -> str:
-    return f'"{shapes.pad_fraction(text, 6) if len(text) > 10 else text}"'
-
-
-def _quoted_time(text: str) -> str:
-    return f'"{shapes.pad_fraction(text, 6)}"'
+    return f'"{shapes.pad_fraction(text, 6) if ":" in text else text}"'
 
 
 _JSON_MAKERS: dict[Kind, Callable[[str], str]] = {
-    Kind.INTEGER: str,
-    Kind.YEAR: str,
-    Kind.DECIMAL: lambda text: json_texts.write_json(float(text)),
+    **dict.fromkeys((Kind.INTEGER, Kind.YEAR), str),
+    **dict.fromkeys((Kind.DECIMAL, Kind.DOUBLE), lambda text: json_texts.write_json(float(text))),
     Kind.FLOAT: lambda text: json_texts.write_json(to_float32(float(text))),
-    Kind.DOUBLE: lambda text: json_texts.write_json(float(text)),
-    Kind.DATE: _quoted_moment,
-    Kind.DATETIME: _quoted_moment,
-    Kind.TIMESTAMP: _quoted_moment,
-    Kind.TIME: _quoted_time,
-    Kind.TEXT: json_texts.stored_json,
-    Kind.BINARY: json_texts.stored_json,
-    Kind.ENUM: json_texts.stored_json,
-    Kind.SET: json_texts.stored_json,
+    **dict.fromkeys((Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP, Kind.TIME), _quoted_moment),
+    **dict.fromkeys((Kind.TEXT, Kind.BINARY, Kind.ENUM, Kind.SET), json_texts.stored_json),
 }
 
 

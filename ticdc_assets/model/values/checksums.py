@@ -2,8 +2,8 @@
 
 In: an image with physical values, and the schema it cites, whose columns are as Simple sends them:
 by their ids from the old TiCDC, in the order of the table from the new one. Each takes the columns
-of a row in the same order. Out: the CRC32 (IEEE) that TiCDC computes of the row, or None where it
-cannot be computed. The result depends on the arguments alone.
+of a row in the same order. Out: whether it is the CRC32 (IEEE) that TiCDC computes of the row, or
+None where it cannot be computed. The result depends on the arguments alone.
 
 NULL adds nothing. Of all else these bytes are added, numbers little-endian:
 
@@ -61,27 +61,6 @@ _DOUBLE: Final = struct.Struct("<d")
 _FLOAT: Final = struct.Struct("<f")
 
 
-def row_checksum(schema: TableSchema, image: Image, timezone: str) -> int | None:
-    """Return the checksum of the row `image`.
-
-    Args:
-        schema: the schema it cites, its columns in the order that was sent.
-        image: the whole row, with physical values.
-        timezone: the changefeed's time zone, for timestamps that do not name theirs.
-
-    Returns:
-        The CRC32; None if a column of `schema` is absent from `image` or of a type whose bytes are
-        not known, or if a value is not of its column's type.
-
-    Raises:
-        ConfigError: `timezone` is not a zone.
-    """
-    columns = _encoders(schema, timezone)
-    if any(name not in image for name, _ in columns):
-        return None
-    return _checksum(columns, image)
-
-
 def checksum_agrees(event: RowChange, schema: TableSchema, timezone: str) -> bool | None:
     """Return whether `event` matches its checksums; None if they say nothing.
 
@@ -110,8 +89,7 @@ def checksum_agrees(event: RowChange, schema: TableSchema, timezone: str) -> boo
     unknown = False
     for wanted, image in ((sent.current, event.after), (sent.previous, event.before)):
         if wanted:
-            present: Image = {} if image is None else image
-            found = _checksum((item for item in columns if item[0] in present), present)
+            found = _checksum(columns, image or {})
             if found is None:
                 unknown = True
             elif found != wanted:
@@ -124,6 +102,8 @@ def checksum_agrees(event: RowChange, schema: TableSchema, timezone: str) -> boo
 def _checksum(columns: Iterable[tuple[str, "_Encoder | None"]], image: Image) -> int | None:
     checksum = 0
     for name, encode in columns:
+        if name not in image:
+            continue
         value = image[name]
         if encode is None:
             return None

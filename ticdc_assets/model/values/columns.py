@@ -32,10 +32,10 @@ from ticdc_assets.model.mysql_types import (
 )
 from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.model.values import column_loops, text_loops
-from ticdc_assets.model.values.arrays import typed_array
 from ticdc_assets.model.values.canonical import canonical_of
 from ticdc_assets.model.values.column_loops import NULL, ZONED, Column
 from ticdc_assets.model.values.floats import MAX_FLOAT32
+from ticdc_assets.model.values.typed import typed_array
 from ticdc_assets.model.values.zones import changefeed_zone, local_hours
 
 Flags: TypeAlias = npt.NDArray[np.bool_]
@@ -362,20 +362,14 @@ def _label_numbers(highest: int) -> _Typed:
 
 
 _BUILDERS: dict[Kind, Callable[[ColumnSchema], _Typed | None]] = {
-    Kind.INTEGER: _integers,
-    Kind.BIT: _integers,
-    Kind.YEAR: _integers,
+    **dict.fromkeys((Kind.INTEGER, Kind.BIT, Kind.YEAR), _integers),
     Kind.DECIMAL: _decimals,
-    Kind.FLOAT: _floats,
-    Kind.DOUBLE: _floats,
-    Kind.DATE: _days_and_times,
-    Kind.DATETIME: _days_and_times,
+    **dict.fromkeys((Kind.FLOAT, Kind.DOUBLE), _floats),
+    **dict.fromkeys((Kind.DATE, Kind.DATETIME), _days_and_times),
     Kind.TIME: lambda column: _times(fractional_digits(column)),
-    Kind.TEXT: lambda _: _texts,
-    Kind.UNKNOWN: lambda _: _texts,
+    **dict.fromkeys((Kind.TEXT, Kind.UNKNOWN), lambda _: _texts),
     Kind.BINARY: lambda _: _binaries,
-    Kind.ENUM: _labels,
-    Kind.SET: _labels,
+    **dict.fromkeys((Kind.ENUM, Kind.SET), _labels),
     Kind.JSON: lambda _: _documents,
 }
 

@@ -27,7 +27,7 @@ from ticdc_assets.model.mysql_types import (
 )
 from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.model.values import moments, shapes
-from ticdc_assets.model.values.canonical import ZERO_DATE, datetime_text, parse_datetime
+from ticdc_assets.model.values.canonical import datetime_text, parse_datetime
 from ticdc_assets.model.values.casts import cast_of
 from ticdc_assets.model.values.zones import changefeed_zone, to_local
 
@@ -124,12 +124,8 @@ def _implicit(column: ColumnSchema) -> str:
         case Kind.DECIMAL:
             size = decimal_size(column)
             return shapes.pad_fraction("0", size[1] if size else 0)
-        case Kind.DATE:
-            return ZERO_DATE
-        case Kind.DATETIME | Kind.TIMESTAMP:
-            return shapes.pad_fraction(moments.ZERO_DATETIME, fractional_digits(column))
-        case Kind.TIME:
-            return shapes.pad_fraction(moments.ZERO_CLOCK, fractional_digits(column))
+        case Kind.DATE | Kind.DATETIME | Kind.TIMESTAMP | Kind.TIME:
+            return moments.zero_text(column)
         case Kind.BINARY:
             return "0x" + bytes(declared_length(column) if is_char(column) else 0).hex()
         case Kind.ENUM:

@@ -8,7 +8,10 @@ depends on what no message says (SQL mode, session); the callers turn it into a 
 import re
 from datetime import UTC, datetime, timedelta, tzinfo
 
-from ticdc_assets.model.values.canonical import datetime_text
+from ticdc_assets.model.mysql_types import Kind, fractional_digits, kind_of
+from ticdc_assets.model.schemas import ColumnSchema
+from ticdc_assets.model.values import shapes
+from ticdc_assets.model.values.canonical import ZERO_DATE, datetime_text
 from ticdc_assets.model.values.zones import to_local, to_utc
 
 ZERO_CLOCK = "00:00:00"
@@ -28,16 +31,29 @@ _COMPACT = re.compile(
     r"([0-9]{4}|[0-9]{2})([0-9]{2})([0-9]{2})"
     r"(?:([0-9]{2})([0-9]{2})([0-9]{2})(?:\.([0-9]*))?)?"
 )
+# After a colon without a number none of these is read; the digits remain.
 _SPAN_DAYS = re.compile(
-    r"(?:([0-9]+) +)([0-9]+)(?: *: *([0-9]+)(?: *: *([0-9]+))?)?(?:\.([0-9]*))?"
+    r"([0-9]++) ++([0-9]++)(?: *: *([0-9]++)(?: *: *([0-9]++)|(?! *:))|(?! *:))"
 )
-_SPAN_COLONS = re.compile(r"([0-9]+) *: *([0-9]+)(?: *: *([0-9]+))?(?:\.([0-9]*))?")
-_SPAN_DIGITS = re.compile(r"([0-9]+)(?:\.([0-9]*))?")
+_SPAN_COLONS = re.compile(r"()([0-9]++) *: *([0-9]++)(?: *: *([0-9]++)|(?! *:))")
+_SPAN_DIGITS = re.compile(r"([0-9]++)")
+FRACTION = re.compile(r"(?:\.([0-9]*))?")
 
 
 def is_zero(text: str) -> bool:
     """Return whether canonical DATE or DATETIME text is the zero date."""
     return not text.strip("0-: .")
+
+
+def zero_text(column: ColumnSchema) -> str:
+    """Return the zero of a DATE, DATETIME, TIMESTAMP or TIME column."""
+    match kind_of(column):
+        case Kind.DATE:
+            return ZERO_DATE
+        case Kind.TIME:
+            return shapes.pad_fraction(ZERO_CLOCK, fractional_digits(column))
+        case _:
+            return shapes.pad_fraction(ZERO_DATETIME, fractional_digits(column))
 
 
 def full_year(year: int) -> int:
@@ -163,36 +179,40 @@ def _change_before(local: datetime, zone: tzinfo) -> datetime | None:
     return after.replace(microsecond=0)
 
 
+def clock_prefix(text: str) -> tuple[int | None, int] | None:
+    """Return the seconds of the TIME at the beginning of a text, and the place after its digits.
+
+    Read are `days hours[:minutes[:seconds]]`, `hours:minutes[:seconds]` and `hhmmss`. The seconds
+    are None if there is no such clock.
+    """
+    found = _SPAN_DAYS.match(text) or _SPAN_COLONS.match(text) or _SPAN_DIGITS.match(text)
+    if found is None:
+        return None
+    if found.re is _SPAN_DIGITS:
+        number = int(found[1])
+        days, hours, minutes, seconds = 0, number // 10000, number // 100 % 100, number % 100
+    else:
+        days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    is_clock = minutes <= 59 and seconds <= 59
+    total = days * 86400 + hours * 3600 + minutes * 60 + seconds
+    return total if is_clock else None, found.end()
+
+
 def parse_span_text(text: str, places: int) -> int | None:
     """Read a string as TiDB reads one for a TIME column; microseconds, or None."""
     text = text.strip()
     negative = text.startswith("-")
     rest = text[1:].lstrip() if negative else text
-    days, hours, minutes, seconds, fraction = 0, 0, 0, 0, ""
-    if found := _SPAN_DAYS.fullmatch(rest):
-        days, hours = int(found[1]), int(found[2])
-        minutes, seconds, fraction = int(found[3] or 0), int(found[4] or 0), found[5] or ""
-    elif found := _SPAN_COLONS.fullmatch(rest):
-        hours, minutes = int(found[1]), int(found[2])
-        seconds, fraction = int(found[3] or 0), found[4] or ""
-    elif found := _SPAN_DIGITS.fullmatch(rest):
-        if len(found[1]) >= 12:
-            return None
-        number, fraction = int(found[1]), found[2] or ""
-        hours, minutes, seconds = number // 10000, number // 100 % 100, number % 100
-    elif not negative and _DELIMITED.fullmatch(rest) and (" " in rest or "T" in rest):
-        moment = parse_datetime_text(rest, places)
-        if not isinstance(moment, datetime):
-            return None
-        return (moment.hour * 3600 + moment.minute * 60 + moment.second) * 10**6 + (
-            moment.microsecond
-        )
-    else:
+    clock = clock_prefix(rest)
+    fraction = None if clock is None else FRACTION.fullmatch(rest, clock[1])
+    if clock is None or fraction is None:
+        moment = None
+        if not negative and _DELIMITED.fullmatch(rest) and (" " in rest or "T" in rest):
+            moment = parse_datetime_text(rest, places)
+        return span_of_text(f"{moment:%H:%M:%S.%f}") if isinstance(moment, datetime) else None
+    if clock[0] is None or (len(rest) >= 12 and rest[:12].isdigit()):
         return None
-    if minutes > 59 or seconds > 59 or days > 10000 or hours > 100000:
-        return None
-    span = (days * 86400 + hours * 3600 + minutes * 60 + seconds) * 10**6
-    span += round_fraction(fraction, places)
+    span = clock[0] * 10**6 + round_fraction(fraction[1] or "", places)
     if span > MAX_SPAN:
         return None
     return -span if negative else span

@@ -12,13 +12,16 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
 
 from ticdc_assets.base.errors import ImageError
 from ticdc_assets.model.mysql_types import (
     MAX_TYPED_DIGITS,
     Kind,
+    arrow_type,
     decimal_size,
     exceeds_int64,
     fractional_digits,
@@ -62,6 +65,32 @@ def typed_of(column: ColumnSchema, timezone: str) -> Callable[[str], Any]:
         ConfigError: `timezone` is needed (a TIMESTAMP column) and is not a zone.
     """
     return str if lacks_size(column) else _converters(column)[0](column, timezone)
+
+
+_compiled: Final = lru_cache(maxsize=4096)(typed_of)
+
+
+def typed_array(
+    column: ColumnSchema, timezone: str, texts: list[str | None]
+) -> tuple[Any, list[bool] | None]:
+    """Build the Arrow array of `arrow_type(column)` with what `typed_of` gives one by one.
+
+    Histories go this way, and the few rows that the compiled loops of `values.columns` leave: their
+    rows are resolved one by one, which costs twenty times as much as this.
+
+    Returns:
+        The array, with nulls for NULL and for `UNFIT` values, and one flag for each text, True
+        where it was `UNFIT`; None instead of the flags if no text was.
+
+    Raises:
+        ConfigError: `timezone` is needed (a TIMESTAMP column) and is no zone.
+    """
+    wanted, convert = arrow_type(column), _compiled(column, timezone)
+    values = [None if text is None else convert(text) for text in texts]
+    unfit = [value is UNFIT for value in values]
+    if True not in unfit:
+        return pa.array(values, wanted), None
+    return pa.array([None if value is UNFIT else value for value in values], wanted), unfit
 
 
 def text_of(column: ColumnSchema, timezone: str) -> Callable[[Any], str]:

@@ -7,8 +7,9 @@ Letters that change their number with their case are refused.
 import hashlib
 import zlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import itemgetter, methodcaller
-from typing import Any, Final
+from typing import Final
 
 from ticdc_assets.model.values import shapes
 from ticdc_assets.registry.evolution import CanonicalRow
@@ -16,6 +17,7 @@ from ticdc_assets.registry.expressions.numbers import Number, exact
 from ticdc_assets.registry.expressions.terms import (
     MANY,
     Build,
+    Evaluate,
     Functions,
     JsonTerm,
     Moment,
@@ -87,12 +89,31 @@ def collation_of(terms: Sequence[Term]) -> str:
     return collations.pop() if len(collations) == 1 else ""
 
 
-def _of_texts(change: Callable[..., Any]) -> Build:
-    """Return a function of texts that gives a text: NULL if one is."""
+def _function(kinds: str, change: Callable[..., str]) -> Build:
+    """Return a function that gives a text: NULL if an argument is.
+
+    Args:
+        kinds: what each argument is: `T` a text that decides the collation, `t` another text, `n` a
+            whole number, `l` the literal of one. The last kind is that of all further arguments.
+        change: the text of the values.
+    """
+
+    def value_of(kind: str, argument: Term, name: str) -> Evaluate:
+        if kind in "Tt":
+            return text_term(argument, name).evaluate
+        if kind == "l":
+            literal_integer(argument, name)
+        number = number_of(argument, name)
+        if number.fractional:
+            raise refused(f"{name} with a fraction")
+        return number.evaluate
 
     def build(name: str, arguments: Sequence[Term]) -> Term:
-        texts = [text_term(argument, name).evaluate for argument in arguments]
-        return TextTerm(all_of(texts, change), collation_of(arguments))
+        kinds_of = kinds.ljust(len(arguments), kinds[-1])
+        pairs = list(zip(kinds_of, arguments, strict=False))
+        values = [value_of(kind, argument, name) for kind, argument in pairs]
+        deciding = [argument for kind, argument in pairs if kind == "T"]
+        return TextTerm(all_of(values, change), collation_of(deciding))
 
     return build
 
@@ -134,21 +155,6 @@ def _counted(count: Callable[[str], int]) -> Build:
     return build
 
 
-def _with_numbers(change: Callable[..., str]) -> Build:
-    """Return a function of a text and whole numbers after it."""
-
-    def build(name: str, arguments: Sequence[Term]) -> Term:
-        text_of = text_term(arguments[0], name).evaluate
-        numbers = [number_of(argument, name) for argument in arguments[1:]]
-        if any(number.fractional for number in numbers):
-            raise refused(f"{name} with a fraction")
-
-        values = [text_of, *(number.evaluate for number in numbers)]
-        return TextTerm(all_of(values, change), collation_of(arguments[:1]))
-
-    return build
-
-
 def _substring(text: str, begin: int, length: int | None = None) -> str:
     if begin < 0:
         begin += len(text)
@@ -167,22 +173,15 @@ def _right(text: str, count: int) -> str:
     return text[-count:] if count > 0 else ""
 
 
-def _padded(name: str, arguments: Sequence[Term]) -> Term:
-    text_of, fill_of = (text_term(arguments[at], name).evaluate for at in (0, 2))
-    size = number_of(arguments[1], name)
-
-    def padded(text: str, count: Number, fill: str) -> str:
-        if not isinstance(count, int) or not 0 <= count <= 1 << 16:
-            raise refused(f"{name} to such a length")
-        if count <= len(text):
-            return text[:count]
-        if not fill:
-            raise refused(f"{name} with an empty text")
-        more = (fill * (count - len(text)))[: count - len(text)]
-        return more + text if name == "LPAD" else text + more
-
-    padded_of = all_of([text_of, size.evaluate, fill_of], padded)
-    return TextTerm(padded_of, collation_of((arguments[0],)))
+def _padded(text: str, count: int, fill: str, *, left: bool) -> str:
+    if not 0 <= count <= 1 << 16:
+        raise refused("a text of such a length")
+    if count <= len(text):
+        return text[:count]
+    if not fill:
+        raise refused("a text that is filled up with an empty one")
+    more = (fill * (count - len(text)))[: count - len(text)]
+    return more + text if left else text + more
 
 
 def _located(name: str, arguments: Sequence[Term]) -> Term:
@@ -193,17 +192,11 @@ def _located(name: str, arguments: Sequence[Term]) -> Term:
     return exact(both_of(*both, lambda whole, part: whole.find(part) + 1), 0)
 
 
-def _substring_index(name: str, arguments: Sequence[Term]) -> Term:
-    text_of, between_of = (text_term(arguments[at], name).evaluate for at in (0, 1))
-    count = literal_integer(arguments[2], name)
-
-    def part(text: str, between: str) -> str:
-        if not between or not count:
-            return ""
-        pieces = text.split(between)
-        return between.join(pieces[:count] if count > 0 else pieces[count:])
-
-    return TextTerm(both_of(text_of, between_of, part), collation_of((arguments[0],)))
+def _substring_index(text: str, between: str, count: int) -> str:
+    if not between or not count:
+        return ""
+    pieces = text.split(between)
+    return between.join(pieces[:count] if count > 0 else pieces[count:])
 
 
 def _hexadecimal(name: str, arguments: Sequence[Term]) -> Term:
@@ -233,30 +226,30 @@ def _sha2(name: str, arguments: Sequence[Term]) -> Term:
 
 
 TEXT_FUNCTIONS: Final[Functions] = {
-    "CONCAT": (1, MANY, _of_texts(lambda *texts: "".join(texts))),
+    "CONCAT": (1, MANY, _function("T", lambda *texts: "".join(texts))),
     "CONCAT_WS": (2, MANY, _concat_ws),
-    "UPPER": (1, 1, _of_texts(_cased(str.upper))),
-    "UCASE": (1, 1, _of_texts(_cased(str.upper))),
-    "LOWER": (1, 1, _of_texts(_cased(str.lower))),
-    "LCASE": (1, 1, _of_texts(_cased(str.lower))),
-    "TRIM": (1, 1, _of_texts(methodcaller("strip", " "))),
-    "LTRIM": (1, 1, _of_texts(methodcaller("lstrip", " "))),
-    "RTRIM": (1, 1, _of_texts(methodcaller("rstrip", " "))),
-    "REVERSE": (1, 1, _of_texts(itemgetter(slice(None, None, -1)))),
-    "REPLACE": (3, 3, _of_texts(_replaced)),
+    "UPPER": (1, 1, _function("T", _cased(str.upper))),
+    "UCASE": (1, 1, _function("T", _cased(str.upper))),
+    "LOWER": (1, 1, _function("T", _cased(str.lower))),
+    "LCASE": (1, 1, _function("T", _cased(str.lower))),
+    "TRIM": (1, 1, _function("T", methodcaller("strip", " "))),
+    "LTRIM": (1, 1, _function("T", methodcaller("lstrip", " "))),
+    "RTRIM": (1, 1, _function("T", methodcaller("rstrip", " "))),
+    "REVERSE": (1, 1, _function("T", itemgetter(slice(None, None, -1)))),
+    "REPLACE": (3, 3, _function("T", _replaced)),
     "LENGTH": (1, 1, _counted(lambda text: len(text.encode()))),
     "OCTET_LENGTH": (1, 1, _counted(lambda text: len(text.encode()))),
     "CHAR_LENGTH": (1, 1, _counted(len)),
     "CHARACTER_LENGTH": (1, 1, _counted(len)),
     "CRC32": (1, 1, _counted(lambda text: zlib.crc32(text.encode()))),
-    "SUBSTRING": (2, 3, _with_numbers(_substring)),
-    "SUBSTR": (2, 3, _with_numbers(_substring)),
-    "MID": (3, 3, _with_numbers(_substring)),
-    "LEFT": (2, 2, _with_numbers(_left)),
-    "RIGHT": (2, 2, _with_numbers(_right)),
-    "LPAD": (3, 3, _padded),
-    "RPAD": (3, 3, _padded),
-    "SUBSTRING_INDEX": (3, 3, _substring_index),
+    "SUBSTRING": (2, 3, _function("Tn", _substring)),
+    "SUBSTR": (2, 3, _function("Tn", _substring)),
+    "MID": (3, 3, _function("Tn", _substring)),
+    "LEFT": (2, 2, _function("Tn", _left)),
+    "RIGHT": (2, 2, _function("Tn", _right)),
+    "LPAD": (3, 3, _function("Tnt", partial(_padded, left=True))),
+    "RPAD": (3, 3, _function("Tnt", partial(_padded, left=False))),
+    "SUBSTRING_INDEX": (3, 3, _function("Ttl", _substring_index)),
     "INSTR": (2, 2, _located),
     "LOCATE": (2, 2, _located),
     "HEX": (1, 1, _hexadecimal),

@@ -14,7 +14,7 @@ from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.model.tso import MAX_TSO
 from ticdc_assets.registry.ddl import parse_ddl
 from ticdc_assets.registry.ddl_statement import DdlAction
-from ticdc_assets.registry.inferred_columns import DATABASE_DEFAULTS, database_defaults
+from ticdc_assets.registry.inferred_columns import DATABASE_DEFAULTS, defaults_after
 from ticdc_assets.registry.inferred_schemas import created_schema
 from ticdc_assets.source.exports.folder import ExportedTable
 
@@ -54,7 +54,7 @@ def exported_schema(table: ExportedTable, tso: int, timezone: str) -> ExportedSc
     defaults = DATABASE_DEFAULTS
     if table.database_sql is not None:
         text = parse_ddl(_statement(table.database_sql))
-        defaults = database_defaults(text, DATABASE_DEFAULTS)
+        defaults = defaults_after(text, DATABASE_DEFAULTS)
     # Only the file's name has the database; the text has the table's name.
     made = created_schema(
         statement,

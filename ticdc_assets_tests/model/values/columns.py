@@ -5,6 +5,7 @@ from typing import Any
 
 from ticdc_assets.demo.simulator import columns
 from ticdc_assets.model.schemas import ColumnSchema
+from ticdc_assets_tests.cases import grouped
 
 
 def column(sql: str, **changes: Any) -> ColumnSchema:
@@ -22,3 +23,12 @@ def column(sql: str, **changes: Any) -> ColumnSchema:
     else:
         bare = columns.column("c", sql)
     return replace(bare, **changes)
+
+
+def cast_cases(text: str) -> list[tuple[str, str, str, str | None]]:
+    """Read `old > new: text = cast | text = refused`; a refusal has no text."""
+    cases: list[tuple[str, str, str, str | None]] = []
+    for change, sent, made in grouped(text):
+        old, new = change.split(" > ")
+        cases.append((old, new, sent, None if made == "refused" else made))
+    return cases

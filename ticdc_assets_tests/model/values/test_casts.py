@@ -8,7 +8,7 @@ import pytest
 from ticdc_assets.base.errors import CastError, ConfigError
 from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.model.values import cast_is_identity, cast_of, keep
-from ticdc_assets_tests.model.values.columns import column
+from ticdc_assets_tests.model.values.columns import cast_cases, column
 
 NEW_YORK = "America/New_York"
 
@@ -25,55 +25,28 @@ def check(old: ColumnSchema, new: ColumnSchema, text: str, expected: str | None)
     assert cast(None) is None
 
 
-SAME = [
-    ("int", "bigint"),
-    ("tinyint unsigned", "smallint"),
-    ("int unsigned", "bigint unsigned"),
-    ("bit(8)", "bit(9)"),
-    ("decimal(10,2)", "decimal(12,2)"),
-    ("decimal(10,2) unsigned", "decimal(12,2)"),
-    ("float", "float"),
-    ("float(10,3)", "float(10,3)"),
-    ("double(10,3)", "double"),
-    ("datetime(3)", "datetime(3)"),
-    ("year", "year"),
-    ("varchar(10)", "varchar(20)"),
-    ("varchar(10)", "text"),
-    ("char(10)", "varchar(10)"),
-    ("tinytext", "longtext"),
-    ("varchar(255)", "tinytext"),
-    ("varbinary(3)", "blob"),
-    ("binary(3)", "varbinary(3)"),
-    ("binary(3)", "binary(3)"),
-    ("enum(a,b)", "enum(c,b,a)"),
-    ("set(a,b)", "set(a,c,b)"),
-    ("json", "json"),
-    ("vector(3)", "vector"),
-    ("geometry", "geometry"),
-]
-NOT_SAME = [
-    ("bigint", "int"),
-    ("int", "int unsigned"),
-    ("int unsigned", "int"),
-    ("int", "decimal(10,0)"),
-    ("decimal(10,2)", "decimal(10,3)"),
-    ("decimal(10,2)", "decimal(10,2) unsigned"),
-    ("double", "double(10,3)"),
-    ("double", "double unsigned"),
-    ("float", "double"),
-    ("datetime(3)", "datetime(6)"),
-    ("datetime", "timestamp"),
-    ("varchar(20)", "varchar(10)"),
-    ("varchar(20)", "char(20)"),
-    ("varchar(256)", "tinytext"),
-    ("varchar(20)", "varbinary(80)"),
-    ("binary(3)", "binary(4)"),
-    ("varbinary(3)", "binary(3)"),
-    ("enum(a,b)", "enum(a)"),
-    ("set(a,b)", "set(b,a)"),
-    ("vector(3)", "vector(4)"),
-    ("geometry", "point"),
-]
+def pairs(text: str) -> list[tuple[str, ...]]:
+    """Read `old > new; old > new`."""
+    return [tuple(item.split(" > ")) for item in " ".join(text.split()).split("; ")]
+
+
+SAME = pairs("""
+    int > bigint; tinyint unsigned > smallint; int unsigned > bigint unsigned; bit(8) > bit(9);
+    decimal(10,2) > decimal(12,2); decimal(10,2) unsigned > decimal(12,2); float > float;
+    float(10,3) > float(10,3); double(10,3) > double; datetime(3) > datetime(3); year > year;
+    varchar(10) > varchar(20); varchar(10) > text; char(10) > varchar(10); tinytext > longtext;
+    varchar(255) > tinytext; varbinary(3) > blob; binary(3) > varbinary(3); binary(3) >
+    binary(3); enum(a,b) > enum(c,b,a); set(a,b) > set(a,c,b); json > json; vector(3) > vector;
+    geometry > geometry
+""")
+NOT_SAME = pairs("""
+    bigint > int; int > int unsigned; int unsigned > int; int > decimal(10,0); decimal(10,2) >
+    decimal(10,3); decimal(10,2) > decimal(10,2) unsigned; double > double(10,3); double >
+    double unsigned; float > double; datetime(3) > datetime(6); datetime > timestamp;
+    varchar(20) > varchar(10); varchar(20) > char(20); varchar(256) > tinytext; varchar(20) >
+    varbinary(80); binary(3) > binary(4); varbinary(3) > binary(3); enum(a,b) > enum(a);
+    set(a,b) > set(b,a); vector(3) > vector(4); geometry > point
+""")
 
 
 @pytest.mark.parametrize(("old", "new"), SAME)
@@ -97,336 +70,226 @@ def test_nullability_name_and_default_keep_every_value() -> None:
 
 
 CASES = [
-    # To integer.
-    ("bigint", "int", "2147483647", "2147483647"),
-    ("bigint", "int", "2147483648", None),
-    ("int", "int unsigned", "-1", None),
-    ("bigint unsigned", "bigint", "9223372036854775808", None),
-    ("year", "smallint", "2024", "2024"),
-    ("year", "tinyint", "2024", None),
-    ("bit(8)", "int", "255", "255"),
-    ("decimal(10,2)", "int", "2.50", "3"),
-    ("decimal(10,2)", "int", "-2.50", "-3"),
-    ("decimal(10,2)", "int", "2.49", "2"),
-    ("decimal(10,2)", "int unsigned", "-0.40", None),
-    ("decimal(20,2)", "int", "99999999999.00", None),
-    ("double", "int", "2.5", "2"),
-    ("double", "int", "3.5", "4"),
-    ("double", "int", "-2.5", "-2"),
-    ("double", "bigint", "9223372036854775808", "9223372036854775807"),
-    ("double", "bigint", "9223372036854777856", None),
-    ("double", "bigint", "-9223372036854775808", "-9223372036854775808"),
-    ("double", "int", "2147483648", None),
-    ("double", "int unsigned", "-0.4", "0"),
-    ("float", "bigint", "16777216", "16777216"),
-    ("varchar(40)", "int", "42", "42"),
+    *cast_cases(r"""
+# To integer.
+bigint > int: 2147483647 = 2147483647 | 2147483648 = refused
+int > int unsigned: -1 = refused
+bigint unsigned > bigint: 9223372036854775808 = refused
+year > smallint: 2024 = 2024
+year > tinyint: 2024 = refused
+bit(8) > int: 255 = 255
+decimal(10,2) > int: 2.50 = 3 | -2.50 = -3 | 2.49 = 2
+decimal(10,2) > int unsigned: -0.40 = refused
+decimal(20,2) > int: 99999999999.00 = refused
+double > int: 2.5 = 2 | 3.5 = 4 | -2.5 = -2 | 2147483648 = refused
+double > bigint: 9223372036854775808 = 9223372036854775807 | 9223372036854777856 = refused |
+    -9223372036854775808 = -9223372036854775808
+double > int unsigned: -0.4 = 0
+float > bigint: 16777216 = 16777216
+varchar(40) > int: 42 = 42 | 2.5 = 3 | -2.5 = -3 | 1.5e3 = 1500 | 5e-1 = 1 | 1e = 1 |
+    '' = refused | 12abc = refused | 1e+ = refused | 1e999999 = refused
+varchar(40) > int unsigned: -0.4 = 0 | -0.5 = refused | -0 = 0
+varbinary(40) > int: 0x3432 = 42 | 0xff = refused
+date > int: 2024-01-31 = 20240131 | 0000-00-00 = 0
+date > smallint: 2024-01-31 = refused
+datetime > bigint: 2024-01-31 23:59:59 = 20240131235959
+# A signed column rounds the time and carries, an unsigned one rounds the number.
+datetime(3) > bigint: 2024-01-31 23:59:59.500 = 20240201000000
+datetime(3) > bigint unsigned: 2024-01-31 23:59:59.500 = 20240131235960
+time > int: -12:03:04 = -120304
+time(1) > int: 00:59:59.5 = 10000
+time(1) > int unsigned: 00:59:59.5 = 5960
+time > int unsigned: -00:00:01 = refused
+enum(x,y) > int: y = 2 | '' = 0 | z = refused
+set(x,y,z) > tinyint: x,z = 5
+json > int: true = 1 | 2.5 = 2 | "2.5" = 3 | null = refused | [1] = refused
+json > bigint unsigned: 18446744073709551615 = 18446744073709551615
+vector(1) > int: [1] = refused
+# To year and bit.
+int > year: 2024 = 2024 | 0 = 0 | 69 = 2069 | 70 = 1970 | 100 = refused | -1 = refused |
+    2156 = refused
+varchar(4) > year: 0 = 2000 | 00 = 2000 | 0000 = 0 | 24 = 2024 | x = refused
+date > year: 2024-01-31 = 2024
+datetime > year: 1900-01-31 00:00:00 = refused | 0000-00-00 00:00:00 = 0
+time > year: 00:20:24 = 2024
+json > year: 2024 = 2024
+int > bit(3): 7 = 7 | 8 = refused
+int > bit(64): -1 = 18446744073709551615
+int > bit(63): -1 = refused
+bit(10) > bit(3): 7 = 7 | 8 = refused
+decimal(5,2) > bit(8): 2.50 = 3
+double > bit(8): 2.5 = 2 | -1 = refused
+enum(x,y) > bit(8): y = 2
+varchar(4) > bit(8): 1 = refused
+date > bit(8): 2024-01-31 = refused
+# To decimal.
+decimal(12,2) > decimal(20,4): -1.50 = -1.5000
+decimal(12,4) > decimal(12,2): 1.0050 = 1.01 | -1.0050 = -1.01 | 1.0049 = 1.00 | -0.0049 = 0.00
+decimal(12,4) > decimal(4,2): 99.9949 = 99.99 | 99.9950 = refused
+decimal(12,4) > decimal(12,4) unsigned: -1.0000 = refused
+decimal(12,4) > decimal(12,2) unsigned: -0.0001 = 0.00
+int > decimal(10,2): 7 = 7.00
+int > decimal(3,2): 10 = refused
+int > decimal(2,2): 0 = 0.00
+bigint unsigned > decimal(20,0): 18446744073709551615 = 18446744073709551615
+# FLOAT goes through its double, so 0.1 is 0.10000000149011612.
+float > decimal(20,10): 0.1 = 0.1000000015
+double > decimal(20,10): 0.1 = 0.1000000000
+double > decimal(30,2): 1000000000000000000000 = 1000000000000000000000.00
+varchar(40) > decimal(10,2): 1e2 = 100.00 | 1.5x = refused | '' = refused | 1e = refused
+date > decimal(10,2): 2024-01-31 = 20240131.00
+datetime(3) > decimal(20,2): 2024-01-31 23:59:59.995 = 20240131235960.00
+time(2) > decimal(10,1): -01:02:03.45 = -10203.5
+enum(x,y) > decimal(3,1): y = 2.0
+set(x,y) > decimal(3,1): x,y = 3.0
+bit(8) > decimal(5,1): 255 = 255.0
+json > decimal(5,1): 2.25 = 2.3 | "2.25" = 2.3 | {} = refused
+# To float.
+float > double: 0.1 = 0.10000000149011612 | -0 = -0
+double > float: 0.1 = 0.1 | 16777217 = 16777216
+double > double unsigned: -1 = refused | 1.5 = 1.5
+int > float: 16777217 = 16777216
+bigint > double: 9007199254740993 = 9007199254740992
+decimal(10,4) > double: 1.5000 = 1.5
+varchar(40) > double: 1e400 = refused | nan = refused | '' = refused
+datetime > double: 2024-01-31 23:59:59 = 20240131235959
+time(1) > double: -00:00:01.5 = -1.5
+enum(x,y) > float: y = 2
+bit(8) > float: 255 = 255
+json > double: false = 0
+# FLOAT(10,3) sends no 3.
+double > float(10,3): 7 = 7 | 0.5 = refused
+# To date, datetime and timestamp.
+date > datetime(3): 2024-01-31 = 2024-01-31 00:00:00.000
+datetime(3) > date: 2024-01-31 23:59:59.999 = 2024-01-31
+datetime > datetime(2): 2024-01-31 23:59:59 = 2024-01-31 23:59:59.00
+datetime(3) > datetime: 2024-12-31 23:59:59.500 = 2025-01-01 00:00:00 |
+    2024-12-31 23:59:59.499 = 2024-12-31 23:59:59 | 9999-12-31 23:59:59.500 = refused |
+    0000-00-00 00:00:00.000 = 0000-00-00 00:00:00
+datetime(6) > datetime(3): 2024-01-01 00:00:00.000500 = 2024-01-01 00:00:00.001
+datetime > date: 0000-00-00 00:00:00 = 0000-00-00 | 2024-00-10 00:00:00 = refused
+date > timestamp(1): 0000-00-00 = 0000-00-00 00:00:00.0
+timestamp > datetime(1): 2024-01-31 23:59:59 = 2024-01-31 23:59:59.0
+datetime > timestamp: 2024-01-31 23:59:59 = 2024-01-31 23:59:59
+# 1970-01-01 00:00:01 and 2038-01-19 03:14:07 in UTC are the ends of TIMESTAMP.
+datetime > timestamp: 1969-12-31 19:00:01 = 1969-12-31 19:00:01 | 1969-12-31 19:00:00 = refused |
+    2038-01-18 22:14:07 = 2038-01-18 22:14:07 | 2038-01-18 22:14:08 = refused
+# Skipped by the clock change: TiDB takes the moment of the change.
+datetime > timestamp: 2024-03-10 02:30:00 = 2024-03-10 03:00:00 |
+    2024-03-10 02:59:59 = 2024-03-10 03:00:00
+int > date: 20240131 = 2024-01-31 | 240131 = 2024-01-31 | 700101 = 1970-01-01 | 0 = 0000-00-00 |
+    100 = refused | 20240231 = refused | -1 = refused
+bigint > datetime: 20240131235959 = 2024-01-31 23:59:59 | 240131235959 = 2024-01-31 23:59:59
+bigint unsigned > datetime: 18446744073709551615 = refused
+year > date: 2024 = refused
+varchar(40) > date: 2024-01-31 = 2024-01-31 | 24-1-31 = 2024-01-31 | 20240131 = 2024-01-31 |
+    0000-00-00 = 0000-00-00 | 2024-02-30 = refused | 2024-00-10 = refused | '' = refused |
+    soon = refused | 2024-01-31 23:59:59.9 = 2024-02-01
+varchar(40) > datetime: 2024-01-31T23:59:59.5 = 2024-02-01 00:00:00 |
+    2024-01-31 23:59 = 2024-01-31 23:59:00 | 2024-01-31 24:00:00 = refused |
+    2024-01-31 23:59:59+08:00 = refused
+varchar(40) > datetime(6): 2024-01-31 1:2:3.5 = 2024-01-31 01:02:03.500000
+varchar(40) > datetime(1): 20240131235959.25 = 2024-01-31 23:59:59.3
+json > date: "2024-01-31" = 2024-01-31 | 20240131 = 2024-01-31 | null = refused
+json > datetime: "2024-01-31 23:59:59.000000" = 2024-01-31 23:59:59
+decimal(10,0) > date: 20240131 = refused
+enum(x,y) > date: x = refused
+# The day would be the day of the change.
+time > datetime: 10:00:00 = refused
+time > date: 10:00:00 = refused
+# To time.
+time > time(3): -01:02:03 = -01:02:03.000
+time(3) > time: 01:02:03.500 = 01:02:04
+# Halves go up, so towards zero for a negative TIME.
+time(3) > time: -01:02:03.500 = -01:02:03 | -01:02:03.501 = -01:02:04 | -00:00:00.500 = 00:00:00
+datetime(3) > time: 2024-01-31 23:59:59.500 = 24:00:00
+timestamp > time(2): 2024-01-31 10:11:12 = 10:11:12.00
+date > time: 2024-01-31 = 00:00:00
+datetime > time: 0000-00-00 00:00:00 = 00:00:00
+int > time: 101112 = 10:11:12 | -12 = -00:00:12 | 8385959 = 838:59:59 | 8390000 = refused |
+    6100 = refused
+decimal(10,2) > time(1): 101112.25 = 10:11:12.3
+float > time: 1.5 = 00:00:02
+double > time(1): 101112.5 = 10:11:12.5
+year > time: 2024 = 00:20:24
+varchar(40) > time: 10:11 = 10:11:00 | -10:11:12 = -10:11:12 | 2 10:11:12 = 58:11:12 |
+    2 10 = 58:00:00 | 101112 = 10:11:12 | 10:11:12.5 = 10:11:13 | 10:59:59.5 = 11:00:00 |
+    2024-01-31 10:11:12 = 10:11:12 | 839:00:00 = refused | 10:61:00 = refused | '' = refused |
+    noon = refused
+json > time: "10:11:12.000000" = 10:11:12 | 101112 = 10:11:12
+enum(x) > time: x = refused
+bit(8) > time: 1 = refused
+# To text and binary.
+int > varchar(10): -7 = -7
+int > varchar(1): -7 = refused
+bit(8) > varchar(10): 255 = 255
+double > varchar(10): 0.1 = 0.1
+decimal(10,2) > varchar(10): 1.50 = 1.50
+datetime(1) > varchar(30): 2024-01-31 23:59:59.5 = 2024-01-31 23:59:59.5
+enum(x,y) > varchar(1): y = y
+set(x,y) > varchar(3): x,y = x,y
+json > text: {"a":[1,2],"b,:":"x,y:z"} = {"a": [1, 2], "b,:": "x,y:z"}
+varchar(10) > varchar(3): é🚀x = é🚀x | éééé = refused
+varbinary(10) > varchar(10): 0xc3a9 = é | 0xff = refused
+vector(2) > text: [1,2] = refused
+int > varbinary(10): 42 = 0x3432
+varchar(10) > varbinary(10): é = 0xc3a9
+varchar(10) > binary(3): é = 0xc3a900
+varchar(10) > binary(1): é = refused
+binary(3) > binary(5): 0x610000 = 0x6100000000
+binary(3) > binary(2): 0x610000 = refused
+varbinary(3) > binary(2): 0x61 = 0x6100
+# To enum and set.
+enum(a,b) > enum(b,c,a): a = a
+enum(a,b) > enum(b): b = b | a = refused | '' = ''
+set(a,b) > enum(b): b = b | a,b = refused
+varchar(9) > enum(a,b): b = b | B = refused | 2 = b | 0 = refused | 02 = refused | '' = refused
+varchar(9) > enum(a,2): 2 = 2
+int > enum(a,b): 2 = b | 0 = refused
+decimal(3,0) > enum(a,b): 1 = refused
+set(a,b) > set(b,a): a,b = b,a
+set(a,b) > set(b): b = b | a,b = refused | '' = ''
+enum(a,b) > set(b,a): a = a
+varchar(9) > set(a,b): b,a = a,b | 3 = a,b | 4 = refused | a, = refused
+int > set(a,b): 0 = '' | 3 = a,b | 4 = refused
+json > enum(a): "a" = refused
+# To JSON.
+int > json: -7 = -7
+year > json: 2024 = 2024
+bigint unsigned > json: 18446744073709551615 = 18446744073709551615
+float > json: 0.1 = 0.10000000149011612
+double > json: 100 = 100.0 | 1000000000000000 = 1e15 | 123456789012345680 = 1.2345678901234568e17
+decimal(10,2) > json: 1.50 = 1.5
+date > json: 2024-01-31 = "2024-01-31"
+datetime > json: 2024-01-31 00:00:00 = "2024-01-31 00:00:00.000000"
+time(3) > json: -01:02:03.456 = "-01:02:03.456000"
+text > json: {"b": 1, "a": [1.0, 1e2, "é\u00e9\n"]} = {"a":[1.0,100.0,"éé\n"],"b":1} |
+    {"a": 1, "a": 2, "aa": 3} = {"a":2,"aa":3} | 18446744073709551616 = 1.8446744073709552e19 |
+    -9223372036854775809 = -9.223372036854776e18 | "\u2028\u001f<\/" = "\u2028\u001f</" |
+    1e400 = refused | x = refused | '' = refused
+blob > json: 0x5b5d = [] | 0xff = refused
+enum(1,x) > json: 1 = 1 | x = refused
+bit(8) > json: 1 = refused
+"""),
     ("varchar(40)", "int", " +42 ", "42"),
-    ("varchar(40)", "int", "2.5", "3"),
-    ("varchar(40)", "int", "-2.5", "-3"),
-    ("varchar(40)", "int", "1.5e3", "1500"),
-    ("varchar(40)", "int", "5e-1", "1"),
-    ("varchar(40)", "int", "1e", "1"),
-    ("varchar(40)", "int", "", None),
-    ("varchar(40)", "int", "12abc", None),
-    ("varchar(40)", "int", "1e+", None),
-    ("varchar(40)", "int", "1e999999", None),
-    ("varchar(40)", "int unsigned", "-0.4", "0"),
-    ("varchar(40)", "int unsigned", "-0.5", None),
-    ("varchar(40)", "int unsigned", "-0", "0"),
-    ("varbinary(40)", "int", "0x3432", "42"),
-    ("varbinary(40)", "int", "0xff", None),
-    ("date", "int", "2024-01-31", "20240131"),
-    ("date", "smallint", "2024-01-31", None),
-    ("date", "int", "0000-00-00", "0"),
-    ("datetime", "bigint", "2024-01-31 23:59:59", "20240131235959"),
-    # A signed column rounds the time and carries, an unsigned one rounds the number.
-    ("datetime(3)", "bigint", "2024-01-31 23:59:59.500", "20240201000000"),
-    ("datetime(3)", "bigint unsigned", "2024-01-31 23:59:59.500", "20240131235960"),
-    ("time", "int", "-12:03:04", "-120304"),
-    ("time(1)", "int", "00:59:59.5", "10000"),
-    ("time(1)", "int unsigned", "00:59:59.5", "5960"),
-    ("time", "int unsigned", "-00:00:01", None),
-    ("enum(x,y)", "int", "y", "2"),
-    ("enum(x,y)", "int", "", "0"),
-    ("enum(x,y)", "int", "z", None),
-    ("set(x,y,z)", "tinyint", "x,z", "5"),
-    ("json", "int", "true", "1"),
-    ("json", "int", "2.5", "2"),
-    ("json", "int", '"2.5"', "3"),
-    ("json", "int", "null", None),
-    ("json", "int", "[1]", None),
-    ("json", "bigint unsigned", "18446744073709551615", "18446744073709551615"),
-    ("vector(1)", "int", "[1]", None),
-    # To year and bit.
-    ("int", "year", "2024", "2024"),
-    ("int", "year", "0", "0"),
-    ("int", "year", "69", "2069"),
-    ("int", "year", "70", "1970"),
-    ("int", "year", "100", None),
-    ("int", "year", "-1", None),
-    ("int", "year", "2156", None),
-    ("varchar(4)", "year", "0", "2000"),
-    ("varchar(4)", "year", "00", "2000"),
-    ("varchar(4)", "year", "0000", "0"),
-    ("varchar(4)", "year", "24", "2024"),
-    ("varchar(4)", "year", "x", None),
-    ("date", "year", "2024-01-31", "2024"),
-    ("datetime", "year", "1900-01-31 00:00:00", None),
-    ("datetime", "year", "0000-00-00 00:00:00", "0"),
-    ("time", "year", "00:20:24", "2024"),
-    ("json", "year", "2024", "2024"),
-    ("int", "bit(3)", "7", "7"),
-    ("int", "bit(3)", "8", None),
-    ("int", "bit(64)", "-1", "18446744073709551615"),
-    ("int", "bit(63)", "-1", None),
-    ("bit(10)", "bit(3)", "7", "7"),
-    ("bit(10)", "bit(3)", "8", None),
-    ("decimal(5,2)", "bit(8)", "2.50", "3"),
-    ("double", "bit(8)", "2.5", "2"),
-    ("double", "bit(8)", "-1", None),
-    ("enum(x,y)", "bit(8)", "y", "2"),
-    ("varchar(4)", "bit(8)", "1", None),
-    ("date", "bit(8)", "2024-01-31", None),
-    # To decimal.
-    ("decimal(12,2)", "decimal(20,4)", "-1.50", "-1.5000"),
-    ("decimal(12,4)", "decimal(12,2)", "1.0050", "1.01"),
-    ("decimal(12,4)", "decimal(12,2)", "-1.0050", "-1.01"),
-    ("decimal(12,4)", "decimal(12,2)", "1.0049", "1.00"),
-    ("decimal(12,4)", "decimal(12,2)", "-0.0049", "0.00"),
-    ("decimal(12,4)", "decimal(4,2)", "99.9949", "99.99"),
-    ("decimal(12,4)", "decimal(4,2)", "99.9950", None),
-    ("decimal(12,4)", "decimal(12,4) unsigned", "-1.0000", None),
-    ("decimal(12,4)", "decimal(12,2) unsigned", "-0.0001", "0.00"),
     ("decimal(65,30)", "decimal(65,0)", "9" * 35 + "." + "5" * 30, "1" + "0" * 35),
-    ("int", "decimal(10,2)", "7", "7.00"),
-    ("int", "decimal(3,2)", "10", None),
-    ("int", "decimal(2,2)", "0", "0.00"),
-    ("bigint unsigned", "decimal(20,0)", "18446744073709551615", "18446744073709551615"),
-    # FLOAT goes through its double, so 0.1 is 0.10000000149011612.
-    ("float", "decimal(20,10)", "0.1", "0.1000000015"),
-    ("double", "decimal(20,10)", "0.1", "0.1000000000"),
-    ("double", "decimal(30,2)", "1000000000000000000000", "1000000000000000000000.00"),
     ("double", "decimal(10,2)", "0." + "0" * 323 + "5", "0.00"),
     ("varchar(40)", "decimal(10,2)", " 1.005 ", "1.01"),
-    ("varchar(40)", "decimal(10,2)", "1e2", "100.00"),
-    ("varchar(40)", "decimal(10,2)", "1.5x", None),
-    ("varchar(40)", "decimal(10,2)", "", None),
-    ("varchar(40)", "decimal(10,2)", "1e", None),
-    ("date", "decimal(10,2)", "2024-01-31", "20240131.00"),
-    ("datetime(3)", "decimal(20,2)", "2024-01-31 23:59:59.995", "20240131235960.00"),
-    ("time(2)", "decimal(10,1)", "-01:02:03.45", "-10203.5"),
-    ("enum(x,y)", "decimal(3,1)", "y", "2.0"),
-    ("set(x,y)", "decimal(3,1)", "x,y", "3.0"),
-    ("bit(8)", "decimal(5,1)", "255", "255.0"),
-    ("json", "decimal(5,1)", "2.25", "2.3"),
-    ("json", "decimal(5,1)", '"2.25"', "2.3"),
-    ("json", "decimal(5,1)", "{}", None),
-    # To float.
-    ("float", "double", "0.1", "0.10000000149011612"),
-    ("float", "double", "-0", "-0"),
-    ("double", "float", "0.1", "0.1"),
-    ("double", "float", "16777217", "16777216"),
     ("double", "float", "1" + "0" * 39, None),
-    ("double", "double unsigned", "-1", None),
-    ("double", "double unsigned", "1.5", "1.5"),
-    ("int", "float", "16777217", "16777216"),
-    ("bigint", "double", "9007199254740993", "9007199254740992"),
-    ("decimal(10,4)", "double", "1.5000", "1.5"),
     ("varchar(40)", "double", " 1.5e3 ", "1500"),
-    ("varchar(40)", "double", "1e400", None),
-    ("varchar(40)", "double", "nan", None),
-    ("varchar(40)", "double", "", None),
-    ("datetime", "double", "2024-01-31 23:59:59", "20240131235959"),
-    ("time(1)", "double", "-00:00:01.5", "-1.5"),
-    ("enum(x,y)", "float", "y", "2"),
-    ("bit(8)", "float", "255", "255"),
     ("json", "double", "1e100", "1" + "0" * 100),
-    ("json", "double", "false", "0"),
-    # FLOAT(10,3) sends no 3.
-    ("double", "float(10,3)", "7", "7"),
-    ("double", "float(10,3)", "0.5", None),
-    # To date, datetime and timestamp.
-    ("date", "datetime(3)", "2024-01-31", "2024-01-31 00:00:00.000"),
-    ("datetime(3)", "date", "2024-01-31 23:59:59.999", "2024-01-31"),
-    ("datetime", "datetime(2)", "2024-01-31 23:59:59", "2024-01-31 23:59:59.00"),
-    ("datetime(3)", "datetime", "2024-12-31 23:59:59.500", "2025-01-01 00:00:00"),
-    ("datetime(3)", "datetime", "2024-12-31 23:59:59.499", "2024-12-31 23:59:59"),
-    ("datetime(6)", "datetime(3)", "2024-01-01 00:00:00.000500", "2024-01-01 00:00:00.001"),
-    ("datetime(3)", "datetime", "9999-12-31 23:59:59.500", None),
-    ("datetime(3)", "datetime", "0000-00-00 00:00:00.000", "0000-00-00 00:00:00"),
-    ("datetime", "date", "0000-00-00 00:00:00", "0000-00-00"),
-    ("date", "timestamp(1)", "0000-00-00", "0000-00-00 00:00:00.0"),
-    ("datetime", "date", "2024-00-10 00:00:00", None),
-    ("timestamp", "datetime(1)", "2024-01-31 23:59:59", "2024-01-31 23:59:59.0"),
-    ("datetime", "timestamp", "2024-01-31 23:59:59", "2024-01-31 23:59:59"),
-    # 1970-01-01 00:00:01 and 2038-01-19 03:14:07 in UTC are the ends of TIMESTAMP.
-    ("datetime", "timestamp", "1969-12-31 19:00:01", "1969-12-31 19:00:01"),
-    ("datetime", "timestamp", "1969-12-31 19:00:00", None),
-    ("datetime", "timestamp", "2038-01-18 22:14:07", "2038-01-18 22:14:07"),
-    ("datetime", "timestamp", "2038-01-18 22:14:08", None),
-    # Skipped by the clock change: TiDB takes the moment of the change.
-    ("datetime", "timestamp", "2024-03-10 02:30:00", "2024-03-10 03:00:00"),
-    ("datetime", "timestamp", "2024-03-10 02:59:59", "2024-03-10 03:00:00"),
-    ("int", "date", "20240131", "2024-01-31"),
-    ("int", "date", "240131", "2024-01-31"),
-    ("int", "date", "700101", "1970-01-01"),
-    ("int", "date", "0", "0000-00-00"),
-    ("int", "date", "100", None),
-    ("int", "date", "20240231", None),
-    ("int", "date", "-1", None),
-    ("bigint", "datetime", "20240131235959", "2024-01-31 23:59:59"),
-    ("bigint", "datetime", "240131235959", "2024-01-31 23:59:59"),
-    ("bigint unsigned", "datetime", "18446744073709551615", None),
-    ("year", "date", "2024", None),
-    ("varchar(40)", "date", "2024-01-31", "2024-01-31"),
     ("varchar(40)", "date", " 2024/1/31 ", "2024-01-31"),
-    ("varchar(40)", "date", "24-1-31", "2024-01-31"),
-    ("varchar(40)", "date", "20240131", "2024-01-31"),
-    ("varchar(40)", "date", "0000-00-00", "0000-00-00"),
-    ("varchar(40)", "date", "2024-02-30", None),
-    ("varchar(40)", "date", "2024-00-10", None),
-    ("varchar(40)", "date", "", None),
-    ("varchar(40)", "date", "soon", None),
-    ("varchar(40)", "date", "2024-01-31 23:59:59.9", "2024-02-01"),
-    ("varchar(40)", "datetime", "2024-01-31T23:59:59.5", "2024-02-01 00:00:00"),
-    ("varchar(40)", "datetime(6)", "2024-01-31 1:2:3.5", "2024-01-31 01:02:03.500000"),
-    ("varchar(40)", "datetime(1)", "20240131235959.25", "2024-01-31 23:59:59.3"),
-    ("varchar(40)", "datetime", "2024-01-31 23:59", "2024-01-31 23:59:00"),
-    ("varchar(40)", "datetime", "2024-01-31 24:00:00", None),
-    ("varchar(40)", "datetime", "2024-01-31 23:59:59+08:00", None),
-    ("json", "date", '"2024-01-31"', "2024-01-31"),
-    ("json", "date", "20240131", "2024-01-31"),
-    ("json", "datetime", '"2024-01-31 23:59:59.000000"', "2024-01-31 23:59:59"),
-    ("json", "date", "null", None),
-    ("decimal(10,0)", "date", "20240131", None),
-    ("enum(x,y)", "date", "x", None),
-    # The day would be the day of the change.
-    ("time", "datetime", "10:00:00", None),
-    ("time", "date", "10:00:00", None),
-    # To time.
-    ("time", "time(3)", "-01:02:03", "-01:02:03.000"),
-    ("time(3)", "time", "01:02:03.500", "01:02:04"),
-    # Halves go up, so towards zero for a negative TIME.
-    ("time(3)", "time", "-01:02:03.500", "-01:02:03"),
-    ("time(3)", "time", "-01:02:03.501", "-01:02:04"),
-    ("time(3)", "time", "-00:00:00.500", "00:00:00"),
-    ("datetime(3)", "time", "2024-01-31 23:59:59.500", "24:00:00"),
-    ("timestamp", "time(2)", "2024-01-31 10:11:12", "10:11:12.00"),
-    ("date", "time", "2024-01-31", "00:00:00"),
-    ("datetime", "time", "0000-00-00 00:00:00", "00:00:00"),
-    ("int", "time", "101112", "10:11:12"),
-    ("int", "time", "-12", "-00:00:12"),
-    ("int", "time", "8385959", "838:59:59"),
-    ("int", "time", "8390000", None),
-    ("int", "time", "6100", None),
-    ("decimal(10,2)", "time(1)", "101112.25", "10:11:12.3"),
-    ("float", "time", "1.5", "00:00:02"),
-    ("double", "time(1)", "101112.5", "10:11:12.5"),
-    ("year", "time", "2024", "00:20:24"),
-    ("varchar(40)", "time", "10:11", "10:11:00"),
-    ("varchar(40)", "time", "-10:11:12", "-10:11:12"),
-    ("varchar(40)", "time", "2 10:11:12", "58:11:12"),
-    ("varchar(40)", "time", "2 10", "58:00:00"),
-    ("varchar(40)", "time", "101112", "10:11:12"),
-    ("varchar(40)", "time", "10:11:12.5", "10:11:13"),
-    ("varchar(40)", "time", "10:59:59.5", "11:00:00"),
-    ("varchar(40)", "time", "2024-01-31 10:11:12", "10:11:12"),
-    ("varchar(40)", "time", "839:00:00", None),
-    ("varchar(40)", "time", "10:61:00", None),
-    ("varchar(40)", "time", "", None),
-    ("varchar(40)", "time", "noon", None),
-    ("json", "time", '"10:11:12.000000"', "10:11:12"),
-    ("json", "time", "101112", "10:11:12"),
-    ("enum(x)", "time", "x", None),
-    ("bit(8)", "time", "1", None),
-    # To text and binary.
-    ("int", "varchar(10)", "-7", "-7"),
-    ("int", "varchar(1)", "-7", None),
-    ("bit(8)", "varchar(10)", "255", "255"),
-    ("double", "varchar(10)", "0.1", "0.1"),
-    ("decimal(10,2)", "varchar(10)", "1.50", "1.50"),
-    ("datetime(1)", "varchar(30)", "2024-01-31 23:59:59.5", "2024-01-31 23:59:59.5"),
-    ("enum(x,y)", "varchar(1)", "y", "y"),
-    ("set(x,y)", "varchar(3)", "x,y", "x,y"),
-    ("json", "text", '{"a":[1,2],"b,:":"x,y:z"}', '{"a": [1, 2], "b,:": "x,y:z"}'),
-    ("varchar(10)", "varchar(3)", "é🚀x", "é🚀x"),
-    ("varchar(10)", "varchar(3)", "éééé", None),
     ("varchar(10)", "varchar(3)", "ab  \t", "ab "),
     ("varchar(10)", "char(5)", "ab  ", "ab"),
     ("text", "tinytext", "é" * 127, "é" * 127),
     ("text", "tinytext", "é" * 128, None),
     ("text", "tinytext", "x" * 255 + " ", None),
-    ("varbinary(10)", "varchar(10)", "0xc3a9", "é"),
-    ("varbinary(10)", "varchar(10)", "0xff", None),
     ("binary(3)", "varchar(10)", "0x610000", "a\0\0"),
-    ("vector(2)", "text", "[1,2]", None),
-    ("int", "varbinary(10)", "42", "0x3432"),
-    ("varchar(10)", "varbinary(10)", "é", "0xc3a9"),
-    ("varchar(10)", "binary(3)", "é", "0xc3a900"),
-    ("varchar(10)", "binary(1)", "é", None),
-    ("binary(3)", "binary(5)", "0x610000", "0x6100000000"),
-    ("binary(3)", "binary(2)", "0x610000", None),
-    ("varbinary(3)", "binary(2)", "0x61", "0x6100"),
     ("blob", "tinyblob", "0x" + "00" * 256, None),
     ("json", "blob", '["a",1]', "0x" + b'["a", 1]'.hex()),
-    # To enum and set.
-    ("enum(a,b)", "enum(b,c,a)", "a", "a"),
-    ("enum(a,b)", "enum(b)", "b", "b"),
-    ("enum(a,b)", "enum(b)", "a", None),
-    ("enum(a,b)", "enum(b)", "", ""),
-    ("set(a,b)", "enum(b)", "b", "b"),
-    ("set(a,b)", "enum(b)", "a,b", None),
-    ("varchar(9)", "enum(a,b)", "b", "b"),
     ("varchar(9)", "enum(a,b)", "b ", "b"),
-    ("varchar(9)", "enum(a,b)", "B", None),
-    ("varchar(9)", "enum(a,b)", "2", "b"),
-    ("varchar(9)", "enum(a,2)", "2", "2"),
-    ("varchar(9)", "enum(a,b)", "0", None),
-    ("varchar(9)", "enum(a,b)", "02", None),
     ("varchar(9)", "enum(a,b)", "9" * 5000, None),
-    ("varchar(9)", "enum(a,b)", "", None),
-    ("int", "enum(a,b)", "2", "b"),
-    ("int", "enum(a,b)", "0", None),
-    ("decimal(3,0)", "enum(a,b)", "1", None),
-    ("set(a,b)", "set(b,a)", "a,b", "b,a"),
-    ("set(a,b)", "set(b)", "b", "b"),
-    ("set(a,b)", "set(b)", "a,b", None),
-    ("set(a,b)", "set(b)", "", ""),
-    ("enum(a,b)", "set(b,a)", "a", "a"),
-    ("varchar(9)", "set(a,b)", "b,a", "a,b"),
-    ("varchar(9)", "set(a,b)", "3", "a,b"),
-    ("varchar(9)", "set(a,b)", "4", None),
-    ("varchar(9)", "set(a,b)", "a,", None),
-    ("int", "set(a,b)", "0", ""),
-    ("int", "set(a,b)", "3", "a,b"),
-    ("int", "set(a,b)", "4", None),
-    ("json", "enum(a)", '"a"', None),
-    # To JSON.
-    ("int", "json", "-7", "-7"),
-    ("year", "json", "2024", "2024"),
-    ("bigint unsigned", "json", "18446744073709551615", "18446744073709551615"),
-    ("float", "json", "0.1", "0.10000000149011612"),
-    ("double", "json", "100", "100.0"),
-    ("double", "json", "1000000000000000", "1e15"),
-    ("double", "json", "123456789012345680", "1.2345678901234568e17"),
     ("double", "json", "0." + "0" * 15 + "15", "1.5e-16"),
-    ("decimal(10,2)", "json", "1.50", "1.5"),
-    ("date", "json", "2024-01-31", '"2024-01-31"'),
-    ("datetime", "json", "2024-01-31 00:00:00", '"2024-01-31 00:00:00.000000"'),
-    ("time(3)", "json", "-01:02:03.456", '"-01:02:03.456000"'),
-    ("text", "json", '{"b": 1, "a": [1.0, 1e2, "é\\u00e9\\n"]}', '{"a":[1.0,100.0,"éé\\n"],"b":1}'),
-    ("text", "json", '{"a": 1, "a": 2, "aa": 3}', '{"a":2,"aa":3}'),
-    ("text", "json", "18446744073709551616", "1.8446744073709552e19"),
-    ("text", "json", "-9223372036854775809", "-9.223372036854776e18"),
-    ("text", "json", '"\\u2028\\u001f<\\/"', '"\\u2028\\u001f</"'),
-    ("text", "json", "1e400", None),
-    ("text", "json", "x", None),
-    ("text", "json", "", None),
-    ("blob", "json", "0x5b5d", "[]"),
-    ("blob", "json", "0xff", None),
-    ("enum(1,x)", "json", "1", "1"),
-    ("enum(1,x)", "json", "x", None),
-    ("bit(8)", "json", "1", None),
 ]
 
 

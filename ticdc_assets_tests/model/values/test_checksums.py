@@ -18,7 +18,7 @@ from ticdc_assets.model.events import (
     ZonedTimestamp,
 )
 from ticdc_assets.model.schemas import ColumnSchema, TableSchema
-from ticdc_assets.model.values.checksums import checksum_agrees, row_checksum
+from ticdc_assets.model.values.checksums import checksum_agrees
 from ticdc_assets_tests import strategies
 from ticdc_assets_tests.events import row_event
 from ticdc_assets_tests.examples import examples
@@ -33,10 +33,17 @@ def schema_of(*columns: ColumnSchema) -> TableSchema:
     return TableSchema(database="d", table="t", table_id=1, version=1, columns=columns, indexes=())
 
 
-def checksum_of(
-    mysql_type: str, value: PhysicalValue, timezone: str = "UTC", **more: object
-) -> int | None:
-    return row_checksum(schema_of(column("c", mysql_type, **more)), {"c": value}, timezone)
+def change(before: Image | None, after: Image | None, *, current: int, previous: int) -> RowChange:
+    checksum = Checksum(version=0, corrupted=False, current=current, previous=previous)
+    return row_event(1, before=before, after=after, checksum=checksum)
+
+
+def agrees_with(
+    wanted: int, mysql_type: str, value: PhysicalValue, timezone: str = "UTC", **more: object
+) -> bool | None:
+    """Return whether the checksum of a row of one column is the one that was sent."""
+    event = change(None, {"c": value}, current=wanted, previous=0)
+    return checksum_agrees(event, schema_of(column("c", mysql_type, **more)), timezone)
 
 
 def number(value: int) -> bytes:
@@ -90,11 +97,12 @@ ONE = bytes.fromhex("000000000000f03f")
     ],
 )
 def test_bytes_of_each_type(mysql_type: str, value: str, added: bytes) -> None:
-    assert checksum_of(mysql_type, value) == crc32(added)
+    assert agrees_with(crc32(added), mysql_type, value) is True
+    assert agrees_with((crc32(added) ^ 1) or 2, mysql_type, value) is False
 
 
 def test_text_of_a_binary_charset_is_base64() -> None:
-    assert checksum_of("varchar", "/wA=", charset="binary") == crc32(text(b"\xff\x00"))
+    assert agrees_with(crc32(text(b"\xff\x00")), "varchar", "/wA=", charset="binary")
 
 
 # The second of each pair is what Go's time.Date gives.
@@ -120,18 +128,19 @@ def test_text_of_a_binary_charset_is_base64() -> None:
 def test_timestamp_is_in_utc(location: str, local: str, utc: str) -> None:
     wanted = crc32(text(utc.encode()))
     stated = ZonedTimestamp(location=location, value=local)
-    assert checksum_of("timestamp", stated, "America/Sao_Paulo") == wanted
-    assert checksum_of("timestamp", local, location) == wanted
+    assert agrees_with(wanted, "timestamp", stated, "America/Sao_Paulo")
+    assert agrees_with(wanted, "timestamp", local, location)
     for word in ("", "Local"):
         unstated = ZonedTimestamp(location=word, value=local)
-        assert checksum_of("timestamp", unstated, location) == wanted
+        assert agrees_with(wanted, "timestamp", unstated, location)
 
 
 def test_columns_follow_each_other_and_null_adds_nothing() -> None:
     schema = schema_of(column("b", "int"), column("a", "varchar"), column("n", "json"))
     image = {"n": None, "a": "x", "b": "1", "other": "ignored"}
-    assert row_checksum(schema, image, "UTC") == crc32(number(1) + text(b"x"))
-    assert row_checksum(schema, dict.fromkeys("ban"), "UTC") == 0
+    wanted = crc32(number(1) + text(b"x"))
+    assert agrees(change(image, image, current=wanted, previous=wanted), schema) is True
+    assert agrees(change(dict.fromkeys("ban"), None, current=0, previous=wanted), schema) is False
 
 
 @pytest.mark.parametrize(
@@ -163,18 +172,12 @@ def test_columns_follow_each_other_and_null_adds_nothing() -> None:
     ],
 )
 def test_what_has_no_checksum(mysql_type: str, value: PhysicalValue) -> None:
-    assert checksum_of(mysql_type, value) is None
-
-
-def test_row_without_a_column_has_no_checksum() -> None:
-    schema = schema_of(column("a", "int"), column("b", "int"))
-    assert row_checksum(schema, {"a": "1"}, "UTC") is None
-    assert row_checksum(schema, {"a": "1", "b": None}, "UTC") == crc32(number(1))
+    assert agrees_with(1, mysql_type, value) is None
 
 
 def test_zone_that_is_none() -> None:
     with pytest.raises(ConfigError):
-        checksum_of("int", "1", "Mars/Base")
+        agrees_with(1, "int", "1", "Mars/Base")
 
 
 # --- TiCDC's rules ---
@@ -184,11 +187,6 @@ OLD: Image = {"id": "1", "v": "old"}
 NEW: Image = {"id": "1", "v": "new"}
 OLD_SUM = crc32(number(1) + text(b"old"))
 NEW_SUM = crc32(number(1) + text(b"new"))
-
-
-def change(before: Image | None, after: Image | None, *, current: int, previous: int) -> RowChange:
-    checksum = Checksum(version=0, corrupted=False, current=current, previous=previous)
-    return row_event(1, before=before, after=after, checksum=checksum)
 
 
 def agrees(event: RowChange, schema: TableSchema = SCHEMA) -> bool | None:
@@ -270,10 +268,9 @@ def test_side_that_cannot_be_computed_says_nothing_unless_the_other_disagrees() 
 def test_any_image_has_a_checksum_or_none(data: st.DataObject) -> None:
     schema = data.draw(strategies.table_schemas())
     image = data.draw(strategies.images_of(schema))
-    checksum = row_checksum(schema, image, "Asia/Shanghai")
-    assert checksum is None or 0 <= checksum < 2**32
     wild = {name: data.draw(strategies.wild_values) for name in image}
-    row_checksum(schema, wild, "Asia/Shanghai")
+    for values in (image, wild):
+        checksum_agrees(change(values, None, current=0, previous=1), schema, "Asia/Shanghai")
 
 
 # --- TiCDC's own rows ---

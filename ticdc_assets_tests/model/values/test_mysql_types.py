@@ -10,102 +10,65 @@ from ticdc_assets.model.mysql_types import (
     kind_of,
 )
 from ticdc_assets.model.schemas import ColumnSchema
+from ticdc_assets_tests.cases import cases
 from ticdc_assets_tests.model.values.columns import column
 
-WIDE = pa.decimal128(20, 0)
-
 
 @pytest.mark.parametrize(
-    ("mysql_type", "charset", "kind"),
-    [
-        ("int", "binary", Kind.INTEGER),
-        ("INT UNSIGNED", "", Kind.INTEGER),
-        ("integer", "", Kind.INTEGER),
-        ("int(10) unsigned zerofill", "", Kind.INTEGER),
-        ("bool", "", Kind.INTEGER),
-        ("boolean", "", Kind.INTEGER),
-        ("tinyint(1)", "", Kind.INTEGER),
-        ("bit(10)", "", Kind.BIT),
-        ("year", "", Kind.YEAR),
-        ("numeric(10,2)", "", Kind.DECIMAL),
-        ("decimal", "", Kind.DECIMAL),
-        ("float unsigned", "", Kind.FLOAT),
-        ("real", "", Kind.DOUBLE),
-        ("double precision", "", Kind.DOUBLE),
-        ("date", "", Kind.DATE),
-        ("datetime(6)", "", Kind.DATETIME),
-        ("timestamp", "", Kind.TIMESTAMP),
-        ("time", "", Kind.TIME),
-        ("char", "utf8mb4", Kind.TEXT),
-        ("char", "binary", Kind.BINARY),
-        ("varchar(20)", "gbk", Kind.TEXT),
-        ("var_string", "latin1", Kind.TEXT),
-        ("varchar", "binary", Kind.BINARY),
-        ("character varying(3)", "ascii", Kind.TEXT),
-        ("longtext", "utf8mb4", Kind.TEXT),
-        ("text", "binary", Kind.BINARY),
-        ("varbinary(3)", "binary", Kind.BINARY),
-        ("mediumblob", "", Kind.BINARY),
-        ("enum('a','b c')", "utf8mb4", Kind.ENUM),
-        ("set", "utf8mb4", Kind.SET),
-        ("json", "binary", Kind.JSON),
-        ("vector", "binary", Kind.VECTOR),
-        ("vector<float>(3)", "binary", Kind.VECTOR),
-        ("tidbvectorfloat32", "", Kind.VECTOR),
-        ("geometry", "binary", Kind.UNKNOWN),
-        ("", "", Kind.UNKNOWN),
-        ("(", "", Kind.UNKNOWN),
-        ("point in space", "", Kind.UNKNOWN),
-    ],
+    ("kind", "types"),
+    cases("""
+integer -> int @ binary; INT UNSIGNED; integer; int(10) unsigned zerofill; bool; boolean; tinyint(1)
+bit -> bit(10)
+year -> year
+decimal -> numeric(10,2); decimal
+float -> float unsigned
+double -> real; double precision
+date -> date
+datetime -> datetime(6)
+timestamp -> timestamp
+time -> time
+text -> char @ utf8mb4; varchar(20) @ gbk; var_string @ latin1; character varying(3) @ ascii;
+    longtext @ utf8mb4
+binary -> char @ binary; varchar @ binary; text @ binary; varbinary(3) @ binary; mediumblob
+enum -> enum('a','b c') @ utf8mb4
+set -> set @ utf8mb4
+json -> json @ binary
+vector -> vector @ binary; vector<float>(3) @ binary; tidbvectorfloat32
+unknown -> geometry @ binary; (; point in space;
+"""),
 )
-def test_kind_is_told_by_type_and_charset(mysql_type: str, charset: str, kind: Kind) -> None:
-    assert kind_of(ColumnSchema(name="c", mysql_type=mysql_type, charset=charset)) is kind
+def test_kind_is_told_by_type_and_charset(kind: str, types: str) -> None:
+    for item in types.split(";"):
+        mysql_type, _, charset = item.strip().partition(" @ ")
+        schema = ColumnSchema(name="c", mysql_type=mysql_type, charset=charset)
+        assert kind_of(schema) is Kind(kind), item
 
 
-@pytest.mark.parametrize(
-    ("sql", "expected"),
-    [
-        ("tinyint", pa.int8()),
-        ("tinyint unsigned", pa.int16()),
-        ("smallint", pa.int16()),
-        ("smallint unsigned", pa.int32()),
-        ("mediumint", pa.int32()),
-        ("mediumint unsigned", pa.int32()),
-        ("int", pa.int32()),
-        ("int unsigned", pa.int64()),
-        ("bigint", pa.int64()),
-        ("bigint unsigned", WIDE),
-        ("bit(1)", pa.int8()),
-        ("bit(7)", pa.int8()),
-        ("bit(8)", pa.int16()),
-        ("bit(15)", pa.int16()),
-        ("bit(16)", pa.int32()),
-        ("bit(31)", pa.int32()),
-        ("bit(32)", pa.int64()),
-        ("bit(63)", pa.int64()),
-        ("bit(64)", WIDE),
-        ("year", pa.int16()),
-        ("decimal(10,2)", pa.decimal128(10, 2)),
-        ("decimal(38,38)", pa.decimal128(38, 38)),
-        ("decimal(39,0)", pa.string()),
-        ("decimal(65,30)", pa.string()),
-        ("float", pa.float32()),
-        ("double", pa.float64()),
-        ("date", pa.date32()),
-        ("datetime", pa.timestamp("us")),
-        ("timestamp(6)", pa.timestamp("us", tz="UTC")),
-        ("time(3)", pa.string()),
-        ("varchar(3)", pa.string()),
-        ("binary(3)", pa.binary()),
-        ("enum(a,b)", pa.string()),
-        ("set(a,b)", pa.string()),
-        ("json", pa.string()),
-        ("vector(3)", pa.list_(pa.float32())),
-        ("geometry", pa.string()),
-    ],
-)
-def test_arrow_type_holds_the_declared_range(sql: str, expected: pa.DataType) -> None:
-    assert arrow_type(column(sql)) == expected
+ARROW_TYPES = {
+    pa.int8(): "tinyint; bit(1); bit(7)",
+    pa.int16(): "tinyint unsigned; smallint; bit(8); bit(15); year",
+    pa.int32(): "smallint unsigned; mediumint; mediumint unsigned; int; bit(16); bit(31)",
+    pa.int64(): "int unsigned; bigint; bit(32); bit(63)",
+    pa.decimal128(20, 0): "bigint unsigned; bit(64)",
+    pa.decimal128(10, 2): "decimal(10,2)",
+    pa.decimal128(38, 38): "decimal(38,38)",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.date32(): "date",
+    pa.timestamp("us"): "datetime",
+    pa.timestamp("us", tz="UTC"): "timestamp(6)",
+    pa.binary(): "binary(3)",
+    pa.list_(pa.float32()): "vector(3)",
+    pa.string(): (
+        "decimal(39,0); decimal(65,30); time(3); varchar(3); enum(a,b); set(a,b); json; geometry"
+    ),
+}
+
+
+@pytest.mark.parametrize("wanted", ARROW_TYPES, ids=str)
+def test_arrow_type_holds_the_declared_range(wanted: pa.DataType) -> None:
+    for sql in ARROW_TYPES[wanted].split("; "):
+        assert arrow_type(column(sql)) == wanted, sql
 
 
 @pytest.mark.parametrize(

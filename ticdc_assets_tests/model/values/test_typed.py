@@ -17,80 +17,78 @@ NEW_YORK = "America/New_York"
 CASES = [
     ("tinyint", "-128", -128),
     ("int", "0", 0),
-    ("int", "007", UNFIT),
-    ("int", "2147483648", UNFIT),
-    ("int", "x", UNFIT),
     ("bigint", "9223372036854775807", 2**63 - 1),
     ("bigint unsigned", "18446744073709551615", Decimal(2**64 - 1)),
     ("bit(64)", "18446744073709551615", Decimal(2**64 - 1)),
     ("bit(10)", "682", 682),
     ("year", "0", 0),
-    # The array has room for more than these columns.
-    ("int unsigned", "-5", UNFIT),
-    ("tinyint unsigned", "300", UNFIT),
-    ("smallint unsigned", "65536", UNFIT),
-    ("mediumint", "9000000", UNFIT),
-    ("mediumint unsigned", "-1", UNFIT),
-    ("bigint unsigned", "-5", UNFIT),
-    ("bigint unsigned", "18446744073709551616", UNFIT),
-    ("bit(3)", "100", UNFIT),
-    ("bit(64)", "-1", UNFIT),
-    ("year", "2156", UNFIT),
     ("decimal(10,2)", "1.50", Decimal("1.50")),
     ("decimal(10,2)", "0.00", Decimal("0.00")),
-    ("decimal(10,2)", "-0.00", UNFIT),
-    ("decimal(10,2)", "1.5", UNFIT),
-    ("decimal(10,2)", "1.500", UNFIT),
-    ("decimal(4,2)", "100.00", UNFIT),
     ("decimal(38,10)", "-0.0000000001", Decimal("-0.0000000001")),
     ("decimal(65,30)", "1.5", "1.5"),
     ("float", "0.1", 0.10000000149011612),
     ("float", "1234567.9", 1234567.875),
-    ("float", "1234567.875", UNFIT),
     ("float", "-0", -0.0),
     ("double", "0.30000000000000004", 0.1 + 0.2),
-    ("double", "0.1000000000000000055", UNFIT),
     ("double", "1" + "0" * 400, UNFIT),
     ("date", "2024-02-29", date(2024, 2, 29)),
     ("date", "0001-01-01", date(1, 1, 1)),
     ("date", "9999-12-31", date(9999, 12, 31)),
-    ("date", "0000-00-00", UNFIT),
-    ("date", "2024-00-10", UNFIT),
-    ("date", "2024-02-30", UNFIT),
-    ("date", "0000-01-01", UNFIT),
-    ("date", "2024-W01-1", UNFIT),
     ("datetime", "2024-03-10 02:30:00", datetime(2024, 3, 10, 2, 30)),  # noqa: DTZ001
     ("datetime(1)", "2024-03-10 02:30:00.5", datetime(2024, 3, 10, 2, 30, 0, 500000)),  # noqa: DTZ001
     ("datetime(6)", "9999-12-31 23:59:59.999999", datetime.max),  # noqa: DTZ901
-    ("datetime", "2024-03-10 02:30:00.5", UNFIT),
-    ("datetime", "0000-00-00 00:00:00", UNFIT),
-    ("datetime", "0000-01-01 00:00:00", UNFIT),
     ("datetime", "0001-01-01 00:00:00", datetime.min),  # noqa: DTZ901
     ("timestamp", "2024-01-01 00:00:00", datetime(2024, 1, 1, 5, tzinfo=UTC)),
     ("timestamp(3)", "2024-07-01 00:00:00.125", datetime(2024, 7, 1, 4, 0, 0, 125000, tzinfo=UTC)),
-    ("timestamp", "2024-03-10 02:30:00", UNFIT),
     ("timestamp", "2024-11-03 01:30:00", datetime(2024, 11, 3, 5, 30, tzinfo=UTC)),
-    ("timestamp", "0000-00-00 00:00:00", UNFIT),
-    ("timestamp", "9999-12-31 23:59:59", UNFIT),
     ("time", "-838:59:59", "-838:59:59"),
     ("varchar(3)", "é", "é"),
     ("varbinary(3)", "0x", b""),
     ("varbinary(3)", "0xff00", b"\xff\0"),
-    ("varbinary(3)", "0xFF00", UNFIT),
-    ("varbinary(3)", "0xf f0", UNFIT),
-    ("varbinary(3)", "ff", UNFIT),
     ("enum(a,b)", "a", "a"),
     ("set(a,b)", "", ""),
     ("json", "{}", "{}"),
     ("vector(3)", "[]", []),
     ("vector(3)", "[1,-2.5,0.1]", [1.0, -2.5, 0.10000000149011612]),
-    ("vector(3)", "[1,2", UNFIT),
-    ("vector(3)", "[1,x]", UNFIT),
     ("geometry", "POINT(1 1)", "POINT(1 1)"),
 ]
 
 
-@pytest.mark.parametrize(("sql", "text", "expected"), CASES)
+UNFIT_TEXTS = """
+int: 007 | 2147483648 | x
+int unsigned: -5
+tinyint unsigned: 300
+smallint unsigned: 65536
+mediumint: 9000000
+mediumint unsigned: -1
+bigint unsigned: -5 | 18446744073709551616
+bit(3): 100
+bit(64): -1
+year: 2156
+decimal(10,2): -0.00 | 1.5 | 1.500
+decimal(4,2): 100.00
+float: 1234567.875
+double: 0.1000000000000000055
+date: 0000-00-00 | 2024-00-10 | 2024-02-30 | 0000-01-01 | 2024-W01-1
+datetime: 2024-03-10 02:30:00.5 | 0000-00-00 00:00:00 | 0000-01-01 00:00:00
+timestamp: 2024-03-10 02:30:00 | 0000-00-00 00:00:00 | 9999-12-31 23:59:59
+varbinary(3): 0xFF00 | 0xf f0 | ff
+vector(3): [1,2 | [1,x]
+"""
+"""Columns, and texts that they do not hold; in Arrow some have room for more."""
+
+
+@pytest.mark.parametrize(
+    ("sql", "text", "expected"),
+    [
+        *CASES,
+        *(
+            (line.partition(": ")[0], text, UNFIT)
+            for line in UNFIT_TEXTS.split("\n")[1:-1]
+            for text in line.partition(": ")[2].split(" | ")
+        ),
+    ],
+)
 def test_typed_value(sql: str, text: str, expected: Any) -> None:
     schema = column(sql)
     typed = typed_of(schema, NEW_YORK)(text)
