@@ -24,7 +24,7 @@ from ticdc_assets.demo.simulator.shop import ShopWorkload
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.model.events import DdlEvent, Event, RowChange
 from ticdc_assets.model.schemas import TableSchema
-from ticdc_assets.source.capture import read_capture
+from ticdc_assets.source.capture import CaptureReader
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.compression import Compression
 from ticdc_assets.wire.record import Record
@@ -103,7 +103,7 @@ def load_seeds(wire_format: WireFormat, golden: Path | None) -> Seeds:
     compressed: dict[Compression, list[Record]] = {}
     for folder in _folders(wire_format, golden):
         compression = _COMPRESSIONS.get(folder.name.rpartition("-")[2], Compression.NONE)
-        with read_capture(folder / "messages.jsonl.gz") as reader:
+        with CaptureReader(folder / "messages.jsonl.gz") as reader:
             found = _some(
                 wire_format,
                 (

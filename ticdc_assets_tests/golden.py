@@ -13,7 +13,7 @@ from ticdc_assets.base.errors import WireError
 from ticdc_assets.config import ClaimCheck
 from ticdc_assets.model.events import Event, RowChange
 from ticdc_assets.registry.history import Coordinates
-from ticdc_assets.source.capture import CaptureRecord, read_capture
+from ticdc_assets.source.capture import CaptureReader, CaptureRecord
 from ticdc_assets.source.claim_check import ClaimCheckStore
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.compression import Compression
@@ -164,7 +164,7 @@ class Scenario:
 
     @cached_property
     def records(self) -> list[CaptureRecord]:
-        with read_capture(self.capture) as reader:
+        with CaptureReader(self.capture) as reader:
             return list(reader)
 
     @cached_property

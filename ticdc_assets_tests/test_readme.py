@@ -30,7 +30,7 @@ from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.sample import change_orders, open_orders
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.orchestration.component import read_attributes
-from ticdc_assets.source.capture import CaptureRecord, read_capture
+from ticdc_assets.source.capture import CaptureReader, CaptureRecord
 from ticdc_assets_tests.brokers import OwnBroker
 from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.demo.simulator.builders import write_capture
@@ -387,7 +387,7 @@ def test_the_commands_on_a_broker(blocks: list[Block], feed: Path, broker: OwnBr
     assert f"played {len(orders())} records" in told
     told = run("ticdc-assets record mine topic.jsonl.gz")
     assert f"recorded {len(orders())} records" in told
-    with read_capture(recorded) as before, read_capture(played) as after:
+    with CaptureReader(recorded) as before, CaptureReader(played) as after:
         assert by_partition(before) == by_partition(after)
 
 

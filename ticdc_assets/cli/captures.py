@@ -103,7 +103,7 @@ def decode(
     """
     from ticdc_assets.config import ClaimCheck
     from ticdc_assets.model.values.zones import changefeed_zone
-    from ticdc_assets.source.capture import read_capture
+    from ticdc_assets.source.capture import CaptureReader
     from ticdc_assets.source.claim_check import ClaimCheckStore
     from ticdc_assets.source.event_lines import CaptureFormat, event_lines
     from ticdc_assets.wire import WireFormat
@@ -123,7 +123,7 @@ def decode(
     capture_format = CaptureFormat(
         wire_format=how[0], compression=how[1], timezone=timezone, store=store
     )
-    with read_capture(capture) as records:
+    with CaptureReader(capture) as records:
         for line in event_lines(records, capture_format):
             print_json(json.dumps(line, ensure_ascii=False))
         if records.incomplete_tail:

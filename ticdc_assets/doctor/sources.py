@@ -19,7 +19,7 @@ from ticdc_assets.base.errors import SourceRefusedError, SourceUnavailableError,
 from ticdc_assets.base.names import counted
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource
 from ticdc_assets.observe.wording import duration, listed
-from ticdc_assets.source.capture import CaptureRecord, read_capture
+from ticdc_assets.source.capture import CaptureReader, CaptureRecord
 from ticdc_assets.source.kafka.administration import Administration, OffsetRange, topic_ids
 from ticdc_assets.source.kafka.connection import TIMEOUT_SECONDS
 from ticdc_assets.source.kafka.records import consume
@@ -302,7 +302,7 @@ def _check_capture(
 ) -> list[Check]:
     name, needed = f"source {changefeed.name}", "a readable capture"
     try:
-        with read_capture(source.path) as reader:
+        with CaptureReader(source.path) as reader:
             records = list(islice(reader, _CAPTURE_RECORDS))
         size = source.path.stat().st_size
         landed = []

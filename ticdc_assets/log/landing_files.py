@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from ticdc_assets.config import CaptureSource, KafkaSource
 from ticdc_assets.delta.appending import BOUNDED, DISTINCT
-from ticdc_assets.delta.files import GROUP_BYTES, FileLayout, FileWriter, WrittenFile, gathered
+from ticdc_assets.delta.files import GROUP_BYTES, FileLayout, WrittenFile, gathered, write_rows
 from ticdc_assets.source.capture import CaptureReader, CaptureRecord
 from ticdc_assets.source.kafka.administration import OffsetRange
 from ticdc_assets.source.kafka.records import fetch
@@ -244,33 +244,31 @@ def write_columns(parts: Iterable[Columns], ranges: Ranges, batch: LandingBatch)
                 schema=RECORD_SCHEMA,
             )
 
-    return LandedFiles(files=_written(tables(), batch), newest=newest)
+    layout = FileLayout(
+        schema=_FILE_SCHEMA,
+        bounded=BOUNDED,
+        distinct=DISTINCT,
+        partition={"landed_day": batch.landed_at.date().isoformat()},
+    )
+    rows = _placed(tables(), batch)
+    files = write_rows(batch.raw, layout, rows, group_rows=_ROWS_PER_GROUP)
+    return LandedFiles(files=files, newest=newest)
 
 
 def _headers(own: list[tuple[str, bytes | None]] | None) -> list[dict[str, Any]] | None:
     return [{"key": key, "value": value} for key, value in own] if own else None
 
 
-def _written(tables: Iterable[pa.Table], batch: LandingBatch) -> list[WrittenFile]:
-    """Write records into a file, in row groups of bounded size; no file for no records."""
-    writer: FileWriter | None = None
+def _placed(tables: Iterable[pa.Table], batch: LandingBatch) -> Iterator[pa.Table]:
+    """Yield the rows of files: about a row group of records each, with their batch."""
     for group in gathered(tables, rows=_ROWS_PER_GROUP, size=GROUP_BYTES):
-        if writer is None:
-            day = {"landed_day": batch.landed_at.date().isoformat()}
-            layout = FileLayout(
-                schema=_FILE_SCHEMA, bounded=BOUNDED, distinct=DISTINCT, partition=day
-            )
-            writer = layout.writer(batch.raw)
         size = group.num_rows
-        writer.write(
-            pa.Table.from_arrays(
-                [
-                    pa.repeat(pa.scalar(batch.number, pa.int64()), size),
-                    pa.repeat(pa.scalar(batch.landed_at, pa.timestamp("us", tz="UTC")), size),
-                    # Partitions take turns; readers skip by their bounds.
-                    *group.sort_by(_PLACE).columns,
-                ],
-                schema=_FILE_SCHEMA,
-            )
+        yield pa.Table.from_arrays(
+            [
+                pa.repeat(pa.scalar(batch.number, pa.int64()), size),
+                pa.repeat(pa.scalar(batch.landed_at, pa.timestamp("us", tz="UTC")), size),
+                # Partitions take turns; readers skip by their bounds.
+                *group.sort_by(_PLACE).columns,
+            ],
+            schema=_FILE_SCHEMA,
         )
-    return [] if writer is None else [writer.close()]

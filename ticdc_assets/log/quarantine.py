@@ -22,7 +22,7 @@ from ticdc_assets.config import TableFilter
 from ticdc_assets.delta.appending import append_files
 from ticdc_assets.delta.commits import NamedCommit
 from ticdc_assets.delta.control import latest_version, open_table, read_rows, read_table
-from ticdc_assets.delta.files import FileLayout, FileWriter, WrittenFile
+from ticdc_assets.delta.files import FileLayout, WrittenFile, write_rows
 from ticdc_assets.log.faults import is_mirrored_fault
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.wire.rows import OF_MIRRORS, PLACE, PLACE_SCHEMA
@@ -93,13 +93,8 @@ def append_fault_files(
 
 def append_faults(paths: LakePaths, faults: Iterable[pa.Table], *, app_id: str) -> None:
     """Append faults that are not there yet; the caller holds the lock."""
-    writer: FileWriter | None = None
-    for rows in faults:
-        if rows.num_rows:
-            writer = writer or FileLayout(schema=FAULT_SCHEMA).writer(paths.quarantine)
-            writer.write(rows)
-    if writer is not None:
-        append_fault_files(paths, [writer.close()], app_id=app_id)
+    files = write_rows(paths.quarantine, FileLayout(schema=FAULT_SCHEMA), faults)
+    append_fault_files(paths, files, app_id=app_id)
 
 
 def apply_faults(rows: pa.Table, database: str, table: str, batch: int) -> pa.Table:

@@ -37,11 +37,7 @@ from ticdc_assets.log.positions import (
 )
 from ticdc_assets.log.watermark import read_watermark
 from ticdc_assets.source.capture import CaptureReader
-from ticdc_assets.source.kafka.administration import (
-    Administration,
-    OffsetRange,
-    start_offsets,
-)
+from ticdc_assets.source.kafka.administration import Administration, OffsetRange
 from ticdc_assets.storage.lake_paths import LakePaths
 
 Ranges = Mapping[TopicPartition, OffsetRange]
@@ -146,9 +142,13 @@ def begins(source: KafkaSource, ranges: Ranges, position: Position) -> Ranges:
     """Return `ranges`; before the first landing they start where landing should begin."""
     if position.batch or source.start.kind is StartKind.EARLIEST:
         return ranges
-    starts = start_offsets(source, ranges)
+    at_ms = source.start.timestamp_ms
+    starts = {} if at_ms is None else Administration(source).offsets_at(ranges, at_ms)
+    # Kafka has no offset if every record is older, and "latest" begins at the end.
     return {
-        place: OffsetRange(earliest=starts[place], end=offsets.end)
+        place: OffsetRange(
+            earliest=starts[place] if starts.get(place, -1) >= 0 else offsets.end, end=offsets.end
+        )
         for place, offsets in ranges.items()
     }
 

@@ -10,7 +10,8 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
+from functools import partial
+from itertools import chain, islice
 from typing import Literal, overload
 
 import orjson
@@ -321,25 +322,20 @@ def iterate_rows(
 ) -> Iterator[tuple[str, str, str]]:
     """Yield (database, table, row) of tables, `row` a JSON object in canonical text.
 
-    With `by_key` the rows of a table come in the order of its key, with numbers in numeric order. A
-    table of up to `_ROWS_AT_ONCE` rows comes in one piece, a larger one a partition at a time.
+    With `by_key` the rows of a table come in the order of its key, with numbers in numeric order.
+    Few rows are read in this process; of many, workers make the texts, a partition at a time.
     """
     for table in tables:
         few = table.few()
         key = list(table.schema.handle_key) if by_key else []
+        texts = partial(_texts, schema=table.schema, hidden=table.hidden, timezone=timezone)
         if few is not None:
             batches = _sorted(few.table_here(), key).to_batches() if key else few.read()
-            texts = _texts(batches, table.schema, table.hidden, timezone)
-            for text in islice(texts, limit):
-                yield table.database, table.table, text
-            continue
-        rows = table.frame.orderBy(*map(quoted, key)) if key else table.frame
-        rows = rows if limit is None else rows.limit(limit)
-        if min(table.rows, table.rows if limit is None else limit) <= _ROWS_AT_ONCE:
-            texts = _texts(rows.toArrow().to_batches(), table.schema, table.hidden, timezone)
+            found = islice(chain.from_iterable(map(texts, batches)), limit)
         else:
-            texts = _rendered_by_workers(rows, table, timezone)
-        for text in texts:
+            rows = table.frame.orderBy(*map(quoted, key)) if key else table.frame
+            found = text_lines(rows if limit is None else rows.limit(limit), texts)
+        for text in found:
             yield table.database, table.table, text
 
 
@@ -365,9 +361,6 @@ def sample_rows(
     ]
 
 
-_ROWS_AT_ONCE = 100_000
-
-
 def _sorted(rows: pa.Table, key: list[str]) -> pa.Table:
     """Return rows in the order of their key, as far as Arrow orders its columns."""
     ordered = [name for name in key if not pa.types.is_nested(rows.schema.field(name).type)]
@@ -377,18 +370,11 @@ def _sorted(rows: pa.Table, key: list[str]) -> pa.Table:
 
 
 def _texts(
-    batches: Iterable[pa.RecordBatch], schema: TableSchema, hidden: frozenset[str], timezone: str
+    batch: pa.RecordBatch, schema: TableSchema, hidden: frozenset[str], timezone: str
 ) -> Iterator[str]:
-    layout = MirrorLayout(schema=schema)
-    for batch in batches:
-        for row in canonical_rows(batch, layout, timezone):
-            shown = {name: text for name, text in row.items() if name not in hidden}
-            yield orjson.dumps(shown).decode()
-
-
-def _rendered_by_workers(rows: DataFrame, table: TableRows, timezone: str) -> Iterator[str]:
-    schema, hidden = table.schema, table.hidden
-    return text_lines(rows, lambda batch: _texts([batch], schema, hidden, timezone))
+    for row in canonical_rows(batch, MirrorLayout(schema=schema), timezone):
+        shown = {name: text for name, text in row.items() if name not in hidden}
+        yield orjson.dumps(shown).decode()
 
 
 def text_lines(rows: DataFrame, texts: Callable[[pa.RecordBatch], Iterator[str]]) -> Iterator[str]:

@@ -42,7 +42,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ticdc_assets.base.errors import InputError
-from ticdc_assets.delta.files import FileLayout, FileWriter
+from ticdc_assets.delta.files import FileLayout, write_rows
 from ticdc_assets.delta.queries import asking, view_files
 from ticdc_assets.log.cuts import MirrorCut
 from ticdc_assets.mirrors.versions import rows_as_stored
@@ -316,12 +316,9 @@ def _hash_files(spark: SparkSession, table: Compared, folder: AnyPath) -> list[A
     """Write the hashes of the rows of a table, and of their keys, into files."""
 
     def written(parts: Iterable[RowPart]) -> Iterator[str]:
-        writer: FileWriter | None = None
-        for rows, hashing in _hashed(table, parts):
-            writer = writer or FileLayout(schema=_HASHED).writer(folder)
-            writer.write(hashing.hashes(rows))
-        if writer is not None:
-            yield writer.close().path
+        hashes = (hashing.hashes(rows) for rows, hashing in _hashed(table, parts))
+        for file in write_rows(folder, FileLayout(schema=_HASHED), hashes):
+            yield file.path
 
     runs_on = executor(spark, folder, "hashing rows", rows=table.rows.count, size=table.rows.size)
     found = runs_on.run(written, table.rows.parts(), tasks=runs_on.workers)

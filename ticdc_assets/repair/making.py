@@ -112,23 +112,10 @@ class Made:
     unproven: Mapping[TableName, str]
 
 
-@contextmanager
-def made_apart(lake: Lake, cut: Cut, *, table: TableName | None = None) -> Iterator[Made]:
-    """Make the mirrors of `cut` again; they exist while the context is open.
-
-    Args:
-        lake: the changefeed's lake.
-        cut: the cut to make again.
-        table: (database, table) of the one wanted mirror; all if None.
-
-    Raises:
-        BusyError: another generation of the changefeed is being made.
-        NotFoundError: the records that the cut was made from are no longer known.
-    """
-    # Histories come from the same changes, so only the mirrors are compared.
-    mirrors_only = replace(lake.changefeed, history=TableChoice(), soft_delete=TableChoice())
-    with place_apart(lake) as place:
-        yield Making(replace(lake, changefeed=mirrors_only), cut, place, table=table).make()
+def mirrors_only(lake: Lake) -> Lake:
+    """Return a lake without histories: they come from the same changes as the mirrors."""
+    changefeed = replace(lake.changefeed, history=TableChoice(), soft_delete=TableChoice())
+    return replace(lake, changefeed=changefeed)
 
 
 def require_own(side: LakePaths, failures: Collection[str]) -> None:
@@ -150,16 +137,21 @@ def require_own(side: LakePaths, failures: Collection[str]) -> None:
 
 
 @contextmanager
-def place_apart(lake: Lake) -> Iterator[LakePaths]:
-    """Hold the lock on unpublished generations, and yield a new one, which is removed at the end.
+def place_apart(lake: Lake, *, to_stay: bool = False) -> Iterator[LakePaths]:
+    """Hold the lock on unpublished generations, and yield a new one.
 
-    What killed runs left of others is removed before.
+    It is removed at the end, unless it is published by then. What killed runs left of others is
+    removed before.
+
+    Args:
+        lake: the changefeed's lake.
+        to_stay: whether it may be published; then the caller holds the writer lock.
 
     Raises:
         BusyError: another process holds it.
     """
     place = lake.paths.beside()
-    with lake.making(place.generation_folder):
+    with lake.making(None if to_stay else place.generation_folder):
         remove_unpublished(lake.paths)
         try:
             yield place

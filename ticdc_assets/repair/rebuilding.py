@@ -38,7 +38,7 @@ from ticdc_assets.log.positions import decoded_position, landed_batch
 from ticdc_assets.log.publishing import publish
 from ticdc_assets.mirrors.truncation_points import has_lost_records, read_truncation_point
 from ticdc_assets.model.tso import moment_text
-from ticdc_assets.repair.making import Made, Making, remove_unpublished
+from ticdc_assets.repair.making import Made, Making, place_apart
 from ticdc_assets.repair.verifying import Finding, Verification, compared
 from ticdc_assets.storage.lake_paths import GENERATIONS, HISTORIES, MIRRORS, LakePaths
 from ticdc_assets.storage.paths import AnyPath, move, remove_tree
@@ -101,36 +101,32 @@ def rebuild(lake: Lake, *, accept_losses: bool = False) -> Rebuild:
         require_whole(table, footers=True)
     if not lake.paths.raw_messages.is_dir():
         raise NotFoundError(f"nothing of changefeed {lake.paths.changefeed!r} has landed yet")
-    with lake.making():
-        try:
-            cut = newest_cut(lake.paths)
-        except LakeDamagedError:
-            cut = None
-        if cut is None or _lost_their_end(lake.paths):
+    try:
+        cut = newest_cut(lake.paths)
+    except LakeDamagedError:
+        cut = None
+    if cut is None or _lost_their_end(lake.paths):
+        with lake.making():
             return Rebuild(moved=_moved_all(lake.paths))
+    with place_apart(lake, to_stay=True) as place:
         moved = None if keeps_landings(lake.paths) else _moved(lake.paths, [lake.paths.landings])
         _require_space(lake.paths, cut)
-        remove_unpublished(lake.paths)
-        place = lake.paths.beside()
-        try:
-            made = Making(lake, cut, place, to_stay=True).make()
-            if made.cut is None or made.cut.tso != cut.tso:
-                raise LossError(
-                    f"no cut at {cut.moment} can be made from the landed records "
-                    f"({made.reason}); nothing was changed"
-                )
-            tell("comparing the new mirrors with the published ones")
-            found = compared(lake, cut, made, began=began)
-            losses = (*_losses(found, made), *_older_losses(lake.paths, cut, made))
-            if losses and not accept_losses:
-                raise LossError(
-                    f"not published, because this part of cut {cut.number} would be lost: "
-                    f"{'; '.join(losses)}. Nothing was changed; --accept-losses publishes the "
-                    "rebuild nevertheless"
-                )
-            published = _published(lake.paths.of(place.generation), cut, made.cut)
-        finally:
-            remove_unpublished(lake.paths)
+        made = Making(lake, cut, place, to_stay=True).make()
+        if made.cut is None or made.cut.tso != cut.tso:
+            raise LossError(
+                f"no cut at {cut.moment} can be made from the landed records "
+                f"({made.reason}); nothing was changed"
+            )
+        tell("comparing the new mirrors with the published ones")
+        found = compared(lake, cut, made, began=began)
+        losses = (*_losses(found, made), *_older_losses(lake.paths, cut, made))
+        if losses and not accept_losses:
+            raise LossError(
+                f"not published, because this part of cut {cut.number} would be lost: "
+                f"{'; '.join(losses)}. Nothing was changed; --accept-losses publishes the "
+                "rebuild nevertheless"
+            )
+        published = _published(lake.paths.of(place.generation), cut, made.cut)
         for item in (place.cuts, place.by_name):
             remove_tree(item, quietly=True)
     return Rebuild(verification=found, cut=published, moved=moved, losses=losses)

@@ -49,6 +49,7 @@ from ticdc_assets.log.change_files import (
     CHANGE_LOG_SCHEMA,
     FILE_COLUMNS,
     RECORD_COLUMNS,
+    Choose,
     DecodedFiles,
     coordinates_of,
     decode_into_files,
@@ -330,11 +331,7 @@ class _Day:
             record_decoder(self._lake.changefeed, None, clocks=clocks),
             batch=batch,
             into=self._lake.paths,
-            choose=_Numbering(
-                batches=self._batches(),
-                known=frozenset(self._faults),
-                later=self._later_batches(batch + 1),
-            ),
+            choose=_numbered(self._batches(), self._faults, self._later_batches(batch + 1)),
         )
 
     def _remove(self, found: DecodedFiles) -> None:
@@ -547,36 +544,33 @@ _FIRST_BATCHES = """
 """Each landed batch, and the batch of the change log that it was decoded into, if rows show it."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Numbering:
-    """Chooses the rows to write, and gives them their batches.
+def _numbered(
+    batches: Mapping[int, int], known: Collection[Place], later: Mapping[Place, int]
+) -> Choose:
+    """Choose the rows to write, and give them their batches.
 
-    Attributes:
+    Args:
         batches: batch of the change log by landed batch.
         known: places in quarantine; events that are refused there again are not new.
         later: batch of the change log by record, if it is another one.
     """
 
-    batches: Mapping[int, int]
-    known: frozenset[Place]
-    later: Mapping[Place, int]
-
-    def __call__(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
-        """Return the rows to write, and 0: none of the others count."""
-        landed = rows.column("batch").to_pylist()
-        numbers = [self.batches[batch] for batch in landed]
-        taken = None
-        if self.later:
+    def choose(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+        numbers = [batches[batch] for batch in rows.column("batch").to_pylist()]
+        if later:
             numbers = [
-                self.later.get(record, number)
+                later.get(record, number)
                 for record, number in zip(coordinates_of(rows), numbers, strict=True)
             ]
-        if self.known:
+        column = rows.schema.get_field_index("batch")
+        numbered = rows.set_column(column, "batch", pa.array(numbers, pa.int64()))
+        if known:
             is_error = pc.equal(rows.column("kind"), ERROR).to_pylist()
             taken = [
-                not bad or place not in self.known
+                not bad or place not in known
                 for bad, place in zip(is_error, places_in(rows), strict=True)
             ]
-        column = rows.schema.get_field_index("batch")
-        rows = rows.set_column(column, "batch", pa.array(numbers, pa.int64()))
-        return (rows if taken is None else rows.filter(pa.array(taken, pa.bool_()))), 0
+            numbered = numbered.filter(pa.array(taken, pa.bool_()))
+        return numbered, 0
+
+    return choose

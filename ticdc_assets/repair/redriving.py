@@ -24,6 +24,7 @@ from ticdc_assets.base.progress import tell
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.change_files import (
     RECORD_COLUMNS,
+    Choose,
     DecodedFiles,
     decode_into_files,
     rows_of,
@@ -86,15 +87,12 @@ def redrive(lake: Lake) -> Redriving:
     for places, decode in ((exported, partial(_decode_exported, seeds=seeds)), (sent, _decode)):
         if not places:
             continue
-        wanted = _Missing(
-            records=frozenset(place[:-1] for place in places),
-            # The change log may already have some rows of a record.
-            known=places_in_log(lake.paths, places),
-        )
+        records = frozenset(place[:-1] for place in places)
+        # The change log may already have some rows of a record.
+        there = places_in_log(lake.paths, places)
         batch, landed = decoded_position(lake.paths)
         batch += 1
-        found = decode(lake, wanted, batch)
-        there = wanted.known
+        found = decode(lake, records, _missing(records, there), batch)
         if found.changes:
             append_changes(lake.paths, found, batch=batch, landed=landed)
             days.update(add_to_statistics(lake, batch, found.totals).days)
@@ -102,57 +100,49 @@ def redrive(lake: Lake) -> Redriving:
         fixed = places & there
         close_rows(lake.paths, "decode", fixed, Closing.REDRIVE)
         decoded += len(fixed)
-    records = len(exported) + len(sent)
+    tried = len(exported) + len(sent)
     return Redriving(
-        records=records,
+        records=tried,
         decoded=decoded,
-        still_quarantined=records - decoded,
+        still_quarantined=tried - decoded,
         refold=refold,
         days=dict(days),
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Missing:
-    """Chooses the decoded rows of some records that are not errors and that the change log lacks.
+def _missing(records: frozenset[Place], known: frozenset[Place]) -> Choose:
+    """Choose the decoded rows of records that are not errors and are at no known place."""
 
-    Attributes:
-        records: topic, partition and offset of each record.
-        known: places of rows that the change log has.
-    """
-
-    records: frozenset[Place]
-    known: frozenset[Place]
-
-    def __call__(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
-        """Return these rows, and 0: none of the others count."""
+    def choose(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
         kinds = rows.column("kind").to_pylist()
         is_missing = [
-            kind != ERROR and place[:-1] in self.records and place not in self.known
+            kind != ERROR and place[:-1] in records and place not in known
             for kind, place in zip(kinds, places_in(rows), strict=True)
         ]
         return rows.filter(pa.array(is_missing, pa.bool_())), 0
 
+    return choose
 
-def _decode(lake: Lake, wanted: _Missing, batch: int) -> DecodedFiles:
+
+def _decode(lake: Lake, records: frozenset[Place], choose: Choose, batch: int) -> DecodedFiles:
     """Decode landed records again."""
-    tell(f"decoding {counted(len(wanted.records), 'quarantined record')}")
+    tell(f"decoding {counted(len(records), 'quarantined record')}")
     return decode_into_files(
         lake.spark,
-        rows_of(lake.paths.raw_messages, RECORD_COLUMNS, records=wanted.records),
+        rows_of(lake.paths.raw_messages, RECORD_COLUMNS, records=records),
         # Events that were too far ahead of the clock then may not be now.
         record_decoder(lake.changefeed, batch, now=datetime.now(UTC)),
         batch=batch,
         into=lake.paths,
-        choose=wanted,
+        choose=choose,
     )
 
 
 def _decode_exported(
-    lake: Lake, wanted: _Missing, batch: int, *, seeds: Sequence[Seed]
+    lake: Lake, records: frozenset[Place], choose: Choose, batch: int, *, seeds: Sequence[Seed]
 ) -> DecodedFiles:
     """Decode rows of exports again."""
-    files, numbers, lines = (sorted(set(items)) for items in zip(*wanted.records, strict=True))
+    files, numbers, lines = (sorted(set(items)) for items in zip(*records, strict=True))
     is_near = ds.field("batch").isin(numbers) & ds.field("file").isin(files)
     rows = rows_of(lake.paths.snapshot_rows, SNAPSHOT_COLUMNS, batches=(numbers[0], numbers[-1]))
     return decode_into_files(
@@ -161,5 +151,5 @@ def _decode_exported(
         row_decoder(seeds, batch),
         batch=batch,
         into=lake.paths,
-        choose=wanted,
+        choose=choose,
     )

@@ -50,7 +50,7 @@ from ticdc_assets.repair.comparing import (
     row_differences,
 )
 from ticdc_assets.repair.known_records import RefusedRecords
-from ticdc_assets.repair.making import Made, made_apart, require_own
+from ticdc_assets.repair.making import Made, Making, mirrors_only, place_apart, require_own
 from ticdc_assets.storage.lake_paths import LakePaths
 
 
@@ -241,7 +241,8 @@ def verify(lake: Lake, *, table: tuple[str, str] | None = None) -> Verification:
     cut = require_cut(lake.paths)
     if table is not None:
         require_mirror(cut, *table)
-    with made_apart(lake, cut, table=table) as made:
+    with place_apart(lake) as place:
+        made = Making(mirrors_only(lake), cut, place, table=table).make()
         return compared(lake, cut, made, began=began, table=table)
 
 

@@ -89,15 +89,6 @@ class CaptureRecord:
     value: bytes | None
 
 
-def read_capture(path: Path) -> "CaptureReader":
-    """Return an iterator over the records of the capture at `path`, in the order of the file.
-
-    Raises:
-        SourceUnavailableError: the file does not exist or cannot be opened.
-    """
-    return CaptureReader(path)
-
-
 class CaptureReader(Iterator[CaptureRecord]):
     """An iterator over the records of one capture.
 
@@ -106,7 +97,6 @@ class CaptureReader(Iterator[CaptureRecord]):
 
     Args:
         path: the capture.
-        max_line_bytes: longest line that is read.
         wanted: called with topic, partition and offset; returns whether to yield the record. Keys
             and values of other records are not decoded. None yields all.
 
@@ -125,14 +115,12 @@ class CaptureReader(Iterator[CaptureRecord]):
         self,
         path: Path,
         *,
-        max_line_bytes: int = MAX_LINE_BYTES,
         wanted: Callable[[str, int, int], bool] | None = None,
     ) -> None:
         self.path = path
         self.line = 0
         self.incomplete_tail = False
         self.open_line = False
-        self._max_line_bytes = max_line_bytes
         self._wanted = wanted
         self._offsets: dict[tuple[str, int], int] = {}
         try:
@@ -175,9 +163,9 @@ class CaptureReader(Iterator[CaptureRecord]):
                     if record is not None:
                         yield record
                 rest += end
-                if len(rest) > self._max_line_bytes:
+                if len(rest) > MAX_LINE_BYTES:
                     self.line += 1
-                    raise self._error(f"a line of at most {self._max_line_bytes} bytes", "more")
+                    raise self._error(f"a line of at most {MAX_LINE_BYTES} bytes", "more")
             yield from self._last(bytes(rest))
 
     def _last(self, rest: bytes) -> Iterator[CaptureRecord]:
@@ -200,8 +188,8 @@ class CaptureReader(Iterator[CaptureRecord]):
     def _record_of(self, line: bytes) -> CaptureRecord | None:
         """Return the record of a line; None if the line is blank or its record is not wanted."""
         self.line += 1
-        if len(line) > self._max_line_bytes:
-            raise self._error(f"a line of at most {self._max_line_bytes} bytes", "more")
+        if len(line) > MAX_LINE_BYTES:
+            raise self._error(f"a line of at most {MAX_LINE_BYTES} bytes", "more")
         if not line or line.isspace():
             return None
         try:

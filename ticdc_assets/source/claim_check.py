@@ -52,7 +52,7 @@ MAX_FILE_BYTES: Final = MAX_DECOMPRESSED * 3 // 2
 """The largest file that is read: base64 makes 4 bytes of 3, and a key may be in it too."""
 
 BYTES_AT_ONCE: Final = 16 << 20
-"""Bytes of whole rows that `complete_batches` puts into one batch; one row may have more."""
+"""About how many bytes of whole rows `complete_batches` puts into one batch."""
 
 MISSING: Final = "claim_check_missing"
 UNREADABLE: Final = "claim_check_unreadable"
@@ -74,8 +74,6 @@ class ClaimCheckStore:
         claim_check: ClaimCheck,
         wire_format: WireFormat,
         compression: Compression = Compression.NONE,
-        *,
-        max_file_bytes: int = MAX_FILE_BYTES,
     ) -> None:
         """Open the storage.
 
@@ -83,7 +81,6 @@ class ClaimCheckStore:
             claim_check: where the files are and what they hold.
             wire_format: the format of the messages in them.
             compression: how their values are compressed.
-            max_file_bytes: the largest file that is read.
 
         Raises:
             ConfigError: the location cannot be opened.
@@ -92,7 +89,6 @@ class ClaimCheckStore:
         self._claim_check = claim_check
         self._wire_format = wire_format
         self._compression = compression
-        self._max_file_bytes = max_file_bytes
         try:
             self._filesystem, folder = files_at(claim_check.location)
         except OSError as error:
@@ -174,15 +170,13 @@ class ClaimCheckStore:
             # Not `read`: it leaks its memory when it fails.
             while piece := stream.read_buffer(_PIECE).to_pybytes():
                 size += len(piece)
-                if size > self._max_file_bytes:
-                    raise _invalid(f"at most {self._max_file_bytes} bytes", "more")
+                if size > MAX_FILE_BYTES:
+                    raise _invalid(f"at most {MAX_FILE_BYTES} bytes", "more")
                 pieces.append(piece)
         return b"".join(pieces)
 
 
-def complete_batches(
-    batch: pa.RecordBatch, store: ClaimCheckStore, *, most_bytes: int = BYTES_AT_ONCE
-) -> Iterator[pa.RecordBatch]:
+def complete_batches(batch: pa.RecordBatch, store: ClaimCheckStore) -> Iterator[pa.RecordBatch]:
     """Yield the rows of `batch`, with those that cite a claim check replaced by whole rows.
 
     Each row is completed separately, so splitting the batch changes nothing. A row that cannot be
@@ -192,7 +186,6 @@ def complete_batches(
     Args:
         batch: rows of `CHANGE_SCHEMA`.
         store: where the whole rows are.
-        most_bytes: approximate bytes of whole rows in one batch.
     """
     start, size = 0, 0
     numbers: list[int] = []
@@ -209,7 +202,7 @@ def complete_batches(
         numbers.append(number - start)
         size += sum(len(value) for value in whole.values() if isinstance(value, str | bytes))
         del whole
-        if size >= most_bytes and number != cited[-1]:
+        if size >= BYTES_AT_ONCE and number != cited[-1]:
             part = batch.slice(start, number + 1 - start)
             taken, rows = rows, Rows()
             yield _replaced(part, numbers, taken)

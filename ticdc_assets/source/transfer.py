@@ -20,7 +20,7 @@ from ticdc_assets.base.errors import ConfigError, LandingGapError
 from ticdc_assets.base.names import counted
 from ticdc_assets.base.progress import tell
 from ticdc_assets.config import CaptureSource, KafkaSource
-from ticdc_assets.source.capture import CaptureRecord, CaptureWriter, read_capture
+from ticdc_assets.source.capture import CaptureReader, CaptureRecord, CaptureWriter
 from ticdc_assets.source.kafka.administration import Administration, OffsetRange
 from ticdc_assets.source.kafka.records import consume, produce
 
@@ -99,7 +99,7 @@ def play_capture(
                 f"capture {capture.path} has {needed}; give it more"
             )
     wanted = total if limit is None else min(limit, total)
-    with read_capture(capture.path) as reader:
+    with CaptureReader(capture.path) as reader:
         count = produce(target, _counted(islice(reader, wanted), "playing"))
     return count, count == total, partitions
 
@@ -131,7 +131,7 @@ def _partitions_of(capture: CaptureSource) -> tuple[dict[str, int], int]:
     """Return the number of partitions of each topic of a capture, and how many records it has."""
     partitions: dict[str, int] = {}
     total = 0
-    with read_capture(capture.path) as reader:
+    with CaptureReader(capture.path) as reader:
         for record in reader:
             total += 1
             partitions[record.topic] = max(partitions.get(record.topic, 0), record.partition + 1)

@@ -9,7 +9,7 @@ import pytest
 from ticdc_assets.demo.simulator.changefeed import FeedOptions
 from ticdc_assets.demo.simulator.run import run_simulator
 from ticdc_assets.log.positions import known_partitions
-from ticdc_assets.source.capture import CaptureRecord, read_capture
+from ticdc_assets.source.capture import CaptureReader, CaptureRecord
 from ticdc_assets_tests.brokers import OwnBroker
 from ticdc_assets_tests.e2e.topics import FEED, TopicFeed, WrittenFeed, retopiced
 from ticdc_assets_tests.golden import Scenario, assert_same_rows
@@ -64,7 +64,7 @@ def test_golden_messages_through_the_broker(
     recorded = tmp_path / "recorded.jsonl.gz"
     told = feed.commands.done("record", FEED, recorded)
     assert f"recorded {count:,} records" in told
-    with read_capture(recorded) as records:
+    with CaptureReader(recorded) as records:
         assert by_partition(records) == by_partition(scenario.records)
     # What is recorded already is not recorded again.
     assert "recorded 0 records" in feed.commands.done("record", FEED, recorded)

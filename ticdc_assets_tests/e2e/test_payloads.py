@@ -19,7 +19,7 @@ from ticdc_assets.demo.simulator.alterations import AddColumn, ModifyColumn
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.upstream import Upstream
-from ticdc_assets.source.capture import CaptureRecord, read_capture
+from ticdc_assets.source.capture import CaptureReader, CaptureRecord
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.demo.simulator.builders import write_capture
@@ -132,7 +132,7 @@ def test_an_unreadable_capture_says_where_and_not_what(tmp_path: Path) -> None:
     for line in lines:
         path.write_text(f"{line}\n")
         with pytest.raises(TicdcError) as caught:
-            list(read_capture(path))
+            list(CaptureReader(path))
         told = f"{caught.value} {caught.value.args}"
         assert "line 1" in told
         assert not [word for word in PAYLOADS if word in told]

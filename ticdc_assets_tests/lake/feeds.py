@@ -27,6 +27,7 @@ from ticdc_assets.demo.simulator.commits import Truth
 from ticdc_assets.log.cuts import CUT_SCHEMA, Cut, MirrorCut, require_cut
 from ticdc_assets.log.decoding import decode_new
 from ticdc_assets.log.landing import Landing, land
+from ticdc_assets.log.publishing import publish
 from ticdc_assets.log.schema_tables import register_new
 from ticdc_assets.mirrors import (
     change_folding,
@@ -38,6 +39,7 @@ from ticdc_assets.mirrors import (
 )
 from ticdc_assets.mirrors.applying import Applying, apply_changes
 from ticdc_assets.observe.status_reading import read_status
+from ticdc_assets.reading import as_of
 from ticdc_assets.reading.as_of import AsOf, TableRows
 from ticdc_assets.reading.mirrors import (
     MirrorListing,
@@ -82,7 +84,7 @@ def treat_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for module in (change_folding, history, table_writing):
         monkeypatch.setattr(module, "executor", always)
-    for module in (change_reading, mirror_making, rows_of_work):
+    for module in (as_of, change_reading, mirror_making, rows_of_work):
         monkeypatch.setattr(module, "INLINE_ROWS", -1)
     small_up_to(monkeypatch, 0)
 
@@ -240,6 +242,11 @@ class Feed:
 
     def read(self, database: str, table: str) -> DataFrame:
         return read_mirror(self.spark, "feed", database, table, settings=self.settings)
+
+    def publish(self, *mirrors: MirrorCut) -> None:
+        """Publish the newest cut again, with these mirrors."""
+        cut = self.cut
+        publish(self.paths, replace(cut, number=cut.number + 1, mirrors=mirrors))
 
     def rows_as_of(self, tso: int) -> Rows:
         """Return the rows of every table as of a TSO."""

@@ -54,3 +54,12 @@ def killed(death: Death) -> Iterator[None]:
         death(patch)
         with pytest.raises(Killed):
             yield
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    """Return a function that raises an error, whatever it is called with."""
+
+    def broken(*_: object, **__: object) -> None:
+        raise error
+
+    return broken

@@ -24,14 +24,14 @@ _DECODE_LARGE = """
 import sys
 import pyarrow as pa
 from pathlib import Path
-from ticdc_assets.source.capture import read_capture
+from ticdc_assets.source.capture import CaptureReader
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.log.change_files import write_rows
 from ticdc_assets.log.decoding import record_decoder
 from ticdc_assets.config import load_settings
 folder = Path(sys.argv[1])
 changefeed = load_settings().changefeed("f")
-with read_capture(folder / "large.jsonl") as capture:
+with CaptureReader(folder / "large.jsonl") as capture:
     records = list(capture)
 size = len(records)
 batch = pa.RecordBatch.from_pydict({

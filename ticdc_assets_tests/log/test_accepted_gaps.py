@@ -3,7 +3,6 @@
 Over captures, which are small: nothing here starts Spark.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,7 +12,8 @@ from typing import Any
 import pytest
 
 from ticdc_assets.base.errors import LandingGapError, NotFoundError
-from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, parse_changefeeds
+from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource
+from ticdc_assets.config.topics import TopicPattern
 from ticdc_assets.delta.control import read_table
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
@@ -283,28 +283,17 @@ def test_a_partition_that_came_since_the_newest_landing_begins_at_its_first_reco
     monkeypatch.setattr(landing, "Administration", Listed)
     monkeypatch.setattr(sources, "Administration", Listed)
     monkeypatch.setattr(landing, "fetch_into_files", fetched)
-    paths = Shop(tmp_path).feed.paths
+    shop = Shop(tmp_path)
+    paths = shop.feed.paths
 
     def feed(*topics: str) -> Changefeed:
-        (made,) = parse_changefeeds(
-            json.dumps(
-                {
-                    "changefeeds": [
-                        {
-                            "name": "feed",
-                            "format": "simple-json",
-                            "timezone": "UTC",
-                            "source": {
-                                "kafka": {"bootstrap_servers": "127.0.0.1:1", "topics": topics}
-                            },
-                        }
-                    ]
-                }
-            ),
-            path=tmp_path / "changefeeds.yaml",
-            env={},
+        patterns = tuple(name for name in topics if set("{*").intersection(name))
+        source = KafkaSource(
+            bootstrap_servers="127.0.0.1:1",
+            topics=tuple(name for name in topics if name not in patterns),
+            patterns=tuple(map(TopicPattern, patterns)),
         )
-        return made
+        return replace(shop.feed.changefeed, source=source)
 
     def land(*topics: str) -> int:
         return landing.land(

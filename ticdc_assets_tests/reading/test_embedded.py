@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import LakeDamagedError, MirrorCaveatWarning, NotFoundError
 from ticdc_assets.config import TableChoice
-from ticdc_assets.log.publishing import publish
 from ticdc_assets.reading import views
 from ticdc_assets.reading.as_of import AsOf
 from ticdc_assets.reading.embedded import query
@@ -98,14 +97,7 @@ def test_tables_whose_names_differ_by_case_or_are_odd(copied: Feed) -> None:
     feed = copied
     (mirror,) = feed.cut.mirrors
     odd = ("types", "TYPES", "a/b", 'x"y', "`", "1; DROP", "main")
-    publish(
-        feed.paths,
-        replace(
-            feed.cut,
-            number=feed.cut.number + 1,
-            mirrors=tuple(replace(mirror, database=name, table=name) for name in odd),
-        ),
-    )
+    feed.publish(*(replace(mirror, database=name, table=name) for name in odd))
     count = [[str(mirror.rows)]]
     for name in odd:
         quoted = '"' + name.replace('"', '""') + '"'
@@ -121,8 +113,7 @@ def test_both_engines_say_why_a_table_may_differ(copied: Feed) -> None:
     noted, other = (
         replace(mirror, table=name, caveats=[f"a caveat of {name}"]) for name in ("noted", "other")
     )
-    cut = replace(copied.cut, number=copied.cut.number + 1, mirrors=(noted, other))
-    publish(copied.paths, cut)
+    copied.publish(noted, other)
     for engine in (query, views.query):
         with engine(copied.lake, "SELECT 1 FROM kinds.noted AS a, kinds.noted AS b") as found:
             assert found.notes == ["kinds.noted: a caveat of noted"]
@@ -130,8 +121,7 @@ def test_both_engines_say_why_a_table_may_differ(copied: Feed) -> None:
 
 def test_read_mirror_warns_why_a_table_may_differ(copied: Feed) -> None:
     (mirror,) = copied.cut.mirrors
-    noted = replace(mirror, caveats=["a caveat"])
-    publish(copied.paths, replace(copied.cut, number=copied.cut.number + 1, mirrors=(noted,)))
+    copied.publish(replace(mirror, caveats=["a caveat"]))
     with pytest.warns(MirrorCaveatWarning, match=r"^kinds\.types: a caveat$") as warned:
         read_mirror(None, "feed", "kinds", "types", settings=copied.settings, engine="arrow")
     assert [item.filename for item in warned] == [__file__]
@@ -149,14 +139,7 @@ def test_a_table_of_a_later_export_says_since_when_it_is_known(whole: Feed) -> N
 @pytest.mark.parametrize("name", ["system", "temp", "memory"])
 def test_databases_named_as_those_of_the_engine(copied: Feed, name: str) -> None:
     (mirror,) = copied.cut.mirrors
-    publish(
-        copied.paths,
-        replace(
-            copied.cut,
-            number=copied.cut.number + 1,
-            mirrors=(replace(mirror, database=name),),
-        ),
-    )
+    copied.publish(replace(mirror, database=name))
     text = "SELECT count(*) FROM {}.types AS t"
     with pytest.raises(QueryError, match=r"use a fully qualified path like 'memory\.") as raised:
         answer(copied, text.format(name))

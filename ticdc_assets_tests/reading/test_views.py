@@ -8,7 +8,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.config import TableChoice
-from ticdc_assets.log.publishing import publish
 from ticdc_assets.reading.views import QueryError, create_views, query, require_query
 from ticdc_assets_tests.golden import Scenario
 from ticdc_assets_tests.lake.feeds import Feed
@@ -52,7 +51,7 @@ def test_views_read_the_cut_and_move_with_it(
             for name in ("types", "TYPES", "a/b", "x y", "`", "", "mine")
         ]
         spark.sql(f"CREATE VIEW {prefix}kinds.mine AS SELECT 1 AS one")
-        publish(feed.paths, replace(feed.cut, number=feed.cut.number + 1, mirrors=tuple(odd)))
+        feed.publish(*odd)
         made = create_views(spark, "feed", settings=feed.settings, prefix=prefix)
         assert made.created == ((f"{prefix}kinds", "types"),)
         assert {name for _, name in made.dropped} == {"types__history", "types__with_deleted"}

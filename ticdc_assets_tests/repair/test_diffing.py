@@ -1,7 +1,6 @@
 """Mirrors beside an export of the upstream."""
 
 import shutil
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from ticdc_assets.repair.diffing import SourceDifference, diff
 from ticdc_assets.storage.paths import names_in
 from ticdc_assets_tests.demo.simulator.builders import plain_upstream
 from ticdc_assets_tests.lake.feeds import Feed
+from ticdc_assets_tests.lake.killing import raising
 
 pytestmark = pytest.mark.spark
 
@@ -47,15 +47,6 @@ def test_a_shop_equals_its_export(spark: SparkSession, tmp_path: Path) -> None:
     assert {(item.database, item.table) for item in found.tables} >= {("shop", "orders")}
     assert feed.rows() == before
     assert names_in(feed.paths.generations) == [feed.paths.generation]
-
-
-def raising(error: Exception) -> Callable[..., None]:
-    """Return a function that raises an error, whatever it is called with."""
-
-    def broken(*_: object, **__: object) -> None:
-        raise error
-
-    return broken
 
 
 def test_what_differs_is_told_by_key_and_column(

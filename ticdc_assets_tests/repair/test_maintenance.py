@@ -1,9 +1,7 @@
 """Maintenance: the same rows in fewer files, and every kept cut as readable as before."""
 
-import json
 import os
 import re
-from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -35,7 +33,7 @@ from ticdc_assets.log.seeds import APPLICATION as SEEDED
 from ticdc_assets.mirrors import file_fates, table_writing
 from ticdc_assets.mirrors.standing import Outcome
 from ticdc_assets.mirrors.table_writing import mirror_properties
-from ticdc_assets.reading.mirrors import iterate_rows, published_table
+from ticdc_assets.reading.mirrors import published_table
 from ticdc_assets.repair import log_cleaning, maintenance
 from ticdc_assets.repair.log_cleaning import clean_logs, clean_shared_logs
 from ticdc_assets.repair.maintenance import join_new_files, maintain, optimize_mirrors
@@ -45,7 +43,7 @@ from ticdc_assets.spark.frames import delta_frame
 from ticdc_assets.spark.session import LazySession
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets_tests.demo.simulator.builders import PLAIN_COLUMNS, churn, fill, plain_upstream
-from ticdc_assets_tests.golden import Rows, comparable
+from ticdc_assets_tests.golden import Rows
 from ticdc_assets_tests.lake.feeds import (
     Feed,
     grow_cuts_older,
@@ -204,14 +202,7 @@ def lose_newest_commit(table: Path) -> None:
 
 def rows_of(feed: Feed, cut: Cut) -> Rows:
     """Return the rows of every mirror as a cut names it."""
-    rows: Rows = {}
-    for mirror in cut.mirrors:
-        table = published_table(feed.lake, mirror)
-        texts = iterate_rows([table], feed.changefeed.timezone)
-        rows[mirror.database, mirror.table] = Counter(
-            comparable(json.loads(text)) for _, _, text in texts
-        )
-    return {name: found for name, found in rows.items() if found}
+    return feed.rows_of(published_table(feed.lake, mirror) for mirror in cut.mirrors)
 
 
 def grow_older(feed: Feed, hours: int) -> None:

@@ -20,12 +20,12 @@ from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefee
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.log.cuts import newest_cut, read_cuts
 from ticdc_assets.log.landing import landed_days
-from ticdc_assets.log.publishing import publish
 from ticdc_assets.log.quarantine import count_open, read_quarantine
 from ticdc_assets.log.schema_tables import read_ddls
 from ticdc_assets.repair import making, rebuilding
 from ticdc_assets.repair.comparing import RowFinding
 from ticdc_assets.repair.maintenance import maintain
+from ticdc_assets.repair.rebuilding import Rebuild
 from ticdc_assets.repair.redecoding import redecode
 from ticdc_assets.repair.redriving import redrive
 from ticdc_assets.repair.retention import retain
@@ -93,9 +93,19 @@ class Life:
         self.syncs += 1
         self.feed.follow(self.changefeed)
 
-    def require_truth(self) -> None:
+    def go_on(self) -> None:
+        """Let rows change upstream, sync, and require that all of them are there."""
+        self.more()
         assert self.feed.rows() == truth_rows(self.changefeed.truth())
         assert verify(self.feed.lake).equal
+
+
+def equal_rebuild(feed: Feed) -> Rebuild:
+    """Rebuild, and require that the new tables equal the old ones."""
+    rebuilt = feed.rebuild()
+    assert rebuilt.verification is not None
+    assert rebuilt.verification.equal, rebuilt.lines()
+    return rebuilt
 
 
 @pytest.fixture(scope="module")
@@ -113,9 +123,7 @@ def test_a_rebuild_puts_an_equal_generation_in_place_and_syncs_go_on_in_it(life:
     feed = life.feed
     old, rows = feed.cut, feed.rows()
     counts = count_open(feed.paths)
-    rebuilt = feed.rebuild()
-    assert rebuilt.verification is not None
-    assert rebuilt.verification.equal
+    rebuilt = equal_rebuild(feed)
     assert rebuilt.losses == ()
     new = feed.cut
     assert rebuilt.cut == new
@@ -145,14 +153,10 @@ def test_a_rebuild_puts_an_equal_generation_in_place_and_syncs_go_on_in_it(life:
     assert history.history_version is not None
     assert history.history_path(feed.paths).parent.parent.name == new.generation
 
-    life.more()
-    life.require_truth()
+    life.go_on()
     assert feed.cut.generation == new.generation
-    rebuilt = feed.rebuild()
-    assert rebuilt.verification is not None
-    assert rebuilt.verification.equal, rebuilt.lines()
-    life.more()
-    life.require_truth()
+    rebuilt = equal_rebuild(feed)
+    life.go_on()
 
 
 def test_a_moment_before_the_rebuild_is_read_from_the_change_log(life: Life) -> None:
@@ -192,19 +196,17 @@ def killed_rebuild(life: Life, death: Death, is_published: bool) -> None:
     old, rows = feed.cut, feed.rows()
     with pytest.MonkeyPatch.context() as patch:
         # What cleans up behind an error does not run where a process dies.
-        patch.setattr(rebuilding, "remove_unpublished", lambda _: None)
+        patch.setattr(making, "remove_unpublished", lambda _: None)
         with killed(death):
             feed.rebuild()
     assert (feed.cut.generation != old.generation) is is_published
     assert feed.rows() == rows
-    life.more()
-    life.require_truth()
+    life.go_on()
     # The next one removes what is left, and so does a verify.
     feed.rebuild()
     named = {cut.generation for cut in read_cuts(feed.paths)}
     assert set(names_in(feed.paths.generations)) == named
-    life.more()
-    life.require_truth()
+    life.go_on()
 
 
 def deaths(*numbers: int) -> pytest.MarkDecorator:
@@ -276,11 +278,9 @@ def test_a_planted_difference_in_one_cell_is_told_and_gone_afterwards(life: Life
     DeltaTable.forPath(feed.spark, path).update(f"id = {number}", {"v": "'planted'"})
     version = latest_version(mirror.path(feed.paths))
     assert version is not None
-    cut = feed.cut
-    mirrors = tuple(
-        replace(item, version=version) if item == mirror else item for item in cut.mirrors
+    feed.publish(
+        *(replace(item, version=version) if item == mirror else item for item in feed.cut.mirrors)
     )
-    publish(feed.paths, replace(cut, number=cut.number + 1, mirrors=mirrors))
     assert feed.rows() != rows
     rebuilt = feed.rebuild()
     assert rebuilt.verification is not None
@@ -294,8 +294,7 @@ def test_a_planted_difference_in_one_cell_is_told_and_gone_afterwards(life: Life
     assert any(line.startswith("d.keyed: different; rows: 1 changed") for line in rebuilt.lines())
     assert not any("planted" in line for line in rebuilt.lines())
     assert feed.rows() == rows
-    life.more()
-    life.require_truth()
+    life.go_on()
 
 
 def test_quarantine_stays_and_lost_records_are_named_and_only_published_if_accepted(
@@ -309,12 +308,9 @@ def test_quarantine_stays_and_lost_records_are_named_and_only_published_if_accep
     feed.sync()
     waiting, rows = feed.cut.quarantined, feed.rows()
     assert waiting > 0
-    for file in (scenario.folder / "claim-check").iterdir():
-        (storage / file.name).write_bytes(file.read_bytes())
+    shutil.copytree(scenario.folder / "claim-check", storage, dirs_exist_ok=True)
     # They can be decoded now, but the cut does not have them: the rebuild leaves them there.
-    rebuilt = feed.rebuild()
-    assert rebuilt.verification is not None
-    assert rebuilt.verification.equal
+    rebuilt = equal_rebuild(feed)
     assert f"{waiting} events in quarantine can be decoded now" in "".join(rebuilt.lines())
     assert (feed.cut.quarantined, feed.rows()) == (waiting, rows)
     redrive(feed.lake)
@@ -349,24 +345,16 @@ def test_a_truncated_lake_is_rebuilt_from_its_base(spark: SparkSession, tmp_path
     assert done.retaining.truncation_point.tso == base.tso
     assert done.retaining.raw_truncation_point.tso == base.tso
     life.more()
-    rebuilt = feed.rebuild()
-    assert rebuilt.verification is not None
-    assert rebuilt.verification.equal, rebuilt.lines()
-    life.more()
-    life.require_truth()
-    rebuilt = feed.rebuild()
-    assert rebuilt.verification is not None
-    assert rebuilt.verification.equal, rebuilt.lines()
-    life.more()
-    life.require_truth()
+    equal_rebuild(feed)
+    life.go_on()
+    equal_rebuild(feed)
+    life.go_on()
     # The base of the next truncation is a cut of the new generation.
     maintain(feed.lake, now=datetime.now(UTC) + timedelta(days=2), margin=timedelta())
     assert names_in(feed.paths.generations) == [feed.paths.generation]
-    life.more()
-    life.require_truth()
+    life.go_on()
     feed.rebuild()
-    life.more()
-    life.require_truth()
+    life.go_on()
 
 
 def test_what_is_older_than_the_landed_records_only_goes_if_that_is_accepted(
@@ -390,8 +378,7 @@ def test_what_is_older_than_the_landed_records_only_goes_if_that_is_accepted(
     assert len(feed.rebuild(accept_losses=True).losses) == 2
     # What is gone cannot be lost again.
     assert feed.rebuild().losses == ()
-    life.more()
-    life.require_truth()
+    life.go_on()
 
 
 def test_a_day_of_a_rebuilt_lake_is_decoded_again_with_the_schemas_of_its_base(
@@ -414,8 +401,7 @@ def test_a_day_of_a_rebuilt_lake_is_decoded_again_with_the_schemas_of_its_base(
     assert redecoding.days[0].schemas
     assert read_ddls(feed.paths) == ddls
     assert {item.table: item.caveats for item in feed.cut.mirrors} == caveats
-    life.more()
-    life.require_truth()
+    life.go_on()
 
 
 def test_maintenance_removes_a_generation_when_no_kept_cut_names_it(life: Life) -> None:
@@ -440,8 +426,7 @@ def test_cuts_of_before_the_rebuild_are_not_rewound_to(life: Life) -> None:
         rewind(feed.lake, by="someone", number=number)
     life.more()
     rewind(feed.lake, by="someone", number=number + 1)
-    life.more()
-    life.require_truth()
+    life.go_on()
 
 
 def test_a_rebuild_says_what_space_it_needs_and_refuses_where_there_is_less(

@@ -129,6 +129,12 @@ def log_rows(feed: Feed) -> list[dict[str, Any]]:
     return sorted(read_rows(feed.paths.change_log), key=repr)
 
 
+def rows_files(feed: Feed) -> set[Path]:
+    """Return the files with rows of the generation's tables."""
+    found = feed.paths.generation_folder.rglob("*.parquet")
+    return {path for path in found if "_delta_log" not in path.parts}
+
+
 def damage(feed: Feed) -> None:
     """Lose, change and add rows of yesterday: row changes, a watermark and DDL."""
     whole = read_table(feed.paths.change_log)
@@ -274,21 +280,11 @@ def test_quarantine_is_renewed(story: Story, feed: Feed) -> None:
         {"value": F.encode(F.lit("{"), "UTF-8")},
     )
     log = log_rows(feed)
-    paths = feed.paths
-    files = {
-        path
-        for path in paths.generation_folder.rglob("*.parquet")
-        if "_delta_log" not in path.parts
-    }
+    files = rows_files(feed)
     with pytest.raises(LossError, match=r"d\.keyed are refused now .*, such as d/.* feed --day 2"):
         again(feed, [TODAY])
     assert log_rows(feed) == log
-    there = {
-        path
-        for path in paths.generation_folder.rglob("*.parquet")
-        if "_delta_log" not in path.parts
-    }
-    assert there == files, "what was decoded for nothing is removed"
+    assert rows_files(feed) == files, "what was decoded for nothing is removed"
     assert count_open(feed.paths).decode == 1
     assert feed.rows() == truth(story)
 

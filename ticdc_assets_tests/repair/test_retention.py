@@ -15,10 +15,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import LeaseLostError, NotFoundError
-from ticdc_assets.config import CaptureSource, Changefeed, Retention, TableChoice, Writer
+from ticdc_assets.config import Retention, TableChoice, Writer
 from ticdc_assets.delta.control import read_rows, read_table, write_table
 from ticdc_assets.delta.fencing import guarded
-from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.lock import writer_lock
 from ticdc_assets.demo.simulator.alterations import AddColumn
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
@@ -44,7 +43,7 @@ from ticdc_assets.repair.retention import kept_cuts, retain
 from ticdc_assets.repair.rewinding import rewind
 from ticdc_assets.repair.verifying import verify
 from ticdc_assets.source.capture import CaptureRecord
-from ticdc_assets.storage.lake_paths import FIRST_GENERATION, LakePaths
+from ticdc_assets.spark.session import LazySession
 from ticdc_assets.wire.compression import Compression
 from ticdc_assets_tests.demo.simulator.builders import PLAIN_COLUMNS, churn, fill, plain_upstream
 from ticdc_assets_tests.demo.simulator.key_changes import AddPrimaryKey
@@ -52,15 +51,10 @@ from ticdc_assets_tests.lake.feeds import LANDED, Feed, LandingClock, grow_cuts_
 from ticdc_assets_tests.lake.killing import before, killed
 from ticdc_assets_tests.mirrors.test_failed_mirrors import citing
 from ticdc_assets_tests.statuses import LANDINGS_SCHEMA, publish_with_tables
+from ticdc_assets_tests.statuses import cut as made_up_cut
 
 DAY = timedelta(days=1)
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
-FEED = Changefeed(
-    name="feed",
-    wire_format="simple-json",
-    timezone="UTC",
-    source=CaptureSource(path=Path("/nowhere")),
-)
 
 
 # Which cuts are kept ----------------------------------------------------------------------------
@@ -68,20 +62,7 @@ FEED = Changefeed(
 
 def cut_at(number: int, published_at: datetime, *, late: int = 0) -> Cut:
     """A cut without mirrors."""
-    return Cut(
-        generation=FIRST_GENERATION,
-        number=number,
-        tso=number,
-        published_at=published_at,
-        batch=number,
-        mirrors=(),
-        held=(),
-        quarantined=0,
-        replays=0,
-        late=late,
-        steps_back=0,
-        ignored={},
-    )
+    return made_up_cut(number=number, tso=number, published_at=published_at, mirrors=(), late=late)
 
 
 def kept(
@@ -136,10 +117,7 @@ def test_cuts_that_a_table_rests_on_are_kept() -> None:
 
 
 def test_landings_go_by_the_age_of_cuts_but_for_the_newest(tmp_path: Path) -> None:
-    lake = Lake(
-        changefeed=replace(FEED, retention=Retention(cuts=3 * DAY)),
-        paths=LakePaths(root=tmp_path, changefeed="feed"),
-    )
+    lake = Feed.of(LazySession(), tmp_path).having(retention=Retention(cuts=3 * DAY)).lake
     publish_with_tables(lake.paths, cut_at(1, START))
     for number in range(1, 6):
         row = {"number": number, "landed_at": START + number * DAY, "partitions": []}
@@ -271,6 +249,12 @@ def synced(feed: Feed, records: Iterable[CaptureRecord]) -> Cut:
     return feed.cut
 
 
+def require_folds(feed: Feed, changefeed: StandInChangefeed, tables: set[tuple[str, str]]) -> None:
+    """Require that tables can be folded from what is kept, and have all rows then."""
+    feed.sync(refold=tables)
+    assert feed.rows() == truth_rows(changefeed.truth())
+
+
 @pytest.mark.spark
 def test_truncating_changes_nothing_that_is_kept(
     spark: SparkSession, tmp_path: Path, clock: type[LandingClock]
@@ -343,8 +327,7 @@ def test_truncating_changes_nothing_that_is_kept(
     synced(feed, changefeed.tick())
     assert feed.cut.unplaced > 0
     assert feed.rows() == truth_rows(changefeed.truth())
-    feed.sync(refold={KEYED, BAG})
-    assert feed.rows() == truth_rows(changefeed.truth())
+    require_folds(feed, changefeed, {KEYED, BAG})
     # Their tables stay as they are from there on.
     arrived = rows_below(feed, base.tso)
     done = truncated(feed, feed.cut)
@@ -415,8 +398,7 @@ def test_a_table_with_held_rows_is_not_truncated_until_its_schema_comes(
     assert (done.truncation_point.kept, done.notes) == ((), ())
     assert done.records > 0
     assert rows_below(feed, feed.cut.tso) == {}
-    feed.sync(refold={KEYED, WAITING})
-    assert feed.rows() == truth_rows(changefeed.truth())
+    require_folds(feed, changefeed, {KEYED, WAITING})
     assert verify(feed.lake).equal
 
 
@@ -441,8 +423,7 @@ def test_a_table_whose_schema_came_after_the_base_rests_on_what_it_rested_on(
     fill(upstream, WAITING, rows=3, seed=6)
     synced(feed, changefeed.tick())
     assert [item.caveats for item in feed.cut.mirrors] == [[], []]
-    feed.sync(refold={KEYED, WAITING})
-    assert feed.rows() == truth_rows(changefeed.truth())
+    require_folds(feed, changefeed, {KEYED, WAITING})
     assert verify(feed.lake).equal
 
 
@@ -547,8 +528,7 @@ def test_a_table_to_which_rows_came_late_rests_on_an_older_cut(
     assert done.notes == (
         f"raw_messages is not truncated further: cut 1 cannot be a base cut: d.keyed: {reason}",
     )
-    feed.sync(refold={KEYED, WAITING})
-    assert feed.rows() == truth_rows(changefeed.truth())
+    require_folds(feed, changefeed, {KEYED, WAITING})
     # Both are truncated, the change log further.
     longer = Retention(change_log=DAY, raw_messages=DAY + between)
     done = truncated(feed.having(retention=longer), newer)
@@ -557,8 +537,7 @@ def test_a_table_to_which_rows_came_late_rests_on_an_older_cut(
     assert done.notes == (
         f"raw_messages is not truncated further: cut 1 cannot be a base cut: d.keyed: {reason}",
     )
-    feed.sync(refold={KEYED, WAITING})
-    assert feed.rows() == truth_rows(changefeed.truth())
+    require_folds(feed, changefeed, {KEYED, WAITING})
 
 
 @pytest.mark.spark
@@ -642,13 +621,11 @@ def test_a_table_without_a_key_that_has_held_rows_counts_no_row_twice(
     synced(feed, sent_later(changefeed, [schema]))
     assert feed.rows() == truth_rows(changefeed.truth())
     assert verify(feed.lake).equal
-    feed.sync(refold={BAG})
-    assert feed.rows() == truth_rows(changefeed.truth())
+    require_folds(feed, changefeed, {BAG})
     done = truncated(feed, feed.cut)
     assert done.truncation_point.kept == ()
     assert rows_below(feed, feed.cut.tso) == {}
-    feed.sync(refold={BAG})
-    assert feed.rows() == truth_rows(changefeed.truth())
+    require_folds(feed, changefeed, {BAG})
     assert verify(feed.lake).equal
 
 
@@ -683,8 +660,7 @@ def test_a_table_is_not_truncated_while_rows_of_before_its_new_key_wait(
     assert feed.rows() == truth_rows(changefeed.truth())
     done = truncated(feed, feed.cut)
     assert (done.truncation_point.kept, done.notes) == ((), ())
-    feed.sync(refold={BAG})
-    assert feed.rows() == truth_rows(changefeed.truth())
+    require_folds(feed, changefeed, {BAG})
 
 
 @pytest.mark.spark

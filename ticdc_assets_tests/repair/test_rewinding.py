@@ -15,7 +15,6 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import NotFoundError
 from ticdc_assets.config import ALL_TABLES
-from ticdc_assets.delta.files import FileLayout
 from ticdc_assets.demo.simulator.alterations import AddColumn
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.clock import wall_clock_ms
@@ -39,11 +38,11 @@ from ticdc_assets.repair.redecoding import redecode, redecode_ahead
 from ticdc_assets.repair.redriving import redrive
 from ticdc_assets.repair.rewinding import Rewinding, rewind
 from ticdc_assets.source.capture import CaptureRecord
-from ticdc_assets.spark.session import functions
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.demo.simulator.builders import churn, fill, plain_upstream
 from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
 from ticdc_assets_tests.lake.killing import before, killed
+from ticdc_assets_tests.repair.test_maintenance import history_texts
 from ticdc_assets_tests.repair.test_verify import assert_clean
 
 pytestmark = pytest.mark.spark
@@ -149,18 +148,7 @@ def ahead(feed: Feed) -> list[dict[str, Any]]:
 
 def versions(feed: Feed) -> dict[tuple[str, str], list[str]]:
     """Return every version of every row."""
-    F = functions(feed.spark)
-    return {
-        (item.database, item.table): sorted(
-            row["row"]
-            for row in feed.spark.read.format("delta")
-            .option("versionAsOf", item.history_version)
-            .load(str(feed.paths.history(item.mirror_id)))
-            .select(F.to_json(F.struct("*")).alias("row"))
-            .collect()
-        )
-        for item in feed.cut.mirrors
-    }
+    return {(item.database, item.table): history_texts(feed, item) for item in feed.cut.mirrors}
 
 
 def progress(feed: Feed) -> dict[tuple[str, int], int]:
@@ -246,10 +234,8 @@ def test_only_the_limit_tells_what_counts(story: Story, feed: Feed) -> None:
         "index": 0,
         "commit_ts": 1,
     }
-    writer = FileLayout(schema=quarantine.FAULT_SCHEMA).writer(feed.paths.quarantine)
-    writer.write(pa.Table.from_pylist([fault], schema=quarantine.FAULT_SCHEMA))
-    files = [writer.close()]
-    quarantine.append_fault_files(feed.paths, files, app_id="test", version=1)
+    faults = pa.Table.from_pylist([fault], schema=quarantine.FAULT_SCHEMA)
+    quarantine.append_faults(feed.paths, [faults], app_id="test")
     closing = quarantine.Closing.LATER_CHANGE
     quarantine.close_rows(feed.paths, "apply", [quarantine.place_of(fault)], closing)
     assert count_open(feed.paths).apply == 0

@@ -36,7 +36,7 @@ from ticdc_assets.reading.as_of import AsOf
 from ticdc_assets.reading.histories import deleted_lines
 from ticdc_assets.repair import redriving, retention, seeding
 from ticdc_assets.repair.lacking_tables import BaseCuts
-from ticdc_assets.repair.making import made_apart
+from ticdc_assets.repair.making import Making, place_apart
 from ticdc_assets.repair.redecoding import redecode
 from ticdc_assets.repair.redriving import redrive
 from ticdc_assets.repair.retention import Retaining, retain
@@ -160,6 +160,16 @@ class Scene:
     def sync(self, until: int | None = None) -> None:
         self.feed.follow(self.changefeed, until=until)
 
+    def verify(self) -> None:
+        """Require that the mirrors equal their rebuild."""
+        verification = verify(self.feed.lake)
+        assert verification.equal, verification.mirrors
+
+    def sync_to_truth(self) -> None:
+        """Sync, and require the truth."""
+        self.sync()
+        self.require_truth()
+
     def require_truth(self, *, but: str | None = None) -> None:
         """Require that all rows are there, and that no caveat says otherwise, but for one."""
         at = self.feed.cut.tso
@@ -187,8 +197,7 @@ def test_a_table_is_incomplete_until_its_export(spark: SparkSession, tmp_path: P
     assert all(item.incomplete for item in scene.feed.cut.mirrors)
     scene.sync(until=scene.at)
     scene.require_truth()
-    scene.sync()
-    scene.require_truth()
+    scene.sync_to_truth()
     moment = AsOf(scene.feed.lake, scene.middle)
     with pytest.raises(NotFoundError, match=rf"only known from .* \(TSO {scene.at}\)"):
         moment.table("d", "keyed")
@@ -207,8 +216,7 @@ def test_seeded_between_syncs_and_one_table_again(
     assert scene.feed.rows() != truth_rows(scene.changefeed.truth(scene.feed.cut.tso))
     found = scene.seed()
     assert {item.is_new for item in found.tables} == {True}
-    scene.sync()
-    scene.require_truth()
+    scene.sync_to_truth()
     # The same files again are nothing new.
     assert {item.is_new for item in scene.seed().tables} == {False}
     before = scene.feed.rows()
@@ -218,10 +226,8 @@ def test_seeded_between_syncs_and_one_table_again(
     scene.seed("later", tables=(("d", "bag"),))
     # Who reads meanwhile reads the cut that is published.
     assert scene.feed.rows() == before
-    scene.sync()
-    scene.require_truth()
-    verification = verify(scene.feed.lake)
-    assert verification.equal, verification.mirrors
+    scene.sync_to_truth()
+    scene.verify()
 
 
 def test_what_was_seeded_is_applied_again_after_a_rewind(
@@ -231,15 +237,12 @@ def test_what_was_seeded_is_applied_again_after_a_rewind(
     scene.sync(until=scene.middle)
     before = scene.feed.rows()
     scene.seed()
-    scene.sync()
-    scene.require_truth()
+    scene.sync_to_truth()
     rewind(scene.feed.lake, by="test", number=1)
     assert scene.feed.rows() == before
     churn(scene.upstream, steps=3, seed=7)
-    scene.sync()
-    scene.require_truth()
-    verification = verify(scene.feed.lake)
-    assert verification.equal, verification.mirrors
+    scene.sync_to_truth()
+    scene.verify()
 
 
 @pytest.mark.parametrize(
@@ -348,8 +351,7 @@ def test_what_is_no_row_is_quarantined_and_redriven(spark: SparkSession, tmp_pat
     # The export is mended and seeded again: the fault is of a seed that counts no more.
     path.write_bytes(b"\r\n".join(lines))
     scene.seed()
-    scene.sync()
-    scene.require_truth()
+    scene.sync_to_truth()
     assert read_quarantine(scene.feed.paths) == []
 
 
@@ -370,8 +372,7 @@ def test_a_file_that_could_not_be_read_is_read_by_the_next_seed(
             "bag": 0,
             "keyed": quarantined,
         }
-    scene.sync()
-    scene.require_truth()
+    scene.sync_to_truth()
     assert read_quarantine(scene.feed.paths) == []
     assert {item.is_new for item in scene.seed().tables} == {False}
 
@@ -398,8 +399,7 @@ def test_seeded_rows_are_there_again_after_a_rebuild(spark: SparkSession, tmp_pa
     scene.sync()
     path.write_bytes(whole)
     scene.seed()
-    scene.sync()
-    scene.require_truth()
+    scene.sync_to_truth()
     before = scene.feed.rows()
     scene.feed.rebuild()
     scene.require_truth()
@@ -410,8 +410,7 @@ def test_seeded_rows_are_there_again_after_a_rebuild(spark: SparkSession, tmp_pa
     assert read_quarantine(scene.feed.paths) == []
     # The same files again are nothing new.
     assert {item.is_new for item in scene.seed().tables} == {False}
-    verification = verify(scene.feed.lake)
-    assert verification.equal, verification.mirrors
+    scene.verify()
 
 
 @pytest.mark.parametrize("name", ["seeds", "snapshot_rows"])
@@ -438,8 +437,7 @@ def test_damaged_rows_of_exports_are_repaired_as_told(
     scene.feed.rebuild(accept_losses=True)
     scene.sync()
     scene.seed()
-    scene.sync()
-    scene.require_truth()
+    scene.sync_to_truth()
 
 
 def test_what_a_later_program_can_read_is_redriven(
@@ -463,8 +461,7 @@ def test_what_a_later_program_can_read_is_redriven(
     assert (again.decoded, again.still_quarantined) == (count, 0)
     assert read_quarantine(scene.feed.paths) == []
     register_new(scene.feed.lake)
-    scene.sync()
-    scene.require_truth()
+    scene.sync_to_truth()
 
 
 def test_rows_of_exports_go_after_the_point_that_says_so(
@@ -495,12 +492,11 @@ def test_rows_of_exports_go_after_the_point_that_says_so(
     assert retained().records == landed
     assert rows_landed(paths) == 0
     assert commit_metadata(paths.snapshot_rows) == metadata
-    verification = verify(scene.feed.lake)
-    assert verification.equal, verification.mirrors
+    scene.verify()
     rows = scene.feed.rows()
     caveats = {item.table: item.caveats for item in scene.feed.cut.mirrors}
-    with made_apart(scene.feed.lake, scene.feed.cut) as made:
-        assert made.unproven == {}
+    with place_apart(scene.feed.lake) as place:
+        assert Making(scene.feed.lake, scene.feed.cut, place).make().unproven == {}
     for _ in range(2):
         # The change log goes back further than what landed.
         scene.feed.rebuild(accept_losses=True)
@@ -526,22 +522,20 @@ def test_an_export_without_rows_stays_where_its_day_is_decoded_again(
     scene.export("empty")
     scene.seed("empty")
     churn(scene.upstream, steps=8, seed=3)
-    scene.sync()
-    scene.require_truth()
+    scene.sync_to_truth()
     log = scene.feed.paths.change_log
     DeltaTable.forPath(spark, str(log)).delete("kind in ('row', 'bootstrap')")
     (day,) = redecode(scene.feed.lake, landed_days(scene.feed.paths)).days
     assert day.schemas
     scene.require_truth()
-    assert verify(scene.feed.lake).equal
+    scene.verify()
 
 
 def test_histories_begin_with_the_export(spark: SparkSession, tmp_path: Path) -> None:
     scene = Scene(spark, tmp_path)
     scene.feed = scene.feed.having(history=TableChoice(("d.keyed",)))
     scene.seed()
-    scene.sync()
-    scene.require_truth()
+    scene.sync_to_truth()
     (mirror,) = [item for item in scene.feed.cut.mirrors if item.table == "keyed"]
     path = scene.feed.paths.history(mirror.mirror_id)
     rows = spark.read.format("delta").load(str(path)).select("_ticdc_valid_from", "_ticdc_op")
@@ -605,10 +599,8 @@ def test_parquet_files_with_the_schemas_of_the_registry(
     found = seed(scene.feed.lake, uri, tso=scene.at)
     assert found.refused == {}
     assert sum(item.quarantined for item in found.tables) == 0
-    scene.sync()
-    scene.require_truth()
-    verification = verify(scene.feed.lake)
-    assert verification.equal, verification.mirrors
+    scene.sync_to_truth()
+    scene.verify()
 
 
 @pytest.mark.parametrize("file_type", ["csv", "sql"])
@@ -625,5 +617,4 @@ def test_large_files_are_read_in_parts_by_workers(
     assert found.rows == sum(len(rows) for rows in scene.upstream.truth(found.tso).values())
     landed = [text for text in told if text.startswith("landed ")]
     assert " of 2 parts" not in landed[0], "each file is several parts"
-    scene.sync()
-    scene.require_truth()
+    scene.sync_to_truth()

@@ -31,6 +31,7 @@ from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.golden import comparable
 from ticdc_assets_tests.lake.feeds import Feed, grow_cuts_older, treat_as_large, truth_rows
+from ticdc_assets_tests.source.exports.writing import csv_row, sql_row
 
 pytestmark = pytest.mark.spark
 
@@ -137,19 +138,12 @@ class Scene:
             values = {name: [row[at] for row in rows] for at, name in enumerate(names)}
             pq.write_table(pa.table(values), target)
         elif file_type == "csv":
-            quoted = [
-                [None if text is None else _quoted(text, '"') for text in row] for row in rows
-            ]
-            lines = [",".join(text or "\\N" for text in row) for row in quoted]
-            lines = [",".join(f'"{name}"' for name in names)] * header + lines
-            target.write_text("".join(f"{line}\r\n" for line in lines))
+            lines = [names] * header + rows
+            target.write_bytes(b"".join(csv_row(line, CsvDialect()) for line in lines))
         else:
             head = f"INSERT INTO `t` ({','.join(f'`{name}`' for name in names)}) VALUES\n"
-            texts = [
-                "(" + ",".join("NULL" if text is None else _quoted(text, "'") for text in row) + ")"
-                for row in rows
-            ]
-            target.write_text(head + ",\n".join(texts) + ";\n")
+            texts = (sql_row(row, backslash=True) for row in rows)
+            target.write_bytes(head.encode() + b",\n".join(texts) + b";\n")
         finish(place, self.at)
         return str(place)
 
@@ -162,6 +156,11 @@ class Scene:
     def diff(self, export: str) -> SourceDifference:
         return diff(self.feed.lake, export)
 
+    def sync_to_truth(self) -> None:
+        """Sync, and require the truth."""
+        self.sync()
+        self.require_truth()
+
     def require_truth(self) -> None:
         assert self.feed.rows() == truth_rows(self.changefeed.truth(self.feed.cut.tso))
         assert self.caveats == []
@@ -170,10 +169,6 @@ class Scene:
     @property
     def caveats(self) -> list[str]:
         return [caveat for item in self.feed.cut.mirrors for caveat in item.caveats]
-
-
-def _quoted(text: str, quote: str) -> str:
-    return quote + text.replace("\\", "\\\\").replace(quote, "\\" + quote) + quote
 
 
 ROWS = [
@@ -204,8 +199,7 @@ def test_stored_columns_are_worked_out(
     scene.insert(stored_row(4, "new", 777, 2010, "d"))
     scene.update("1", **{name: stored_row(1, "amy", 2, 1999, "a")[name] for name in ROWS[0]})
     scene.delete("3")
-    scene.sync()
-    scene.require_truth()
+    scene.sync_to_truth()
     compared = scene.diff(export)
     assert compared.equal
     assert [item.uncompared for item in compared.tables] == [()]
@@ -217,8 +211,7 @@ def test_csv_files_without_a_header(spark: SparkSession, tmp_path: Path, *, whol
     """How many fields a line has says whether the stored columns are in it."""
     scene = Scene(spark, tmp_path, ROWS, PLAIN, STORED)
     scene.seed(scene.export(whole=whole, header=False), CsvDialect(header=False))
-    scene.sync()
-    scene.require_truth()
+    scene.sync_to_truth()
 
 
 @pytest.mark.parametrize(
@@ -237,13 +230,11 @@ def test_a_key_over_a_stored_column(
     plain = {"a": "int", "b": "varchar(9)"}
     scene = Scene(spark, tmp_path, rows, plain, stored, key=("k",), wire_format=wire_format)
     scene.seed(scene.export("sql"))
-    scene.sync()
-    scene.require_truth()
+    scene.sync_to_truth()
     scene.delete("x-1")
     scene.update("y-2", a="2", b="y")
     scene.insert({"a": "3", "b": "z", "k": "z-3"})
-    scene.sync()
-    scene.require_truth()
+    scene.sync_to_truth()
 
 
 UNKNOWN = {"s": ("varchar(9)", "soundex(`v`)")}
@@ -285,38 +276,26 @@ def test_what_cannot_be_worked_out_is_not_known(
     scene.sync()
     assert scene.caveats == [caveat]
     scene.update("2", v="y", s="Y000")
-    scene.sync()
-    scene.require_truth()
+    scene.sync_to_truth()
     # The same cut again says the same.
     scene.update("2", v="x", s="X000")
-    scene.sync()
-    scene.require_truth()
+    scene.sync_to_truth()
 
 
-def test_an_export_with_the_column_makes_it_known(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", ["export", "truncate", "drop column"])
+def test_what_makes_it_known(spark: SparkSession, tmp_path: Path, change: str) -> None:
     scene = Scene(spark, tmp_path, SOUNDS, SOUND_COLUMNS, UNKNOWN)
     scene.seed(scene.export())
     scene.sync()
     assert len(scene.caveats) == 1
-    scene.seed(scene.export(whole=True))
-    scene.sync()
-    scene.require_truth()
-
-
-@pytest.mark.parametrize("change", ["truncate", "drop column"])
-def test_a_ddl_makes_it_known(spark: SparkSession, tmp_path: Path, change: str) -> None:
-    scene = Scene(spark, tmp_path, SOUNDS, SOUND_COLUMNS, UNKNOWN)
-    scene.seed(scene.export())
-    scene.sync()
-    assert len(scene.caveats) == 1
-    if change == "truncate":
+    if change == "export":
+        scene.seed(scene.export(whole=True))
+    elif change == "truncate":
         scene.upstream.truncate_table(NAME)
     else:
         scene.upstream.alter_table(NAME, DropColumn(name="s"))
     scene.upstream.clock.next()
-    scene.sync()
-    assert scene.caveats == []
-    assert scene.feed.rows() == truth_rows(scene.changefeed.truth(scene.feed.cut.tso))
+    scene.sync_to_truth()
 
 
 def test_some_rows_of_a_column_are_not_certain(spark: SparkSession, tmp_path: Path) -> None:
@@ -346,8 +325,7 @@ def test_a_key_that_cannot_be_worked_out(spark: SparkSession, tmp_path: Path) ->
     assert redrive(scene.feed.lake).decoded == 0
     # Nothing is lost: with the column the rows are there.
     scene.seed(scene.export(whole=True))
-    scene.sync()
-    scene.require_truth()
+    scene.sync_to_truth()
 
 
 def test_a_plain_column_that_files_lack(spark: SparkSession, tmp_path: Path) -> None:
@@ -419,8 +397,7 @@ def test_a_row_from_below_the_export_proves_the_start(spark: SparkSession, tmp_p
     scene.feed.write(rows)
     scene.seed(scene.export())
     scene.insert(stored_row(4, "new", 777, 2010, "d"))
-    scene.sync()
-    scene.require_truth()
+    scene.sync_to_truth()
 
 
 def test_it_stays_unknown_when_the_rows_of_the_export_are_removed(
@@ -444,5 +421,4 @@ def test_it_stays_unknown_when_the_rows_of_the_export_are_removed(
     scene.sync()
     assert scene.caveats == caveats
     scene.update("2", v="y", s="Y000")
-    scene.sync()
-    scene.require_truth()
+    scene.sync_to_truth()

@@ -31,7 +31,6 @@ from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log.change_files import DecodedFiles
 from ticdc_assets.log.cuts import MirrorCut
 from ticdc_assets.log.decoding import decode_new
-from ticdc_assets.log.publishing import publish
 from ticdc_assets.log.quarantine import read_quarantine
 from ticdc_assets.mirrors.mirror_making import MirrorMaker
 from ticdc_assets.model.events import Event
@@ -48,15 +47,14 @@ from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.commands import files
 from ticdc_assets_tests.demo.simulator.builders import churn, fill, plain_upstream
 from ticdc_assets_tests.golden import (
-    FORMATS,
-    FULL_VARIANTS,
-    OPTIONS,
+    ALL_FOLDERS,
     THREE_OF_THE_SHOP,
     Scenario,
     assert_same_rows,
 )
 from ticdc_assets_tests.lake.feeds import Feed, LandingClock, small_up_to, truth_rows
 from ticdc_assets_tests.lake.golden_lakes import feed_of
+from ticdc_assets_tests.lake.killing import raising
 from ticdc_assets_tests.repair.test_retention import (
     DAY,
     KEYED,
@@ -248,15 +246,14 @@ def damage(feed: Feed, mirror: MirrorCut, old: bytes, new: bytes) -> None:
 
 def name_newest_versions(feed: Feed) -> None:
     """Publish a cut that names the newest version of every mirror, with its rows."""
-    cut = feed.cut
     mirrors: list[MirrorCut] = []
-    for mirror in cut.mirrors:
+    for mirror in feed.cut.mirrors:
         version = latest_version(mirror.path(feed.paths))
         assert version is not None
         named = replace(mirror, version=version)
         rows = delta_frame(feed.lake.spark, *named.at(feed.lake.paths)).count()
         mirrors.append(replace(named, rows=rows))
-    publish(feed.paths, replace(cut, number=cut.number + 1, mirrors=tuple(mirrors)))
+    feed.publish(*mirrors)
 
 
 def test_cells_rows_columns_and_files_that_are_damaged_are_found(copied: Feed) -> None:
@@ -325,19 +322,13 @@ def test_a_rotten_page_does_not_stop_the_others(copied: Feed) -> None:
 def test_a_store_that_is_away_makes_no_mirror_unreadable(
     copied: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def away(*_: object, **__: object) -> None:
-        raise StoreUnavailableError("s3://lake", "it does not answer")
-
+    away = raising(StoreUnavailableError("s3://lake", "it does not answer"))
     with monkeypatch.context() as patch:
         patch.setattr(verifying, "check_files", away)
         with pytest.raises(StoreUnavailableError):
             verified(copied, PAIRS)
-
-    def lost(*_: object, **__: object) -> None:
-        raise OSError("a socket timed out")
-
     # A library says so in words of its own.
-    monkeypatch.setattr(verifying, "check_files", lost)
+    monkeypatch.setattr(verifying, "check_files", raising(OSError("a socket timed out")))
     monkeypatch.setattr(making, "require_answer", away)
     with pytest.raises(StoreUnavailableError):
         verified(copied, PAIRS)
@@ -347,10 +338,7 @@ def test_a_store_that_is_away_makes_no_mirror_unreadable(
 def test_a_full_disk_makes_no_mirror_unsound(
     copied: Feed, monkeypatch: pytest.MonkeyPatch, where: tuple[Any, str]
 ) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(*where, full)
+    monkeypatch.setattr(*where, raising(OSError(28, "No space left on device")))
     with pytest.raises(PrerequisiteError, match="no space is left on the device of"):
         verified(copied, PAIRS)
     assert names_in(copied.paths.generations) == [copied.paths.generation]
@@ -370,7 +358,7 @@ def test_rows_lost_and_added_foreign_commits_and_mirrors_of_one_side(copied: Fee
     stranger = replace(bag, table="stranger", mirror_id="99")
     shutil.copytree(bag.path(copied.paths), stranger.path(copied.paths))
     kept = tuple(item for item in cut.mirrors if item.table != "bag")
-    publish(copied.paths, replace(cut, number=cut.number + 1, mirrors=(*kept, stranger)))
+    copied.publish(*kept, stranger)
     found = verified(copied)
     lost = of(found, PAIRS)
     assert lost.counts == RowCounts(missing=1, too_many=1)
@@ -402,7 +390,7 @@ def test_a_cut_that_says_other_than_its_mirrors(copied: Feed) -> None:
     cut = copied.cut
     changed = replace(copied.mirror(*PAIRS), rows=99, hidden=["v"], held=3)
     others = tuple(item for item in cut.mirrors if item.table != "pairs")
-    publish(copied.paths, replace(cut, number=cut.number + 1, mirrors=(*others, changed)))
+    copied.publish(*others, changed)
     (item,) = verified(copied, PAIRS).mirrors
     assert item.finding is Finding.DIFFERENT
     assert set(item.differences) == {
@@ -429,8 +417,7 @@ def test_records_in_quarantine_and_redriven_ones(
     records = {(row["partition"], row["offset"]) for row in faults}
     assert waiting >= len(records) > 0
     assert_clean(feed)
-    for file in (scenario.folder / "claim-check").iterdir():
-        (storage / file.name).write_bytes(file.read_bytes())
+    shutil.copytree(scenario.folder / "claim-check", storage, dirs_exist_ok=True)
     found = verified(feed)
     assert found.equal
     assert found.decodable == waiting
@@ -624,24 +611,11 @@ def test_rows_without_a_key_may_become_equal(
     assert_clean(feed)
 
 
-FOLDERS = [
-    *((variant, name) for variant in FORMATS for name in ("types", "shop")),
-    *(
-        (variant, name)
-        for variant in FULL_VARIANTS
-        for name in ("shop-replay", "shop-ddlwm", "corrupt")
-    ),
-    *((variant, "shop-middle") for variant in ("simple-json", "simple-avro")),
-    *(("options", option) for option in OPTIONS),
-]
-"""Every folder of golden messages."""
-
-
 @pytest.mark.parametrize(
     ("variant", "name", "tables"),
     [
         ("simple-json", "shop", THREE_OF_THE_SHOP),
-        *(pytest.param(*folder, (), marks=pytest.mark.slow) for folder in FOLDERS),
+        *(pytest.param(*folder, (), marks=pytest.mark.slow) for folder in ALL_FOLDERS),
     ],
     ids=lambda value: value if isinstance(value, str) else "three" if value else "all",
 )

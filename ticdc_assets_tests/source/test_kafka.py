@@ -27,7 +27,7 @@ from ticdc_assets.base.errors import (
 )
 from ticdc_assets.base.ports import HOST, free_port, port_is_free
 from ticdc_assets.config import CaptureSource, KafkaSource, OptionValue
-from ticdc_assets.source.capture import CaptureRecord, CaptureWriter, read_capture
+from ticdc_assets.source.capture import CaptureReader, CaptureRecord, CaptureWriter
 from ticdc_assets.source.kafka.administration import Administration, OffsetRange
 from ticdc_assets.source.kafka.connection import Trouble, client_options
 from ticdc_assets.source.kafka.records import _next_number, consume, fetch, produce
@@ -363,7 +363,7 @@ def test_capture_there_and_back(broker: OwnBroker, topic: str, tmp_path: Path) -
     assert play_capture(capture, broker.source()) == (500, True, {topic: 4})
     assert len(end_offsets(broker.source(topic))) == 4
     assert record_topic(broker.source(topic), second) == (500, True)
-    assert by_partition(list(read_capture(second))) == by_partition(given)
+    assert by_partition(list(CaptureReader(second))) == by_partition(given)
 
 
 @pytest.mark.kafka
@@ -377,7 +377,7 @@ def test_recording_goes_on_where_it_ended(broker: OwnBroker, topic: str, tmp_pat
     assert record_topic(broker.source(topic), path) == (0, True)
     produce(broker.source(), given[200:])
     assert record_topic(broker.source(topic), path) == (100, True)
-    assert by_partition(list(read_capture(path))) == by_partition(given)
+    assert by_partition(list(CaptureReader(path))) == by_partition(given)
 
 
 @pytest.mark.kafka

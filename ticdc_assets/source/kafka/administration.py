@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from threading import Thread
-from typing import Any, Final, TypeVar, assert_never
+from typing import Any, Final, TypeVar
 
 from confluent_kafka import (
     OFFSET_INVALID,
@@ -35,7 +35,7 @@ from confluent_kafka.admin import (
 )
 
 from ticdc_assets.base.errors import SourceRefusedError, SourceUnavailableError
-from ticdc_assets.config import KafkaSource, StartKind
+from ticdc_assets.config import KafkaSource
 from ticdc_assets.source.kafka.connection import (
     ISOLATION,
     NO_RIGHT,
@@ -57,32 +57,6 @@ class OffsetRange:
 
     earliest: int
     end: int
-
-
-def start_offsets(
-    source: KafkaSource, ranges: Mapping[tuple[str, int], OffsetRange]
-) -> dict[tuple[str, int], int]:
-    """Return the offset at which landing begins in each partition of `ranges`.
-
-    Raises:
-        SourceUnavailableError: the broker did not answer.
-        ConfigError: an option is wrong.
-    """
-    match source.start.kind:
-        case StartKind.EARLIEST:
-            return {place: offsets.earliest for place, offsets in ranges.items()}
-        case StartKind.LATEST:
-            return {place: offsets.end for place, offsets in ranges.items()}
-        case StartKind.TIMESTAMP:
-            assert source.start.timestamp_ms is not None
-            found = Administration(source).offsets_at(ranges, source.start.timestamp_ms)
-            # Kafka has no offset if every record is older.
-            return {
-                place: found[place] if found[place] >= 0 else offsets.end
-                for place, offsets in ranges.items()
-            }
-        case _:
-            assert_never(source.start.kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from ticdc_assets.demo.simulator.clock import TsoClock, wall_clock_ms
 from ticdc_assets.demo.simulator.run import SimulatorRun, live_changefeed
 from ticdc_assets.demo.simulator.shop import ShopWorkload
 from ticdc_assets.demo.simulator.upstream import Upstream
-from ticdc_assets.source.capture import CaptureRecord, read_capture
+from ticdc_assets.source.capture import CaptureReader, CaptureRecord
 from ticdc_assets_tests.demo.simulator.builders import write_capture, write_shop_capture
 from ticdc_assets_tests.demo.simulator.variants import PLAIN, SIMPLE, Variant, global_watermark
 
@@ -100,8 +100,8 @@ def test_a_capture_of_a_shop(tmp_path: Path, name: str, variant: Variant) -> Non
         wire_format=variant.wire_format,
         steps_per_ddl=3,
     )
-    records = list(read_capture(path))
+    records = list(CaptureReader(path))
     variant.require_truth(changefeed, records)
     # It goes on where it ended.
     assert write_capture(path, changefeed.tick()) == 4
-    assert len(list(read_capture(path))) == len(records) + 4
+    assert len(list(CaptureReader(path))) == len(records) + 4
