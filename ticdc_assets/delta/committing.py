@@ -25,8 +25,9 @@ from ticdc_assets.delta.control import opened
 from ticdc_assets.delta.delta_protocol import LogState, commit_text
 from ticdc_assets.delta.fencing import APP_ID, require_lease
 from ticdc_assets.delta.files import WrittenFile, read_footer
+from ticdc_assets.delta.marks import forget
 from ticdc_assets.storage.creating import create
-from ticdc_assets.storage.paths import LOG, AnyPath
+from ticdc_assets.storage.paths import LOG, AnyPath, RemotePath
 
 _LOGGER = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -90,6 +91,8 @@ def _require(table: AnyPath, file: WrittenFile) -> None:
         raise fault(f"there is no such file ({error.strerror})") from error
     if size != file.size:
         raise fault(f"are {size} bytes")
+    if isinstance(path, RemotePath):
+        return  # an object is there whole or not at all, for all workers
     try:
         rows = read_footer(path).num_rows
     except (LakeDamagedError, OSError, pa.ArrowException) as error:
@@ -146,6 +149,8 @@ def commit_state(
         create(path / LOG / f"{version:020}.json", entry)
     except FileExistsError:
         raise ConflictError(path, version) from None
+    finally:
+        forget(path)
     require_lease(path)
     if version and version % checkpoint_interval == 0:
         opened(path).create_checkpoint()

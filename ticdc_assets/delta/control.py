@@ -34,6 +34,7 @@ from ticdc_assets.delta.commits import (
 from ticdc_assets.delta.damage import damaged, reading
 from ticdc_assets.delta.delta_files import has_commits, is_ahead, lost_log, passed_over
 from ticdc_assets.delta.files import open_parquet
+from ticdc_assets.delta.marks import mark_of
 from ticdc_assets.storage.lake_paths import HISTORIES, MIRRORS
 from ticdc_assets.storage.paths import LOG, AnyPath, RemotePath, delta_options, subtree
 
@@ -113,18 +114,10 @@ def _newest(path: AnyPath) -> DeltaTable | None:
 def _mark(path: AnyPath) -> Hashable | None:
     """Return a value that changes when a table's log gets a file; None if there is no log.
 
-    In a folder it is the time of the log. In a store it is the number, size and time of the newest
-    commit, which differ if the table was created again in the same place.
+    In a folder it is the time of the log, in a store its newest entry (`marks`).
     """
     if isinstance(path, RemotePath):
-        listed = (path / LOG).listed(deep=False)
-        commits = [
-            (entry.name, info.size, info.mtime_ns)
-            for entry, info in listed
-            if entry.name.endswith(".json") and entry.name[:-5].isdigit()
-        ]
-        # A log without a commit begins with a checkpoint, or is damaged.
-        return max(commits, default="") if listed else None
+        return mark_of(path)
     log = path / LOG
     return log.stat().st_mtime_ns if log.is_dir() else None
 
@@ -161,7 +154,8 @@ def _absence(path: AnyPath, version: int | None) -> str | None:
     for name in _MADE_AFTER.get(path.name, ()):
         if has_commits(path.parent / name):
             return f"its _delta_log has no commit, although {name} was made after it"
-    return lost_log(path)
+    # In a store, the listing that found no table listed its log.
+    return None if isinstance(path, RemotePath) and mark_of(path) is None else lost_log(path)
 
 
 @contextmanager
@@ -280,12 +274,18 @@ def dataset_of(table: DeltaTable, path: AnyPath) -> ds.Dataset:
         default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True)
     )
     names = tuple(field.name for field in actions.schema if _is_needed(field))
-    described = zip(*(actions[name].to_pylist() for name in ("path", *names)), strict=True)
+    described = zip(
+        *(actions[name].to_pylist() for name in ("path", "size_bytes", *names)), strict=True
+    )
     fragments = [
         form.make_fragment(
-            name, filesystem=files, partition_expression=_guarantee(names, tuple(values))
+            name,
+            filesystem=files,
+            partition_expression=_guarantee(names, tuple(values)),
+            # Otherwise a store is asked for it.
+            file_size=size,
         )
-        for name, *values in described
+        for name, size, *values in described
     ]
     return ds.FileSystemDataset(fragments, pa.schema(table.schema().to_arrow()), form, files)
 
