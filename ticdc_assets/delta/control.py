@@ -1,4 +1,4 @@
-"""The small control tables of the pipeline, read and written without Spark.
+"""The small control tables of the pipeline, read without Spark.
 
 Landings, change groups, schema registry, DDL history and cuts hold at most thousands of rows. They
 are portable Delta tables, which delta-rs reads in tens of milliseconds, so a sensor reads the
@@ -11,7 +11,7 @@ from the beginning.
 """
 
 import re
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import date
@@ -21,16 +21,10 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from deltalake import DeltaTable, Schema, write_deltalake
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
 
-from ticdc_assets.delta.commits import (
-    COMMIT_ID,
-    METADATA_KEY,
-    NamedCommit,
-    creating_properties,
-    object_of,
-)
+from ticdc_assets.delta.commits import COMMIT_ID, METADATA_KEY, object_of
 from ticdc_assets.delta.damage import damaged, reading
 from ticdc_assets.delta.delta_files import has_commits, is_ahead, lost_log, passed_over
 from ticdc_assets.delta.files import open_parquet
@@ -394,57 +388,3 @@ def read_rows(
     if table is None:
         return []
     return table.to_pylist()
-
-
-def write_table(
-    path: AnyPath, rows: pa.Table, *, overwrite: bool, metadata: Mapping[str, Any]
-) -> None:
-    """Append `rows`, or replace all rows by them, in one commit that carries `metadata`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    configuration = {"delta.checkpointInterval": "20"}
-    commit = NamedCommit(path, metadata)
-    there = open_table(path)
-    if there is None and commit.is_fenced:
-        there = create_empty(path, rows.schema, configuration=configuration)
-    with commit.on(there) as properties:
-        write_deltalake(
-            str(path) if there is None else there,
-            rows,
-            mode="overwrite" if overwrite else "append",
-            schema_mode="overwrite" if overwrite else "merge",
-            configuration=configuration,
-            storage_options=delta_options(path),
-            commit_properties=properties,
-        )
-
-
-def create_empty(
-    path: AnyPath,
-    schema: pa.Schema,
-    *,
-    partition_by: Sequence[str] = (),
-    configuration: Mapping[str, str] | None = None,
-) -> DeltaTable:
-    """Create a table without rows if there is none yet, and return it.
-
-    It is for writers under a lease: see `creating_properties`.
-    """
-    path.mkdir(parents=True, exist_ok=True)
-    try:
-        DeltaTable.create(
-            str(path),
-            Schema.from_arrow(schema),
-            mode="ignore",
-            partition_by=list(partition_by),
-            configuration=configuration,
-            storage_options=delta_options(path),
-            commit_properties=creating_properties(),
-        )
-    except DeltaError:
-        table = open_table(path)
-        if table is None:
-            raise
-        return table  # another process created it first
-    table = open_table(path)
-    assert table is not None
-    return table
