@@ -4,7 +4,8 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from ticdc_assets.delta.control import latest_version, write_table
+from ticdc_assets.delta.appending import write_table
+from ticdc_assets.delta.control import latest_version
 from ticdc_assets.delta.marks import asked_once, forget, mark_of
 from ticdc_assets.storage.paths import RemotePath, delta_options
 from ticdc_assets_tests.s3 import S3Lake
