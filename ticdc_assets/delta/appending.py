@@ -1,32 +1,30 @@
-"""Append written files to a table, or replace a partition by them, in one commit.
+"""Append rows or written files to a table, or replace rows by them, in one commit.
 
-In: files in the folder of a table that no commit names yet. Out: one commit on the table, with a
-transaction identifier and metadata. The files are checked first (`committing`).
+In: files in the folder of a table that no commit names yet, or a few rows, which are written into
+one. Out: one commit on the table (`committing`), with a transaction identifier and metadata. New
+columns join the table's.
 
 Why appending again is safe: a commit is skipped if the table has seen its identifier. All writers
-of a changefeed hold its lock, so no other commit comes in between. Under a lease, Delta refuses
-late commits of a stalled run. The files, the identifier and the metadata are one commit.
+of a changefeed hold its lock, so only other programs commit in between, and then the commit is made
+again from their version. Under a lease, a late commit of a stalled run is refused. The files, the
+identifier and the metadata are one commit.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-from deltalake import PostCommitHookProperties, Schema, Transaction
-from deltalake.transaction import (  # noqa: TID251 - the one place
-    AddAction,
-    create_table_with_add_actions,
-)
+from deltalake import DeltaTable
 
-from ticdc_assets.delta.commits import NamedCommit
-from ticdc_assets.delta.committing import require_there
-from ticdc_assets.delta.control import LOG_RETENTION, create_empty, open_table
-from ticdc_assets.delta.files import WrittenFile
-from ticdc_assets.storage.paths import AnyPath, delta_options
-
-CHECKPOINT_INTERVAL = 10
-"""After how many versions a large table gets a checkpoint: Spark's default."""
+from ticdc_assets.delta.committing import commit_state, undisturbed
+from ticdc_assets.delta.control import LOG_RETENTION, open_table
+from ticdc_assets.delta.damage import reading
+from ticdc_assets.delta.delta_files import log_state
+from ticdc_assets.delta.delta_protocol import LogState, grown, new_state
+from ticdc_assets.delta.fencing import APP_ID, guard_of, require_lease
+from ticdc_assets.delta.files import FileLayout, WrittenFile, write_rows
+from ticdc_assets.storage.paths import AnyPath
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +56,9 @@ BOUNDED = (
     "table",
     "table_id",
     "schema_version",
+    "number",
 )
-"""Columns of `raw_messages` and `change_log` whose bounds are recorded for each file."""
+"""Columns whose bounds are recorded for each file."""
 
 DISTINCT = frozenset(
     {
@@ -74,6 +73,8 @@ BY_LANDING_DAY = TableLayout(
     configuration={"delta.logRetentionDuration": LOG_RETENTION},
 )
 """The layout of `raw_messages` and `change_log`."""
+
+_OF_CONTROL = TableLayout(configuration={"delta.checkpointInterval": "20"})
 
 
 def append_files(
@@ -92,72 +93,93 @@ def append_files(
     Args:
         path: the table; it is created if it does not exist.
         files: what to append, possibly nothing.
-        schema: the table's columns.
+        schema: the columns of the rows.
         app_id: the application that counts the versions; None if none does.
         version: its version of this commit.
         metadata: JSON object that the commit carries, if any.
         layout: what the table gets when it is created.
         replaces: the values of partition columns; the files take the place of all rows with them.
+            All rows and columns are replaced if it is empty.
 
     Returns:
         Whether there was a commit.
 
     Raises:
+        ConflictError: other programs committed meanwhile, several times.
         LeaseLostError: the table has a commit of a newer lease.
         NotThereError: a file is missing or differs; nothing was committed.
     """
-    table = open_table(path)
-    if table is not None and app_id is not None:
-        seen = table.transaction_version(app_id)
-        if seen is not None and seen >= version:
-            return False
-    commit = NamedCommit(path, metadata)
-    require_there(path, files)
-    partition_by, configuration = list(layout.partition_by), layout.configuration
-    if table is None and commit.is_fenced:
-        table = create_empty(path, schema, partition_by=partition_by, configuration=configuration)
-    actions = [
-        AddAction(
-            path=file.path,
-            size=file.size,
-            partition_values=file.partition,
-            modification_time=file.modified_ms,
-            data_change=True,
-            stats=file.stats,
-        )
-        for file in files
-    ]
-    transactions = [] if app_id is None else [Transaction(app_id, version)]
-    with commit.on(table, *transactions) as properties:
-        if table is None:
-            path.mkdir(parents=True, exist_ok=True)
-            create_table_with_add_actions(
-                str(path),
-                Schema.from_arrow(schema),
-                actions,
-                partition_by=partition_by,
-                configuration=configuration,
-                commit_properties=properties,
-                post_commithook_properties=_HOOKS,
-                storage_options=delta_options(path),
-            )
+
+    def append() -> bool:
+        table = open_table(path)
+        if table is not None and app_id is not None:
+            seen = table.transaction_version(app_id)
+            if seen is not None and seen >= version:
+                return False
+        newest = _newest(path, table, schema, is_whole=replaces is not None)
+        if newest.version < 0 or replaces == {}:
+            configuration = layout.configuration or {}
+            wanted = new_state(schema, configuration, newest, partition_by=layout.partition_by)
         else:
-            table.create_write_transaction(
-                [*actions],
-                "overwrite" if replaces else "append",
-                table.schema(),
-                partition_by=table.metadata().partition_columns,
-                partition_filters=[(name, "=", value) for name, value in replaces.items()]
-                if replaces
-                else None,
-                commit_properties=properties,
-                post_commithook_properties=_HOOKS,
-            )
-    written = open_table(path)
-    if written is not None and written.version() and not written.version() % CHECKPOINT_INTERVAL:
-        written.create_checkpoint()
-    return True
+            wanted = grown(newest, schema)
+        if replaces is not None:
+            kept = [item for item in newest.files if not _is_of(item, replaces)]
+            wanted = replace(wanted, files=kept)
+        commit_state(
+            path,
+            newest,
+            wanted,
+            files,
+            metadata or {},
+            operation="WRITE",
+            changes_rows=True,
+            transactions=() if app_id is None else ((app_id, version),),
+        )
+        return True
+
+    return undisturbed(append)
 
 
-# Spark writes checkpoints as often; Spark's defaults also decide which log entries expire.
-_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+def write_table(
+    path: AnyPath, rows: pa.Table, *, overwrite: bool, metadata: Mapping[str, Any]
+) -> None:
+    """Append `rows`, or replace all rows by them, in one commit that carries `metadata`."""
+    require_lease(path)
+    files = write_rows(path, FileLayout(schema=rows.schema, bounded=BOUNDED), [rows])
+    append_files(
+        path,
+        files,
+        rows.schema,
+        metadata=metadata,
+        layout=_OF_CONTROL,
+        replaces={} if overwrite else None,
+    )
+
+
+def _newest(
+    path: AnyPath, table: DeltaTable | None, schema: pa.Schema, *, is_whole: bool
+) -> LogState:
+    """Return the newest version of a table, without its files if they may all stay.
+
+    A large table has many, and to replay its log takes longer than the commit.
+    """
+    if table is None:
+        return LogState()
+    seen = None if guard_of(path) is None else table.transaction_version(APP_ID)
+    state = LogState(
+        version=table.version(),
+        metadata={
+            "schemaString": table.schema().to_json(),
+            "configuration": table.metadata().configuration,
+        },
+        transactions={} if seen is None else {APP_ID: seen},
+    )
+    if not is_whole and grown(state, schema) is state:
+        return state
+    with reading(path):
+        return log_state(path)
+
+
+def _is_of(action: Mapping[str, Any], partition: Mapping[str, str]) -> bool:
+    values = action.get("partitionValues") or {}
+    return all(values.get(name) == value for name, value in partition.items())

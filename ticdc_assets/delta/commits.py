@@ -1,7 +1,6 @@
 """Commits with ids, by which this package recognises its own commits.
 
-In: a table, and the metadata of its next commit. Out: what gives that commit a unique id; and the
-commits in a table's log.
+In: a table. Out: the commits in its log (`committing` makes them).
 
 Every commit of this package has an id in its JSON object (`COMMIT_ID`). A commit without an id is
 *foreign*; under a lease, so is one with another lease's number: it comes from a run that was
@@ -13,25 +12,14 @@ and delta-rs does not return the actions of one commit.
 """
 
 import json
-import uuid
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
-
-from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.exceptions import CommitFailedError
 
 from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.delta.damage import reading
 from ticdc_assets.delta.delta_files import commit_actions, versions_after, versions_of
-from ticdc_assets.delta.fencing import (
-    APP_ID,
-    guard_of,
-    next_version,
-    number_of,
-    require_newest,
-)
+from ticdc_assets.delta.fencing import APP_ID, guard_of, number_of
 from ticdc_assets.storage.paths import AnyPath
 
 METADATA_KEY = "userMetadata"
@@ -64,91 +52,6 @@ class LoggedCommit:
     commit_id: str | None
     lease: int | None
     changes_rows: bool
-
-
-class NamedCommit:
-    """A commit that is about to be made.
-
-    Args:
-        table: folder of the table.
-        metadata: what the commit carries besides its id.
-
-    Raises:
-        LeaseLostError: the lease that this process writes under is over.
-    """
-
-    def __init__(self, table: AnyPath, metadata: Mapping[str, Any] | None = None) -> None:
-        self._version: int | None = None
-        guard = guard_of(table)
-        if guard is not None:
-            guard.require()
-            self._version = next_version(guard.number)
-        self.text = json.dumps({**(metadata or {}), COMMIT_ID: uuid.uuid4().hex}, sort_keys=True)
-        """The JSON object that the commit carries."""
-
-    @property
-    def is_fenced(self) -> bool:
-        """Whether it is made under a lease."""
-        return self._version is not None
-
-    def transaction(self, seen: int | None, where: str) -> tuple[str, int] | None:
-        """Return the transaction identifier that the commit carries; None without a lease.
-
-        Args:
-            seen: the newest version of `APP_ID` in the version that the commit builds on.
-            where: that version, for people.
-
-        Raises:
-            LeaseLostError: the table has a commit of a newer lease.
-        """
-        if self._version is None:
-            return None
-        require_newest(self._version, seen, where)
-        return APP_ID, self._version
-
-    def _transaction_after(self, there: DeltaTable | None) -> tuple[str, int] | None:
-        if there is None:
-            return None  # a table is made without a lease's number (`creating_properties`)
-        where = f"{there.table_uri}: version {there.version()}"
-        return self.transaction(there.transaction_version(APP_ID), where)
-
-    @contextmanager
-    def on(
-        self, there: DeltaTable | None, *transactions: Transaction
-    ) -> Iterator[CommitProperties]:
-        """Provide the properties with which delta-rs makes this commit.
-
-        Args:
-            there: the table, opened at the version that the commit builds on; None if there is no
-                table yet.
-            transactions: transaction identifiers for the commit.
-
-        Raises:
-            LeaseLostError: the table has a commit of a newer lease, or got one in the meantime.
-        """
-        carried = list(transactions)
-        if (own := self._transaction_after(there)) is not None:
-            carried.append(Transaction(*own))
-        try:
-            yield CommitProperties(
-                custom_metadata={METADATA_KEY: self.text}, app_transactions=carried or None
-            )
-        except CommitFailedError:
-            if self.is_fenced and there is not None:
-                there.update_incremental()
-                self._transaction_after(there)
-            raise
-
-
-def creating_properties() -> CommitProperties:
-    """Return the properties of a commit that makes a table without rows.
-
-    Delta accepts two such commits, one after the other. So they carry no lease's number: a second
-    commit adds the rows, and it is refused if it belongs to an older lease.
-    """
-    return CommitProperties(
-        custom_metadata={METADATA_KEY: json.dumps({COMMIT_ID: uuid.uuid4().hex})}
-    )
 
 
 def newest_version(table: AnyPath) -> int:

@@ -1,38 +1,45 @@
 """Check files that other processes wrote before a commit names them, and write log entries.
 
 In: a table, and the writers' descriptions of the files they wrote for it (`files`). Out: one commit
-that names these files (`commit_state`; `appending` has delta-rs make it). Before it, this process
-opens each file: it is in the table's folder, has the size and the number of rows that its writer
-reported, and ends with a Parquet footer. Otherwise nothing is committed, and the positions that the
-commit would carry do not change. On a cluster whose workers have another folder of the same name,
-the commit would damage the table for good.
+that names these files (`commit_state`): a log entry, put only where none exists. Before it, this
+process opens each file: it is in the table's folder, has the size and the number of rows that its
+writer reported, and ends with a Parquet footer. Otherwise nothing is committed, and the positions
+that the commit would carry do not change. On a cluster whose workers have another folder of the
+same name, the commit would damage the table for good.
 
-Only this module and `appending` name files in a commit: the linter lets nothing else import
-`deltalake.transaction` or the text of `delta_protocol`'s entries.
+All commits to tables of a lake are made here, but for those of users.
 """
 
+import json
 import logging
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from ticdc_assets.base.errors import LakeDamagedError
-from ticdc_assets.delta.commits import METADATA_KEY, CommitError, NamedCommit
+from ticdc_assets.delta.commits import COMMIT_ID, METADATA_KEY, CommitError
 from ticdc_assets.delta.control import opened
-from ticdc_assets.delta.delta_protocol import LogState, commit_text
-from ticdc_assets.delta.fencing import APP_ID, require_lease
+from ticdc_assets.delta.delta_protocol import Action, LogState, commit_text
+from ticdc_assets.delta.fencing import APP_ID, leased_transaction, require_lease
 from ticdc_assets.delta.files import WrittenFile, read_footer
+from ticdc_assets.delta.marks import forget
 from ticdc_assets.storage.creating import create
-from ticdc_assets.storage.paths import LOG, AnyPath
+from ticdc_assets.storage.paths import LOG, AnyPath, RemotePath
 
 _LOGGER = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _READERS = 4
 """How many files are opened at a time; on a shared folder each waits for the network."""
+
+
+_CHECKPOINT_INTERVAL = 10
+"""After how many versions a table gets a checkpoint, unless a property says it: Spark's default."""
 
 
 class NotThereError(CommitError):
@@ -90,6 +97,8 @@ def _require(table: AnyPath, file: WrittenFile) -> None:
         raise fault(f"there is no such file ({error.strerror})") from error
     if size != file.size:
         raise fault(f"are {size} bytes")
+    if isinstance(path, RemotePath):
+        return  # an object is there whole or not at all, for all workers
     try:
         rows = read_footer(path).num_rows
     except (LakeDamagedError, OSError, pa.ArrowException) as error:
@@ -102,22 +111,24 @@ def commit_state(
     path: AnyPath,
     newest: LogState,
     wanted: LogState,
+    files: Sequence[WrittenFile],
     metadata: Mapping[str, Any],
     *,
     operation: str,
     changes_rows: bool,
-    checkpoint_interval: int,
+    transactions: Sequence[tuple[str, int]] = (),
 ) -> int:
-    """Take a table from its newest version to the wanted state, with a log entry written here.
+    """Take a table from its newest version to the wanted state.
 
     Args:
         path: folder of the table.
-        newest: the newest version.
-        wanted: the state of the next version; its files exist.
-        metadata: JSON object that the commit carries.
+        newest: the newest version; files that are in neither state stay as they are.
+        wanted: the state of the next version, but for the new files.
+        files: the new files.
+        metadata: JSON object that the commit carries, besides its id.
         operation: what the log calls it.
         changes_rows: whether the rows change, not only the files that they are in.
-        checkpoint_interval: after how many versions a checkpoint is written.
+        transactions: transaction identifiers that the commit carries, with their versions.
 
     Returns:
         The new version.
@@ -125,19 +136,21 @@ def commit_state(
     Raises:
         ConflictError: another program committed this version; nothing was written.
         LeaseLostError: the table has a commit of a newer lease, or the lease is over.
+        NotThereError: a file is missing or differs; nothing was committed.
     """
-    commit = NamedCommit(path, metadata)
-    leased = commit.transaction(newest.transactions.get(APP_ID), str(path))
+    require_there(path, files)
+    leased = leased_transaction(path, newest.transactions.get(APP_ID))
     version = newest.version + 1
+    named = {**metadata, COMMIT_ID: uuid.uuid4().hex}
     entry = commit_text(
         newest,
-        wanted,
+        replace(wanted, files=(*wanted.files, *map(_added, files))),
         info={
             "operation": operation,
             "engineInfo": "ticdc_assets",
-            METADATA_KEY: commit.text,
+            METADATA_KEY: json.dumps(named, sort_keys=True),
         },
-        transactions=[] if leased is None else [leased],
+        transactions=(*transactions, *leased),
         changes_rows=changes_rows,
     )
     (path / LOG).mkdir(parents=True, exist_ok=True)
@@ -146,10 +159,24 @@ def commit_state(
         create(path / LOG / f"{version:020}.json", entry)
     except FileExistsError:
         raise ConflictError(path, version) from None
+    finally:
+        forget(path)
     require_lease(path)
-    if version and version % checkpoint_interval == 0:
+    interval = int(wanted.configuration.get("delta.checkpointInterval", _CHECKPOINT_INTERVAL))
+    if version and version % interval == 0:
         opened(path).create_checkpoint()
     return version
+
+
+def _added(file: WrittenFile) -> Action:
+    """Return the `add` of a file."""
+    return {
+        "path": file.path,
+        "partitionValues": dict(file.partition),
+        "size": file.size,
+        "modificationTime": file.modified_ms,
+        "stats": file.stats,
+    }
 
 
 class ConflictError(CommitError):

@@ -1,4 +1,4 @@
-"""The small control tables of the pipeline, read and written without Spark.
+"""The small control tables of the pipeline, read without Spark.
 
 Landings, change groups, schema registry, DDL history and cuts hold at most thousands of rows. They
 are portable Delta tables, which delta-rs reads in tens of milliseconds, so a sensor reads the
@@ -11,7 +11,7 @@ from the beginning.
 """
 
 import re
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import date
@@ -21,19 +21,14 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from deltalake import DeltaTable, Schema, write_deltalake
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
 
-from ticdc_assets.delta.commits import (
-    COMMIT_ID,
-    METADATA_KEY,
-    NamedCommit,
-    creating_properties,
-    object_of,
-)
+from ticdc_assets.delta.commits import COMMIT_ID, METADATA_KEY, object_of
 from ticdc_assets.delta.damage import damaged, reading
 from ticdc_assets.delta.delta_files import has_commits, is_ahead, lost_log, passed_over
 from ticdc_assets.delta.files import open_parquet
+from ticdc_assets.delta.marks import mark_of
 from ticdc_assets.storage.lake_paths import HISTORIES, MIRRORS
 from ticdc_assets.storage.paths import LOG, AnyPath, RemotePath, delta_options, subtree
 
@@ -113,18 +108,10 @@ def _newest(path: AnyPath) -> DeltaTable | None:
 def _mark(path: AnyPath) -> Hashable | None:
     """Return a value that changes when a table's log gets a file; None if there is no log.
 
-    In a folder it is the time of the log. In a store it is the number, size and time of the newest
-    commit, which differ if the table was created again in the same place.
+    In a folder it is the time of the log, in a store its newest entry (`marks`).
     """
     if isinstance(path, RemotePath):
-        listed = (path / LOG).listed(deep=False)
-        commits = [
-            (entry.name, info.size, info.mtime_ns)
-            for entry, info in listed
-            if entry.name.endswith(".json") and entry.name[:-5].isdigit()
-        ]
-        # A log without a commit begins with a checkpoint, or is damaged.
-        return max(commits, default="") if listed else None
+        return mark_of(path)
     log = path / LOG
     return log.stat().st_mtime_ns if log.is_dir() else None
 
@@ -161,7 +148,8 @@ def _absence(path: AnyPath, version: int | None) -> str | None:
     for name in _MADE_AFTER.get(path.name, ()):
         if has_commits(path.parent / name):
             return f"its _delta_log has no commit, although {name} was made after it"
-    return lost_log(path)
+    # In a store, the listing that found no table listed its log.
+    return None if isinstance(path, RemotePath) and mark_of(path) is None else lost_log(path)
 
 
 @contextmanager
@@ -280,12 +268,18 @@ def dataset_of(table: DeltaTable, path: AnyPath) -> ds.Dataset:
         default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True)
     )
     names = tuple(field.name for field in actions.schema if _is_needed(field))
-    described = zip(*(actions[name].to_pylist() for name in ("path", *names)), strict=True)
+    described = zip(
+        *(actions[name].to_pylist() for name in ("path", "size_bytes", *names)), strict=True
+    )
     fragments = [
         form.make_fragment(
-            name, filesystem=files, partition_expression=_guarantee(names, tuple(values))
+            name,
+            filesystem=files,
+            partition_expression=_guarantee(names, tuple(values)),
+            # Otherwise a store is asked for it.
+            file_size=size,
         )
-        for name, *values in described
+        for name, size, *values in described
     ]
     return ds.FileSystemDataset(fragments, pa.schema(table.schema().to_arrow()), form, files)
 
@@ -394,57 +388,3 @@ def read_rows(
     if table is None:
         return []
     return table.to_pylist()
-
-
-def write_table(
-    path: AnyPath, rows: pa.Table, *, overwrite: bool, metadata: Mapping[str, Any]
-) -> None:
-    """Append `rows`, or replace all rows by them, in one commit that carries `metadata`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    configuration = {"delta.checkpointInterval": "20"}
-    commit = NamedCommit(path, metadata)
-    there = open_table(path)
-    if there is None and commit.is_fenced:
-        there = create_empty(path, rows.schema, configuration=configuration)
-    with commit.on(there) as properties:
-        write_deltalake(
-            str(path) if there is None else there,
-            rows,
-            mode="overwrite" if overwrite else "append",
-            schema_mode="overwrite" if overwrite else "merge",
-            configuration=configuration,
-            storage_options=delta_options(path),
-            commit_properties=properties,
-        )
-
-
-def create_empty(
-    path: AnyPath,
-    schema: pa.Schema,
-    *,
-    partition_by: Sequence[str] = (),
-    configuration: Mapping[str, str] | None = None,
-) -> DeltaTable:
-    """Create a table without rows if there is none yet, and return it.
-
-    It is for writers under a lease: see `creating_properties`.
-    """
-    path.mkdir(parents=True, exist_ok=True)
-    try:
-        DeltaTable.create(
-            str(path),
-            Schema.from_arrow(schema),
-            mode="ignore",
-            partition_by=list(partition_by),
-            configuration=configuration,
-            storage_options=delta_options(path),
-            commit_properties=creating_properties(),
-        )
-    except DeltaError:
-        table = open_table(path)
-        if table is None:
-            raise
-        return table  # another process created it first
-    table = open_table(path)
-    assert table is not None
-    return table

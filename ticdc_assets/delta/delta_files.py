@@ -17,10 +17,11 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from threading import Lock
+from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 import orjson
@@ -64,6 +65,10 @@ _SHOWN = 100
 
 class BrokenTableError(Exception):
     """A table is broken; the text is the clause that says how."""
+
+
+class _NoCommitError(BrokenTableError):
+    """It has no commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +198,15 @@ def log_state(table: AnyPath, version: int | None = None) -> LogState:
     Raises:
         BrokenTableError: the log is broken, or only libraries can read it.
     """
-    if version is None and not has_commits(table):
+    if version is None and isinstance(table, Path) and not has_commits(table):
         return LogState()
-    state = _replay(table, version)
+    try:
+        state = _replay(table, version)
+    except _NoCommitError:
+        # In a store, the replay's listing says so.
+        if version is None:
+            return LogState()
+        raise
     if state is None:
         raise BrokenTableError("another program wrote a checkpoint of the second layout")
     if not state.protocol or not state.metadata:
@@ -306,9 +317,9 @@ def _replay(table: AnyPath, version: int | None, *, with_removed: bool = False) 
 def _listed(table: AnyPath, version: int | None, with_removed: bool) -> LogState | None:
     """Return the live files of a version by a listing of the whole log."""
     log = table / LOG
-    there = names_in(log)
+    there = _facts_in(log)
     if not there and not log.is_dir():
-        raise BrokenTableError(f"its {LOG} is {'no folder' if log.exists() else 'missing'}")
+        raise _NoCommitError(f"its {LOG} is {'no folder' if log.exists() else 'missing'}")
     commits: set[int] = set()
     checkpoints: dict[int, list[AnyPath]] = {}
     parts: dict[int, int] = {}
@@ -323,7 +334,7 @@ def _listed(table: AnyPath, version: int | None, with_removed: bool) -> LogState
     whole = {number: paths for number, paths in checkpoints.items() if len(paths) >= parts[number]}
     newest = max(commits | whole.keys(), default=None)
     if newest is None:
-        raise BrokenTableError(f"its {LOG} has no commit")
+        raise _NoCommitError(f"its {LOG} has no commit")
     if version is not None and version > newest:
         raise BrokenTableError(
             f"its newest version is {newest}, but version {version} is published: the end of its "
@@ -335,7 +346,13 @@ def _listed(table: AnyPath, version: int | None, with_removed: bool) -> LogState
     target = newest if version is None else version
     start = max((number for number in whole if number <= target), default=None)
     checkpoint = None if start is None else (start, whole[start])
-    return _replayed(table, checkpoint, target, with_removed)
+    if not isinstance(log, RemotePath) or with_removed:
+        return _replayed(table, checkpoint, target, with_removed)
+    known = _known_state(log, there, target)
+    state = _replayed(table, checkpoint, target, with_removed, known)
+    if state is not None and target == newest and target in commits:
+        _keep_state(log, there[f"{target:020}.json"], state)
+    return state
 
 
 def _counted(names: Iterable[str]) -> Iterator[str]:
@@ -345,15 +362,60 @@ def _counted(names: Iterable[str]) -> Iterator[str]:
             yield name
 
 
+_Facts: TypeAlias = tuple[int, int | None]
+"""What a store says of an object: its bytes, and when it was written (ns since 1970)."""
+
+
+def _facts_in(log: AnyPath) -> dict[str, _Facts]:
+    """Return the names in a log, with what a store says of them; nothing is there in a folder."""
+    if not isinstance(log, RemotePath):
+        return dict.fromkeys(names_in(log), (0, None))
+    return {path.name: (info.size, info.mtime_ns) for path, info in log.listed(deep=False)}
+
+
+_KEPT_STATES = 64
+_STATES: dict[RemotePath, tuple[_Facts, LogState]] = {}
+"""The newest read states of tables in stores, by log; the most recently used are last.
+
+Each entry of a log is a request, and a table that changes often has many since its checkpoint. A
+state is used only while the store still has the entry that it ends with, by its size and time.
+"""
+_STATES_LOCK = Lock()
+
+
+def _known_state(log: RemotePath, there: Mapping[str, _Facts], target: int) -> LogState | None:
+    """Return a state from which a version can be replayed, if one was read before."""
+    with _STATES_LOCK:
+        facts, state = _STATES.get(log, (None, LogState()))
+    is_there = state.version <= target and there.get(f"{state.version:020}.json") == facts
+    return state if facts is not None and is_there else None
+
+
+def _keep_state(log: RemotePath, facts: _Facts, state: LogState) -> None:
+    with _STATES_LOCK:
+        _STATES.pop(log, None)
+        _STATES[log] = facts, replace(state, removed=())
+        while len(_STATES) > _KEPT_STATES:
+            del _STATES[next(iter(_STATES))]
+
+
 def _replayed(
     table: AnyPath,
     checkpoint: tuple[int, list[AnyPath]] | None,
     version: int,
     with_removed: bool,
+    known: LogState | None = None,
 ) -> LogState | None:
     """Return the result of a checkpoint's actions and of the commits after it.
 
     It is None if the checkpoint leaves its files to sidecars: only libraries read these.
+
+    Args:
+        table: its folder.
+        checkpoint: version and files of the checkpoint to begin with, if there is one.
+        version: the version to replay up to.
+        with_removed: whether to read the removed files in the checkpoint.
+        known: an earlier state to begin with, in place of the checkpoint.
     """
     live: dict[FileId, Action] = {}
     removed: list[Action] = []
@@ -373,7 +435,12 @@ def _replayed(
                 newest.update(action)
 
     first = 0
-    if checkpoint is not None:
+    if known is not None:
+        first = known.version + 1
+        live = {file_id(action): action for action in known.files}
+        transactions = dict(known.transactions)
+        newest = {"protocol": known.protocol, "metaData": known.metadata}
+    elif checkpoint is not None:
         first = checkpoint[0] + 1
         for path in checkpoint[1]:
             take(_checkpoint_actions(path, with_removed))

@@ -371,19 +371,26 @@ def _text(fields: Sequence[Action]) -> str:
     return json.dumps({"type": "struct", "fields": list(fields)})
 
 
-def new_state(schema: pa.Schema, configuration: Mapping[str, str], before: LogState) -> LogState:
+def new_state(
+    schema: pa.Schema,
+    configuration: Mapping[str, str],
+    before: LogState,
+    *,
+    partition_by: Sequence[str] = (),
+) -> LogState:
     """Return the state of a table whose rows are all new.
 
     Args:
         schema: its columns.
         configuration: the properties of a table that does not exist yet.
         before: the newest version of the table.
+        partition_by: the partition columns of a table that does not exist yet.
     """
     fields = _typed(schema)
     metadata: Action = before.metadata or {
         "id": str(uuid.uuid4()),
         "format": {"provider": "parquet", "options": {}},
-        "partitionColumns": [],
+        "partitionColumns": list(partition_by),
         "configuration": dict(configuration),
         "createdTime": int(time.time() * 1000),
     }
@@ -397,6 +404,37 @@ def new_state(schema: pa.Schema, configuration: Mapping[str, str], before: LogSt
 def _with_ntz(state: LogState, schema: pa.Schema) -> LogState:
     is_needed = any(pa.types.is_timestamp(item.type) and item.type.tz is None for item in schema)
     return with_features(state, NTZ) if is_needed else state
+
+
+def grown(state: LogState, schema: pa.Schema) -> LogState:
+    """Return the state of a table that also has the columns and nested fields of a schema.
+
+    It is the same state if the table has them.
+    """
+    there = state.fields
+    fields = _grown_fields(there, _typed(schema))
+    if fields == there:
+        return state
+    return replace(state, metadata={**state.metadata, "schemaString": _text(fields)})
+
+
+def _grown_fields(there: Sequence[Action], given: Sequence[Action]) -> list[Action]:
+    types = {item["name"]: item["type"] for item in given}
+    names = {item["name"] for item in there}
+    return [
+        *({**item, "type": _grown_type(item["type"], types.get(item["name"]))} for item in there),
+        *(item for item in given if item["name"] not in names),
+    ]
+
+
+def _grown_type(there: Any, given: Any) -> Any:
+    match there, given:
+        case {"type": "struct"}, {"type": "struct"}:
+            return {**there, "fields": _grown_fields(there["fields"], given["fields"])}
+        case {"type": "array"}, {"type": "array"}:
+            return {**there, "elementType": _grown_type(there["elementType"], given["elementType"])}
+        case _:
+            return there
 
 
 def _mapped(state: LogState, fields: Sequence[Action], most: int) -> LogState:
@@ -526,17 +564,3 @@ def with_counts(action: Action, rows: int) -> Action:
     """Return the `add` of a file with the number of its rows, which a deletion vector requires."""
     stats = json.loads(action.get("stats") or "{}")
     return {**action, "stats": json.dumps({**stats, "numRecords": rows})}
-
-
-def added(files: Iterable[Any]) -> list[Action]:
-    """Return the `add` of files that this package wrote (`files.WrittenFile`)."""
-    return [
-        {
-            "path": file.path,
-            "partitionValues": dict(file.partition),
-            "size": file.size,
-            "modificationTime": file.modified_ms,
-            "stats": file.stats,
-        }
-        for file in files
-    ]

@@ -1,13 +1,12 @@
 """Fencing: what a commit carries so that a writer whose lease is over cannot make it.
 
 In: the leases that this process holds (`guarded`), and a table. Out: for each commit a transaction
-identifier with the number of the lease, by which Delta itself refuses the commits of older numbers.
-Without a lease there is none.
+identifier with the number of the lease, by which the commits of older numbers are refused. Without
+a lease there is none.
 
 The identifier's version is the lease's number with a counter of this process in the lower bits, so
-it only goes up. Delta refuses a delta-rs commit if another commit with the identifier came after
-the version that it builds on; `require_newest` checks that one. Compactions by delta-rs check no
-identifier, but they leave rows unchanged.
+it only goes up. A log entry is put only where none exists (`committing`), and `leased_transaction`
+checks the version that it builds on, so no commit of a newer lease can come before it unseen.
 
 Why running it again is safe: the counter is the only state.
 """
@@ -68,28 +67,27 @@ def guard_of(table: AnyPath) -> HeldLease | None:
     return next((guard for guard in guards if guard is not None), None)
 
 
-def next_version(number: int) -> int:
-    """Return the identifier's version for the next commit under a lease."""
-    return number << _SHIFT | next(_COUNTER)
-
-
-def require_newest(version: int, seen: int | None, where: str) -> None:
-    """Make sure that no newer lease has written to a table.
+def leased_transaction(table: AnyPath, seen: int | None) -> list[tuple[str, int]]:
+    """Return the transaction identifier of the next commit to a table; none without a lease.
 
     Args:
-        version: the identifier's version of a commit.
-        seen: its newest version in the table; None if it has none.
-        where: the table, for people.
+        table: its folder.
+        seen: the newest version of `APP_ID` in the version that the commit builds on.
 
     Raises:
-        LeaseLostError: a newer lease has written to it.
+        LeaseLostError: the lease is over, or the table has a commit of a newer lease.
     """
-    if seen is not None and number_of(seen) > number_of(version):
+    guard = guard_of(table)
+    if guard is None:
+        return []
+    guard.require()
+    if seen is not None and number_of(seen) > guard.number:
         raise LeaseLostError(
-            f"{where} was written under lease {number_of(seen)}, this run has lease "
-            f"{number_of(version)}: another run took over while this one was stalled; nothing was "
+            f"{table} was written under lease {number_of(seen)}, this run has lease "
+            f"{guard.number}: another run took over while this one was stalled; nothing was "
             "committed, sync again"
         )
+    return [(APP_ID, guard.number << _SHIFT | next(_COUNTER))]
 
 
 def require_lease(table: AnyPath) -> None:

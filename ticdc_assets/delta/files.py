@@ -9,11 +9,14 @@ files of killed runs and repeated tasks, which it recognises by name (`delta_fil
 """
 
 import json
+import os
+import time
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from itertools import accumulate, groupby
 from typing import Any
 
@@ -26,7 +29,7 @@ from pyarrow.fs import LocalFileSystem
 
 from ticdc_assets.delta.damage import reading_file
 from ticdc_assets.delta.delta_protocol import DeletionVector
-from ticdc_assets.storage.paths import AnyPath, below, located
+from ticdc_assets.storage.paths import AnyPath, RemotePath, below, located
 from ticdc_assets.wire.batch import runs_within
 
 _LONGEST_BOUND = 256
@@ -46,6 +49,13 @@ FILE_BYTES = 128 << 20
 Values shrink differently when they are encoded. A full file is never as small as those that a
 compaction joins, or each compaction would write it again.
 """
+
+
+_END_BYTES = 256 << 10
+"""How many bytes at the end of a file in a store are read at once; a smaller file is read whole."""
+
+_KEPT_ENDS = 256
+"""How many of these a process keeps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,9 +225,11 @@ class FileWriter:
         distinct = names & set(layout.distinct)
         where, files = located(self._path)
         self._sink = (files or LocalFileSystem()).open_output_stream(str(where), compression=None)
+        self._footers: list[pq.FileMetaData] = []
         self._writer = pq.ParquetWriter(
             self._sink,
             schema,
+            metadata_collector=self._footers,
             compression="snappy",
             # Both also accept names, which their annotations do not say. Nested columns have none.
             use_dictionary=[*names - distinct] if distinct else True,  # pyright: ignore[reportArgumentType]
@@ -240,15 +252,14 @@ class FileWriter:
     def close(self) -> WrittenFile:
         """End the file and return its description."""
         self._writer.close()
+        (metadata,), size = self._footers, self._sink.tell()
         self._sink.close()
-        stat = self._path.stat()
-        metadata = read_footer(self._path)
         return WrittenFile(
             path=str(below(self._path, self._table)),
-            size=stat.st_size,
+            size=size,
             rows=metadata.num_rows,
             partition=self._partition,
-            modified_ms=int(stat.st_mtime * 1000),
+            modified_ms=int(time.time() * 1000),
             stats=json.dumps(self._statistics(metadata)),
             raw_size=sum(
                 metadata.row_group(number).total_byte_size
@@ -309,26 +320,60 @@ def open_parquet(
     Raises:
         LakeDamagedError: it belongs to a table and is broken (`reading_file`).
     """
-    where, files = located(path)
-    with (
-        reading_file(path),
-        # In a store the columns of a row group are requested at once, not one after the other.
-        pq.ParquetFile(
+    with reading_file(path):
+        where, files = located(path)
+        if isinstance(path, RemotePath):
+            end = _end_of(path)
+            footer = footer or end.footer
+            where, files = (pa.BufferReader(end.data), None) if end.is_whole else (where, files)
+        with pq.ParquetFile(
             where,
             metadata=footer,
             read_dictionary=list(repeated),
             filesystem=files,
+            # In a store the columns of a row group are requested at once, not one after the other.
             pre_buffer=files is not None,
-        ) as file,
-    ):
-        yield file
+        ) as file:
+            yield file
 
 
 def read_footer(path: AnyPath) -> pq.FileMetaData:
     """Read the footer of a file of a lake; the errors are those of `open_parquet`."""
-    where, files = located(path)
     with reading_file(path):
-        return pq.read_metadata(where, filesystem=files)
+        return _end_of(path).footer if isinstance(path, RemotePath) else pq.read_metadata(path)
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """The end of a file in a store.
+
+    Args:
+        data: its last bytes.
+        is_whole: whether these are all of it.
+        footer: the footer.
+    """
+
+    data: bytes
+    is_whole: bool
+    footer: pq.FileMetaData
+
+
+@lru_cache(maxsize=_KEPT_ENDS)
+def _end_of(path: RemotePath) -> _End:
+    """Return the end of a file in a store, which is read once.
+
+    Each request to a store takes as long as reading the whole of a small file. The name of a file
+    has a random part, and nobody writes it again, so what was read stays true.
+    """
+    with path.open() as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - _END_BYTES))
+        data = file.read()
+        is_whole = len(data) == size
+        # A file ends with the length of its footer and the mark of Parquet, four bytes each.
+        has_footer = is_whole or int.from_bytes(data[-8:-4], "little") + 8 <= len(data)
+        footer = pq.read_metadata(pa.BufferReader(data) if has_footer else file)
+    return _End(data if is_whole else b"", is_whole, footer)
 
 
 def read_bounded(

@@ -25,12 +25,12 @@ from pathlib import Path
 from typing import cast
 
 import pyarrow as pa
-from deltalake.exceptions import CommitFailedError
 
 from ticdc_assets.base.errors import BusyError, LakeDamagedError, PrerequisiteError, TicdcError
 from ticdc_assets.base.machine import require_space
 from ticdc_assets.config import Writer
 from ticdc_assets.delta.appending import append_files
+from ticdc_assets.delta.committing import ConflictError
 from ticdc_assets.delta.control import commit_metadata, open_table
 from ticdc_assets.delta.fencing import guarded, number_in
 from ticdc_assets.delta.lease import HeldLease, Renewing, named_process, take, this_process
@@ -264,28 +264,20 @@ def _first_number(tables: Sequence[AnyPath]) -> int:
     return highest + 1
 
 
-_FENCE_TRIES = 5
-
-
 def _fence(path: AnyPath) -> None:
     """Make a table refuse commits of older leases: an empty commit under this one.
 
     A broken table is left as it is.
     """
-    for attempt in range(_FENCE_TRIES):
+    with suppress(LakeDamagedError):
+        table = open_table(path)
+        if table is None:
+            return
+        # A commit without rows carries on the newest commit's metadata.
+        schema, metadata = pa.schema(table.schema()), commit_metadata(path)
         try:
-            table = open_table(path)
-            if table is None:
-                return
-            # A commit without rows carries on the newest commit's metadata.
-            append_files(path, [], pa.schema(table.schema()), metadata=commit_metadata(path))
-        except LakeDamagedError:
-            return
-        except CommitFailedError as error:
-            # The old holder was faster, once.
-            if attempt == _FENCE_TRIES - 1:
-                raise BusyError(
-                    f"{path} is written again and again by a run whose lease is over; try again"
-                ) from error
-        else:
-            return
+            append_files(path, [], schema, metadata=metadata)
+        except ConflictError as error:
+            raise BusyError(
+                f"{path} is written again and again by a run whose lease is over; try again"
+            ) from error

@@ -24,6 +24,7 @@ from ticdc_assets.delta.control import open_table
 from ticdc_assets.delta.damage import reading
 from ticdc_assets.delta.delta_files import LAST_CHECKPOINT, log_state
 from ticdc_assets.delta.fencing import require_lease
+from ticdc_assets.delta.marks import forget
 from ticdc_assets.storage.paths import (
     LOG,
     AnyPath,
@@ -71,4 +72,5 @@ def renew_if_lost(table: AnyPath, published: int, configuration: Mapping[str, st
         number = sum(name.startswith(f"{_ASIDE}_") for name in names_in(table))
         move(table / LOG, table / f"{_ASIDE}_{number}")
     move(log, table / LOG)
+    forget(table)
     remove_tree(new, quietly=True)

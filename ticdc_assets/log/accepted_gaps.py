@@ -30,7 +30,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from ticdc_assets.changelog.plan import Caveat, MirrorPlan
-from ticdc_assets.delta.control import commit_metadata, read_rows, read_table, write_table
+from ticdc_assets.delta.appending import write_table
+from ticdc_assets.delta.control import commit_metadata, read_rows, read_table
 from ticdc_assets.delta.row_schema import fields_of
 from ticdc_assets.log.totals import NO_TOPIC
 from ticdc_assets.registry.history import folded

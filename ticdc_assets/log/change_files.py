@@ -35,7 +35,7 @@ from ticdc_assets.delta.files import (
 from ticdc_assets.log.quarantine import FAULT_SCHEMA, decode_faults
 from ticdc_assets.log.totals import TOTALS_COLUMNS, Totals, joined_totals, totals_of
 from ticdc_assets.rows.mirror_rows import IMAGES
-from ticdc_assets.rows.rows_of_work import RowPart, Rows
+from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.spark.executing import executor
 from ticdc_assets.spark.session import Session
 from ticdc_assets.storage.lake_paths import LakePaths
@@ -234,7 +234,7 @@ def decode_into_files(
         choose: which rows are written; all if None.
     """
 
-    def decoded(some: Iterable[RowPart]) -> Iterator[DecodedFiles]:
+    def decoded(some: Iterable[Rows]) -> Iterator[DecodedFiles]:
         counts = Counter[str]()
 
         def read() -> Iterator[pa.RecordBatch]:
@@ -336,7 +336,7 @@ def totals_in_files(
         day: their landing day (UTC); any if None.
     """
 
-    def counted(some: Iterable[RowPart]) -> Iterator[list[Totals]]:
+    def counted(some: Iterable[Rows]) -> Iterator[list[Totals]]:
         for part in some:
             for rows in part.read(_READ_ROWS):
                 yield totals_of(with_day(rows))

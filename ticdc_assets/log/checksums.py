@@ -20,7 +20,8 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from ticdc_assets.delta.control import commit_metadata, read_rows, write_table
+from ticdc_assets.delta.appending import write_table
+from ticdc_assets.delta.control import commit_metadata, read_rows
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.agreement import Agreement, Checksums
 from ticdc_assets.log.change_files import rows_of
@@ -29,7 +30,7 @@ from ticdc_assets.log.schema_tables import read_history
 from ticdc_assets.model.events import Op, RowChange
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.model.values.checksums import checksum_agrees
-from ticdc_assets.rows.rows_of_work import RowPart
+from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.spark.executing import executor
 from ticdc_assets.spark.session import Session
 from ticdc_assets.storage.lake_paths import LakePaths
@@ -145,7 +146,7 @@ def _compared(
 ) -> dict[int, dict[str, Any]]:
     """Compare the checksums of a span of batches; return the rows of `checksums`, by batch."""
 
-    def compare(some: Iterable[RowPart]) -> Iterator[dict[int, dict[str, Any]]]:
+    def compare(some: Iterable[Rows]) -> Iterator[dict[int, dict[str, Any]]]:
         for part in some:
             yield _joined(
                 {row["batch"]: _counted(row, _agreement(row, schemas, timezone))}

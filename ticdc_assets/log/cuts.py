@@ -24,13 +24,8 @@ from ticdc_assets.base.errors import BusyError, LakeLayoutError, NotFoundError
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.changelog.plan import lacks_rows
 from ticdc_assets.config import TableChoice, TableFilter
-from ticdc_assets.delta.control import (
-    commit_metadata,
-    kept,
-    read_leaves,
-    read_rows,
-    write_table,
-)
+from ticdc_assets.delta.appending import write_table
+from ticdc_assets.delta.control import commit_metadata, kept, read_leaves, read_rows
 from ticdc_assets.delta.damage import damaged
 from ticdc_assets.delta.generations import GENERATION
 from ticdc_assets.delta.row_schema import fields_of

@@ -35,8 +35,8 @@ from ticdc_assets.base.names import counted
 from ticdc_assets.base.progress import tell
 from ticdc_assets.config import KafkaSource, StartKind
 from ticdc_assets.config.sources import Source
-from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
-from ticdc_assets.delta.control import commit_metadata, partition_days, write_table
+from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files, write_table
+from ticdc_assets.delta.control import commit_metadata, partition_days
 from ticdc_assets.delta.files import WrittenFile
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.row_schema import fields_of

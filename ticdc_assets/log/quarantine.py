@@ -15,13 +15,14 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from ticdc_assets.config import TableFilter
-from ticdc_assets.delta.appending import append_files
-from ticdc_assets.delta.commits import NamedCommit
-from ticdc_assets.delta.control import latest_version, open_table, read_rows, read_table
+from ticdc_assets.delta.appending import append_files, write_table
+from ticdc_assets.delta.control import latest_version, read_rows, read_table
 from ticdc_assets.delta.files import FileLayout, WrittenFile, write_rows
 from ticdc_assets.log.faults import is_mirrored_fault
 from ticdc_assets.storage.lake_paths import LakePaths
@@ -175,13 +176,6 @@ def places_in_log(
     return frozenset(place for place in places_in(rows) if place[:-1] in records)
 
 
-def table_of_places(places: Iterable[Place]) -> pa.Table:
-    """Return places as a table (`PLACE_SCHEMA`)."""
-    columns = list(zip(*places, strict=True)) or [()] * len(PLACE)
-    arrays = [pa.array(own, field.type) for own, field in zip(columns, PLACE_SCHEMA, strict=True)]
-    return pa.table(arrays, schema=PLACE_SCHEMA)
-
-
 def read_quarantine(
     paths: LakePaths, *, open_only: bool = True, tables: TableFilter | None = None
 ) -> list[dict[str, Any]]:
@@ -295,52 +289,43 @@ def close_rows(paths: LakePaths, stage: str, places: Iterable[Place], closing: C
         places: the rows' places.
         closing: why they are closed.
     """
-    closed = {"redriven_at": datetime.now(UTC), CLOSED_BY: str(closing)}
-    _update(paths, stage, places, closed, "redriven_at is null")
+    if wanted := set(places):
+        of_stage = (ds.field("stage") == stage) & ds.field("redriven_at").is_null()
+        closed = {"redriven_at": datetime.now(UTC), CLOSED_BY: str(closing)}
+        _update(paths, of_stage, closed, wanted)
 
 
 def reopen_applied(paths: LakePaths, *, commit_ts: int, since: datetime) -> None:
     """Open again the faults of applying at or below a commit ts that were closed since a moment."""
-    closed = [
-        row
-        for row in read_quarantine(paths, open_only=False)
-        if row["stage"] == "apply"
-        and row["commit_ts"] <= commit_ts
-        and row["redriven_at"] is not None
-        and row["redriven_at"] > since
-    ]
-    opened = {"redriven_at": None, CLOSED_BY: None}
-    condition = f"commit_ts <= {commit_ts} and redriven_at > '{since.astimezone(UTC).isoformat()}'"
-    _update(paths, "apply", map(place_of, closed), opened, condition)
+    closed = (
+        (ds.field("stage") == "apply")
+        & (ds.field("commit_ts") <= commit_ts)
+        & (ds.field("redriven_at") > since)
+    )
+    _update(paths, closed, {"redriven_at": None, CLOSED_BY: None})
 
 
 def _update(
     paths: LakePaths,
-    stage: str,
-    places: Iterable[Place],
+    condition: ds.Expression,
     values: Mapping[str, object],
-    condition: str,
+    places: Collection[Place] | None = None,
 ) -> None:
-    """Set values of a stage's rows at some places, if an SQL condition holds for them."""
-    found = list(set(places))
-    if not found:
+    """Set values of the rows that meet a condition, at some places if any are given."""
+    rows = read_table(paths.quarantine)
+    if rows is None:
         return
-    table = open_table(paths.quarantine)
-    assert table is not None
-    wanted = table_of_places(found)
+    numbered = rows.append_column("number", pa.array(np.arange(rows.num_rows)))
+    found = numbered.filter(condition)
+    if places is not None:
+        found = found.filter(pa.array([place in places for place in places_in(found)], pa.bool_()))
+    if not found.num_rows:
+        return
+    is_found = np.zeros(rows.num_rows, np.bool_)
+    is_found[found["number"].to_numpy()] = True
     for name, value in values.items():
-        same_value = pa.repeat(pa.scalar(value, FAULT_SCHEMA.field(name).type), len(found))
-        wanted = wanted.append_column(f"new_{name}", same_value)
-    same = " and ".join(f'old."{name}" = given."{name}"' for name in PLACE)
-    with NamedCommit(paths.quarantine).on(table) as properties:
-        (
-            table.merge(
-                wanted,
-                f"{same} and stage = '{stage}' and {condition}",
-                source_alias="given",
-                target_alias="old",
-                commit_properties=properties,
-            )
-            .when_matched_update({name: f"given.new_{name}" for name in values})
-            .execute()
-        )
+        number = rows.schema.get_field_index(name)
+        field = rows.schema.field(number)
+        own = pc.if_else(pa.array(is_found), pa.scalar(value, field.type), rows[name])
+        rows = rows.set_column(number, field, own)
+    write_table(paths.quarantine, rows, overwrite=True, metadata={})

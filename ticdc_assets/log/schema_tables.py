@@ -18,14 +18,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from ticdc_assets.changelog.plan import seen_shapes
-from ticdc_assets.delta.control import (
-    commit_metadata,
-    dataset_of,
-    kept,
-    open_table,
-    read_rows,
-    write_table,
-)
+from ticdc_assets.delta.appending import write_table
+from ticdc_assets.delta.control import commit_metadata, dataset_of, kept, open_table, read_rows
 from ticdc_assets.delta.damage import reading
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.change_statistics import ChangeStatistics, read_statistics

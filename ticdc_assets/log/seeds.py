@@ -18,7 +18,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from ticdc_assets.delta.control import open_table, read_rows, write_table
+from ticdc_assets.delta.appending import write_table
+from ticdc_assets.delta.control import open_table, read_rows
 from ticdc_assets.delta.row_schema import fields_of
 from ticdc_assets.model.schemas import TableSchema, schema_from_text, schema_to_text
 from ticdc_assets.source.exports.dialect import CsvDialect

@@ -82,9 +82,16 @@ from ticdc_assets.mirrors.truncation_points import TruncationPoint
 from ticdc_assets.mirrors.validity import Knowledge, LateRows
 from ticdc_assets.model.schemas import schema_to_text
 from ticdc_assets.spark.scratch import WRITING, Scratch, remove_forgotten
+from ticdc_assets.storage.lake_paths import LakePaths
+from ticdc_assets.storage.paths import RemotePath
 
-PARALLEL_MIRRORS = 2
-"""How many mirrors are made at a time: planning and commits use CPU, so about one per core."""
+
+def parallel_mirrors(paths: LakePaths) -> int:
+    """Return how many mirrors are made at a time.
+
+    Planning and commits use CPU, so about one per core; in a store they mostly wait for answers.
+    """
+    return 4 if isinstance(paths.base, RemotePath) else 2
 
 
 def apply_changes(
@@ -234,7 +241,7 @@ class _Run:
             return made
 
         results: dict[str, Made | Failure] = {}
-        with ThreadPoolExecutor(PARALLEL_MIRRORS) as pool:
+        with ThreadPoolExecutor(parallel_mirrors(self._lake.paths)) as pool:
             for above, together in self._read_together(plan.mirrors, stale, first.keys()):
                 with self._changes.gather(together, above, self._tso):
                     found = pool.map(attempt, together)

@@ -39,12 +39,13 @@ from ticdc_assets.rows.mirror_rows import ArrowMap, MirrorLayout
 from ticdc_assets.rows.row_operations import SEQUENCE_FIELDS, batch_of
 from ticdc_assets.rows.rows_of_work import (
     READ_ROWS,
-    RowPart,
     Rows,
+    Sort,
     buckets_for,
     in_buckets,
     kept,
     kept_rows,
+    reduced,
 )
 from ticdc_assets.spark.executing import executor
 from ticdc_assets.storage.paths import AnyPath
@@ -200,7 +201,7 @@ class HistoryFolding:
         )
         folder = None if runs_on.holds else self._changes.scratch.folder()
 
-        def step(parts: Iterable[RowPart]) -> Iterator[WrittenFile | pa.Table | None]:
+        def step(parts: Iterable[Rows]) -> Iterator[WrittenFile | pa.Table | None]:
             for part in parts:
                 for operations in convert(part.read()):
                     yield kept(pa.Table.from_batches([operations]), folder)
@@ -264,14 +265,13 @@ class HistoryFolding:
         versions = version_schema(schema)
         fold = fold_versions(schema)
 
-        def operations_of(some: Iterable[RowPart]) -> Iterator[tuple[int, pa.RecordBatch]]:
-            for number, part in enumerate(some):
-                if part.mirror is None:
-                    for operations in convert(part.read()):
-                        yield from in_buckets(operations, buckets)
-                    continue
-                _, of_versions, keeps_ended = before[part.source]
-                for batch in part.read():
+        def of_changes(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+            for operations in convert(batches):
+                yield from in_buckets(operations, buckets)
+
+        def of_earlier(of_versions: ArrowMap, keeps_ended: bool) -> Sort:
+            def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+                for number, batch in enumerate(batches):
                     if keeps_ended:
                         # Ended versions do not change. They bypass the fold, in separate buckets.
                         ended = batch.filter(batch.column("valid_to").is_valid())
@@ -280,6 +280,8 @@ class HistoryFolding:
                     for operations in of_versions([batch]):
                         own = operations if keyed else of_no_change(operations)
                         yield from in_buckets(own, buckets)
+
+            return rows
 
         def folded(bucket: int, batches: Iterator[pa.RecordBatch]) -> Iterator[_Part]:
             if bucket >= buckets:
@@ -298,12 +300,11 @@ class HistoryFolding:
                 rows = rows.filter(ds.field("valid_from").is_valid()).rename_columns(layout.names)
             yield _Part(rows=kept(rows, folder, files), begun=begun, unread=unread)
 
-        parts = changes.parts()
-        for source, (rows, _, _) in enumerate(before):
-            parts += (replace(part, mirror=0, source=source) for part in rows.parts())
-        found = runs_on.reduce(
-            operations_of, parts, folded, tasks=max(buckets, runs_on.workers), buckets=2 * buckets
-        )
+        sources = [
+            (changes, of_changes),
+            *((rows, of_earlier(of_versions, ended)) for rows, of_versions, ended in before),
+        ]
+        found = reduced(runs_on, sources, folded, buckets=2 * buckets)
         target = versions if table is None else layout.arrow
         stored = target.names if files is None else files.schema.names
         return Versions(

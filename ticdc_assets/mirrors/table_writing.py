@@ -30,7 +30,7 @@ import pyarrow as pa
 from ticdc_assets.base.names import joined_name
 from ticdc_assets.config import Retention
 from ticdc_assets.delta.commits import CommitError, same_rows_at
-from ticdc_assets.delta.committing import commit_state, require_there
+from ticdc_assets.delta.committing import commit_state
 from ticdc_assets.delta.control import LOG_RETENTION
 from ticdc_assets.delta.damage import reading
 from ticdc_assets.delta.delta_files import file_at, log_state, vector_of
@@ -40,7 +40,6 @@ from ticdc_assets.delta.delta_protocol import (
     DeletionVector,
     FeatureError,
     LogState,
-    added,
     altered,
     features_of,
     file_changes,
@@ -75,7 +74,7 @@ from ticdc_assets.mirrors.file_fates import (
 from ticdc_assets.rows.finding import FoundRows, Keys, Numbers, SearchedFile, find, rows_at
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import MirrorLayout
-from ticdc_assets.rows.rows_of_work import RowPart, Rows
+from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.spark.executing import executor
 from ticdc_assets.spark.session import Session
 from ticdc_assets.storage.paths import AnyPath
@@ -416,7 +415,7 @@ class TableWriter:
             chosen = {id(file) for file in about_as_large([file for file, *_ in others], least)}
             joined += ((file, own) for file, own, _ in others if id(file) in chosen)
             others = [item for item in others if id(item[0]) not in chosen]
-        written = self._write(chain(head, new, self._rows_of(joined)))
+        written = self._write(chain(head, new, _tables(self._left(joined))))
         written += self._copied(
             [[(file, own)] for file, own, fate in others if fate is Fate.COPIED]
         )
@@ -461,21 +460,18 @@ class TableWriter:
         state = replace(self._state, metadata={**own, "configuration": configuration})
         return self._commit(state, kept, written, metadata, changes_rows=False)
 
-    def _rows_of(self, files: Sequence[tuple[LiveRows, FoundRows | None]]) -> Iterator[pa.Table]:
-        """Yield the remaining rows of files."""
+    def _left(self, files: Sequence[tuple[LiveRows, FoundRows | None]]) -> Rows:
+        """Return the remaining rows of files."""
+        deleted: dict[AnyPath, DeletionVector] = {}
         for file, found in files:
-            for batch in self._part(file, found).read():
-                yield pa.Table.from_batches([batch])
-
-    def _part(self, file: LiveRows, found: FoundRows | None) -> RowPart:
-        """Return the remaining rows of a file."""
-        deleted = file.searched.deleted
-        if found is not None and len(found.positions):
-            deleted = vector_with(deleted, found.positions)
-        path, names = file.searched.path, self._stored_names(file)
-        gone = {} if deleted is None else {path: deleted}
-        (part,) = Rows.of_files([path], self._schema, names, gone).parts()
-        return part
+            own = file.searched.deleted
+            if found is not None and len(found.positions):
+                own = vector_with(own, found.positions)
+            if own is not None:
+                deleted[file.searched.path] = own
+        names = self._stored_names(files[0][0]) if files else None
+        paths = [file.searched.path for file, _ in files]
+        return Rows.of_files(paths, self._schema, names, deleted)
 
     def _stored_names(self, file: LiveRows) -> list[str]:
         return [file.searched.stored[name] for name in self._schema.names]
@@ -490,24 +486,20 @@ class TableWriter:
         if not groups:
             return []
         table, layout = self.table, self.layout()
-        parts = [[self._part(file, found) for file, found in group] for group in groups]
-        rows = sum(file.left for group in groups for file, _ in group)
         runs_on = executor(
             self._spark,
             table,
             f"copying rows of {self._label}",
-            rows=rows,
+            rows=sum(file.left for group in groups for file, _ in group),
             size=0,
             lightness=_COPIED,
         )
 
-        def step(some: Iterable[list[RowPart]]) -> Iterator[list[WrittenFile]]:
-            for group in some:
-                batches = (batch for part in group for batch in part.read())
-                tables = (pa.Table.from_batches([batch]) for batch in batches)
-                yield write_rows(table, layout, tables)
+        def step(some: Iterable[Rows]) -> Iterator[list[WrittenFile]]:
+            for rows in some:
+                yield write_rows(table, layout, _tables(rows))
 
-        found = runs_on.run(step, parts, tasks=len(parts))
+        found = runs_on.run(step, list(map(self._left, groups)), tasks=len(groups))
         return [file for own in found for file in own]
 
     def _marked(self, files: Sequence[tuple[LiveRows, FoundRows]]) -> list[Action]:
@@ -529,19 +521,22 @@ class TableWriter:
         *,
         changes_rows: bool = True,
     ) -> int:
-        require_there(self.table, files)
-        wanted = replace(state, files=(*kept, *added(files)))
-        if _is_same(self._newest, wanted):
+        wanted = replace(state, files=kept)
+        if not files and _is_same(self._newest, wanted):
             return self._newest.version
         return commit_state(
             self.table,
             self._newest,
             wanted,
+            files,
             metadata,
             operation="WRITE" if changes_rows else "OPTIMIZE",
             changes_rows=changes_rows,
-            checkpoint_interval=_CHECKPOINT_INTERVAL,
         )
+
+
+def _tables(rows: Rows) -> Iterator[pa.Table]:
+    return (pa.Table.from_batches([batch]) for batch in rows.read())
 
 
 def _may_have(file: LiveRows, keys: Keys) -> bool:

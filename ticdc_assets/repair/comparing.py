@@ -47,7 +47,7 @@ from ticdc_assets.delta.queries import asking, view_files
 from ticdc_assets.log.cuts import MirrorCut
 from ticdc_assets.mirrors.versions import rows_as_stored
 from ticdc_assets.rows.mirror_rows import PARTIAL, MirrorLayout, canonical_rows
-from ticdc_assets.rows.rows_of_work import RowPart, Rows
+from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.spark.executing import executor
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
@@ -143,7 +143,7 @@ class Compared:
     names: tuple[str, ...]
     blank: frozenset[str] = frozenset()
 
-    def read(self, part: RowPart) -> Iterator[pa.RecordBatch]:
+    def read(self, part: Rows) -> Iterator[pa.RecordBatch]:
         """Yield rows of a part, with these columns."""
         for batch in part.read():
             rows = batch.select(list(self.names))
@@ -177,7 +177,7 @@ def content_of(spark: SparkSession, table: Compared, folder: AnyPath) -> Content
         folder: a folder for files of this run.
     """
 
-    def summed(parts: Iterable[RowPart]) -> Iterator[tuple[int, ...]]:
+    def summed(parts: Iterable[Rows]) -> Iterator[tuple[int, ...]]:
         for rows, hashing in _hashed(table, parts):
             yield hashing.sums(rows)
 
@@ -315,7 +315,7 @@ _REPEATED = """
 def _hash_files(spark: SparkSession, table: Compared, folder: AnyPath) -> list[AnyPath]:
     """Write the hashes of the rows of a table, and of their keys, into files."""
 
-    def written(parts: Iterable[RowPart]) -> Iterator[str]:
+    def written(parts: Iterable[Rows]) -> Iterator[str]:
         hashes = (hashing.hashes(rows) for rows, hashing in _hashed(table, parts))
         for file in write_rows(folder, FileLayout(schema=_HASHED), hashes):
             yield file.path
@@ -394,7 +394,7 @@ class _Hashing:
         return pc.if_else(partial, pa.scalar(None, stamps.type), stamps)
 
 
-def _hashed(table: Compared, parts: Iterable[RowPart]) -> Iterator[tuple[pa.RecordBatch, _Hashing]]:
+def _hashed(table: Compared, parts: Iterable[Rows]) -> Iterator[tuple[pa.RecordBatch, _Hashing]]:
     """Yield the rows of parts with what hashes them, which one worker uses for all."""
     with asking() as engine:
         hashing = _Hashing(engine, table)
@@ -435,7 +435,7 @@ def _rows_of(
     # One hash finds a row; the other one excludes rows that have the same hash by chance.
     first_hashes = pa.array(sorted({key for key, _ in wanted}), pa.uint64())
 
-    def chosen(parts: Iterable[RowPart]) -> Iterator[_Found]:
+    def chosen(parts: Iterable[Rows]) -> Iterator[_Found]:
         found: _Found = {}
         for rows, hashing in _hashed(table, parts):
             hashes = hashing.hashes(rows)

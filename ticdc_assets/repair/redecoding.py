@@ -81,7 +81,7 @@ from ticdc_assets.mirrors.truncation_points import read_raw_truncation_point, re
 from ticdc_assets.model.events import SNAPSHOT_DDL
 from ticdc_assets.model.tso import LOGICAL_BITS
 from ticdc_assets.repair.known_records import errors_in, refused_records
-from ticdc_assets.rows.rows_of_work import RowPart, Rows
+from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.spark.executing import executor
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.wire.rows import COORDINATES, ERROR, ROW, SNAPSHOT
@@ -394,7 +394,7 @@ class _Day:
     def _sums(self, rows: Rows) -> list[dict[str, Any]]:
         """Return parts of the sums over rows that came from records, by kind and table."""
 
-        def summed(some: Iterable[RowPart]) -> Iterator[dict[str, Any]]:
+        def summed(some: Iterable[Rows]) -> Iterator[dict[str, Any]]:
             with asking() as engine:
                 for part in some:
                     for batch in part.read():

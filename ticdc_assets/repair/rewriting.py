@@ -21,11 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from ticdc_assets.delta.appending import BOUNDED, CHECKPOINT_INTERVAL, DISTINCT
-from ticdc_assets.delta.committing import commit_state, require_there, undisturbed
+from ticdc_assets.delta.appending import BOUNDED, DISTINCT
+from ticdc_assets.delta.committing import commit_state, undisturbed
 from ticdc_assets.delta.control import commit_metadata, dataset_of, opened
 from ticdc_assets.delta.delta_files import file_at, log_state
-from ticdc_assets.delta.delta_protocol import Action, LogState, added
+from ticdc_assets.delta.delta_protocol import Action, LogState
 from ticdc_assets.delta.files import FileLayout, WrittenFile, row_groups, write_rows
 from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.spark.executing import executor
@@ -40,9 +40,6 @@ _CONTROL_ROWS = 128
 
 A reader of one row reads a row group.
 """
-
-_BOUNDED = (*BOUNDED, "number")
-"""Columns whose bounds are recorded."""
 
 _LIGHTNESS = 50
 """How many rows can be copied between files for the cost of one row of another step."""
@@ -162,7 +159,7 @@ class Rewriter:
                         yield _Copied(before, left, ())
                         continue
                 layout = FileLayout(
-                    schema=schema, bounded=_BOUNDED, distinct=DISTINCT, partition=partition
+                    schema=schema, bounded=BOUNDED, distinct=DISTINCT, partition=partition
                 )
                 tables = map(pa.table, rows.read())
                 files = write_rows(table, layout, tables, group_rows=group_rows)
@@ -189,7 +186,6 @@ class Rewriter:
         joins: bool = False,
     ) -> None:
         operation = "OPTIMIZE" if joins else "DELETE" if gone else "SET TBLPROPERTIES"
-        require_there(self.table, files)
         staying = [action for action in state.files if action["path"] not in gone]
         metadata = state.metadata
         if self.properties:
@@ -197,11 +193,11 @@ class Rewriter:
         commit_state(
             self.table,
             state,
-            replace(state, files=(*staying, *added(files)), metadata=metadata),
+            replace(state, files=staying, metadata=metadata),
+            files,
             commit_metadata(self.table),
             operation=operation,
             changes_rows=operation == "DELETE",
-            checkpoint_interval=CHECKPOINT_INTERVAL,
         )
 
 

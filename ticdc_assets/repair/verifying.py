@@ -33,7 +33,7 @@ from ticdc_assets.delta.commits import commits_after, foreign_changes
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.cuts import Cut, HeldRows, MirrorCut, require_cut
 from ticdc_assets.log.damage import check_files
-from ticdc_assets.mirrors.applying import PARALLEL_MIRRORS
+from ticdc_assets.mirrors.applying import parallel_mirrors
 from ticdc_assets.model.tso import time_with_tso
 from ticdc_assets.reading.mirrors import require_mirror
 from ticdc_assets.repair.comparing import (
@@ -349,7 +349,7 @@ class _Comparing:
                 )
             return self._mirror(name, ours.get(name), theirs.get(name))
 
-        with ThreadPoolExecutor(PARALLEL_MIRRORS) as pool:
+        with ThreadPoolExecutor(parallel_mirrors(self._lake.paths)) as pool:
             return list(pool.map(compared, names))
 
     def _mirror(

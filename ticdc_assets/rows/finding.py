@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from ticdc_assets.delta.delta_protocol import DeletionVector, Positions
 from ticdc_assets.delta.files import open_parquet
-from ticdc_assets.rows.rows_of_work import RowPart
+from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.storage.paths import AnyPath
 
 Numbers = npt.NDArray[np.int64]
@@ -318,13 +318,13 @@ def rows_at(
     for number, rows in enumerate(sizes):
         begin, end = np.searchsorted(positions, [first, first + rows])
         if end > begin:
-            part = RowPart(
-                path=file.path,
-                groups=(number,),
+            group = Rows(
                 schema=schema,
+                groups=((file.path, (number,)),),
                 stored=tuple(stored),
+                count=rows,
             )
-            batches += _taken(part.read(), positions[begin:end] - first)
+            batches += _taken(group.read(), positions[begin:end] - first)
         first += rows
     return pa.Table.from_batches(batches, schema)
 

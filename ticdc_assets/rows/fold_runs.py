@@ -16,7 +16,7 @@ Why running it again is safe: see `files`; a folder of `scratch` belongs to one 
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 import pyarrow as pa
@@ -39,14 +39,15 @@ from ticdc_assets.rows.mirror_rows import ArrowMap, MirrorLayout, put_rows
 from ticdc_assets.rows.row_operations import batch_of, operation_schema
 from ticdc_assets.rows.rows_of_work import (
     READ_ROWS,
-    RowPart,
     Rows,
+    Sort,
     buckets_for,
     by_name,
     in_buckets,
     kept,
     kept_rows,
     numbered_names,
+    reduced,
 )
 from ticdc_assets.spark.executing import Executor
 from ticdc_assets.storage.paths import AnyPath
@@ -201,26 +202,22 @@ def run_folds(executor: Executor, log: Rows, mirrors: Sequence[MirrorFold]) -> l
     buckets = [mirror.buckets(executor.workers) for mirror in mirrors]
     *firsts, total = accumulate(buckets, initial=0)
 
-    def operations_of(some: Iterable[RowPart]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        parts = list(some)
-        changes = (batch for part in parts if part.mirror is None for batch in part.read())
-        found = (
-            (number, operations)
-            for number, rows in _divided(changes, mirrors)
-            for operations in mirrors[number].convert(rows)
-        )
-        for number, operations in found:
-            for bucket, rows in _sorted_out(operations, mirrors[number], buckets[number]):
-                yield firsts[number] + bucket, rows
-        for part in parts:
-            if part.mirror is None:
-                continue
-            mirror = mirrors[part.mirror]
-            _, convert = mirror.before[part.source]
-            for operations in convert(part.read()):
-                own = operations if mirror.keyed else of_no_change(operations)
-                for bucket, rows in _sorted_out(own, mirror, buckets[part.mirror]):
-                    yield firsts[part.mirror] + bucket, rows
+    def put(number: int, operations: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+        for bucket, rows in _sorted_out(operations, mirrors[number], buckets[number]):
+            yield firsts[number] + bucket, rows
+
+    def of_changes(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        for number, rows in _divided(batches, mirrors):
+            for operations in mirrors[number].convert(rows):
+                yield from put(number, operations)
+
+    def of_earlier(number: int, convert: ArrowMap) -> Sort:
+        def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+            for operations in convert(batches):
+                own = operations if mirrors[number].keyed else of_no_change(operations)
+                yield from put(number, own)
+
+        return rows
 
     def fold(bucket: int, batches: Iterator[pa.RecordBatch]) -> Iterator[_Part]:
         number = bisect_right(firsts, bucket) - 1
@@ -228,12 +225,10 @@ def run_folds(executor: Executor, log: Rows, mirrors: Sequence[MirrorFold]) -> l
         operations = _gathered(batches, mirror)
         yield _part(number, mirror, fold_operations(operations, keyed=mirror.keyed))
 
-    parts = log.parts() if mirrors else []
+    sources: list[tuple[Rows, Sort]] = [(log, of_changes)] if mirrors else []
     for number, mirror in enumerate(mirrors):
-        for source, (rows, _) in enumerate(mirror.before):
-            parts += (replace(part, mirror=number, source=source) for part in rows.parts())
-    tasks = max(total, executor.workers)
-    found = executor.reduce(operations_of, parts, fold, tasks=tasks, buckets=total)
+        sources += ((rows, of_earlier(number, convert)) for rows, convert in mirror.before)
+    found = reduced(executor, sources, fold, buckets=total)
     return [
         _joined(mirror, [part for part in found if part.mirror == number])
         for number, mirror in enumerate(mirrors)

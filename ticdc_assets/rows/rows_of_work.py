@@ -7,9 +7,11 @@ Why running it again is safe: see `files`; the folders belong to one run (`scrat
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
+from typing import TypeAlias, TypeVar
 from zlib import crc32
 
 import numpy as np
@@ -25,10 +27,12 @@ from ticdc_assets.delta.files import (
     read_footer,
     texts_of,
 )
-from ticdc_assets.spark.executing import INLINE_BYTES, INLINE_ROWS
+from ticdc_assets.spark.executing import INLINE_BYTES, INLINE_ROWS, Executor, Reducing
 from ticdc_assets.spark.frames import Frame, frame_of, parquet_frame
 from ticdc_assets.spark.session import Session
 from ticdc_assets.storage.paths import AnyPath
+
+R = TypeVar("R")
 
 _ROWS_PER_BUCKET = 80_000
 """About how many changes are folded at a time: keys are spread over buckets by their hash."""
@@ -110,8 +114,19 @@ class Rows:
 
     def read(self, most: int = READ_ROWS) -> Iterator[pa.RecordBatch]:
         """Yield the rows in batches of bounded size, of `most` rows."""
-        for part in self.parts():
-            yield from part.read(most)
+        if self.table is not None:
+            yield from self.table.to_batches(max_chunksize=most)
+        for path, numbers in self.groups:
+            yield from read_bounded(
+                path,
+                numbers,
+                self.schema,
+                self.stored,
+                self.condition,
+                large=self.large,
+                most=most,
+                deleted=self.deleted.get(path),
+            )
 
     def table_here(self) -> pa.Table:
         """Return the rows in this process, however many they are."""
@@ -159,56 +174,52 @@ class Rows:
                 return replace(self, size=size * self.count // rows)
         return Rows.here(pa.Table.from_batches(batches, self.schema))
 
-    def parts(self) -> "list[RowPart]":
-        """Return the parts that steps read."""
+    def parts(self) -> "list[Rows]":
+        """Return the parts that steps read: the table, or the row groups of one file each."""
         if self.table is not None:
-            return [RowPart(table=self.table)]
+            return [self]
+        share = max(1, len(self.groups))
         return [
-            RowPart(
-                path=path,
-                groups=numbers,
-                schema=self.schema,
-                stored=self.stored,
-                large=self.large,
-                condition=self.condition,
-                deleted=self.deleted.get(path),
+            replace(
+                self,
+                groups=((path, numbers),),
+                deleted={path: self.deleted[path]} if path in self.deleted else {},
+                count=self.count // share,
+                size=self.size // share,
+                files=(),
             )
             for path, numbers in self.groups
         ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class RowPart:
-    """Some rows, with their mirror and source; rows of the change log without one."""
+Sort: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[tuple[int, pa.RecordBatch]]]
+"""A function from rows to rows with the number of the bucket that they belong to."""
 
-    table: pa.Table | None = None
-    path: AnyPath | None = None
-    groups: tuple[int, ...] = ()
-    schema: pa.Schema | None = None
-    stored: tuple[str, ...] = ()
-    large: tuple[str, ...] = ()
-    condition: ds.Expression | None = None
-    deleted: DeletionVector | None = None
-    mirror: int | None = None
-    source: int = 0
 
-    def read(self, most: int = READ_ROWS) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in batches of bounded size, of `most` rows."""
-        if self.table is not None:
-            yield from self.table.to_batches(max_chunksize=most)
-            return
-        assert self.schema is not None
-        assert self.path is not None
-        yield from read_bounded(
-            self.path,
-            self.groups,
-            self.schema,
-            self.stored,
-            self.condition,
-            large=self.large,
-            most=most,
-            deleted=self.deleted,
-        )
+def reduced(
+    executor: Executor,
+    sources: Sequence[tuple[Rows, Sort]],
+    function: Reducing[R],
+    *,
+    buckets: int,
+) -> list[R]:
+    """Return what a function makes of the rows of each bucket, in any order.
+
+    Args:
+        executor: runs the functions.
+        sources: the rows, each with the function that puts them into buckets.
+        function: is called once for each bucket that has rows.
+        buckets: how many buckets there are; their numbers begin at 0.
+    """
+    parts = [(number, part) for number, (rows, _) in enumerate(sources) for part in rows.parts()]
+    sorts = [sort for _, sort in sources]
+
+    def step(some: Iterable[tuple[int, Rows]]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        for number, own in groupby(some, key=itemgetter(0)):
+            yield from sorts[number](batch for _, part in own for batch in part.read())
+
+    tasks = max(buckets, executor.workers)
+    return executor.reduce(step, parts, function, tasks=tasks, buckets=buckets)
 
 
 def buckets_for(rows: int, size: int, workers: int) -> int:

@@ -330,7 +330,8 @@ def _file_system(store: Store, _: Storage) -> "FileSystem":
     options = store.arrow_options()
     match store.scheme:
         case "s3":
-            return fs.S3FileSystem(**options)
+            # A small object is written by one request instead of three.
+            return fs.S3FileSystem(**options, allow_delayed_open=True)
         case "gs":
             return fs.GcsFileSystem()
         case "abfss":

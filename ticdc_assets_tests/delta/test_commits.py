@@ -22,9 +22,8 @@ from ticdc_assets.base.errors import LakeDamagedError
 from ticdc_assets.base.isolation import Failures
 from ticdc_assets.config import Retention, TableChoice
 from ticdc_assets.delta import committing
-from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
+from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files, write_table
 from ticdc_assets.delta.commits import (
-    NamedCommit,
     commits_after,
     foreign_changes,
     newest_version,
@@ -32,13 +31,8 @@ from ticdc_assets.delta.commits import (
     same_rows_at,
 )
 from ticdc_assets.delta.committing import NotThereError, require_there
-from ticdc_assets.delta.control import (
-    commit_metadata,
-    find_commit_metadata,
-    read_rows,
-    write_table,
-)
-from ticdc_assets.delta.delta_files import removable
+from ticdc_assets.delta.control import commit_metadata, find_commit_metadata, read_rows
+from ticdc_assets.delta.delta_files import log_state, removable
 from ticdc_assets.delta.files import FileLayout, WrittenFile
 from ticdc_assets.demo.simulator.alterations import AddColumn
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
@@ -158,6 +152,52 @@ def test_spark_commits_to_no_table_of_a_lake(root: Path) -> None:
     assert found <= {"views.py", "class_archive.py"}
 
 
+# What a table has already ---------------------------------------------------------------------
+
+
+def items(number: int, **fields: object) -> pa.Table:
+    """Return one row, with its number and a list of one item."""
+    return pa.Table.from_pylist([{"number": number, "items": [{"a": number, **fields}]}])
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_new_columns_and_nested_fields_join_a_table_of_delta_rs(
+    tmp_path: Path, overwrite: bool
+) -> None:
+    """Versions of this package before its own commits had delta-rs make all of them."""
+    table = tmp_path / "cuts"
+    write_deltalake(str(table), items(1))
+    write_table(table, items(2, b="two"), overwrite=overwrite, metadata={"number": 2})
+    new = items(3, b="three").append_column("more", pa.array(["x"]))
+    write_table(table, new, overwrite=overwrite, metadata={"number": 3})
+    # A version that knows less takes nothing away, unless it replaces all.
+    write_table(table, items(4), overwrite=overwrite, metadata={"number": 4})
+    assert commit_metadata(table) == {"number": 4}
+    found = sorted(read_rows(table), key=lambda row: row["number"])
+    if overwrite:
+        assert found == items(4).to_pylist()
+        return
+    lists = [row["items"][0] for row in found]
+    assert lists == [
+        *({"a": 1, "b": None}, {"a": 2, "b": "two"}, {"a": 3, "b": "three"}, {"a": 4, "b": None})
+    ]
+    assert [row["more"] for row in found] == [None, None, "x", None]
+    by_others = DeltaTable(str(table)).to_pyarrow_table().sort_by("number")
+    assert by_others["more"].to_pylist() == [None, None, "x", None]
+
+
+def test_files_take_the_place_of_their_partition_alone(tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    for version, day in enumerate(("2026-01-01", "2026-01-02"), 1):
+        file = written(table, rows=version)
+        moved = replace(file, partition={"landed_day": day})
+        assert append(table, [moved], version)
+    append_files(table, [written(table, rows=5)], SCHEMA, replaces={"landed_day": "2026-01-02"})
+    rows = DeltaTable(str(table)).to_pyarrow_table()["landed_day"].value_counts().to_pylist()
+    assert {str(row["values"]): row["counts"] for row in rows} == {"2026-01-01": 1, "2026-01-02": 5}
+    assert log_state(table).transactions["land"] == 2
+
+
 # By its own id ----------------------------------------------------------------------------------
 
 
@@ -188,8 +228,7 @@ def foreign_properties(table: Path) -> None:
 
 
 def own_append(table: Path, metadata: dict[str, Any]) -> int:
-    with NamedCommit(table, metadata).on(None) as properties:
-        write_deltalake(str(table), table_of(table, 5), mode="append", commit_properties=properties)
+    write_table(table, table_of(table, 5), overwrite=False, metadata=metadata)
     return newest_version(table)
 
 

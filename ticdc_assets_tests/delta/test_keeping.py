@@ -12,14 +12,8 @@ from deltalake import write_deltalake
 
 from ticdc_assets.base.errors import LakeDamagedError
 from ticdc_assets.delta import control
-from ticdc_assets.delta.control import (
-    commit_metadata,
-    keeping,
-    open_table,
-    opened,
-    read_rows,
-    write_table,
-)
+from ticdc_assets.delta.appending import write_table
+from ticdc_assets.delta.control import commit_metadata, keeping, open_table, opened, read_rows
 
 
 @pytest.fixture

@@ -21,14 +21,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from ticdc_assets.base.errors import BusyError, LakeDamagedError, LeaseLostError
 from ticdc_assets.config import Writer
+from ticdc_assets.delta import committing, fencing
 from ticdc_assets.delta import lease as leases
-from ticdc_assets.delta.commits import NamedCommit, newest_version, read_commit
-from ticdc_assets.delta.control import (
-    commit_metadata,
-    opened,
-    read_rows,
-    write_table,
-)
+from ticdc_assets.delta.appending import write_table
+from ticdc_assets.delta.commits import newest_version, read_commit
+from ticdc_assets.delta.control import commit_metadata, read_rows
 from ticdc_assets.delta.fencing import guarded, number_in
 from ticdc_assets.delta.lease import (
     Entry,
@@ -441,25 +438,26 @@ def test_a_table_refuses_an_older_lease(tmp_path: Path, overwrite: bool) -> None
     assert len(read_rows(path)) == 2
 
 
-def test_a_commit_that_stood_still_is_refused_by_delta(tmp_path: Path) -> None:
+def test_a_commit_that_stood_still_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It was about to be made when another run took over and committed."""
     path = tmp_path / "cuts"
     append(path)
-    # A process keeps a table open, and has no two leases: the other run is in another one.
-    old_table = opened(path)
-    with guarded(tmp_path, Number(6)):
-        old = NamedCommit(path)
+    put = committing.create
 
-    def stall_and_commit() -> None:
-        with old.on(old_table) as properties:
-            with guarded(tmp_path, Number(7)):
-                append(path)
-            old_table.create_write_transaction(
-                [], "overwrite", old_table.schema(), commit_properties=properties
-            )
+    def stall(entry: Path, data: bytes) -> None:
+        monkeypatch.setattr(committing, "create", put)
+        # The other run is in another process.
+        monkeypatch.setitem(fencing._GUARDS, str(tmp_path), Number(7))
+        append(path)
+        monkeypatch.setitem(fencing._GUARDS, str(tmp_path), Number(6))
+        put(entry, data)
 
-    with pytest.raises(LeaseLostError, match="version 1 was written under lease 7, this run has"):
-        stall_and_commit()
+    monkeypatch.setattr(committing, "create", stall)
+    told = pytest.raises(LeaseLostError, match="was written under lease 7, this run has lease 6")
+    with guarded(tmp_path, Number(6)), told:
+        append(path)
     assert len(read_rows(path)) == 2
 
 
@@ -467,14 +465,6 @@ def test_a_lost_lease_makes_no_commit(tmp_path: Path) -> None:
     with guarded(tmp_path, Number(6, is_lost=True)), pytest.raises(LeaseLostError, match="is lost"):
         append(tmp_path / "cuts")
     assert not (tmp_path / "cuts").exists()
-
-
-def test_a_table_that_is_made_under_a_lease_is_made_before_its_rows(tmp_path: Path) -> None:
-    path = tmp_path / "cuts"
-    with guarded(tmp_path, Number(3)):
-        append(path)
-    assert [read_commit(path, version).lease for version in (0, 1)] == [None, 3]
-    assert read_rows(path) == [{"n": 1}]
 
 
 # Locks --------------------------------------------------------------------------------------------
@@ -503,7 +493,7 @@ def test_a_folder_that_had_a_lease_keeps_it(paths: LakePaths) -> None:
     state = read_lease(paths.lease)
     assert state is not None
     assert (state.number, state.is_held, state.seconds) == (2, False, 60)
-    assert read_commit(paths.cuts, 2).lease == 2
+    assert read_commit(paths.cuts, 1).lease == 2
 
 
 def test_with_and_without_a_lease_are_kept_apart_on_a_host(paths: LakePaths) -> None:
@@ -514,7 +504,7 @@ def test_with_and_without_a_lease_are_kept_apart_on_a_host(paths: LakePaths) -> 
         side = paths.beside()
         with side_lock(paths, SHORT, side.generation_folder):
             append(side.cuts)
-    assert read_commit(side.cuts, 1).lease == 1
+    assert read_commit(side.cuts, 0).lease == 1
 
 
 def test_a_lease_that_is_made_anew_is_newer_than_what_tables_have_seen(paths: LakePaths) -> None:
@@ -553,7 +543,7 @@ from pathlib import Path
 import pyarrow as pa
 from ticdc_assets.config import Writer
 from ticdc_assets.delta import lease
-from ticdc_assets.delta.control import write_table
+from ticdc_assets.delta.appending import write_table
 from ticdc_assets.delta.lock import writer_lock
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.base.errors import BusyError, TicdcError

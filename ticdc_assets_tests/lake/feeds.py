@@ -20,7 +20,8 @@ from ticdc_assets.config import (
     TableChoice,
     TableFilter,
 )
-from ticdc_assets.delta.control import commit_metadata, read_table, write_table
+from ticdc_assets.delta.appending import write_table
+from ticdc_assets.delta.control import commit_metadata, read_table
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.commits import Truth

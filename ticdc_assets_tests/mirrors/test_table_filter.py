@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import NotFoundError
 from ticdc_assets.config import Retention, TableChoice, TableFilter
-from ticdc_assets.delta.control import write_table
+from ticdc_assets.delta.appending import write_table
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.log.cuts import filter_text

@@ -22,7 +22,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from ticdc_assets.changelog.plan import LACKS_EARLIER
 from ticdc_assets.config import load_settings
-from ticdc_assets.delta.control import write_table
+from ticdc_assets.delta.appending import write_table
 from ticdc_assets.log.accepted_gaps import AcceptedGap, append_accepted
 from ticdc_assets.log.cuts import FAILED, ChangeAccount, Cut, FailedMirror, HeldRows
 from ticdc_assets.log.landing import _LANDINGS_SCHEMA as LANDINGS_SCHEMA

@@ -17,9 +17,9 @@ from ticdc_assets.base.errors import LakeDamagedError, UnfinishedError
 from ticdc_assets.base.isolation import Failures
 from ticdc_assets.config import Retention, TableChoice
 from ticdc_assets.delta import files
-from ticdc_assets.delta.appending import append_files
+from ticdc_assets.delta.appending import append_files, write_table
 from ticdc_assets.delta.commits import newest_version
-from ticdc_assets.delta.control import commit_metadata, open_table, opened, read_rows, write_table
+from ticdc_assets.delta.control import commit_metadata, open_table, opened, read_rows
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.upstream import Upstream

@@ -16,7 +16,8 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import LeaseLostError, NotFoundError
 from ticdc_assets.config import Retention, TableChoice, Writer
-from ticdc_assets.delta.control import read_rows, read_table, write_table
+from ticdc_assets.delta.appending import write_table
+from ticdc_assets.delta.control import read_rows, read_table
 from ticdc_assets.delta.fencing import guarded
 from ticdc_assets.delta.lock import writer_lock
 from ticdc_assets.demo.simulator.alterations import AddColumn

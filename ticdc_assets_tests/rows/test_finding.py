@@ -70,6 +70,16 @@ def key_of(row: dict[str, Any], columns: Sequence[str]) -> tuple[Any, ...]:
     return (*(row[name] for name in columns), text if "d" in columns else None)
 
 
+def file_of(path: Path, schema: pa.Schema, **others: Any) -> SearchedFile:
+    """Return a file of a table with the columns of a schema."""
+    return SearchedFile(
+        path=path,
+        types={item.name: item.type for item in schema},
+        rescued="rescued",
+        **{"deleted": None, "stored": {name: name for name in schema.names}, **others},
+    )
+
+
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     there=rows(),
@@ -103,13 +113,12 @@ def test_rows_are_found_as_by_comparing_each_with_each(
     keys = {key_of(row, columns): row for row in wanted}
     found = keys_of(pa.Table.from_pylist(list(keys.values()), SCHEMA), columns, {"d"}, "rescued")
     gone = np.array(sorted(place for place in deleted if place < len(there)), np.int64)
-    file = SearchedFile(
-        path=path,
+    file = file_of(
+        path,
+        SCHEMA,
         deleted=vector_with(None, gone) if len(gone) else None,
         stored=STORED,
-        types={item.name: item.type for item in SCHEMA},
         current="ended" if only_current else None,
-        rescued="rescued",
     )
     with patch.object(finding, "_SPAN_ROWS", span):
         got = find(file, found)
@@ -130,13 +139,7 @@ def test_a_column_that_a_file_has_narrower_or_not_at_all(tmp_path: Path) -> None
     path = tmp_path / "rows.parquet"
     pq.write_table(pa.table({"a": pa.array([1, 2, None], pa.int16())}), path)
     schema = pa.schema([("a", pa.int64()), ("new", pa.string()), ("rescued", RESCUED_TYPE)])
-    file = SearchedFile(
-        path=path,
-        deleted=None,
-        stored={name: name for name in schema.names},
-        types={item.name: item.type for item in schema},
-        rescued="rescued",
-    )
+    file = file_of(path, schema)
     wanted = [
         {"a": 2, "new": None, "rescued": None},
         {"a": 1, "new": "", "rescued": None},
@@ -170,13 +173,7 @@ def test_rows_are_the_same_by_their_values(
     path = tmp_path / "rows.parquet"
     pq.write_table(pa.table({"a": pa.array(there, kind)}), path)
     rows = pa.table({"a": pa.array(wanted, kind), "rescued": pa.nulls(len(wanted), RESCUED_TYPE)})
-    file = SearchedFile(
-        path=path,
-        deleted=None,
-        stored={"a": "a", "rescued": "rescued"},
-        types={"a": kind, "rescued": RESCUED_TYPE},
-        rescued="rescued",
-    )
+    file = file_of(path, rows.schema)
     assert find(file, keys_of(rows, ("a",), (), "rescued")).keys.tolist() == found
 
 
@@ -184,9 +181,8 @@ def test_no_keys_find_nothing(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
     table = pa.table({"a": [1], "rescued": pa.nulls(1, RESCUED_TYPE)})
     pq.write_table(table, path)
-    file = SearchedFile(path=path, deleted=None, stored={"a": "a"}, types={"a": pa.int64()})
     keys = keys_of(table.slice(0, 0), ("a",), (), "rescued")
-    assert not len(find(file, keys).positions)
+    assert not len(find(file_of(path, table.schema), keys).positions)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,9 @@ from deltalake import write_deltalake
 
 from ticdc_assets.base.errors import BusyError, LakeDamagedError, StoreUnavailableError
 from ticdc_assets.config import Writer
+from ticdc_assets.delta.appending import write_table
 from ticdc_assets.delta.commits import read_commit
-from ticdc_assets.delta.control import open_table, opened, read_rows, write_table
+from ticdc_assets.delta.control import open_table, opened, read_rows
 from ticdc_assets.delta.delta_files import broken, removable
 from ticdc_assets.delta.files import FileLayout
 from ticdc_assets.delta.lock import writer_lock

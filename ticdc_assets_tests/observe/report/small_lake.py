@@ -13,7 +13,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from ticdc_assets.config import CaptureSource, Changefeed
-from ticdc_assets.delta.control import write_table
+from ticdc_assets.delta.appending import write_table
 from ticdc_assets.log import change_statistics, landing
 from ticdc_assets.log.cuts import Cut, HeldRows, MirrorCut
 from ticdc_assets.log.publishing import publish

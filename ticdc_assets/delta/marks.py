@@ -1,0 +1,70 @@
+"""Marks of tables in stores: values that change with each commit.
+
+In: the folder of a table in a store. Out: the name, size and time of the newest entry of its log,
+which differ if the table was created again in the same place.
+
+A mark costs a listing of the log, and the steps of one sync ask for that of each table many times.
+While a process holds the writer lock of a changefeed (`asked_once`), only it commits to its tables,
+so a mark is asked once and again after each of its own commits (`forget`). Another writer that
+commits all the same (one whose lease is over) is noticed at the next commit, which its entry
+refuses.
+
+Nothing is written.
+"""
+
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from threading import Lock
+
+from ticdc_assets.storage.paths import LOG, AnyPath, RemotePath
+
+_ALONE: ContextVar[bool] = ContextVar("holds the writer lock", default=False)
+_LOCK = Lock()
+_ASKED: dict[AnyPath, Hashable | None] = {}
+
+
+@contextmanager
+def asked_once() -> Iterator[None]:
+    """Ask a store once for each mark within this block, which holds the writer lock."""
+    with _LOCK:
+        _ASKED.clear()
+    before = _ALONE.set(True)
+    try:
+        yield
+    finally:
+        _ALONE.reset(before)
+
+
+def forget(path: AnyPath) -> None:
+    """Ask again for the mark of a table: it has a new commit, or a new log."""
+    with _LOCK:
+        _ASKED.pop(path, None)
+
+
+def mark_of(path: RemotePath) -> Hashable | None:
+    """Return the mark of a table; None if it has no log.
+
+    Raises:
+        OSError: the store does not answer.
+    """
+    if not _ALONE.get():
+        return _newest_entry(path)
+    with _LOCK:
+        if path in _ASKED:
+            return _ASKED[path]
+    mark = _newest_entry(path)
+    with _LOCK:
+        _ASKED[path] = mark
+    return mark
+
+
+def _newest_entry(path: RemotePath) -> Hashable | None:
+    listed = (path / LOG).listed(deep=False)
+    commits = [
+        (entry.name, info.size, info.mtime_ns)
+        for entry, info in listed
+        if entry.name.endswith(".json") and entry.name[:-5].isdigit()
+    ]
+    # A log without a commit begins with a checkpoint, or is damaged.
+    return max(commits, default="") if listed else None
