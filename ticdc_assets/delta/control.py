@@ -276,7 +276,7 @@ def dataset_of(table: DeltaTable, path: AnyPath) -> ds.Dataset:
             name,
             filesystem=files,
             partition_expression=_guarantee(names, tuple(values)),
-            # Otherwise a store is asked for it.
+            # A size that is not known here is one more request to a store.
             file_size=size,
         )
         for name, size, *values in described

@@ -3,11 +3,11 @@
 In: the folder of a table in a store. Out: the name, size and time of the newest entry of its log,
 which differ if the table was created again in the same place.
 
-A mark costs a listing of the log, and the steps of one sync ask for that of each table many times.
-While a process holds the writer lock of a changefeed (`asked_once`), only it commits to its tables,
-so a mark is asked once and again after each of its own commits (`forget`). Another writer that
-commits all the same (one whose lease is over) is noticed at the next commit, which its entry
-refuses.
+Each mark is a listing of the log, and the steps of one sync need that of each table many times.
+While a process holds the writer lock of a changefeed (`listed_once`), only it commits to its
+tables, so a log is listed once, and again after each of its own commits (`forget`). Another writer
+that commits all the same (one whose lease is over) is noticed at the next commit, whose entry is
+there already.
 
 Nothing is written.
 """
@@ -21,14 +21,14 @@ from ticdc_assets.storage.paths import LOG, AnyPath, RemotePath
 
 _ALONE: ContextVar[bool] = ContextVar("holds the writer lock", default=False)
 _LOCK = Lock()
-_ASKED: dict[AnyPath, Hashable | None] = {}
+_LISTED: dict[AnyPath, Hashable | None] = {}
 
 
 @contextmanager
-def asked_once() -> Iterator[None]:
-    """Ask a store once for each mark within this block, which holds the writer lock."""
+def listed_once() -> Iterator[None]:
+    """List each log once within this block, which holds the writer lock."""
     with _LOCK:
-        _ASKED.clear()
+        _LISTED.clear()
     before = _ALONE.set(True)
     try:
         yield
@@ -37,9 +37,9 @@ def asked_once() -> Iterator[None]:
 
 
 def forget(path: AnyPath) -> None:
-    """Ask again for the mark of a table: it has a new commit, or a new log."""
+    """List a log again: it has a new entry, or is a new one."""
     with _LOCK:
-        _ASKED.pop(path, None)
+        _LISTED.pop(path, None)
 
 
 def mark_of(path: RemotePath) -> Hashable | None:
@@ -51,11 +51,11 @@ def mark_of(path: RemotePath) -> Hashable | None:
     if not _ALONE.get():
         return _newest_entry(path)
     with _LOCK:
-        if path in _ASKED:
-            return _ASKED[path]
+        if path in _LISTED:
+            return _LISTED[path]
     mark = _newest_entry(path)
     with _LOCK:
-        _ASKED[path] = mark
+        _LISTED[path] = mark
     return mark
 
 

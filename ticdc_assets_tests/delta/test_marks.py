@@ -1,4 +1,4 @@
-"""The mark of a table in a store is asked for once while this process holds the writer lock."""
+"""The log of a table in a store is listed once while this process holds the writer lock."""
 
 import pyarrow as pa
 import pytest
@@ -6,7 +6,7 @@ from deltalake import write_deltalake
 
 from ticdc_assets.delta.appending import write_table
 from ticdc_assets.delta.control import latest_version
-from ticdc_assets.delta.marks import asked_once, forget, mark_of
+from ticdc_assets.delta.marks import forget, listed_once, mark_of
 from ticdc_assets.storage.paths import RemotePath, delta_options
 from ticdc_assets_tests.s3 import S3Lake
 
@@ -29,17 +29,17 @@ def add_elsewhere(path: RemotePath) -> None:
     write_deltalake(str(path), ROWS, mode="append", storage_options=delta_options(path))
 
 
-def test_a_store_is_asked_again_after_each_commit_of_this_process(table: RemotePath) -> None:
-    with asked_once():
+def test_a_log_is_listed_again_after_each_commit_of_this_process(table: RemotePath) -> None:
+    with listed_once():
         assert mark_of(table) is None
         for version in range(3):
             add(table)
             assert latest_version(table) == version
 
 
-def test_only_the_holder_of_the_lock_asks_once(table: RemotePath) -> None:
+def test_only_the_holder_of_the_lock_lists_once(table: RemotePath) -> None:
     add(table)
-    with asked_once():
+    with listed_once():
         mark = mark_of(table)
         add_elsewhere(table)
         assert mark_of(table) == mark
@@ -47,13 +47,13 @@ def test_only_the_holder_of_the_lock_asks_once(table: RemotePath) -> None:
         assert mark_of(table) != mark
     add_elsewhere(table)
     assert latest_version(table) == 2
-    with asked_once():
+    with listed_once():
         assert latest_version(table) == 2
 
 
 def test_a_commit_of_another_process_meanwhile_is_no_loss(table: RemotePath) -> None:
     add(table)
-    with asked_once():
+    with listed_once():
         assert latest_version(table) == 0
         add_elsewhere(table)
         add(table)
