@@ -10,7 +10,7 @@ The loops are in `tape_loops` and `json_image_loops`; the results depend on the 
 
 import json
 import threading
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -267,7 +267,7 @@ class ColumnList(NamedTuple):
     """The columns of an image.
 
     Attributes:
-        table: the table at which the list begins, see `ImageLists`.
+        table: the table after whose column the list begins, see `ImageLists`.
         names: their names.
         labels: the label of each.
     """
@@ -283,12 +283,13 @@ class ImageLists:
 
     Attributes:
         tape: the tape of the images.
-        tables: the tables at which lists begin; a list of one is never that of another.
+        tables: the columns after which lists begin, and the table of each: a list of one is never
+            that of another. `json_image_loops.ROOT` if images say nothing of their tables.
         room: the columns of the lists, for the loops.
     """
 
     tape: Tape
-    tables: Sequence[Hashable] = (None,)
+    tables: Mapping[int, Any] = field(default_factory=lambda: {json_image_loops.ROOT: None})
     room: json_image_loops.Columns = field(init=False)
     _described: list[tuple[int, int, str]] = field(default_factory=list[tuple[int, int, str]])
     _lists: dict[int, ColumnList] = field(default_factory=dict[int, ColumnList])
@@ -296,14 +297,17 @@ class ImageLists:
 
     def __post_init__(self) -> None:
         # Each member of an image is at least two nodes, and a member of one image only.
-        most = len(self.tape.nodes) // 2 + self.roots + 1
+        most = len(self.tape.nodes) // 2 + 1
         columns = self.tape.workspace.array("columns", most, json_image_loops.COLUMN)
-        columns[: self.roots] = 0
+        columns[json_image_loops.ROOT] = 0
         self.room = json_image_loops.Columns(
-            columns,
-            np.zeros(1 << (2 * most).bit_length(), np.int32),
-            np.full(1, self.roots, np.int64),
+            columns, np.zeros(1 << (2 * most).bit_length(), np.int32), np.ones(1, np.int64)
         )
+
+    def begin_at(self, tables: Mapping[int, Any]) -> None:
+        """Let lists begin after some of the columns up to now, none of which is one of images."""
+        self.tables = {json_image_loops.ROOT: None, **tables}
+        self._described = [(json_image_loops.ROOT, 0, "")] * int(self.room.used[0])
 
     def listed(self, objects: npt.NDArray[np.integer[Any]], take: Take) -> Images:
         """Return images with their lists of columns.
@@ -332,19 +336,14 @@ class ImageLists:
 
         Args:
             objects: their nodes, `NONE` for none.
-            firsts: the number of the table of each.
+            firsts: after which column the list of each begins.
         """
         octets, nodes = self.tape.texts.octets, self.tape.nodes
         return self.listed(objects, partial(json_image_loops.members_listed, octets, nodes, firsts))
 
     @property
-    def roots(self) -> int:
-        """How many of the columns are those before the first ones: one of each table."""
-        return len(self.tables)
-
-    @property
     def columns(self) -> Nodes:
-        """`json_image_loops.COLUMN` of each column; the roots have none."""
+        """`json_image_loops.COLUMN` of each column."""
         return self.room.columns[: self.room.used[0]]
 
     @property
@@ -366,7 +365,7 @@ class ImageLists:
             described, column = self.described, last
             names: list[str] = []
             labels: list[int] = []
-            while column >= self.roots:
+            while column not in self.tables:
                 column, label, name = described[column]
                 names.append(name)
                 labels.append(label)
@@ -380,10 +379,10 @@ class ImageLists:
         found = ways.copy()
         is_plain = ((ways > 0) & (ways <= LAST_PLAIN_WAY)).tolist()
         described = self.described
-        for column in range(self.roots, len(found)):
+        for column in range(1, len(found)):
             before = described[column][0]
             # A column comes after its predecessor.
-            if is_plain[column] and (before < self.roots or is_plain[before]):
+            if is_plain[column] and (before in self.tables or is_plain[before]):
                 found[column] |= json_image_loops.ALL_PLAIN
             else:
                 is_plain[column] = False
