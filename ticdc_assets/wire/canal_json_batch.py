@@ -91,7 +91,7 @@ def decode_exact(batch: pa.RecordBatch) -> SourcedRows:
     good &= marks | (shapes.which >= 0)
     ways = _ways(lists)
     most = _GROWTH * len(texts.octets)
-    after_texts, before_texts = (lists.written(images, ways, most)[0] for images in (after, before))
+    (after_texts, _), (before_texts, _) = lists.written((after, before), ways, most)
     good &= after.good & before.good
 
     chosen = np.flatnonzero(good)

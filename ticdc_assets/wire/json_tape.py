@@ -374,7 +374,7 @@ class ImageLists:
             )
         return found
 
-    def plain(self, ways: Octets) -> Octets:
+    def _plain(self, ways: Octets) -> Octets:
         """Return ways of columns with `json_image_loops.ALL_PLAIN` where all before are plain."""
         found = ways.copy()
         is_plain = ((ways > 0) & (ways <= LAST_PLAIN_WAY)).tolist()
@@ -389,36 +389,40 @@ class ImageLists:
         return found
 
     def written(
-        self, listed: Images, ways: Octets, most: int | None = None
-    ) -> "tuple[pa.Array[Any], Nodes]":
+        self, listed: Sequence[Images], ways: Octets, most: int | None = None
+    ) -> "list[tuple[pa.Array[Any], Nodes]]":
         """Write images as texts; those with an unexpected value are no longer good.
 
         Args:
-            listed: the images.
+            listed: the images after and those before, or one of both.
             ways: of each column the way of its values.
-            most: how many bytes the images may have together; as many as the texts if None.
+            most: how many bytes either may have together; as many as the texts if None.
 
         Returns:
-            The texts, null for none; and the numbers that may not be in the form that they must
-            have.
+            For each the texts, null for none; and the numbers that may not be in the form that they
+            must have.
         """
         size = len(self.tape.texts.octets)
-        written = room_for(size if most is None else most)
-        there = listed.objects >= 0
-        ends = np.empty(len(there), np.int64)
-        # Only numbers are unsure.
-        unsure = self.tape.workspace.array("unsure", len(listed.cells), json_image_loops.UNSURE)
-        count = json_image_loops.images_written(
-            self.tape.texts,
-            self.tape.nodes,
-            listed,
-            self.plain(ways),
-            written,
-            self.tape.workspace.array("scratch", size + PADDING, np.uint8),
-            ends,
-            unsure,
-        )
-        return texts_in(written, ends, there), unsure[:count].copy()
+        ways = self._plain(ways)
+        found: list[tuple[pa.Array[Any], Nodes]] = []
+        for images in listed:
+            written = room_for(size if most is None else most)
+            there = images.objects >= 0
+            ends = np.empty(len(there), np.int64)
+            # Only numbers are unsure.
+            unsure = self.tape.workspace.array("unsure", len(images.cells), json_image_loops.UNSURE)
+            count = json_image_loops.images_written(
+                self.tape.texts,
+                self.tape.nodes,
+                images,
+                ways,
+                written,
+                self.tape.workspace.array("scratch", size + PADDING, np.uint8),
+                ends,
+                unsure,
+            )
+            found.append((texts_in(written, ends, there), unsure[:count].copy()))
+        return found
 
 
 def numbered(values: npt.NDArray[np.integer[Any]]) -> tuple[list[int], Ints]:
