@@ -23,6 +23,7 @@ from ticdc_assets.demo.simulator.encoders.craft_layout import write_event, write
 from ticdc_assets.wire import WireFormat, avro, simple_avro
 from ticdc_assets.wire.craft_layout import ColumnGroup, Header, Message, read_group, read_message
 from ticdc_assets.wire.record import Record
+from ticdc_assets_tests.wire.differing import framed
 
 Structured: TypeAlias = Callable[[random.Random, Record, Sequence[bytes]], Record]
 
@@ -78,11 +79,6 @@ def frames_of(content: bytes) -> list[bytes]:
         frames.append(content[position : position + length])
         position += length
     return frames
-
-
-def framed(frames: Sequence[bytes]) -> bytes:
-    """Return `frames`, each behind its length."""
-    return b"".join(len(frame).to_bytes(8, "big") + frame for frame in frames)
 
 
 def _open_protocol(generator: random.Random, record: Record, others: Sequence[bytes]) -> Record:

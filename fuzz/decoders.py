@@ -7,7 +7,6 @@ the batch decoder says anything else than the reference, or if either takes too 
 Memory is watched from outside (`limits`).
 """
 
-import re
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -32,7 +31,7 @@ from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.compression import Compression, supports
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.demo.simulator.compressing import compressed
-from ticdc_assets_tests.wire.comparing import as_stored, batch_of, outcomes_of
+from ticdc_assets_tests.wire.comparing import as_stored, batch_of, outcomes_of, wrong_error
 
 Outcome: TypeAlias = list[Event] | tuple[str, str, str, str] | None
 """What a decoder says; None where it failed."""
@@ -48,11 +47,7 @@ LARGE_AT: Final = 25
 LARGEST: Final = 20
 """Large inputs have up to 2 to the power of this bytes."""
 
-_REASON = re.compile(r"[a-z][a-z0-9_]*\Z")
-_POSITION = re.compile(r"\$|(?:key )?byte \d+\Z")
-_MOST_TEXT: Final = 200
 _TEXTS: Final = 500
-_MOST_POSITION: Final = 1000
 
 
 class DecoderTarget:
@@ -260,24 +255,6 @@ class DecoderTarget:
                 text = f"reference: {wanted!r:.3000}\nbatch:     {fast!r:.3000}"
                 kind = f"different: {_kind(wanted)}, in the batch {_kind(fast)}"
                 findings.failures.append(Failure(kind=kind, text=text, number=number))
-
-
-def wrong_error(parts: Sequence[Any]) -> str | None:
-    """Return what is wrong with the parts of a `WireError`, None if nothing is."""
-    if not all(type(part) is str for part in parts):
-        return "an error whose parts are no texts"
-    reason, position, expected, got = parts
-    if _REASON.match(reason) is None:
-        return "an error whose reason is no slug"
-    if _POSITION.match(position) is None or len(position) > _MOST_POSITION:
-        return "an error whose position is none"
-    if not 0 < len(expected) <= _MOST_TEXT or not 0 < len(got) <= _MOST_TEXT:
-        return "an error whose texts are empty or too long"
-    try:
-        "".join(parts).encode()
-    except UnicodeEncodeError:
-        return "an error whose texts cannot be stored"
-    return None
 
 
 def wrong_events(events: Any) -> str | None:

@@ -11,12 +11,13 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from fuzz.binary_damage import craft_message, framed, frames_of, write_avro
+from fuzz.binary_damage import craft_message, frames_of, write_avro
 from fuzz.json_damage import nodes_of
 from ticdc_assets.demo.simulator.encoders.craft_layout import write_rows
 from ticdc_assets.wire import WireFormat, simple_avro
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.value_forms import Form
+from ticdc_assets_tests.wire.differing import framed
 
 Grow: TypeAlias = Callable[[random.Random, Record, int], Record]
 

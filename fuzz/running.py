@@ -5,15 +5,13 @@ three before it. A worker that ends (a crash, no memory) or stands still is a fa
 that was under way: the worker writes down the number of each before it looks at it, and the input
 is made again from the seed. The next worker goes on behind it.
 
-`run_batches` does the same in this program, without a watch.
-
 Not handled: making a failing input smaller.
 """
 
 import multiprocessing
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -21,7 +19,7 @@ from pathlib import Path
 from random import SystemRandom
 from typing import Any, Final, TypeAlias
 
-from fuzz.findings import Batch, Failure, Findings, Target, batch_of, write_failure
+from fuzz.findings import Failure, Findings, Target, batch_of, write_failure
 from fuzz.limits import limited_memory, peak_megabytes
 
 Make: TypeAlias = Callable[[], Target]
@@ -83,13 +81,6 @@ class Bounds:
 def random_seed() -> int:
     """Return a seed that was not there before."""
     return SystemRandom().randrange(10**9)
-
-
-def run_batches(target: Target, *, seed: int, batches: int) -> Iterator[tuple[Batch, Findings]]:
-    """Look at the first batches of a seed, here."""
-    for number in range(batches):
-        batch = batch_of(target, seed, number)
-        yield batch, target.check(batch, lambda _: None)
 
 
 def run(

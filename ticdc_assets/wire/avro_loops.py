@@ -29,7 +29,7 @@ from ticdc_assets.wire.binary_loops import (
     varint,
     zoned_put,
 )
-from ticdc_assets.wire.json_image_loops import Columns, Images, column_of
+from ticdc_assets.wire.json_image_loops import ROOT, Columns, Images, column_of
 from ticdc_assets.wire.json_loops import ONE, Ints, Octets, Texts, is_utf8
 from ticdc_assets.wire.tape_loops import NONE, TEXT, Nodes
 
@@ -43,7 +43,6 @@ field), and the greatest number.
 """
 
 MOST_ENTRIES: Final = 65_536
-ROOT: Final = 0
 _NULL, _SIGNED, _FLOAT, _DOUBLE, _TEXT, _BYTES, _ZONED, _UNSIGNED = range(8)
 """The branches of `simple_avro.VALUES`."""
 _TWO: Final = np.uint64(2)

@@ -62,7 +62,7 @@ class BinaryTape:
         most = int(self.target.used[binary_loops.USED_WRITTEN])
         most += _ENDS * sum(len(images.objects) for images in listed)
         ways = np.full(len(self.lists.columns), TEXT_WAY, np.uint8)
-        return [self.lists.written(images, ways, most)[0] for images in listed]
+        return [texts for texts, _ in self.lists.written(listed, ways, most)]
 
     def _write_floats(self) -> None:
         used = self.target.used

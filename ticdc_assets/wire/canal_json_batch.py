@@ -11,6 +11,7 @@ message says of its table, once for all messages with equal content (`canal_loop
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, Final
@@ -25,6 +26,7 @@ from ticdc_assets.wire import canal_json, canal_loops
 from ticdc_assets.wire.canal_json import EXTENSION, FIELDS, WATERMARK_TYPE, Columns
 from ticdc_assets.wire.column_rows import row_columns, values_of
 from ticdc_assets.wire.json_fields import read_names
+from ticdc_assets.wire.json_image_loops import ROOT
 from ticdc_assets.wire.json_loops import Flags, Octets, Places
 from ticdc_assets.wire.json_tape import (
     Checked,
@@ -34,6 +36,7 @@ from ticdc_assets.wire.json_tape import (
     Shapes,
     Tape,
     chosen_of,
+    numbered,
     tape_of,
     workspace,
 )
@@ -73,10 +76,10 @@ def decode_exact(batch: pa.RecordBatch) -> SourcedRows:
     good &= (old >= 0) == (types == _UPDATE)
     good &= (checked.values["old"] >= 0) == (types == _UPDATE)
 
-    tables = _Tables.of(tape, checked, np.where(good & ~marks, checked.values["mysqlType"], NONE))
-    good &= marks | (tables.which >= 0)
-    lists = ImageLists(tape, [None, *tables.all])
-    firsts = np.where(good, tables.which + 1, 0).astype(np.int32)
+    lists = ImageLists(tape)
+    described = np.where(good & ~marks, checked.values["mysqlType"], NONE).astype(np.int32)
+    firsts = _begun_at_tables(lists, checked, described)
+    good &= marks | (firsts >= 0)
     deleted = types == _DELETE
     after = lists.members(np.where(good & ~deleted, data, NONE), firsts)
     before = lists.members(np.where(good, np.where(deleted, data, old), NONE), firsts)
@@ -86,9 +89,9 @@ def decode_exact(batch: pa.RecordBatch) -> SourcedRows:
 
     shapes = Shapes.of(lists, after, before, cut | deleted, good & ~marks, _shape)
     good &= marks | (shapes.which >= 0)
-    ways = tables.ways(lists)
+    ways = _ways(lists)
     most = _GROWTH * len(texts.octets)
-    after_texts, before_texts = (lists.written(images, ways, most)[0] for images in (after, before))
+    (after_texts, _), (before_texts, _) = lists.written((after, before), ways, most)
     good &= after.good & before.good
 
     chosen = np.flatnonzero(good)
@@ -97,14 +100,13 @@ def decode_exact(batch: pa.RecordBatch) -> SourcedRows:
     commit_ts = np.where(
         es_only, plain.of("es", chosen) << LOGICAL_BITS, extension.of("commitTs", chosen)
     )
-    which = tables.which[chosen]
     columns = row_columns(
         ~own_marks,
         op=types[chosen],
         commit_ts=pa.array(np.where(own_marks, extension.of("watermarkTs", chosen), commit_ts)),
         build_ts_ms=checked.numbers("ts", chosen),
-        database=tables.texts("database", which),
-        table=tables.texts("table", which),
+        database=_names(lists, "database", firsts[chosen]),
+        table=_names(lists, "table", firsts[chosen]),
         before=chosen_of(before_texts, chosen),
         after=chosen_of(after_texts, chosen),
         handle_key_only=cut[chosen],
@@ -142,58 +144,63 @@ class _Table:
         }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Tables:
-    """The tables of messages.
+def _begun_at_tables(lists: ImageLists, checked: Checked, types: Places) -> Places:
+    """Let lists begin at the tables that messages describe.
 
-    Attributes:
-        all: the tables that are described, None where no table has such a description.
-        which: for each message the number of its table, `NONE` for none.
+    Args:
+        lists: the lists, without a column so far.
+        checked: the messages.
+        types: the node of the types of each, `NONE` for a message without a table.
+
+    Returns:
+        The column of the table of each, `NONE` where no table has such a description.
     """
+    tape = lists.tape
+    parts = np.stack([checked.values[name].astype(np.int32) for name in _DESCRIBING])
+    # Each type is a name and a value.
+    sizes = np.where(types < 0, 0, tape.nodes["next"][types] - types)
+    lasts = np.empty(len(types), np.int32)
+    canal_loops.described(
+        tape.texts.octets,
+        tape.nodes,
+        parts,
+        types,
+        lists.room,
+        np.empty(2 * int(sizes.max(initial=0)) + 8, canal_loops.TYPE),
+        lasts,
+    )
+    columns, which = numbered(lasts)
+    # Messages with the same last column have the same description.
+    one = np.empty(len(columns), np.int64)
+    one[which] = np.arange(len(which))
+    tables = {
+        column: _table(tape, [*parts[:, message].tolist(), int(types[message])])
+        for column, message in zip(columns, one.tolist(), strict=True)
+        if column >= 0
+    }
+    lists.begin_at(tables)
+    refused = np.array([tables.get(column) is None for column in columns], np.bool_)
+    return np.where(refused[which], NONE, lasts).astype(np.int32)
 
-    all: list[_Table | None]
-    which: Places
 
-    @classmethod
-    def of(cls, tape: Tape, checked: Checked, types: Places) -> "_Tables":
-        """Return the tables of messages, by the nodes of the messages' types."""
-        parts = np.stack([checked.values[name].astype(np.int32) for name in _DESCRIBING])
-        # Each type is a name and a value.
-        sizes = np.where(types < 0, 0, tape.nodes["next"][types] - types)
-        lasts = np.empty(len(types), np.int32)
-        canal_loops.described(
-            tape.texts.octets,
-            tape.nodes,
-            parts,
-            types.astype(np.int32),
-            ImageLists(tape).room,
-            np.empty(2 * int(sizes.max(initial=0)) + 8, canal_loops.TYPE),
-            lasts,
-        )
-        _, first, which = np.unique(lasts, return_index=True, return_inverse=True)
-        tables = [
-            None
-            if lasts[message] < 0
-            else _table(tape, [*parts[:, message].tolist(), int(types[message])])
-            for message in first.tolist()
-        ]
-        refused = np.array([table is None for table in tables], np.bool_)
-        return cls(tables, np.where(refused[which], NONE, which).astype(np.int32))
+def _names(lists: ImageLists, name: str, columns: Places) -> "pa.Array[Any]":
+    """Return a name of the table of each column at which lists begin, null for `NONE`."""
+    distinct, which = numbered(columns)
+    names = [getattr(lists.tables.get(column), name, None) for column in distinct]
+    return pa.array(names, pa.string()).take(pa.array(which))
 
-    def texts(self, name: str, which: Places) -> "pa.Array[Any]":
-        """Return a name of the tables of messages."""
-        names = pa.array([getattr(table, name, None) for table in self.all], pa.string())
-        return names.take(pa.array(which, mask=which < 0))
 
-    def ways(self, lists: ImageLists) -> Octets:
-        """Return the way of each column of the lists that begin at the tables."""
-        found = np.full(len(lists.columns), REFUSED_WAY, np.uint8)
-        ways = [{} if table is None else table.ways for table in (None, *self.all)]
-        for number, (before, _, name) in enumerate(lists.described[lists.roots :], lists.roots):
-            # A column comes after its predecessor.
-            ways.append(ways[before])
-            found[number] = ways[before].get(name, REFUSED_WAY)
-        return found
+def _ways(lists: ImageLists) -> Octets:
+    """Return the way of each column of the lists that begin at tables."""
+    found = np.full(len(lists.columns), REFUSED_WAY, np.uint8)
+    ways: list[Mapping[str, int]] = []
+    for column, (before, _, name) in enumerate(lists.described):
+        table: _Table | None = lists.tables.get(column)
+        # A column comes after its predecessor.
+        own: Mapping[str, int] = {} if column == ROOT else ways[before]
+        found[column] = own.get(name, REFUSED_WAY)
+        ways.append(own if table is None else table.ways)
+    return found
 
 
 def _table(tape: Tape, nodes: list[int]) -> _Table | None:

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from ticdc_assets.base.compiled import compiled
-from ticdc_assets.wire.json_image_loops import Columns, column_of
+from ticdc_assets.wire.json_image_loops import ROOT, Columns, column_of
 from ticdc_assets.wire.json_loops import ZERO_WORD, Octets, Places, hashed
 from ticdc_assets.wire.tape_loops import ESCAPED, NONE, TEXT, Nodes
 
@@ -71,7 +71,7 @@ def described(
             room[slot].hash, room[slot].node = found, node
         if not good:
             continue
-        last = np.int64(0)
+        last = np.int64(ROOT)
         for part in range(len(parts)):
             if parts[part, message] >= 0:
                 own = nodes[parts[part, message]]

@@ -31,7 +31,7 @@ from ticdc_assets.wire.binary_loops import (
     uvarint,
     varint,
 )
-from ticdc_assets.wire.json_image_loops import Columns, Images, column_of
+from ticdc_assets.wire.json_image_loops import ROOT, Columns, Images, column_of
 from ticdc_assets.wire.json_loops import ONE, Octets, Places, Texts
 from ticdc_assets.wire.tape_loops import ESCAPED, NONE, Nodes
 
@@ -247,7 +247,7 @@ def columns_listed(
         begin, end, last, good = (
             np.int64(objects[number]),
             np.int64(ends[number]),
-            np.int64(0),
+            np.int64(ROOT),
             True,
         )
         if begin >= 0:
@@ -291,7 +291,7 @@ def columns_listed(
                 count += 1
             good = good and at == end
             if not good:
-                count, last = np.int64(bounds[number]), np.int64(0)
+                count, last = np.int64(bounds[number]), np.int64(ROOT)
         lasts[number], plains[number], goods[number] = last, False, good
     bounds[len(objects)] = count
 

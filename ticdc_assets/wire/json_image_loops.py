@@ -53,9 +53,11 @@ COLUMN: Final = np.dtype(
 )
 """Columns of a column.
 
-The column before it, where its name is, its label, and a column after it, 0 for none. The first
-columns are roots: lists begin after them.
+The column before it, where its name is, its label, and a column after it, 0 for none.
 """
+
+ROOT: Final = 0
+"""The column before all others, which is none of any image."""
 
 UNSURE: Final = np.dtype(
     [("image", np.int32), ("way", np.int32), ("start", np.int32), ("end", np.int32)]

@@ -10,7 +10,7 @@ The loops are in `tape_loops` and `json_image_loops`; the results depend on the 
 
 import json
 import threading
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -267,7 +267,7 @@ class ColumnList(NamedTuple):
     """The columns of an image.
 
     Attributes:
-        table: the table at which the list begins, see `ImageLists`.
+        table: the table after whose column the list begins, see `ImageLists`.
         names: their names.
         labels: the label of each.
     """
@@ -283,12 +283,13 @@ class ImageLists:
 
     Attributes:
         tape: the tape of the images.
-        tables: the tables at which lists begin; a list of one is never that of another.
+        tables: the columns after which lists begin, and the table of each: a list of one is never
+            that of another. `json_image_loops.ROOT` if images say nothing of their tables.
         room: the columns of the lists, for the loops.
     """
 
     tape: Tape
-    tables: Sequence[Hashable] = (None,)
+    tables: Mapping[int, Any] = field(default_factory=lambda: {json_image_loops.ROOT: None})
     room: json_image_loops.Columns = field(init=False)
     _described: list[tuple[int, int, str]] = field(default_factory=list[tuple[int, int, str]])
     _lists: dict[int, ColumnList] = field(default_factory=dict[int, ColumnList])
@@ -296,14 +297,17 @@ class ImageLists:
 
     def __post_init__(self) -> None:
         # Each member of an image is at least two nodes, and a member of one image only.
-        most = len(self.tape.nodes) // 2 + self.roots + 1
+        most = len(self.tape.nodes) // 2 + 1
         columns = self.tape.workspace.array("columns", most, json_image_loops.COLUMN)
-        columns[: self.roots] = 0
+        columns[json_image_loops.ROOT] = 0
         self.room = json_image_loops.Columns(
-            columns,
-            np.zeros(1 << (2 * most).bit_length(), np.int32),
-            np.full(1, self.roots, np.int64),
+            columns, np.zeros(1 << (2 * most).bit_length(), np.int32), np.ones(1, np.int64)
         )
+
+    def begin_at(self, tables: Mapping[int, Any]) -> None:
+        """Let lists begin after some of the columns up to now, none of which is one of images."""
+        self.tables = {json_image_loops.ROOT: None, **tables}
+        self._described = [(json_image_loops.ROOT, 0, "")] * int(self.room.used[0])
 
     def listed(self, objects: npt.NDArray[np.integer[Any]], take: Take) -> Images:
         """Return images with their lists of columns.
@@ -332,19 +336,14 @@ class ImageLists:
 
         Args:
             objects: their nodes, `NONE` for none.
-            firsts: the number of the table of each.
+            firsts: after which column the list of each begins.
         """
         octets, nodes = self.tape.texts.octets, self.tape.nodes
         return self.listed(objects, partial(json_image_loops.members_listed, octets, nodes, firsts))
 
     @property
-    def roots(self) -> int:
-        """How many of the columns are those before the first ones: one of each table."""
-        return len(self.tables)
-
-    @property
     def columns(self) -> Nodes:
-        """`json_image_loops.COLUMN` of each column; the roots have none."""
+        """`json_image_loops.COLUMN` of each column."""
         return self.room.columns[: self.room.used[0]]
 
     @property
@@ -366,7 +365,7 @@ class ImageLists:
             described, column = self.described, last
             names: list[str] = []
             labels: list[int] = []
-            while column >= self.roots:
+            while column not in self.tables:
                 column, label, name = described[column]
                 names.append(name)
                 labels.append(label)
@@ -375,51 +374,55 @@ class ImageLists:
             )
         return found
 
-    def plain(self, ways: Octets) -> Octets:
+    def _plain(self, ways: Octets) -> Octets:
         """Return ways of columns with `json_image_loops.ALL_PLAIN` where all before are plain."""
         found = ways.copy()
         is_plain = ((ways > 0) & (ways <= LAST_PLAIN_WAY)).tolist()
         described = self.described
-        for column in range(self.roots, len(found)):
+        for column in range(1, len(found)):
             before = described[column][0]
             # A column comes after its predecessor.
-            if is_plain[column] and (before < self.roots or is_plain[before]):
+            if is_plain[column] and (before in self.tables or is_plain[before]):
                 found[column] |= json_image_loops.ALL_PLAIN
             else:
                 is_plain[column] = False
         return found
 
     def written(
-        self, listed: Images, ways: Octets, most: int | None = None
-    ) -> "tuple[pa.Array[Any], Nodes]":
+        self, listed: Sequence[Images], ways: Octets, most: int | None = None
+    ) -> "list[tuple[pa.Array[Any], Nodes]]":
         """Write images as texts; those with an unexpected value are no longer good.
 
         Args:
-            listed: the images.
+            listed: the images after and those before, or one of both.
             ways: of each column the way of its values.
-            most: how many bytes the images may have together; as many as the texts if None.
+            most: how many bytes either may have together; as many as the texts if None.
 
         Returns:
-            The texts, null for none; and the numbers that may not be in the form that they must
-            have.
+            For each the texts, null for none; and the numbers that may not be in the form that they
+            must have.
         """
         size = len(self.tape.texts.octets)
-        written = room_for(size if most is None else most)
-        there = listed.objects >= 0
-        ends = np.empty(len(there), np.int64)
-        # Only numbers are unsure.
-        unsure = self.tape.workspace.array("unsure", len(listed.cells), json_image_loops.UNSURE)
-        count = json_image_loops.images_written(
-            self.tape.texts,
-            self.tape.nodes,
-            listed,
-            self.plain(ways),
-            written,
-            self.tape.workspace.array("scratch", size + PADDING, np.uint8),
-            ends,
-            unsure,
-        )
-        return texts_in(written, ends, there), unsure[:count].copy()
+        ways = self._plain(ways)
+        found: list[tuple[pa.Array[Any], Nodes]] = []
+        for images in listed:
+            written = room_for(size if most is None else most)
+            there = images.objects >= 0
+            ends = np.empty(len(there), np.int64)
+            # Only numbers are unsure.
+            unsure = self.tape.workspace.array("unsure", len(images.cells), json_image_loops.UNSURE)
+            count = json_image_loops.images_written(
+                self.tape.texts,
+                self.tape.nodes,
+                images,
+                ways,
+                written,
+                self.tape.workspace.array("scratch", size + PADDING, np.uint8),
+                ends,
+                unsure,
+            )
+            found.append((texts_in(written, ends, there), unsure[:count].copy()))
+        return found
 
 
 def numbered(values: npt.NDArray[np.integer[Any]]) -> tuple[list[int], Ints]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ticdc_assets.base.compiled import compiled, inlined
 from ticdc_assets.model.values.vector_loops import word_at
-from ticdc_assets.wire.json_image_loops import Columns, Images, column_of
+from ticdc_assets.wire.json_image_loops import ROOT, Columns, Images, column_of
 from ticdc_assets.wire.json_loops import Octets, Texts, natural
 from ticdc_assets.wire.tape_loops import ESCAPED, FALSE, INTEGER, NULL, OBJECT, TRUE, Nodes
 
@@ -101,7 +101,7 @@ def columns_listed(texts: Texts, nodes: Nodes, columns: Columns, images: Images)
     count = np.int64(0)
     for number in range(len(objects)):
         bounds[number] = count
-        top, last, good = objects[number], np.int64(0), True
+        top, last, good = objects[number], np.int64(ROOT), True
         if top >= 0:
             good = nodes[top].kind == OBJECT
             at, behind = top + 1, nodes[top].next
@@ -117,7 +117,7 @@ def columns_listed(texts: Texts, nodes: Nodes, columns: Columns, images: Images)
                 count += 1
                 at = nodes[at + 1].next
             if not good:
-                count, last = np.int64(bounds[number]), np.int64(0)
+                count, last = np.int64(bounds[number]), np.int64(ROOT)
         lasts[number], plains[number], goods[number] = last, False, good
     bounds[len(objects)] = count
 

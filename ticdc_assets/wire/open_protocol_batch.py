@@ -12,7 +12,7 @@ codes and flags, once for all images with the same list.
 """
 
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -95,11 +95,9 @@ def decode_exact(batch: pa.RecordBatch) -> SourcedRows:
     shapes = Shapes.of(lists, after, before, cut | deleted, good & ~marks, _shape)
     good &= marks | (shapes.which >= 0)
     ways = _ways(lists)
-    texts: list[pa.Array[Any]] = []
-    for listed in (after, before):
-        written, unsure = lists.written(listed, ways, _GROWTH * len(values.octets))
-        texts.append(written)
-        good &= listed.good
+    written = lists.written((after, before), ways, _GROWTH * len(values.octets))
+    good &= after.good & before.good
+    for _, unsure in written:
         good[_not_shortest(tape, unsure)] = False
 
     # A record is exact as a whole.
@@ -114,8 +112,8 @@ def decode_exact(batch: pa.RecordBatch) -> SourcedRows:
         database=key_tape.strings(key.of("scm", chosen)),
         table=key_tape.strings(key.of("tbl", chosen)),
         table_id=key.numbers("ptn", chosen),
-        after=chosen_of(texts[0], chosen),
-        before=chosen_of(texts[1], chosen),
+        after=chosen_of(written[0][0], chosen),
+        before=chosen_of(written[1][0], chosen),
         handle_key_only=cut[chosen],
         claim_check_location=chosen_of(location, chosen),
         shape=shapes.column(chosen),

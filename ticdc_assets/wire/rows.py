@@ -87,7 +87,7 @@ DAMAGED_ROW: Final = "row with a damaged image"
 OF_MIRRORS: Final = (ROW, SNAPSHOT)
 """Kinds of rows that mirrors are built from."""
 
-PIECE_BYTES: Final = 1 << 22
+PIECE_BYTES: Final = 1 << 23
 """Bytes of content that are decoded together, at most: a longer value is left to the reference."""
 
 COORDINATES: Final = ("topic", "partition", "offset")

@@ -52,7 +52,7 @@ def decode_exact(batch: pa.RecordBatch) -> SourcedRows:
         images[name] = listed = lists.members(objects, np.zeros(len(good), np.int32))
         good &= listed.good & distinct_lists(lists, listed)
     ways = np.full(len(lists.columns), ZONED_WAY, np.uint8)
-    written = {name: lists.written(listed, ways)[0] for name, listed in images.items()}
+    (before_texts, _), (after_texts, _) = lists.written(list(images.values()), ways)
     for listed in images.values():
         good &= listed.good
 
@@ -67,8 +67,8 @@ def decode_exact(batch: pa.RecordBatch) -> SourcedRows:
         table=tape.strings(checked.of("table", chosen)),
         table_id=checked.numbers("tableID", chosen),
         schema_version=checked.numbers("schemaVersion", chosen),
-        before=chosen_of(written["old"], chosen),
-        after=chosen_of(written["data"], chosen),
+        before=chosen_of(before_texts, chosen),
+        after=chosen_of(after_texts, chosen),
         handle_key_only=tape.is_true(checked.of("handleKeyOnly", chosen)),
         claim_check_location=tape.filled_strings(checked.of("claimCheckLocation", chosen)),
         checksum=checksum_texts(

@@ -31,7 +31,8 @@ FIRST_OFFSET = 1000
 """The offset of the first record of a batch."""
 
 _REASON = re.compile(r"[a-z][a-z0-9_]*\Z")
-_POSITION = re.compile(r"(?:\$|(?:key )?byte \d+\Z)")
+_POSITION = re.compile(r"\$|(?:key )?byte \d+\Z")
+_MOST_TEXT, _MOST_POSITION = 200, 1000
 
 
 def record_of(value: Input) -> Record:
@@ -69,12 +70,26 @@ def decoded(value: Input, wire_format: WireFormat = WireFormat.SIMPLE_JSON) -> O
         return decode(wire_format, record_of(value))
     except WireError as error:
         parts = (error.reason, error.position, error.expected, error.got)
-    reason, position, expected, got = parts
-    assert _REASON.match(reason), parts
-    assert _POSITION.match(position), parts
-    assert expected, parts
-    assert 0 < len(got) <= 200, parts
+    assert wrong_error(parts) is None, parts
     return parts
+
+
+def wrong_error(parts: Sequence[Any]) -> str | None:
+    """Return what is wrong with the parts of a `WireError`, None if nothing is."""
+    if not all(type(part) is str for part in parts):
+        return "an error whose parts are no texts"
+    reason, position, expected, got = parts
+    if _REASON.match(reason) is None:
+        return "an error whose reason is no slug"
+    if _POSITION.match(position) is None or len(position) > _MOST_POSITION:
+        return "an error whose position is none"
+    if not 0 < len(expected) <= _MOST_TEXT or not 0 < len(got) <= _MOST_TEXT:
+        return "an error whose texts are empty or too long"
+    try:
+        "".join(parts).encode()
+    except UnicodeEncodeError:
+        return "an error whose texts cannot be stored"
+    return None
 
 
 def batch_decoded(

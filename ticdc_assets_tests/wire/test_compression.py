@@ -24,6 +24,7 @@ from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.golden import OPTIONS
 from ticdc_assets_tests.wire import golden
 from ticdc_assets_tests.wire.comparing import assert_equal, batch_of
+from ticdc_assets_tests.wire.differing import framed
 
 SIMPLE = WireFormat.SIMPLE_JSON
 OPEN = WireFormat.OPEN_PROTOCOL
@@ -44,48 +45,12 @@ def block(content: bytes, *, stored: bool) -> bytes:
     return (len(content) | stored << 31).to_bytes(4, "little") + content
 
 
-def xxh32(content: bytes) -> int:
-    """xxHash with 32 bits and seed 0 of less than 16 bytes: the checksum of lz4 frames."""
-    assert len(content) < 16
-    first, second, third, fourth, fifth = PRIMES
-    value = (fifth + len(content)) % 2**32
-    end = len(content) // 4 * 4
-    for start in range(0, end, 4):
-        value += int.from_bytes(content[start : start + 4], "little") * third
-        value = rotated(value % 2**32, 17) * fourth % 2**32
-    for byte in content[end:]:
-        value = rotated((value + byte * fifth) % 2**32, 11) * first % 2**32
-    value = (value ^ value >> 15) * second % 2**32
-    value = (value ^ value >> 13) * third % 2**32
-    return value ^ value >> 16
-
-
-PRIMES = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1)
-
-
-def rotated(value: int, bits: int) -> int:
-    return (value << bits | value >> (32 - bits)) % 2**32
-
-
-def checked(content: bytes) -> bytes:
-    return xxh32(content).to_bytes(4, "little")
-
-
-def full_frame(*contents: bytes, flags: int = 0b0111_1100) -> bytes:
-    """Return a frame of stored blocks with all that a frame may have, or as `flags` say."""
-    content = b"".join(contents)
-    descriptor = bytes([flags, 0x40])
-    if flags & 0b1000:
-        descriptor += len(content).to_bytes(8, "little")
-    blocks = [
-        block(part, stored=True) + (checked(part) if flags & 0b1_0000 else b"") for part in contents
-    ]
-    return b"".join(
-        [
-            *(MAGIC, descriptor, bytes([xxh32(descriptor) >> 8 & 0xFF]), *blocks, END),
-            checked(content) if flags & 0b100 else b"",
-        ]
-    )
+# "1234567", nothing and "89" in stored blocks, with all that a frame may have: the size of its
+# content, and the checksums (xxHash with 32 bits) of each block and of the content.
+FULL_FRAME = bytes.fromhex(
+    "04224d18 7c40 0900000000000000 f0 07000080 31323334353637 4e558ddd"
+    "00000080 055dcc02 02000080 3839 2d8da58b 00000000 67ad7b93"
+)
 
 
 STORED_FRAME = HEADER + block(TEXT, stored=True) + END
@@ -102,10 +67,22 @@ VECTORS = {
         TEXT + b"bcd",
     ),
     "an empty lz4 frame": (LZ4, HEADER + END, b""),
-    "an lz4 frame with block checksums": (LZ4, full_frame(b"ab", b"c", flags=0x70), b"abc"),
-    "an lz4 frame with a content size": (LZ4, full_frame(b"ab", b"c", flags=0x68), b"abc"),
-    "an lz4 frame with a content checksum": (LZ4, full_frame(b"ab", b"c", flags=0x64), b"abc"),
-    "an lz4 frame with everything": (LZ4, full_frame(b"1234567", b"", b"89"), b"123456789"),
+    "an lz4 frame with block checksums": (
+        LZ4,
+        bytes.fromhex("04224d18 7040ad 02000080 6162 53fc9949 01000080 63 1b0fb0ee 00000000"),
+        b"abc",
+    ),
+    "an lz4 frame with a content size": (
+        LZ4,
+        bytes.fromhex("04224d18 6840 0300000000000000 87 02000080 6162 01000080 63 00000000"),
+        b"abc",
+    ),
+    "an lz4 frame with a content checksum": (
+        LZ4,
+        bytes.fromhex("04224d18 6440a7 02000080 6162 01000080 63 00000000 ff53d132"),
+        b"abc",
+    ),
+    "an lz4 frame with everything": (LZ4, FULL_FRAME, b"123456789"),
     "a snappy block": (SNAPPY, SNAPPY_BLOCK, TEXT),
     "a snappy block of one literal": (SNAPPY, bytes.fromhex("03 08 616263"), b"abc"),
     "an empty snappy block": (SNAPPY, b"\x00", b""),
@@ -151,10 +128,9 @@ def test_trailing_bytes_of_a_vector_are_seen(name: str) -> None:
 
 
 def test_every_changed_byte_of_a_checked_frame_is_refused() -> None:
-    frame = full_frame(b"1234567", b"89")
-    for place in range(len(frame)):
+    for place in range(len(FULL_FRAME)):
         for mask in (0x01, 0x10, 0x80, 0xFF):
-            changed = bytearray(frame)
+            changed = bytearray(FULL_FRAME)
             changed[place] ^= mask
             refused(LZ4, bytes(changed))
 
@@ -301,23 +277,19 @@ def test_craft_has_no_compression(
         change(WireFormat.CRAFT, Record(key=None, value=b""), compression)
 
 
-def parts(*values: bytes) -> bytes:
-    return b"".join(len(value).to_bytes(8) + value for value in values)
-
-
 @pytest.mark.parametrize("compression", [LZ4, SNAPPY])
 def test_open_protocol_is_compressed_inside(compression: Compression) -> None:
-    record = Record(key=b"key", value=parts(b"one", b"", b"three" * 20))
+    record = Record(key=b"key", value=framed([b"one", b"", b"three" * 20]))
     packed_record = compressed(OPEN, record, compression)
     assert packed_record.key == b"key"
-    assert packed_record.value == parts(
-        packed(compression, b"one"), b"", packed(compression, b"three" * 20)
+    assert packed_record.value == framed(
+        [packed(compression, b"one"), b"", packed(compression, b"three" * 20)]
     )
     assert decompressed(OPEN, packed_record, compression) == record
 
 
 def test_position_inside_open_protocol_is_one_of_the_record() -> None:
-    record = Record(key=b"key", value=parts(STORED_FRAME, STORED_FRAME + b"x"))
+    record = Record(key=b"key", value=framed([STORED_FRAME, STORED_FRAME + b"x"]))
     with pytest.raises(WireError) as caught:
         decompressed(OPEN, record, LZ4)
     start = 8 + len(STORED_FRAME) + 8
@@ -326,8 +298,8 @@ def test_position_inside_open_protocol_is_one_of_the_record() -> None:
 
 
 def test_limit_is_one_of_the_record() -> None:
-    record = Record(key=b"key", value=parts(*[STORED_FRAME] * 3))
-    assert decompressed(OPEN, record, LZ4, limit=60).value == parts(*[TEXT] * 3)
+    record = Record(key=b"key", value=framed([STORED_FRAME] * 3))
+    assert decompressed(OPEN, record, LZ4, limit=60).value == framed([TEXT] * 3)
     with pytest.raises(WireError, match="too_large"):
         decompressed(OPEN, record, LZ4, limit=59)
 
@@ -361,9 +333,9 @@ def test_batches_say_what_single_records_say(compression: Compression, data: st.
 
 @pytest.mark.parametrize("order", ["xgxxgx", "gxg", "xg", "gx", "xx", "gg", ""])
 def test_refused_records_stand_between_the_others(order: str) -> None:
-    key = parts(b'{"ts":1,"t":3}', b'{"ts":2,"t":3}')
-    good = Record(key=(1).to_bytes(8) + key, value=parts(b"", b""))
-    bad = Record(key=good.key, value=parts(b"", b"x"))
+    key = framed([b'{"ts":1,"t":3}', b'{"ts":2,"t":3}'])
+    good = Record(key=(1).to_bytes(8) + key, value=framed([b"", b""]))
+    bad = Record(key=good.key, value=framed([b"", b"x"]))
     batch = decode_batch(
         OPEN, batch_of([{"g": good, "x": bad}[letter] for letter in order]), compression=LZ4
     )

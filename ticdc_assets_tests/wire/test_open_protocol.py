@@ -31,6 +31,7 @@ from ticdc_assets_tests import strategies
 from ticdc_assets_tests.events import ddl_event, row_event
 from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.wire.comparing import Outcome, assert_equal, assert_refused
+from ticdc_assets_tests.wire.differing import framed
 
 OPEN = WireFormat.OPEN_PROTOCOL
 TS = 415508878783938562
@@ -54,8 +55,8 @@ def number(value: int) -> bytes:
 def record(*parts: tuple[bytes, bytes], version: int = 1) -> Record:
     """Return the record of keys and values."""
     return Record(
-        key=number(version) + b"".join(number(len(key)) + key for key, _ in parts),
-        value=b"".join(number(len(value)) + value for _, value in parts),
+        key=number(version) + framed(key for key, _ in parts),
+        value=framed(value for _, value in parts),
     )
 
 

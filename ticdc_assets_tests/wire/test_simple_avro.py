@@ -38,18 +38,9 @@ from ticdc_assets_tests import strategies
 from ticdc_assets_tests.events import ddl_event, row_event
 from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.wire.comparing import Outcome, assert_equal, assert_refused
+from ticdc_assets_tests.wire.test_craft import z as number
 
 AVRO = WireFormat.SIMPLE_AVRO
-
-
-def number(value: int) -> bytes:
-    """Avro's int and long."""
-    bits = value * 2 if value >= 0 else -value * 2 - 1
-    out = bytearray()
-    while bits >= 128:
-        out.append(bits % 128 + 128)
-        bits //= 128
-    return bytes([*out, bits])
 
 
 def text(value: str | bytes) -> bytes:
