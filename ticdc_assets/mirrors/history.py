@@ -207,7 +207,7 @@ class HistoryFolding:
                     yield kept(pa.Table.from_batches([operations]), folder)
 
         parts = changes.parts()
-        return kept_rows(runs_on.run(step, parts, tasks=len(parts)), schema, schema.names, folder)
+        return kept_rows(runs_on.run(step, parts, tasks=len(parts)), schema, folder)
 
     def after(
         self,
@@ -227,9 +227,7 @@ class HistoryFolding:
         # Many go to workers as operations do: in files.
         folder = None if operations.table is not None else self._changes.scratch.folder()
         some = (current.slice(at, READ_ROWS) for at in range(0, current.num_rows, READ_ROWS))
-        rows = kept_rows(
-            [kept(item, folder) for item in some], current.schema, current.schema.names, folder
-        )
+        rows = kept_rows([kept(item, folder) for item in some], current.schema, folder)
         return self._fold(schema, operations, _unchanged, [(rows, _unchanged, False)], table)
 
     # Folding ------------------------------------------------------------------------------------
@@ -306,9 +304,8 @@ class HistoryFolding:
         ]
         found = reduced(runs_on, sources, folded, buckets=2 * buckets)
         target = versions if table is None else layout.arrow
-        stored = target.names if files is None else files.schema.names
         return Versions(
-            rows=kept_rows([part.rows for part in found], target, stored, folder),
+            rows=kept_rows([part.rows for part in found], target, folder, files),
             begun=sum(part.begun for part in found),
             unread=sum(part.unread for part in found),
         )

@@ -46,7 +46,6 @@ from ticdc_assets.rows.rows_of_work import (
     in_buckets,
     kept,
     kept_rows,
-    numbered_names,
     reduced,
 )
 from ticdc_assets.spark.executing import Executor
@@ -318,7 +317,7 @@ def _part(number: int, mirror: MirrorFold, folded: FoldedRows) -> _Part:
         counts=folded.counts,
         missing=folded.missing,
         newest=_newest(folded.rows, mirror.watched),
-        rows=kept(rows, output.folder, output.layout, numbered=output.layout is None),
+        rows=kept(rows, output.folder, output.layout),
         faults=kept(faults, output.faults),
         keys=_changed_keys(folded.rows, mirror.schema) if output.with_keys else None,
     )
@@ -368,14 +367,12 @@ def _joined(mirror: MirrorFold, parts: Sequence[_Part]) -> Folded:
     target = MirrorLayout(schema=schema).arrow
     counts = joined_counts(part.counts for part in parts)
     missing = frozenset[tuple[str, ...]]().union(*(part.missing for part in parts))
-    stored = numbered_names(target) if output.layout is None else output.layout.schema.names
-    faults = fault_schema(schema)
     return Folded(
         counts=counts,
         never_sent=never_sent(missing),
         newest={key: ts for part in parts for key, ts in part.newest.items()},
-        rows=kept_rows([part.rows for part in parts], target, stored, output.folder),
-        faults=kept_rows([part.faults for part in parts], faults, faults.names, output.faults),
+        rows=kept_rows([part.rows for part in parts], target, output.folder, output.layout),
+        faults=kept_rows([part.faults for part in parts], fault_schema(schema), output.faults),
         keys=_joined_keys(mirror, parts) if output.with_keys else None,
     )
 

@@ -270,31 +270,31 @@ def by_name(rows: pa.RecordBatch) -> Iterator[tuple[tuple[str, str], pa.RecordBa
 
 
 def kept(
-    rows: pa.Table,
-    folder: AnyPath | None,
-    layout: FileLayout | None = None,
-    *,
-    numbered: bool = False,
+    rows: pa.Table, folder: AnyPath | None, layout: FileLayout | None = None
 ) -> WrittenFile | pa.Table | None:
     """Return rows as they are, or the file that they were written to; None without rows.
 
     Args:
         rows: the rows.
         folder: the folder of the file; None to have the rows as they are.
-        layout: how a table writes its files, if the folder is a table's.
-        numbered: whether the columns have numbered names in the file.
+        layout: how a table writes its files, if the folder is a table's; else the columns have
+            numbered names in the file.
     """
     if folder is None:
         return rows
     if not rows.num_rows:
         return None
-    if layout is not None:
-        rows = layout.stored(rows)
-    elif numbered:
-        rows = rows.rename_columns(numbered_names(rows.schema))
-    writer = (layout or FileLayout(schema=rows.schema)).writer(folder)
-    writer.write(rows)
+    layout = layout or _numbered(rows.schema)
+    writer = layout.writer(folder)
+    writer.write(layout.stored(rows))
     return writer.close()
+
+
+def _numbered(schema: pa.Schema) -> FileLayout:
+    """Return the layout of files whose columns have numbered names."""
+    names = numbered_names(schema)
+    fields = [item.with_name(name) for item, name in zip(schema, names, strict=True)]
+    return FileLayout(schema=pa.schema(fields))
 
 
 def numbered_names(schema: pa.Schema) -> list[str]:
@@ -305,21 +305,22 @@ def numbered_names(schema: pa.Schema) -> list[str]:
 def kept_rows(
     found: Sequence[WrittenFile | pa.Table | None],
     schema: pa.Schema,
-    stored: Sequence[str],
     folder: AnyPath | None,
+    layout: FileLayout | None = None,
 ) -> Rows:
     """Return the results of all buckets as one (`kept`).
 
     Args:
         found: what `kept` returned for each bucket.
         schema: the columns.
-        stored: their names in the files.
         folder: the folder of the files; None if there are none.
+        layout: as in `kept`.
     """
     if folder is None:
         tables = [item for item in found if isinstance(item, pa.Table)]
         return Rows.here(pa.concat_tables([schema.empty_table(), *tables]))
     files = tuple(item for item in found if isinstance(item, WrittenFile))
+    stored = (layout or _numbered(schema)).schema.names
     return Rows(
         schema=schema,
         groups=tuple((folder / file.path, (0,)) for file in files),

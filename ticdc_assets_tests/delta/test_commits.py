@@ -401,6 +401,25 @@ def disturbed(
     return met
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_an_append_that_another_program_forestalls_is_made_again(
+    overwrite: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What replaces all rows replaces those of the other program too."""
+    table = tmp_path / "cuts"
+    write_table(table, table_of(table, 1), overwrite=False, metadata={"number": 1})
+
+    def once() -> None:
+        if newest_version(table) == 0:
+            foreign_append(table)
+
+    met = disturbed(monkeypatch, table, once, is_before=True)
+    write_table(table, table_of(table, 5), overwrite=overwrite, metadata={"number": 2})
+    assert met == [0, 1]
+    assert len(read_rows(table)) == (5 if overwrite else 1 + 2 + 5)
+    assert commit_metadata(table) == {"number": 2}
+
+
 @pytest.mark.spark
 def test_what_is_committed_right_behind_a_change_is_not_published(
     large: Life, monkeypatch: pytest.MonkeyPatch

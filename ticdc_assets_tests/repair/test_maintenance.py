@@ -143,8 +143,8 @@ def test_logs_of_control_tables_stay_short_unless_another_program_wrote(tmp_path
     assert clean_shared_logs(paths, kept=timedelta()) == 0
     write_table(paths.landings, rows, overwrite=True, metadata={"number": 25})
     assert clean_shared_logs(paths) == 0
-    assert clean_shared_logs(paths, kept=timedelta()) == 19
-    assert min(log.glob("*.json")).name == f"{19:020}.json"
+    assert clean_shared_logs(paths, kept=timedelta()) == 20
+    assert min(log.glob("*.json")).name == f"{20:020}.json"
     assert commit_metadata(paths.landings) == {"number": 25}
 
 
