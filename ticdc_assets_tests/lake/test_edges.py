@@ -19,7 +19,6 @@ from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log.quarantine import read_quarantine
 from ticdc_assets.mirrors.standing import Outcome
-from ticdc_assets.reading import mirrors as reading
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets_tests.demo.simulator.builders import (
     all_types_upstream,
@@ -125,7 +124,6 @@ def test_odd_columns_come_and_change_later(
     """A table gets its first DATETIME, and columns whose names are syntax elsewhere."""
     if size == "large":
         treat_as_large(monkeypatch)
-        monkeypatch.setattr(reading, "_ROWS_AT_ONCE", 0)
     upstream = Upstream()
     upstream.create_database("d")
     upstream.create_table(
