@@ -28,7 +28,7 @@ from ticdc_assets.delta.commits import COMMIT_ID, METADATA_KEY, object_of
 from ticdc_assets.delta.damage import damaged, reading
 from ticdc_assets.delta.delta_files import has_commits, is_ahead, lost_log, passed_over
 from ticdc_assets.delta.files import open_parquet
-from ticdc_assets.delta.marks import mark_of
+from ticdc_assets.delta.marks import listed_once, mark_of
 from ticdc_assets.storage.lake_paths import HISTORIES, MIRRORS
 from ticdc_assets.storage.paths import LOG, AnyPath, RemotePath, delta_options, subtree
 
@@ -158,8 +158,8 @@ def keeping(of: str) -> Iterator[None]:
 
     The steps and checks of one sync read the same small tables repeatedly, and with thousands of
     tables these are not small. The cache lasts for one sync. Each sync opens the tables in folders
-    again, so it notices a table that broke without a trace in its log's folder. Threads that start
-    within the block share only the open tables.
+    again, so it notices a table that broke without a trace in its log's folder. In a store each log
+    is listed once (`marks`). Threads that start within the block share only the open tables.
 
     Args:
         of: names the sync; another name clears the cache.
@@ -172,7 +172,8 @@ def keeping(of: str) -> Iterator[None]:
                 del _OPENED[path]
     before = _KEEPER.set(_KEPT[of])
     try:
-        yield
+        with listed_once():
+            yield
     finally:
         _KEEPER.reset(before)
 

@@ -17,8 +17,10 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeAlias
@@ -52,6 +54,9 @@ LAST_CHECKPOINT = "_last_checkpoint"
 
 WRITTEN_NAME = re.compile(r"part-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.snappy\.parquet")
 """Names of the files that this package writes; Spark and delta-rs number theirs."""
+
+_READERS = 8
+"""How many entries of a log in a store are read at a time."""
 
 UNNAMED_KEPT = timedelta(hours=1)
 """The minimum age of such a file that is removed because no commit names it."""
@@ -446,10 +451,15 @@ def _replayed(
             take(_checkpoint_actions(path, with_removed))
         if "sidecar" in newest:
             return None
-    for number in range(first, version + 1):
-        take(commit_actions(table, number))
-        if number == 0 and "protocol" not in newest:
-            raise BrokenTableError("commit 0 of its log is torn: it has no protocol")
+    numbers = range(first, version + 1)
+    with ThreadPoolExecutor(_READERS) as pool:
+        read = pool.map if isinstance(table, RemotePath) and len(numbers) > 1 else map
+        for number, actions in zip(
+            numbers, read(partial(commit_actions, table), numbers), strict=True
+        ):
+            take(actions)
+            if number == 0 and "protocol" not in newest:
+                raise BrokenTableError("commit 0 of its log is torn: it has no protocol")
     return LogState(
         version=version,
         protocol=newest.get("protocol", {}),

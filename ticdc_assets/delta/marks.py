@@ -3,11 +3,12 @@
 In: the folder of a table in a store. Out: the name, size and time of the newest entry of its log,
 which differ if the table was created again in the same place.
 
-Each mark is a listing of the log, and the steps of one sync need that of each table many times.
-While a process holds the writer lock of a changefeed (`listed_once`), only it commits to its
-tables, so a log is listed once, and again after each of its own commits (`forget`). Another writer
-that commits all the same (one whose lease is over) is noticed at the next commit, whose entry is
-there already.
+Each mark is a listing of the log, and one sync needs that of each table many times. So within a
+block (`listed_once`) a log is listed once, and again after each commit of this process (`forget`).
+A process that takes the writer lock of a changefeed begins such a block: until it gives the lock
+back, only it commits. Another writer that commits all the same (one whose lease is over) is noticed
+at the next commit, whose entry is there already. What reads without the lock sees the tables as
+they were when its block began, or later.
 
 Nothing is written.
 """
@@ -19,21 +20,21 @@ from threading import Lock
 
 from ticdc_assets.storage.paths import LOG, AnyPath, RemotePath
 
-_ALONE: ContextVar[bool] = ContextVar("holds the writer lock", default=False)
+_ONCE: ContextVar[bool] = ContextVar("lists once", default=False)
 _LOCK = Lock()
 _LISTED: dict[AnyPath, Hashable | None] = {}
 
 
 @contextmanager
 def listed_once() -> Iterator[None]:
-    """List each log once within this block, which holds the writer lock."""
+    """List each log once within this block; nothing that was listed before it counts."""
     with _LOCK:
         _LISTED.clear()
-    before = _ALONE.set(True)
+    before = _ONCE.set(True)
     try:
         yield
     finally:
-        _ALONE.reset(before)
+        _ONCE.reset(before)
 
 
 def forget(path: AnyPath) -> None:
@@ -48,7 +49,7 @@ def mark_of(path: RemotePath) -> Hashable | None:
     Raises:
         OSError: the store does not answer.
     """
-    if not _ALONE.get():
+    if not _ONCE.get():
         return _newest_entry(path)
     with _LOCK:
         if path in _LISTED:
