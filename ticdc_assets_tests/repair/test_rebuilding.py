@@ -206,6 +206,10 @@ def killed_rebuild(life: Life, death: Death, is_published: bool) -> None:
     feed.rebuild()
     named = {cut.generation for cut in read_cuts(feed.paths)}
     assert set(names_in(feed.paths.generations)) == named
+    maintain(feed.lake)
+    for older in named - {feed.paths.generation}:
+        folder = feed.paths.of(older).generation_folder
+        assert {*names_in(folder)} <= {"histories", "mirrors"}
     life.go_on()
 
 
