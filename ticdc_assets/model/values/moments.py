@@ -210,7 +210,7 @@ def parse_span_text(text: str, places: int) -> int | None:
         if not negative and _DELIMITED.fullmatch(rest) and (" " in rest or "T" in rest):
             moment = parse_datetime_text(rest, places)
         return span_of_text(f"{moment:%H:%M:%S.%f}") if isinstance(moment, datetime) else None
-    if clock[0] is None or (len(rest) >= 12 and rest[:12].isdigit()):
+    if clock[0] is None or (clock[1] >= 12 and rest[: clock[1]].isdigit()):
         return None
     span = clock[0] * 10**6 + round_fraction(fraction[1] or "", places)
     if span > MAX_SPAN:
