@@ -52,6 +52,7 @@ from ticdc_assets.reading.mirrors import (
 from ticdc_assets.spark.compute import computing, watched
 from ticdc_assets.spark.jars import SPARK_JARS, Progress, resolve
 from ticdc_assets.spark.session import get_spark
+from ticdc_assets.storage.paths import remove_tree
 from ticdc_assets.wire import WireFormat
 
 _MARKER = "demo.json"
@@ -362,12 +363,8 @@ def _require_own(directory: Path) -> None:
 def _empty(directory: Path) -> None:
     """Empty the demo's folder, but for the file whose lock is held."""
     for path in directory.iterdir():
-        if path.name == _MARKER:
-            continue
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+        if path.name != _MARKER:
+            remove_tree(path)
 
 
 @contextmanager

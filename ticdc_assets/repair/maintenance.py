@@ -420,12 +420,7 @@ def _remove_generations(lake: Lake) -> None:
             for name in names_in(older.generation_folder):
                 if name not in (MIRRORS, HISTORIES):
                     require_lease(older.generation_folder)
-                    place = older.generation_folder / name
-                    # Its cut was made there, and named its mirrors in a file.
-                    if place.is_file():
-                        place.unlink(missing_ok=True)
-                    else:
-                        remove_tree(place)
+                    remove_tree(older.generation_folder / name)
 
 
 # Numbers ----------------------------------------------------------------------------------------

@@ -167,11 +167,7 @@ def remove_unpublished(paths: LakePaths) -> None:
         if name not in staying:
             place = paths.generations / name
             require_lease(place)
-            # Of a link, only the link is removed.
-            if place.is_symlink():
-                place.unlink()
-            else:
-                remove_tree(place)
+            remove_tree(place)
 
 
 class Making:

@@ -333,24 +333,31 @@ def files_below(folder: AnyPath) -> Iterator[ListedFile]:
             yield ListedFile(path, below(path, folder), stat.st_size, stat.st_mtime)
 
 
-def remove_tree(folder: AnyPath, *, quietly: bool = False) -> None:
-    """Remove a folder with all that is in it, if it is there.
+def remove_tree(path: AnyPath, *, quietly: bool = False) -> None:
+    """Remove what is at a path, if anything is: a file, or a folder with all that is in it.
+
+    Of a link, only the link is removed.
 
     Args:
-        folder: the folder.
+        path: the path.
         quietly: whether what cannot be removed stays.
     """
     with suppress(OSError if quietly else FileNotFoundError):
-        if not isinstance(folder, RemotePath):
-            shutil.rmtree(folder, ignore_errors=quietly)
+        if not isinstance(path, RemotePath):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=quietly)
+            else:
+                path.unlink()
             return
         try:
-            folder.files.delete_dir(folder.inside)
+            path.files.delete_dir(path.inside)
         except FileNotFoundError:
             return
         except OSError:
+            if path.is_file():
+                path.unlink(missing_ok=True)
             # A store that keeps folders refuses to remove one before what is in it.
-            if any(files_below(folder)):
+            elif any(files_below(path)):
                 raise
 
 

@@ -131,6 +131,7 @@ def test_a_rebuild_puts_an_equal_generation_in_place_and_syncs_go_on_in_it(life:
     assert new.generation != old.generation
     assert feed.paths.generation == new.generation
     assert sorted(names_in(feed.paths.generations)) == sorted([old.generation, new.generation])
+    assert "by_name.json" not in names_in(feed.paths.of(new.generation).generation_folder)
     assert feed.rows() == rows
     assert feed.read(*KEYED).count() == feed.mirror(*KEYED).rows
     assert counts == count_open(feed.paths)

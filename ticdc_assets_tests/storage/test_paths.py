@@ -120,6 +120,25 @@ def test_listing(root: AnyPath) -> None:
     assert sorted(texts(root)) == ["b/c/z.json"]
 
 
+@pytest.mark.parametrize("quietly", [False, True])
+def test_a_file_is_removed_as_a_tree_is(root: AnyPath, quietly: bool) -> None:
+    for name in ("a/x", "a/y/z"):
+        write(root / name, name)
+    for _ in range(2):
+        remove_tree(root / "a" / "x", quietly=quietly)
+        assert sorted(texts(root)) == ["a/y/z"]
+
+
+def test_of_a_link_only_the_link_is_removed(tmp_path: Path) -> None:
+    write(tmp_path / "kept" / "x", "x")
+    for name in ("kept", "kept/x", "nowhere"):
+        link = tmp_path / "link"
+        link.symlink_to(tmp_path / name)
+        remove_tree(link)
+        assert not link.is_symlink()
+    assert texts(tmp_path) == {"kept/x": "x"}
+
+
 def test_a_tree_is_moved(root: AnyPath) -> None:
     for name in ("a/_delta_log/00.json", "a/x", "a/b/y"):
         write(root / name, name)
