@@ -203,12 +203,9 @@ def log_state(table: AnyPath, version: int | None = None) -> LogState:
     Raises:
         BrokenTableError: the log is broken, or only libraries can read it.
     """
-    if version is None and isinstance(table, Path) and not has_commits(table):
-        return LogState()
     try:
         state = _replay(table, version)
     except _NoCommitError:
-        # In a store, the replay's listing says so.
         if version is None:
             return LogState()
         raise
@@ -322,7 +319,7 @@ def _replay(table: AnyPath, version: int | None, *, with_removed: bool = False) 
 def _listed(table: AnyPath, version: int | None, with_removed: bool) -> LogState | None:
     """Return the live files of a version by a listing of the whole log."""
     log = table / LOG
-    there = _facts_in(log)
+    there = facts_in(log)
     if not there and not log.is_dir():
         raise _NoCommitError(f"its {LOG} is {'no folder' if log.exists() else 'missing'}")
     commits: set[int] = set()
@@ -367,19 +364,29 @@ def _counted(names: Iterable[str]) -> Iterator[str]:
             yield name
 
 
-_Facts: TypeAlias = tuple[int, int | None]
+Facts: TypeAlias = tuple[int, int | None]
 """What a store says of an object: its bytes, and when it was written (ns since 1970)."""
 
 
-def _facts_in(log: AnyPath) -> dict[str, _Facts]:
-    """Return the names in a log, with what a store says of them; nothing is there in a folder."""
+def facts_in(log: AnyPath) -> dict[str, Facts]:
+    """Return the names in a log, with what a store says of them; of those in a folder nothing."""
     if not isinstance(log, RemotePath):
         return dict.fromkeys(names_in(log), (0, None))
     return {path.name: (info.size, info.mtime_ns) for path, info in log.listed(deep=False)}
 
 
+def newest_entry(log: AnyPath) -> tuple[str, Facts] | None:
+    """Return the name of the newest commit in a log, with its facts; None if it has nothing.
+
+    A log without a commit begins with a checkpoint, or is damaged: then the name is empty.
+    """
+    there = facts_in(log)
+    commits = (item for item in there.items() if _COMMIT.fullmatch(item[0]))
+    return max(commits, default=("", (0, None))) if there else None
+
+
 _KEPT_STATES = 64
-_STATES: dict[RemotePath, tuple[_Facts, LogState]] = {}
+_STATES: dict[RemotePath, tuple[Facts, LogState]] = {}
 """The newest read states of tables in stores, by log; the most recently used are last.
 
 Each entry of a log is a request, and a table that changes often has many since its checkpoint. A
@@ -388,7 +395,7 @@ state is used only while the store still has the entry that it ends with, by its
 _STATES_LOCK = Lock()
 
 
-def _known_state(log: RemotePath, there: Mapping[str, _Facts], target: int) -> LogState | None:
+def _known_state(log: RemotePath, there: Mapping[str, Facts], target: int) -> LogState | None:
     """Return a state from which a version can be replayed, if one was read before."""
     with _STATES_LOCK:
         facts, state = _STATES.get(log, (None, LogState()))
@@ -396,7 +403,7 @@ def _known_state(log: RemotePath, there: Mapping[str, _Facts], target: int) -> L
     return state if facts is not None and is_there else None
 
 
-def _keep_state(log: RemotePath, facts: _Facts, state: LogState) -> None:
+def _keep_state(log: RemotePath, facts: Facts, state: LogState) -> None:
     with _STATES_LOCK:
         _STATES.pop(log, None)
         _STATES[log] = facts, replace(state, removed=())

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Lock
 
+from ticdc_assets.delta.delta_files import newest_entry
 from ticdc_assets.storage.paths import LOG, AnyPath, RemotePath
 
 _ONCE: ContextVar[bool] = ContextVar("lists once", default=False)
@@ -50,22 +51,11 @@ def mark_of(path: RemotePath) -> Hashable | None:
         OSError: the store does not answer.
     """
     if not _ONCE.get():
-        return _newest_entry(path)
+        return newest_entry(path / LOG)
     with _LOCK:
         if path in _LISTED:
             return _LISTED[path]
-    mark = _newest_entry(path)
+    mark = newest_entry(path / LOG)
     with _LOCK:
         _LISTED[path] = mark
     return mark
-
-
-def _newest_entry(path: RemotePath) -> Hashable | None:
-    listed = (path / LOG).listed(deep=False)
-    commits = [
-        (entry.name, info.size, info.mtime_ns)
-        for entry, info in listed
-        if entry.name.endswith(".json") and entry.name[:-5].isdigit()
-    ]
-    # A log without a commit begins with a checkpoint, or is damaged.
-    return max(commits, default="") if listed else None
