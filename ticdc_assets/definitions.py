@@ -22,7 +22,7 @@ if not _HAS_MORE:
 import dagster as dg  # noqa: E402
 
 from ticdc_assets.config import load_settings  # noqa: E402
-from ticdc_assets.delta.control import keeping  # noqa: E402
+from ticdc_assets.delta.opening import keeping  # noqa: E402
 from ticdc_assets.orchestration.changefeeds import all_definitions  # noqa: E402
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from ticdc_assets.changelog.progress import GlobalWatermark, PartitionProgress
 from ticdc_assets.delta.appending import write_table
-from ticdc_assets.delta.control import latest_version
+from ticdc_assets.delta.opening import latest_version
 from ticdc_assets.log.agreement import Agreement, Checksums
 from ticdc_assets.log.change_files import CHANGE_LOG_SCHEMA
 from ticdc_assets.log.change_statistics import GROUPS_SCHEMA

@@ -21,8 +21,9 @@ from importlib.metadata import version
 
 from ticdc_assets.base.errors import BusyError, LakeDamagedError, TicdcError
 from ticdc_assets.config import Settings
-from ticdc_assets.delta.control import commit_metadata, keeping
+from ticdc_assets.delta.control import commit_metadata
 from ticdc_assets.delta.lake import Lake
+from ticdc_assets.delta.opening import keeping
 from ticdc_assets.log.seeds import landed_seed
 from ticdc_assets.observe.status import Status
 from ticdc_assets.orchestration.source_watcher import SourceWatcher

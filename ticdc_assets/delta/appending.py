@@ -15,15 +15,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from ticdc_assets.delta.committing import commit_state, undisturbed
-from ticdc_assets.delta.control import LOG_RETENTION, open_table
-from ticdc_assets.delta.damage import reading
-from ticdc_assets.delta.delta_files import log_state
+from ticdc_assets.delta.control import LOG_RETENTION
 from ticdc_assets.delta.delta_protocol import LogState, grown, new_state
-from ticdc_assets.delta.fencing import APP_ID, guard_of, require_lease
+from ticdc_assets.delta.fencing import require_lease
 from ticdc_assets.delta.files import FileLayout, WrittenFile, write_rows
+from ticdc_assets.delta.opening import open_table
 from ticdc_assets.storage.paths import AnyPath
 
 
@@ -111,12 +109,9 @@ def append_files(
     """
 
     def append() -> bool:
-        table = open_table(path)
-        if table is not None and app_id is not None:
-            seen = table.transaction_version(app_id)
-            if seen is not None and seen >= version:
-                return False
-        newest = _newest(path, table, schema, is_whole=replaces is not None)
+        newest = open_table(path) or LogState()
+        if app_id is not None and newest.transactions.get(app_id, -1) >= version:
+            return False
         if newest.version < 0 or replaces == {}:
             configuration = layout.configuration or {}
             wanted = new_state(schema, configuration, newest, partition_by=layout.partition_by)
@@ -154,30 +149,6 @@ def write_table(
         layout=_OF_CONTROL,
         replaces={} if overwrite else None,
     )
-
-
-def _newest(
-    path: AnyPath, table: DeltaTable | None, schema: pa.Schema, *, is_whole: bool
-) -> LogState:
-    """Return the newest version of a table, without its files if they may all stay.
-
-    A large table has many, and to replay its log takes longer than the commit.
-    """
-    if table is None:
-        return LogState()
-    seen = None if guard_of(path) is None else table.transaction_version(APP_ID)
-    state = LogState(
-        version=table.version(),
-        metadata={
-            "schemaString": table.schema().to_json(),
-            "configuration": table.metadata().configuration,
-        },
-        transactions={} if seen is None else {APP_ID: seen},
-    )
-    if not is_whole and grown(state, schema) is state:
-        return state
-    with reading(path):
-        return log_state(path)
 
 
 def _is_of(action: Mapping[str, Any], partition: Mapping[str, str]) -> bool:

@@ -7,26 +7,18 @@ Every commit of this package has an id in its JSON object (`COMMIT_ID`). A commi
 stalled while this one took over. A foreign commit matters unless its actions leave rows and schema
 as they are, as those of OPTIMIZE and VACUUM do.
 
-Logs are read as JSON lines: for one version and its actions that is cheaper than opening the table,
-and delta-rs does not return the actions of one commit.
 """
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.delta.damage import reading
-from ticdc_assets.delta.delta_files import commit_actions, versions_after, versions_of
+from ticdc_assets.delta.delta_protocol import COMMIT_ID, object_of
 from ticdc_assets.delta.fencing import APP_ID, guard_of, number_of
+from ticdc_assets.delta.log_reading import commit_actions, versions_after, versions_of
 from ticdc_assets.storage.paths import AnyPath
-
-METADATA_KEY = "userMetadata"
-"""The key under which a commit carries its JSON object."""
-
-COMMIT_ID = "commit"
-"""The key of a commit's id in its JSON object."""
 
 
 class CommitError(TicdcError):
@@ -113,19 +105,10 @@ def read_commit(table: AnyPath, version: int) -> LoggedCommit:
     return LoggedCommit(
         version=version,
         operation=str(info.get("operation")),
-        commit_id=object_of(info.get(METADATA_KEY)).get(COMMIT_ID),
+        commit_id=object_of(info).get(COMMIT_ID),
         lease=lease,
         changes_rows=changes,
     )
 
 
 _SCHEMA_ACTIONS = {"metaData", "protocol"}
-
-
-def object_of(text: object) -> dict[str, Any]:
-    """Return the JSON object that a commit carries; {} if another program wrote its text."""
-    try:
-        value = json.loads(text) if isinstance(text, str) else None
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}

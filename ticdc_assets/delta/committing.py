@@ -20,16 +20,23 @@ from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
 import pyarrow as pa
+from deltalake import DeltaTable
 
 from ticdc_assets.base.errors import LakeDamagedError
-from ticdc_assets.delta.commits import COMMIT_ID, METADATA_KEY, CommitError
-from ticdc_assets.delta.control import opened
-from ticdc_assets.delta.delta_protocol import Action, LogState, commit_text
+from ticdc_assets.delta.commits import CommitError
+from ticdc_assets.delta.damage import reading
+from ticdc_assets.delta.delta_protocol import (
+    COMMIT_ID,
+    METADATA_KEY,
+    Action,
+    LogState,
+    commit_text,
+)
 from ticdc_assets.delta.fencing import APP_ID, leased_transaction, require_lease
 from ticdc_assets.delta.files import WrittenFile, read_footer
-from ticdc_assets.delta.marks import forget
+from ticdc_assets.delta.log_reading import forget
 from ticdc_assets.storage.creating import create
-from ticdc_assets.storage.paths import LOG, AnyPath, RemotePath
+from ticdc_assets.storage.paths import LOG, AnyPath, RemotePath, delta_options
 
 _LOGGER = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -164,7 +171,8 @@ def commit_state(
     require_lease(path)
     interval = int(wanted.configuration.get("delta.checkpointInterval", _CHECKPOINT_INTERVAL))
     if version and version % interval == 0:
-        opened(path).create_checkpoint()
+        with reading(path):
+            DeltaTable(str(path), storage_options=delta_options(path)).create_checkpoint()
     return version
 
 

@@ -16,12 +16,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import DeltaError
 
 from ticdc_assets.base.errors import LakeDamagedError, StoreUnavailableError
 from ticdc_assets.base.names import joined_name
-from ticdc_assets.delta.delta_files import BrokenTableError, broken
+from ticdc_assets.delta.delta_files import broken
 from ticdc_assets.delta.delta_protocol import DeletionVectorError
+from ticdc_assets.delta.log_reading import BrokenTableError
 from ticdc_assets.storage.lake_paths import GENERATIONS, HISTORIES, MIRRORS, LakePaths
 from ticdc_assets.storage.paths import LOG, AnyPath, RemotePath
 
@@ -39,13 +40,10 @@ def reading(table: AnyPath, version: int | None = None) -> Iterator[None]:
     Raises:
         LakeDamagedError: it is broken.
         StoreUnavailableError: its store does not answer.
-        TableNotFoundError: there is no such table.
         OSError: the machine refuses to read it, and it is whole.
     """
     try:
         yield
-    except TableNotFoundError:
-        raise
     except BrokenTableError as error:
         raise damaged(table, str(error)) from error
     except (DeltaError, DeletionVectorError, pa.ArrowException, OSError) as error:
@@ -66,7 +64,7 @@ def reading_file(path: AnyPath) -> Iterator[None]:
     """
     try:
         yield
-    except (DeletionVectorError, pa.ArrowException, OSError) as error:
+    except (DeltaError, DeletionVectorError, pa.ArrowException, OSError) as error:
         table = next((folder for folder in path.parents if (folder / LOG).is_dir()), None)
         # Arrow's errors about a file have no number; neither have its errors about a store.
         is_of_file = not isinstance(error, (MemoryError, OSError)) or (

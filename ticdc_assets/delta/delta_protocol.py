@@ -198,7 +198,8 @@ class LogState:
         metadata: the action `metaData`.
         files: the action `add` of each file.
         transactions: the newest version of each transaction identifier.
-        removed: the action `remove` of other files, as far as they were read.
+        memory: the JSON object of the newest commit that carries one, as far as commits were read
+            (`memory_of`).
     """
 
     version: int = -1
@@ -206,12 +207,22 @@ class LogState:
     metadata: Action = field(default_factory=dict[str, Any])
     files: Sequence[Action] = ()
     transactions: Mapping[str, int] = field(default_factory=dict[str, int])
-    removed: Sequence[Action] = ()
+    memory: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def fields(self) -> list[Action]:
         """The columns of the table, as the schema has them."""
         return json.loads(self.metadata["schemaString"])["fields"] if self.metadata else []
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the table, as Arrow has them."""
+        return _arrow_schema(self.metadata["schemaString"])
+
+    @property
+    def partition_columns(self) -> list[str]:
+        """The columns that the table is partitioned by."""
+        return list(self.metadata.get("partitionColumns") or [])
 
     @property
     def configuration(self) -> dict[str, str]:
@@ -222,6 +233,11 @@ class LogState:
     def is_mapped(self) -> bool:
         """Whether columns have different names in files than in the table."""
         return self.configuration.get(_MAPPING, "none") != "none"
+
+
+@lru_cache(maxsize=256)
+def _arrow_schema(text: str) -> pa.Schema:
+    return pa.schema(Schema.from_json(text))
 
 
 _FIRST_PROTOCOL: Action = {"minReaderVersion": 1, "minWriterVersion": 2}
@@ -259,6 +275,18 @@ _SWITCHED_ON = ("delta.appendOnly", "delta.enableInCommitTimestamps", "delta.ena
 _GENERATED = ("delta.generationExpression", "delta.invariants", "delta.identity.start")
 
 
+_PORTABLE_FEATURES = frozenset({NTZ, "appendOnly", "invariants"})
+
+
+def unportable_features(state: LogState) -> list[str]:
+    """Return the features by which more than a table's files defines its rows.
+
+    With deletion vectors or a column mapping, not every reader can read it.
+    """
+    readers, writers = _listed(state.protocol)
+    return sorted((readers | writers) - _PORTABLE_FEATURES)
+
+
 def features_of(state: LogState) -> list[str]:
     """Return the features of a table that a reader must know, and that not every reader knows."""
     readers, _ = _listed(state.protocol)
@@ -274,7 +302,7 @@ def unread_features(state: LogState) -> list[str]:
 def _unread_layout(state: LogState) -> list[str]:
     mapping = state.configuration.get(_MAPPING, "none")
     foreign = [] if mapping in ("none", "name") else [f"columnMapping by {mapping}"]
-    return foreign + (["partition columns"] if state.metadata.get("partitionColumns") else [])
+    return foreign + (["partition columns"] if state.partition_columns else [])
 
 
 def require_written(state: LogState) -> None:
@@ -494,6 +522,40 @@ def altered(state: LogState, schema: pa.Schema, origin: Mapping[str, str | None]
 
 
 # Commits: "Delta Log Entries", "Commit Provenance Information", "Transaction Identifiers" ---------
+
+
+METADATA_KEY = "userMetadata"
+"""The key under which a commit carries its JSON object, as Spark's commits do."""
+
+COMMIT_ID = "commit"
+"""The key of a commit's id in its JSON object."""
+
+_MEMORIES = {COMMIT_ID, "batch", "number", "tso"}
+
+
+def object_of(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON object that a commit carries; {} if another program wrote its text.
+
+    Args:
+        info: the action `commitInfo`.
+    """
+    text = info.get(METADATA_KEY)
+    try:
+        value = json.loads(text) if isinstance(text, str) else None
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def memory_of(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the same without the commit's id; {} if another program wrote the object.
+
+    Older versions of this package wrote no id, but counted batches, landings, cuts or TSO.
+    """
+    memory = object_of(info)
+    if not memory.keys() & _MEMORIES:
+        return {}
+    return {name: value for name, value in memory.items() if name != COMMIT_ID}
 
 
 def file_changes(newest: LogState, wanted: LogState) -> tuple[list[Action], list[Action]]:

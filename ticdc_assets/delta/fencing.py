@@ -15,9 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 
-from deltalake import DeltaTable
-
 from ticdc_assets.base.errors import BusyError, LeaseLostError
+from ticdc_assets.delta.delta_protocol import LogState
 from ticdc_assets.delta.lease import HeldLease
 from ticdc_assets.storage.paths import AnyPath
 
@@ -28,9 +27,9 @@ _SHIFT = 32
 _COUNTER = count()
 
 
-def number_in(table: DeltaTable) -> int | None:
-    """Return the number of the newest lease that wrote to an open table; None if none did."""
-    seen = table.transaction_version(APP_ID)
+def number_in(table: LogState) -> int | None:
+    """Return the number of the newest lease that wrote to a table; None if none did."""
+    seen = table.transactions.get(APP_ID)
     return None if seen is None else number_of(seen)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ticdc_assets.config import Changefeed
 from ticdc_assets.delta.generations import paths_of
 from ticdc_assets.delta.lock import side_lock, writer_lock
-from ticdc_assets.delta.marks import listed_once
+from ticdc_assets.delta.log_reading import listed_once
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
 

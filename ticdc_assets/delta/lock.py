@@ -24,17 +24,16 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import cast
 
-import pyarrow as pa
-
 from ticdc_assets.base.errors import BusyError, LakeDamagedError, PrerequisiteError, TicdcError
 from ticdc_assets.base.machine import require_space
 from ticdc_assets.config import Writer
 from ticdc_assets.delta.appending import append_files
 from ticdc_assets.delta.committing import ConflictError
-from ticdc_assets.delta.control import commit_metadata, open_table
+from ticdc_assets.delta.control import commit_metadata
 from ticdc_assets.delta.fencing import guarded, number_in
 from ticdc_assets.delta.lease import HeldLease, Renewing, named_process, take, this_process
 from ticdc_assets.delta.lease_log import LeaseLog
+from ticdc_assets.delta.opening import open_table
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
 
@@ -274,9 +273,9 @@ def _fence(path: AnyPath) -> None:
         if table is None:
             return
         # A commit without rows carries on the newest commit's metadata.
-        schema, metadata = pa.schema(table.schema()), commit_metadata(path)
+        metadata = commit_metadata(path)
         try:
-            append_files(path, [], schema, metadata=metadata)
+            append_files(path, [], table.schema, metadata=metadata)
         except ConflictError as error:
             raise BusyError(
                 f"{path} is written again and again by a run whose lease is over; try again"

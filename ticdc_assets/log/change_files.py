@@ -23,7 +23,9 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from ticdc_assets.delta.appending import BOUNDED, DISTINCT
-from ticdc_assets.delta.control import open_table
+from ticdc_assets.delta.control import bounds_of
+from ticdc_assets.delta.delta_files import file_of
+from ticdc_assets.delta.delta_protocol import Action
 from ticdc_assets.delta.files import (
     GROUP_BYTES,
     FileLayout,
@@ -32,6 +34,7 @@ from ticdc_assets.delta.files import (
     gathered,
     read_footer,
 )
+from ticdc_assets.delta.opening import open_table
 from ticdc_assets.log.quarantine import FAULT_SCHEMA, decode_faults
 from ticdc_assets.log.totals import TOTALS_COLUMNS, Totals, joined_totals, totals_of
 from ticdc_assets.rows.mirror_rows import IMAGES
@@ -111,29 +114,27 @@ def rows_of(
         day: the landing day of the rows (UTC); any if None.
     """
     opened = open_table(table)
-    files = None if opened is None else pa.table(opened.get_add_actions(flatten=True))
-    if opened is None or files is None or not files.num_rows:
+    if opened is None or not opened.files:
         return Rows(schema=pa.schema([]), count=0)
-    condition = None
+    files, condition = opened.files, None
     if day is not None:
-        files = files.filter(ds.field("partition.landed_day") == pa.scalar(day))
+        files = [item for item in files if item["partitionValues"]["landed_day"] == str(day)]
     if batches is not None:
         files, condition = _within(files, "batch", *batches)
     if records:
         offsets = [offset for _, _, offset in records]
         files, _ = _within(files, "offset", min(offsets), max(offsets))
         condition = _of_records(records)
-    paths = [table / name for name in files["path"].to_pylist()]
+    paths = [file_of(table, item) for item in files]
     footers = [(path, read_footer(path)) for path in paths]
     groups = [
         (path, number, footer.row_group(number))
         for path, footer in footers
         for number in range(footer.num_row_groups)
     ]
-    schema = pa.schema(opened.schema().to_arrow())
     largest = (group.total_byte_size // max(1, group.num_rows) for *_, group in groups)
     return Rows(
-        schema=pa.schema([schema.field(name) for name in columns]),
+        schema=pa.schema([opened.schema.field(name) for name in columns]),
         groups=tuple((path, (number,)) for path, number, _ in groups),
         stored=tuple(columns),
         large=tuple(_PAYLOAD.intersection(columns)),
@@ -145,12 +146,12 @@ def rows_of(
 
 
 def _within(
-    files: pa.Table, name: str, first: int, last: int
-) -> tuple[pa.Table, ds.Expression | None]:
+    files: Sequence[Action], name: str, first: int, last: int
+) -> tuple[Sequence[Action], ds.Expression | None]:
     """Return the files that may have rows with numbers from the first to the last.
 
     Args:
-        files: the `add` actions of files, with the bounds of columns.
+        files: the files, each by its `add`.
         name: the column of the numbers.
         first: the first number.
         last: the last number.
@@ -158,14 +159,15 @@ def _within(
     Returns:
         These files, and the condition on their rows; None if all of their rows meet it.
     """
+    found: list[Action] = []
+    inside = True
+    for item in files:
+        low, high = bounds_of(item, name)
+        if (low is None or low <= last) and (high is None or high >= first):
+            found.append(item)
+            inside &= low is not None and low >= first and high is not None and high <= last
     field = ds.field(name)
-    condition = (field >= first) & (field <= last)
-    if f"min.{name}" not in files.schema.names:
-        return files, condition
-    low, high = ds.field(f"min.{name}"), ds.field(f"max.{name}")
-    found = files.filter((low.is_null() | (low <= last)) & (high.is_null() | (high >= first)))
-    inside = found.filter((low >= first) & (high <= last)).num_rows
-    return found, None if inside == found.num_rows else condition
+    return found, None if inside else (field >= first) & (field <= last)
 
 
 def _of_records(records: Iterable[Coordinates]) -> ds.Expression:

@@ -23,8 +23,9 @@ import pyarrow.dataset as ds
 from ticdc_assets.changelog.plan import RowGroup, SeededTable
 from ticdc_assets.changelog.progress import PartitionProgress
 from ticdc_assets.delta.appending import write_table
-from ticdc_assets.delta.control import commit_metadata, kept, read_table
+from ticdc_assets.delta.control import commit_metadata, read_table
 from ticdc_assets.delta.lake import Lake
+from ticdc_assets.delta.opening import kept
 from ticdc_assets.log.change_files import CHANGE_LOG_SCHEMA, totals_in_files
 from ticdc_assets.log.totals import GROUP_KEY, NO_TOPIC, Totals, greatest, least
 from ticdc_assets.storage.lake_paths import LakePaths

@@ -25,9 +25,10 @@ from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.changelog.plan import lacks_rows
 from ticdc_assets.config import TableChoice, TableFilter
 from ticdc_assets.delta.appending import write_table
-from ticdc_assets.delta.control import commit_metadata, kept, read_leaves, read_rows
+from ticdc_assets.delta.control import commit_metadata, read_leaves, read_rows
 from ticdc_assets.delta.damage import damaged
 from ticdc_assets.delta.generations import GENERATION
+from ticdc_assets.delta.opening import kept
 from ticdc_assets.delta.row_schema import fields_of
 from ticdc_assets.model.schemas import TableSchema, schema_from_text
 from ticdc_assets.model.tso import cut_of, moment_text, time_with_tso

@@ -19,12 +19,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pyarrow as pa
-from deltalake.exceptions import DeltaError
 
 from ticdc_assets.base.errors import LakeDamagedError
-from ticdc_assets.delta.control import commit_metadata, open_table
+from ticdc_assets.delta.control import commit_metadata
 from ticdc_assets.delta.damage import damaged
-from ticdc_assets.delta.delta_files import broken, is_ahead
+from ticdc_assets.delta.delta_files import broken
+from ticdc_assets.delta.opening import open_table
 from ticdc_assets.log.cuts import MirrorCut, newest_cut
 from ticdc_assets.log.positions import landed_batch
 from ticdc_assets.log.publishing import named_cut
@@ -36,7 +36,7 @@ from ticdc_assets.storage.paths import AnyPath, RemotePath
 _READERS = 16
 """How many tables of a lake in a store are checked at a time: each waits for the store."""
 
-_OF_LIBRARIES = (DeltaError, pa.ArrowException, *SPARK_ERRORS, OSError)
+_OF_LIBRARIES = (pa.ArrowException, *SPARK_ERRORS, OSError)
 
 
 def find_damage(paths: LakePaths) -> list[LakeDamagedError]:
@@ -72,14 +72,12 @@ def table_damage(
         footers: whether to read the footers of its files too.
     """
     try:
-        if open_table(table) is None and version is None:
-            return None
+        newest = open_table(table)
     except LakeDamagedError as error:
         return error
+    if newest is None and version is None:
+        return None
     finding = broken(table, version, footers=footers)
-    if finding is None and version is not None and is_ahead(table, version):
-        # A broken commit of a killed run prevents every later version.
-        finding = broken(table, footers=footers)
     return None if finding is None else damaged(table, finding)
 
 

@@ -22,8 +22,9 @@ import pyarrow.dataset as ds
 
 from ticdc_assets.config import TableFilter
 from ticdc_assets.delta.appending import append_files, write_table
-from ticdc_assets.delta.control import latest_version, read_rows, read_table
+from ticdc_assets.delta.control import read_rows, read_table
 from ticdc_assets.delta.files import FileLayout, WrittenFile, write_rows
+from ticdc_assets.delta.opening import latest_version
 from ticdc_assets.log.faults import is_mirrored_fault
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.wire.rows import OF_MIRRORS, PLACE, PLACE_SCHEMA

@@ -19,9 +19,10 @@ import pyarrow.dataset as ds
 
 from ticdc_assets.changelog.plan import seen_shapes
 from ticdc_assets.delta.appending import write_table
-from ticdc_assets.delta.control import commit_metadata, dataset_of, kept, open_table, read_rows
+from ticdc_assets.delta.control import commit_metadata, dataset_of, read_rows
 from ticdc_assets.delta.damage import reading
 from ticdc_assets.delta.lake import Lake
+from ticdc_assets.delta.opening import kept, open_table
 from ticdc_assets.log.change_statistics import ChangeStatistics, read_statistics
 from ticdc_assets.model.events import DdlEvent
 from ticdc_assets.model.schemas import TableSchema, schema_from_text, schema_to_text

@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from ticdc_assets.delta.appending import write_table
-from ticdc_assets.delta.control import open_table, read_rows
+from ticdc_assets.delta.control import read_rows
+from ticdc_assets.delta.opening import open_table
 from ticdc_assets.delta.row_schema import fields_of
 from ticdc_assets.model.schemas import TableSchema, schema_from_text, schema_to_text
 from ticdc_assets.source.exports.dialect import CsvDialect
@@ -85,7 +86,7 @@ def decoded_seed(paths: LakePaths) -> int:
 
 def _newest(path: AnyPath) -> int:
     table = open_table(path)
-    return 0 if table is None else table.transaction_version(APPLICATION) or 0
+    return 0 if table is None else table.transactions.get(APPLICATION, 0)
 
 
 def read_seeds(paths: LakePaths, seed: int | None = None) -> list[Seed]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ticdc_assets.changelog.progress import GlobalWatermark, TopicFacts, global_watermark
 from ticdc_assets.changelog.topics import TopicRows, TopicTables, topic_tables
-from ticdc_assets.delta.control import kept
+from ticdc_assets.delta.opening import kept
 from ticdc_assets.log.change_statistics import ChangeStatistics, read_statistics
 from ticdc_assets.log.cuts import Cut, newest_cut
 from ticdc_assets.log.positions import (

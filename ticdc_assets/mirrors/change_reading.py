@@ -22,10 +22,11 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from ticdc_assets.changelog.plan import Binding, MirrorPlan, TableName
-from ticdc_assets.delta.control import dataset_of, open_table
+from ticdc_assets.delta.control import dataset_of
 from ticdc_assets.delta.damage import reading
 from ticdc_assets.delta.files import row_groups
 from ticdc_assets.delta.lake import Lake
+from ticdc_assets.delta.opening import open_table
 from ticdc_assets.mirrors.truncation_points import Base, TruncationPoint, cites, truncation_point_of
 from ticdc_assets.rows.bag_operations import Watermarks, watermarks_of
 from ticdc_assets.rows.mirror_rows import CHANGE_COLUMNS, IMAGES, SHAPE

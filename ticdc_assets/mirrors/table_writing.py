@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import chain, islice
 from typing import Any, TypeVar
-from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +32,7 @@ from ticdc_assets.delta.commits import CommitError, same_rows_at
 from ticdc_assets.delta.committing import commit_state
 from ticdc_assets.delta.control import LOG_RETENTION
 from ticdc_assets.delta.damage import reading
-from ticdc_assets.delta.delta_files import file_at, log_state, vector_of
+from ticdc_assets.delta.delta_files import file_of, vector_of
 from ticdc_assets.delta.delta_protocol import (
     VECTORS,
     Action,
@@ -62,6 +61,7 @@ from ticdc_assets.delta.files import (
     write_rows,
 )
 from ticdc_assets.delta.lake import Lake
+from ticdc_assets.delta.log_reading import log_state
 from ticdc_assets.delta.renewing import renew_if_lost
 from ticdc_assets.mirrors import file_fates
 from ticdc_assets.mirrors.file_fates import (
@@ -284,7 +284,7 @@ class TableWriter:
         found: list[LiveRows] = []
         for action in self._state.files:
             deleted = vector_of(self.table, action)
-            path = file_at(self.table, unquote(action["path"]))
+            path = file_of(self.table, action)
             rows = json.loads(action.get("stats") or "{}").get("numRecords")
             if rows is None:
                 rows = read_footer(path).num_rows

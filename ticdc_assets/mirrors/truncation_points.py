@@ -20,12 +20,12 @@ from functools import cached_property
 from typing import Any
 
 import pyarrow.dataset as ds
-from deltalake import DeltaTable
 
 from ticdc_assets.base.errors import NotFoundError
 from ticdc_assets.base.names import joined_name
 from ticdc_assets.changelog.plan import Binding, MirrorPlan, RowGroup
-from ticdc_assets.delta.control import open_table
+from ticdc_assets.delta.delta_protocol import LogState
+from ticdc_assets.delta.opening import open_table
 from ticdc_assets.log.cuts import Cut, MirrorCut, read_cuts
 from ticdc_assets.mirrors.validity import Knowledge
 from ticdc_assets.storage.lake_paths import LakePaths
@@ -249,7 +249,7 @@ def has_lost_records(paths: LakePaths) -> bool:
     return stored is not None and stored["base"] > 0
 
 
-def truncation_point_of(paths: LakePaths, table: DeltaTable | None) -> TruncationPoint:
+def truncation_point_of(paths: LakePaths, table: LogState | None) -> TruncationPoint:
     """Return up to where the open version of one of the two tables was truncated.
 
     A reader that runs during retention needs the point and the rows of one version: an older point
@@ -280,8 +280,8 @@ def truncation_point_of(paths: LakePaths, table: DeltaTable | None) -> Truncatio
     return TruncationPoint(batch=0 if base is None else base.batch, cut=base, kept=kept, older=cuts)
 
 
-def _stored(table: DeltaTable | None) -> dict[str, Any] | None:
-    text = None if table is None else table.metadata().configuration.get(PROPERTY)
+def _stored(table: LogState | None) -> dict[str, Any] | None:
+    text = None if table is None else table.configuration.get(PROPERTY)
     return None if text is None else json.loads(text)
 
 

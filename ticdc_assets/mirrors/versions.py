@@ -10,16 +10,21 @@ Nothing is written, and versions do not change: reading again gives the same.
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from deltalake import Schema
 
-from ticdc_assets.delta.control import dataset_of, is_portable, open_table
+from ticdc_assets.delta.control import dataset_of
 from ticdc_assets.delta.damage import damaged, reading
-from ticdc_assets.delta.delta_files import file_at, log_state, vector_of
-from ticdc_assets.delta.delta_protocol import DeletionVector, stored_name, unread_features
+from ticdc_assets.delta.delta_files import file_of, vector_of
+from ticdc_assets.delta.delta_protocol import (
+    DeletionVector,
+    stored_name,
+    unportable_features,
+    unread_features,
+)
+from ticdc_assets.delta.log_reading import log_state
+from ticdc_assets.delta.opening import open_table
 from ticdc_assets.log.cuts import MirrorCut
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.rows.rows_of_work import Rows
@@ -94,9 +99,9 @@ def has_rescued(table: AnyPath, version: int, rescued: str, names: Collection[st
 
 
 def is_portable_mirror(paths: LakePaths, mirror: MirrorCut) -> bool:
-    """Return whether the files of a mirror alone define the rows in a cut (`is_portable`)."""
+    """Return whether the files of a mirror alone define the rows in a cut."""
     opened = open_table(*mirror.at(paths))
-    return opened is not None and is_portable(opened)
+    return opened is not None and not unportable_features(opened)
 
 
 # Tables -----------------------------------------------------------------------------------------
@@ -138,11 +143,8 @@ def _files(table: AnyPath, version: int) -> _VersionFiles:
         if foreign := unread_features(state):
             raise damaged(table, f"another program gave it {', '.join(foreign)}")
         return _VersionFiles(
-            files={
-                file_at(table, unquote(action["path"])): vector_of(table, action)
-                for action in state.files
-            },
-            schema=pa.schema(Schema.from_json(state.metadata["schemaString"])),
+            files={file_of(table, action): vector_of(table, action) for action in state.files},
+            schema=state.schema,
             stored={item["name"]: stored_name(item) for item in state.fields},
         )
 
@@ -155,9 +157,11 @@ def rows_as_stored(table: AnyPath, version: int) -> Rows:
 
 
 def dataset_as_stored(table: AnyPath, version: int) -> ds.Dataset | None:
-    """Return the same rows unread; None if the files alone do not define them (`is_portable`)."""
+    """Return the same rows unread; None if the files alone do not define them."""
     opened = open_table(table, version)
-    return None if opened is None or not is_portable(opened) else dataset_of(opened, table)
+    if opened is None or unportable_features(opened):
+        return None
+    return dataset_of(opened, table)
 
 
 def relation_of(table: AnyPath, version: int) -> str:

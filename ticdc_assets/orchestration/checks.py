@@ -19,8 +19,8 @@ from datetime import datetime
 import dagster as dg
 
 from ticdc_assets.config import Changefeed
-from ticdc_assets.delta.control import keeping
 from ticdc_assets.delta.lake import Lake
+from ticdc_assets.delta.opening import keeping
 from ticdc_assets.log.cuts import newest_cut
 from ticdc_assets.log.damage import require_in_step
 from ticdc_assets.observe.status import Status

@@ -27,7 +27,7 @@ from dagster import DagsterInstance, DagsterRunStatus
 from pydantic import Field
 from pyspark.sql import SparkSession
 
-from ticdc_assets.delta.control import keeping
+from ticdc_assets.delta.opening import keeping
 from ticdc_assets.observe.verdicts import Level
 from ticdc_assets.orchestration.active_runs import FOLLOW_TAG, run_to_let_in
 from ticdc_assets.orchestration.checks import judge_cheaply

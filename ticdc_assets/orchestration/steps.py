@@ -18,8 +18,8 @@ import dagster as dg
 
 from ticdc_assets.base.errors import BusyError, TicdcError
 from ticdc_assets.config import Changefeed, Settings
-from ticdc_assets.delta.control import keeping
 from ticdc_assets.delta.lake import Lake
+from ticdc_assets.delta.opening import keeping
 from ticdc_assets.log.damage import damage_told
 from ticdc_assets.observe.wording import duration
 from ticdc_assets.orchestration.partitions import CHANGEFEED_TAG, FeedNames

@@ -18,9 +18,9 @@ from functools import partial
 from ticdc_assets.base.isolation import Failure, Failures
 from ticdc_assets.base.names import joined_name
 from ticdc_assets.delta.commits import newest_version, read_commit
-from ticdc_assets.delta.control import open_table
 from ticdc_assets.delta.fencing import require_lease
 from ticdc_assets.delta.generations import GENERATION
+from ticdc_assets.delta.opening import open_table
 from ticdc_assets.log.cuts import newest_cut, read_entries, read_heads
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import LOG, AnyPath, ListedFile, files_below

@@ -35,20 +35,18 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-import pyarrow as pa
-from deltalake import DeltaTable
-
 from ticdc_assets.base.errors import BusyError, LakeDamagedError
 from ticdc_assets.base.isolation import Failure, Failures
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import Counted, tell
 from ticdc_assets.delta.committing import undisturbed
-from ticdc_assets.delta.control import commit_metadata, open_table
+from ticdc_assets.delta.control import commit_metadata
 from ticdc_assets.delta.damage import reading
 from ticdc_assets.delta.delta_files import removable
-from ticdc_assets.delta.delta_protocol import Action
+from ticdc_assets.delta.delta_protocol import Action, LogState
 from ticdc_assets.delta.fencing import require_lease
 from ticdc_assets.delta.lake import Lake
+from ticdc_assets.delta.opening import open_table
 from ticdc_assets.log.cuts import Cut, MirrorCut, newest_cut, read_heads
 from ticdc_assets.log.damage import require_ends, require_whole
 from ticdc_assets.log.decoding import finish_decoding
@@ -188,7 +186,7 @@ def maintain(
         cut = optimize_mirrors(lake, failures)
         for path in lake.paths.tables:
             table = open_table(path)
-            if table is not None and len(table.file_uris()) > 1:
+            if table is not None and len(table.files) > 1:
                 tell(f"compacting {path.name}")
                 _join_files(lake, path, small=_SMALL_BYTES, before_day=today)
         vacuum(lake.paths, failures, margin=margin)
@@ -248,14 +246,14 @@ def join_new_files(lake: Lake) -> None:
         clean_shared_logs(paths)
 
 
-def _crowded_below(table: DeltaTable) -> int | None:
+def _crowded_below(table: LogState) -> int | None:
     """Return the size below which a table has many files, in one day if it is divided by days."""
-    files = pa.table(table.get_add_actions(flatten=True))
-    is_divided = "partition.landed_day" in files.column_names
-    days = files["partition.landed_day"].to_pylist() if is_divided else [None] * files.num_rows
-    sizes = files["size_bytes"].to_pylist()
     for small in _STEPS:
-        counts = Counter(day for day, size in zip(days, sizes, strict=True) if size < small)
+        counts = Counter(
+            item["partitionValues"].get("landed_day")
+            for item in table.files
+            if item["size"] < small
+        )
         if max(counts.values(), default=0) >= _MANY_FILES:
             return small
     return None
@@ -338,7 +336,7 @@ def vacuum(paths: LakePaths, failures: Failures, *, margin: timedelta = MARGIN) 
     """Remove the files that neither the newest versions nor kept cuts need."""
     for table in paths.tables:
         opened = open_table(table)
-        kept = None if opened is None else _kept_for(opened.metadata().configuration)
+        kept = None if opened is None else _kept_for(opened.configuration)
         if kept is not None:
             _remove_unused(table, table.name, datetime.now(UTC) - kept)
     cuts = read_heads(paths)
@@ -466,7 +464,7 @@ def _state(path: AnyPath) -> TableState:
         table = None  # the work on it reports the error
     sizes = [item.size for item in files_below(path)]
     return TableState(
-        files=0 if table is None else len(table.file_uris()),
+        files=0 if table is None else len(table.files),
         disk_files=len(sizes),
         disk_bytes=sum(sizes),
     )

@@ -44,11 +44,12 @@ from ticdc_assets.base.progress import tell
 from ticdc_assets.changelog.plan import TableName
 from ticdc_assets.config import TableChoice
 from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
-from ticdc_assets.delta.control import latest_version, read_rows, read_table
+from ticdc_assets.delta.control import read_rows, read_table
 from ticdc_assets.delta.damage import require_answer
 from ticdc_assets.delta.fencing import require_lease
 from ticdc_assets.delta.generations import paths_of
 from ticdc_assets.delta.lake import Lake
+from ticdc_assets.delta.opening import latest_version
 from ticdc_assets.log.change_files import (
     CHANGE_LOG_SCHEMA,
     RECORD_COLUMNS,

@@ -29,9 +29,9 @@ from pathlib import Path
 from ticdc_assets.base.errors import LakeDamagedError, LossError, NotFoundError, PrerequisiteError
 from ticdc_assets.base.names import joined_name
 from ticdc_assets.base.progress import tell
-from ticdc_assets.delta.control import open_table
 from ticdc_assets.delta.fencing import require_lease
 from ticdc_assets.delta.lake import Lake
+from ticdc_assets.delta.opening import open_table
 from ticdc_assets.log.cuts import Cut, newest_cut
 from ticdc_assets.log.damage import require_whole, table_damage
 from ticdc_assets.log.positions import decoded_position, landed_batch
@@ -204,7 +204,7 @@ def _size(path: AnyPath, version: int | None) -> int:
         table = open_table(path, version)
     except LakeDamagedError:
         return 0
-    return 0 if table is None else sum(table.get_add_actions()["size_bytes"].to_pylist())
+    return 0 if table is None else sum(item["size"] for item in table.files)
 
 
 def _megabytes(size: int) -> str:

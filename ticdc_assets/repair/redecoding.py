@@ -40,9 +40,10 @@ from ticdc_assets.base.errors import LossError, NotFoundError
 from ticdc_assets.base.names import counted
 from ticdc_assets.base.progress import tell
 from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
-from ticdc_assets.delta.control import latest_version, read_table
+from ticdc_assets.delta.control import read_table
 from ticdc_assets.delta.files import WrittenFile
 from ticdc_assets.delta.lake import Lake
+from ticdc_assets.delta.opening import latest_version
 from ticdc_assets.delta.queries import asking, view_files
 from ticdc_assets.log.ahead import TS_AHEAD, is_ahead, limit_ms
 from ticdc_assets.log.change_files import (

@@ -42,10 +42,11 @@ import pyarrow.dataset as ds
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import tell
 from ticdc_assets.config import Retention
-from ticdc_assets.delta.control import commit_metadata, open_table, read_rows
-from ticdc_assets.delta.delta_files import log_state
+from ticdc_assets.delta.control import commit_metadata, read_rows
 from ticdc_assets.delta.delta_protocol import Action
 from ticdc_assets.delta.lake import Lake
+from ticdc_assets.delta.log_reading import log_state
+from ticdc_assets.delta.opening import open_table
 from ticdc_assets.log.change_statistics import ChangeStatistics, read_groups, read_statistics
 from ticdc_assets.log.cuts import Cut, CutHead, read_cuts, read_heads
 from ticdc_assets.log.decoding import landed_up_to

@@ -23,10 +23,11 @@ import pyarrow.dataset as ds
 
 from ticdc_assets.delta.appending import BOUNDED, DISTINCT
 from ticdc_assets.delta.committing import commit_state, undisturbed
-from ticdc_assets.delta.control import commit_metadata, dataset_of, opened
-from ticdc_assets.delta.delta_files import file_at, log_state
+from ticdc_assets.delta.control import commit_metadata, dataset_of
+from ticdc_assets.delta.delta_files import file_of
 from ticdc_assets.delta.delta_protocol import Action, LogState
 from ticdc_assets.delta.files import FileLayout, WrittenFile, row_groups, write_rows
+from ticdc_assets.delta.log_reading import log_state
 from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.spark.executing import executor
 from ticdc_assets.spark.session import Session
@@ -91,7 +92,7 @@ class Rewriter:
 
     def going(self, may_go: ds.Expression, gone: ds.Expression, columns: Sequence[str]) -> pa.Table:
         """Return columns of the rows to remove; see `remove`."""
-        found = dataset_of(opened(self.table), self.table)
+        found = dataset_of(log_state(self.table), self.table)
         return found.to_table(columns=list(columns), filter=may_go).filter(surely(gone))
 
     def remove(self, may_go: ds.Expression, gone: ds.Expression, columns: Sequence[str]) -> int:
@@ -102,12 +103,12 @@ class Rewriter:
             gone: the condition for removal.
             columns: the columns of the condition.
         """
-        found = dataset_of(opened(self.table), self.table)
-        names = {str(path) for path, _ in row_groups(found, self.table, may_go)}
 
         def remove() -> int:
             state = log_state(self.table)
-            own = [item for item in state.files if str(file_at(self.table, item["path"])) in names]
+            found = dataset_of(state, self.table)
+            names = {str(path) for path, _ in row_groups(found, self.table, may_go)}
+            own = [item for item in state.files if str(file_of(self.table, item)) in names]
             copied = self._copied(state, [[item] for item in own], ~surely(gone), columns)
             changed = [
                 (action["path"], item)
@@ -135,12 +136,11 @@ class Rewriter:
         """Write the rows of each group that meet a condition on some columns into a file."""
         table = self.table
         group_rows = None if table.name in _LARGE else _CONTROL_ROWS
-        partitioned = state.metadata.get("partitionColumns") or []
-        whole = pa.schema(opened(table, state.version).schema())
-        schema = pa.schema([item for item in whole if item.name not in partitioned])
+        partitioned = state.partition_columns
+        schema = pa.schema([item for item in state.schema if item.name not in partitioned])
         places = [
             (
-                [file_at(table, action["path"]) for action in group],
+                [file_of(table, action) for action in group],
                 dict(group[0].get("partitionValues") or {}),
             )
             for group in groups

@@ -25,9 +25,10 @@ from ticdc_assets.base.names import counted
 from ticdc_assets.changelog.plan import TableName
 from ticdc_assets.config import Changefeed
 from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
-from ticdc_assets.delta.control import dataset_of, open_table
+from ticdc_assets.delta.control import dataset_of
 from ticdc_assets.delta.damage import reading
 from ticdc_assets.delta.lake import Lake
+from ticdc_assets.delta.opening import open_table
 from ticdc_assets.log.ahead import is_ahead
 from ticdc_assets.log.change_statistics import read_statistics
 from ticdc_assets.log.decoding import decode_new

@@ -26,8 +26,8 @@ from ticdc_assets.cli.base import reported_errors
 from ticdc_assets.cli.syncing import _cut_lines as cut_lines
 from ticdc_assets.config import Settings, Writer
 from ticdc_assets.delta.appending import write_table
-from ticdc_assets.delta.control import latest_version
 from ticdc_assets.delta.lock import writer_lock
+from ticdc_assets.delta.opening import latest_version
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.upstream import Upstream

@@ -32,8 +32,9 @@ from ticdc_assets.delta.commits import (
 )
 from ticdc_assets.delta.committing import NotThereError, require_there
 from ticdc_assets.delta.control import commit_metadata, find_commit_metadata, read_rows
-from ticdc_assets.delta.delta_files import log_state, removable
+from ticdc_assets.delta.delta_files import removable
 from ticdc_assets.delta.files import FileLayout, WrittenFile
+from ticdc_assets.delta.log_reading import log_state
 from ticdc_assets.demo.simulator.alterations import AddColumn
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column

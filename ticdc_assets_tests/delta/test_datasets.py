@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from ticdc_assets.delta.control import dataset_of
+from ticdc_assets.delta.log_reading import log_state
 
 DAY = date(2026, 11, 24)
 SCHEMA = pa.schema(
@@ -68,7 +69,7 @@ def rows_of(found: pa.Table) -> list[str]:
 def test_a_condition_leaves_out_files_and_no_rows(
     table: DeltaTable, tmp_path: Path, condition: ds.Expression | None, files: int
 ) -> None:
-    found = dataset_of(table, tmp_path)
+    found = dataset_of(log_state(tmp_path), tmp_path)
     every = table.to_pyarrow_dataset()
     assert rows_of(found.to_table(filter=condition)) == rows_of(every.to_table(filter=condition))
     assert found.count_rows(filter=condition) == every.count_rows(filter=condition)
@@ -78,7 +79,7 @@ def test_a_condition_leaves_out_files_and_no_rows(
 
 def test_a_table_of_no_files_has_its_columns(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path), SCHEMA.empty_table())
-    found = dataset_of(DeltaTable(str(tmp_path)), tmp_path)
+    found = dataset_of(log_state(tmp_path), tmp_path)
     assert found.schema.names == SCHEMA.names
     assert found.to_table().num_rows == 0
 

@@ -19,10 +19,12 @@ from pyroaring import BitMap64
 from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import LakeDamagedError
-from ticdc_assets.delta.control import dataset_of, open_table, read_table
+from ticdc_assets.delta.control import dataset_of, read_table
 from ticdc_assets.delta.damage import reading
-from ticdc_assets.delta.delta_files import broken, live_files, log_state, removable, vector_of
+from ticdc_assets.delta.delta_files import broken, live_files, removable, vector_of
 from ticdc_assets.delta.delta_protocol import DeletionVector, DeletionVectorError
+from ticdc_assets.delta.log_reading import BrokenTableError, log_state, removed_files
+from ticdc_assets.delta.opening import open_table
 from ticdc_assets.delta.renewing import renew_if_lost
 
 
@@ -146,8 +148,6 @@ def test_damage_is_found_without_opening_the_table(table: Path, damage: str) -> 
 def test_reading_says_it_in_one_sentence(table: Path, damage: str) -> None:
     breaks, said = DAMAGES[damage]
     breaks(table)
-    if damage == "commit torn between lines":
-        return  # delta-rs reads it as it is; that files are missing is seen before it is asked
     with pytest.raises(LakeDamagedError) as caught:
         read_version(table, 2)
     assert said in str(caught.value)
@@ -171,7 +171,7 @@ def test_what_is_there_is_whole(table: Path) -> None:
     assert broken(table, footers=True) is None
 
 
-def test_a_table_stays_whole_whose_checkpoint_has_its_files_in_sidecars(table: Path) -> None:
+def test_a_checkpoint_with_its_files_in_sidecars_is_refused(table: Path) -> None:
     checkpoint = with_checkpoint(table)
     actions = pq.read_table(checkpoint)
     others = actions.filter(pc.is_null(pc.struct_field(actions["add"], "path")))
@@ -179,7 +179,10 @@ def test_a_table_stays_whole_whose_checkpoint_has_its_files_in_sidecars(table: P
     # A checkpoint with the name that all readers know, in the layout that few know.
     layout = others.drop(["sidecar"]).append_column("sidecar", pa.array(sidecars))
     pq.write_table(layout, checkpoint)
-    assert removable(table, datetime.now(UTC) + timedelta(hours=1)) is None
+    with pytest.raises(BrokenTableError, match="a checkpoint of the second layout"):
+        removable(table, datetime.now(UTC) + timedelta(hours=1))
+    with pytest.raises(LakeDamagedError, match="a checkpoint of the second layout"):
+        open_table(table)
 
 
 def test_a_first_commit_that_was_interrupted_is_no_damage(tmp_path: Path) -> None:
@@ -214,7 +217,7 @@ def test_a_lost_log_begins_again_behind_what_cuts_name(table: Path) -> None:
     renew_if_lost(table, 2, {"delta.checkpointInterval": "20"})
     opened = open_table(table)
     assert opened is not None
-    assert opened.version() == 3
+    assert opened.version == 3
     write_deltalake(str(table), rows(8, 9), mode="overwrite", schema_mode="overwrite")
     assert read_version(table, 4) == rows(8, 9)
     assert broken(table, 4, footers=True) is None
@@ -310,14 +313,12 @@ def test_what_a_vacuum_would_remove(tmp_path: Path) -> None:
     assert removable(path, now - timedelta(hours=1)) == []
     table = DeltaTable(str(path))
     wanted = table.vacuum(0, dry_run=True, enforce_retention_duration=False, full=True)
-    # A checkpoint has all removed files of weeks; only this function reads them.
-    assert len(log_state(path).removed) == 10
+    assert len(removed_files(path)) == 29
     found = removable(path, now + timedelta(hours=1))
-    assert found is not None
     assert {item.name for item in found} == set(wanted)
     assert len(found) == 30
     # What a commit removed lately stays, however old it is.
     for item in found:
         os.utime(item, (0, 0))
-    (left,) = removable(path, now - timedelta(hours=1)) or ()
+    (left,) = removable(path, now - timedelta(hours=1))
     assert left.name == "part-of-a-killed-run.parquet"

@@ -1,6 +1,5 @@
-"""Tables that one sync opens again are read again only if something was committed."""
+"""The log of a table that is opened again is read on from where it was read before."""
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,9 +10,12 @@ import pytest
 from deltalake import write_deltalake
 
 from ticdc_assets.base.errors import LakeDamagedError
-from ticdc_assets.delta import control
+from ticdc_assets.delta import log_reading
 from ticdc_assets.delta.appending import write_table
-from ticdc_assets.delta.control import commit_metadata, keeping, open_table, opened, read_rows
+from ticdc_assets.delta.control import commit_metadata, read_rows
+from ticdc_assets.delta.delta_files import broken
+from ticdc_assets.delta.opening import keeping, open_table
+from ticdc_assets_tests.delta.libraries import opened
 
 
 @pytest.fixture
@@ -38,31 +40,48 @@ def numbers(path: Path) -> list[Any]:
     return sorted(row["number"] for row in read_rows(path))
 
 
-def test_a_table_is_opened_once_a_sync(table: Path) -> None:
+def test_a_log_is_replayed_once(table: Path) -> None:
     first = open_table(table)
+    assert first is not None
     assert open_table(table) is first
-    assert open_table(table, 1) is not first
-    with keeping("one"):
-        second = open_table(table)
-        assert second is not first
-        assert open_table(table) is second
-    with keeping("one"):
-        assert open_table(table) is second
+    assert open_table(table, 2) is first
+    before = open_table(table, 1)
+    assert before is not None
+    assert (before.version, len(before.files)) == (1, 2)
+    assert open_table(table) is first
 
 
-def test_a_sync_sees_what_was_broken_without_a_trace(table: Path) -> None:
-    log = table / "_delta_log"
-    with keeping("one"):
-        assert numbers(table) == [0, 1, 2]
-    times = log.stat()
-    (log / f"{1:020}.json").write_bytes(b"{")
-    os.utime(log, ns=(times.st_atime_ns, times.st_mtime_ns))
-    with keeping("two"), pytest.raises(LakeDamagedError):
+def next_process() -> None:
+    log_reading._STATES.clear()  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_an_old_entry_that_broke_is_seen_by_the_next_process_and_on_a_close_look(
+    table: Path, is_lost: bool
+) -> None:
+    entry = table / "_delta_log" / f"{1:020}.json"
+    assert numbers(table) == [0, 1, 2]
+    if is_lost:
+        entry.unlink()
+    else:
+        entry.write_bytes(b"{")
+    assert numbers(table) == [0, 1, 2]
+    finding = "commit 1 of its log is " + ("missing" if is_lost else "torn")
+    assert (broken(table, footers=False) or "").startswith(finding)
+    next_process()
+    with pytest.raises(LakeDamagedError, match=finding):
         open_table(table)
 
 
-def test_only_so_many_tables_are_kept_open(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "_KEPT_OPEN", 2)
+def test_the_newest_entry_that_broke_is_seen_at_once(table: Path) -> None:
+    assert numbers(table) == [0, 1, 2]
+    (table / "_delta_log" / f"{2:020}.json").write_bytes(b"{")
+    with pytest.raises(LakeDamagedError, match="commit 2 of its log is torn"):
+        open_table(table)
+
+
+def test_only_so_many_states_are_kept(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_reading, "_KEPT_STATES", 2)
     others = [table.parent / name for name in ("cuts", "quarantine")]
     for other in others:
         add(other, 1)
@@ -84,14 +103,6 @@ def test_commits_are_seen_at_once(table: Path, commit: Callable[[Path, int], Non
             assert commit is not add or commit_metadata(table) == {"number": number}
 
 
-def test_a_commit_by_the_kept_table_itself_is_seen(table: Path) -> None:
-    with keeping("one"):
-        kept = open_table(table)
-        assert kept is not None
-        write_deltalake(kept, pa.table({"number": pa.array([9], pa.int64())}), mode="append")
-        assert numbers(table) == [0, 1, 2, 9]
-
-
 def test_a_table_that_is_made_anew_in_its_place_is_another_one(table: Path) -> None:
     with keeping("one"):
         assert numbers(table) == [0, 1, 2]
@@ -106,14 +117,6 @@ def test_a_table_that_is_gone_is_none(table: Path) -> None:
         assert open_table(table) is not None
         shutil.rmtree(table)
         assert open_table(table) is None
-
-
-def test_a_commit_that_is_lost_is_damage(table: Path) -> None:
-    with keeping("one"):
-        assert open_table(table) is not None
-        (table / "_delta_log" / f"{1:020}.json").unlink()
-        with pytest.raises(LakeDamagedError):
-            open_table(table)
 
 
 def test_what_a_caller_does_with_metadata_is_its_own(table: Path) -> None:

@@ -15,7 +15,6 @@ import pytest
 
 from ticdc_assets.base.ports import free_port
 from ticdc_assets.delta.commits import newest_version
-from ticdc_assets.delta.control import opened
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.upstream import Upstream
@@ -24,6 +23,7 @@ from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets_tests.brokers import OwnBroker
 from ticdc_assets_tests.clusters import Cluster, cluster, executor_environment, found
 from ticdc_assets_tests.commands import Commands
+from ticdc_assets_tests.delta.libraries import opened
 from ticdc_assets_tests.demo.simulator.builders import write_capture
 from ticdc_assets_tests.golden import Rows, rows_of
 from ticdc_assets_tests.lake.feeds import truth_rows

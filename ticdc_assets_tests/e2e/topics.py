@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ticdc_assets.config import KafkaSource
-from ticdc_assets.delta.control import open_table, read_table
+from ticdc_assets.delta.control import read_table
+from ticdc_assets.delta.opening import open_table
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.source.capture import CaptureRecord

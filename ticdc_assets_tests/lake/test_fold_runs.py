@@ -11,8 +11,10 @@ import pytest
 from deltalake import DeltaTable
 
 from ticdc_assets.delta.appending import TableLayout, append_files
-from ticdc_assets.delta.control import dataset_of, is_portable, opened
+from ticdc_assets.delta.control import dataset_of
+from ticdc_assets.delta.delta_protocol import unportable_features
 from ticdc_assets.delta.files import FileLayout
+from ticdc_assets.delta.log_reading import log_state
 from ticdc_assets.log import change_files
 from ticdc_assets.log.cuts import MirrorCut
 from ticdc_assets.log.quarantine import read_quarantine
@@ -70,8 +72,8 @@ def test_workers_make_the_mirrors_that_are_made_here(
         there.sync()
     assert made == [len(there.cut.mirrors)]
     for mirror in there.cut.mirrors:
-        table = opened(mirror.path(there.paths))
-        assert is_portable(table)
+        state = log_state(mirror.path(there.paths))
+        assert not unportable_features(state)
     assert there.rows() == here.rows()
     assert [*map(counted, there.cut.mirrors)] == [*map(counted, here.cut.mirrors)]
     assert faults(there) == faults(here)

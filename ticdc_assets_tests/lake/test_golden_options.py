@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from ticdc_assets.delta.control import opened, read_rows
-from ticdc_assets.delta.delta_files import commit_actions
+from ticdc_assets.delta.control import read_rows
+from ticdc_assets.delta.log_reading import commit_actions
 from ticdc_assets.demo.simulator.encoders import encode
 from ticdc_assets.log import checksums
 from ticdc_assets.log.agreement import Agreement, Checksums
@@ -30,6 +30,7 @@ from ticdc_assets_tests.changelog.test_fold_golden import (
     keys_of_cut_rows,
     other_rows,
 )
+from ticdc_assets_tests.delta.libraries import opened
 from ticdc_assets_tests.golden import Rows, Scenario, assert_same_rows
 from ticdc_assets_tests.lake.feeds import Feed, treat_as_large
 from ticdc_assets_tests.lake.golden_lakes import feed_of

@@ -10,8 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.delta import committing
-from ticdc_assets.delta.control import commit_metadata, latest_version, read_rows
+from ticdc_assets.delta.control import commit_metadata, read_rows
 from ticdc_assets.delta.lake import Lake
+from ticdc_assets.delta.opening import latest_version
 from ticdc_assets.demo.simulator.alterations import AddColumn, RenameColumn
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column

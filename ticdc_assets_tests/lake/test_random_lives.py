@@ -32,9 +32,9 @@ from pyspark.sql import SparkSession
 from ticdc_assets import wire
 from ticdc_assets.base.errors import NotFoundError
 from ticdc_assets.config import Compute, Readers, Retention, TableChoice, TableFilter, Writer
-from ticdc_assets.delta.control import open_table
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.lock import writer_lock
+from ticdc_assets.delta.opening import open_table
 from ticdc_assets.demo.simulator.changefeed import Dispatcher, FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.dialects import Dialect, MessageOptions
@@ -637,7 +637,7 @@ class Life:
         for mirror in self.feed.cut.mirrors:
             name, table = (mirror.database, mirror.table), open_table(mirror.path(self.feed.paths))
             assert table is not None
-            names = [item.name for item in table.schema().fields]
+            names = [item.name for item in table.schema]
             found[name] = tuple(item for item in names if not item.startswith("_"))
         return found
 

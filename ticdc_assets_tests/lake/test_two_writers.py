@@ -59,7 +59,7 @@ original = getattr(holder, name)
 stopped = []
 
 def stalling(*args, **kwargs):
-    text = " ".join(str(getattr(item, "table_uri", item)) for item in args[:1])
+    text = str(args[0])
     if not stopped and about in text:
         stopped.append(text)
         print("stops", flush=True)
@@ -103,31 +103,27 @@ class Place:
     is_large: bool = False
 
 
-COMMIT = ("deltalake:DeltaTable", "create_write_transaction")
-WRITE = ("ticdc_assets.delta.control", "write_deltalake")
-PUT = ("ticdc_assets.delta.committing", "create", "/mirrors/")
-MAKE = ("deltalake:DeltaTable", "create")
+COMMIT = ("ticdc_assets.delta.committing", "create")
 
 PLACES = {
-    "records are in files": Place("ticdc_assets.delta.appending", "require_there"),
-    "records are about to be committed": Place(*COMMIT, "raw_messages"),
-    "the landing is about to be logged": Place(*WRITE, "landings"),
-    "changes are about to be committed": Place(*COMMIT, "change_log"),
-    "faults are about to be committed": Place(*COMMIT, "quarantine"),
-    "totals are about to be committed": Place(*WRITE, "change_groups"),
-    "DDL is about to be committed": Place(*WRITE, "ddl_history"),
-    "schemas are about to be committed": Place(*WRITE, "schema_registry"),
-    "a small mirror is about to be committed": Place(*PUT),
-    "a large mirror is about to be committed": Place(*PUT, is_large=True),
+    "records are in files": Place("ticdc_assets.delta.appending", "commit_state"),
+    "records are about to be committed": Place(*COMMIT, "/raw_messages/"),
+    "the landing is about to be logged": Place(*COMMIT, "/landings/"),
+    "changes are about to be committed": Place(*COMMIT, "/change_log/"),
+    "faults are about to be committed": Place(*COMMIT, "/quarantine/"),
+    "totals are about to be committed": Place(*COMMIT, "/change_groups/"),
+    "DDL is about to be committed": Place(*COMMIT, "/ddl_history/"),
+    "schemas are about to be committed": Place(*COMMIT, "/schema_registry/"),
+    "a small mirror is about to be committed": Place(*COMMIT, "/mirrors/"),
+    "a large mirror is about to be committed": Place(*COMMIT, "/mirrors/", is_large=True),
     "a cut is about to be published": Place("ticdc_assets.mirrors.applying", "publish"),
-    "a cut is about to be committed": Place(*WRITE, "cuts"),
+    "a cut is about to be committed": Place(*COMMIT, "/cuts/"),
 }
 
 FIRST = {
-    "the first table is about to be made": Place(*MAKE, "raw_messages"),
-    "the first records are about to be committed": Place(*COMMIT, "raw_messages"),
-    "the first mirror is about to be made": Place(*PUT),
-    "the first cut is about to be committed": Place(*WRITE, "cuts"),
+    "the first records are about to be committed": Place(*COMMIT, "/raw_messages/"),
+    "the first mirror is about to be made": Place(*COMMIT, "/mirrors/"),
+    "the first cut is about to be committed": Place(*COMMIT, "/cuts/"),
 }
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import LakeDamagedError
 from ticdc_assets.config import TableChoice
-from ticdc_assets.delta import delta_files
+from ticdc_assets.delta import log_reading
 from ticdc_assets.delta.commits import newest_version
 from ticdc_assets.delta.delta_files import live_files
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
@@ -239,23 +239,23 @@ def test_damage_of_what_all_are_made_from_stops_the_sync(life: Life) -> None:
     assert life.feed.cut.number == number
 
 
-def test_a_sync_replays_the_logs_of_mirrors_that_it_writes_alone(
+def test_a_sync_reads_the_logs_of_mirrors_that_it_writes_alone(
     life: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    replayed: set[object] = set()
-    replay = delta_files._replay
+    seen: set[object] = set()
+    read = log_reading.existing_state
 
-    def seen(table: Path, version: int | None) -> object:
+    def reading(table: Path, version: int | None = None) -> object:
         if table.parent.name == MIRRORS:
-            replayed.add(table)
-        return replay(table, version)
+            seen.add(table)
+        return read(table, version)
 
-    monkeypatch.setattr(delta_files, "_replay", seen)
+    monkeypatch.setattr(log_reading, "existing_state", reading)
     assert life.feed.sync().outcome is Outcome.UNCHANGED
-    assert replayed == set()
+    assert seen == set()
     life.change(ONE)
     life.feed.sync()
-    assert replayed == {life.table(ONE)}
+    assert seen == {life.table(ONE)}
 
 
 @pytest.mark.spark

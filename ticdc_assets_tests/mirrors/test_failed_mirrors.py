@@ -14,7 +14,7 @@ from ticdc_assets.base.errors import NotFoundError
 from ticdc_assets.changelog import lineage_plans
 from ticdc_assets.changelog.plan import MirrorPlan
 from ticdc_assets.config import TableChoice
-from ticdc_assets.delta.control import latest_version
+from ticdc_assets.delta.opening import latest_version
 from ticdc_assets.demo.simulator.alterations import AddColumn
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column

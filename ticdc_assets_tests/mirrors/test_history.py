@@ -14,7 +14,6 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import NotFoundError
 from ticdc_assets.config import Retention, TableChoice
-from ticdc_assets.delta.control import opened
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.export import export_upstream
 from ticdc_assets.log.cuts import MirrorCut
@@ -24,6 +23,7 @@ from ticdc_assets.repair.seeding import seed
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import MirrorLayout, canonical_rows
 from ticdc_assets.spark.frames import delta_frame
+from ticdc_assets_tests.delta.libraries import opened
 from ticdc_assets_tests.demo.simulator.builders import fill, keyless_upstream, plain_upstream
 from ticdc_assets_tests.golden import Rows, Scenario, comparable
 from ticdc_assets_tests.lake.feeds import Feed, keep_files_apart, small_up_to

@@ -7,7 +7,6 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.config import TableChoice
 from ticdc_assets.delta import committing
-from ticdc_assets.delta.control import opened
 from ticdc_assets.demo.simulator.alterations import (
     AddColumn,
     AlterAction,
@@ -25,6 +24,7 @@ from ticdc_assets.mirrors.versions import rows_as_stored
 from ticdc_assets.repair.verifying import verify
 from ticdc_assets.spark.frames import delta_frame
 from ticdc_assets.storage.paths import AnyPath
+from ticdc_assets_tests.delta.libraries import opened
 from ticdc_assets_tests.demo.simulator.builders import churn, fill
 from ticdc_assets_tests.lake.feeds import Feed, keep_files_apart, small_up_to, truth_rows
 from ticdc_assets_tests.lake.killing import Death, after, before, killed

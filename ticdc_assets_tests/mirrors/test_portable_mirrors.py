@@ -10,7 +10,8 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Readers, Retention, TableChoice
-from ticdc_assets.delta.control import is_portable, opened
+from ticdc_assets.delta.delta_protocol import unportable_features
+from ticdc_assets.delta.log_reading import log_state
 from ticdc_assets.demo.simulator.alterations import AddColumn, RenameColumn
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
@@ -20,6 +21,7 @@ from ticdc_assets.mirrors.mirror_making import Mode
 from ticdc_assets.mirrors.table_writing import mirror_properties
 from ticdc_assets.repair.maintenance import maintain
 from ticdc_assets.rows.mirror_rows import MirrorLayout
+from ticdc_assets_tests.delta.libraries import opened
 from ticdc_assets_tests.demo.simulator.builders import churn, fill
 from ticdc_assets_tests.lake.feeds import (
     Feed,
@@ -60,8 +62,7 @@ def by_others(feed: Feed, mirror: MirrorCut) -> pa.Table:
 
 
 def is_plain_now(feed: Feed, mirror: MirrorCut) -> bool:
-    table = opened(mirror.path(feed.paths))
-    return is_portable(table)
+    return not unportable_features(log_state(mirror.path(feed.paths)))
 
 
 def test_a_mirror_is_plain_until_it_is_large(
@@ -137,7 +138,7 @@ def test_mirrors_and_histories_that_are_to_be_portable_stay_so(
                 (feed.paths.history(mirror.mirror_id), mirror.history_version),
             ):
                 table = DeltaTable(str(path), version)
-                assert is_portable(table), path
+                assert not unportable_features(log_state(path, version)), path
                 # A reader that filters by statistics finds what is there.
                 (key,) = table.to_pyarrow_table(columns=["id"])["id"][:1].to_pylist()
                 assert table.to_pyarrow_table(filters=[("id", "=", key)]).num_rows

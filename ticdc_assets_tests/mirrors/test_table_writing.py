@@ -17,9 +17,10 @@ from ticdc_assets.config import Retention
 from ticdc_assets.delta import committing
 from ticdc_assets.delta.commits import CommitError, read_commit
 from ticdc_assets.delta.committing import ConflictError, undisturbed
-from ticdc_assets.delta.delta_files import file_at, log_state, vector_of
+from ticdc_assets.delta.delta_files import file_at, vector_of
 from ticdc_assets.delta.delta_protocol import FeatureError, LogState, new_state, require_written
 from ticdc_assets.delta.files import layout_of
+from ticdc_assets.delta.log_reading import log_state
 from ticdc_assets.mirrors import file_fates, table_writing
 from ticdc_assets.mirrors.table_writing import TableWriter
 from ticdc_assets.rows.finding import SearchedFile, keys_of

@@ -15,7 +15,7 @@ import pytest
 from dagster import DagsterRunStatus
 
 from ticdc_assets.base.errors import LandingGapError
-from ticdc_assets.delta.control import opened, read_table
+from ticdc_assets.delta.control import read_table
 from ticdc_assets.log.cuts import read_cuts, require_cut
 from ticdc_assets.mirrors.standing import Applying, Outcome
 from ticdc_assets.orchestration import follow_job, sensors, syncing
@@ -30,6 +30,7 @@ from ticdc_assets.orchestration.steps import steps_of
 from ticdc_assets.orchestration.summing import Unreported
 from ticdc_assets.orchestration.syncing import Step, Syncing
 from ticdc_assets.repair import maintenance
+from ticdc_assets_tests.delta.libraries import opened
 from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop, materializations
 from ticdc_assets_tests.statuses import cut, watermark
 

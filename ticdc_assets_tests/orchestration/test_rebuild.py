@@ -10,7 +10,7 @@ from dagster import DagsterRunStatus
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_assets.delta.control import latest_version
+from ticdc_assets.delta.opening import latest_version
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.log.cuts import Cut, require_cut
 from ticdc_assets.log.publishing import publish

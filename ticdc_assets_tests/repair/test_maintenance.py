@@ -19,8 +19,10 @@ from ticdc_assets.config import Retention, TableChoice
 from ticdc_assets.delta import files
 from ticdc_assets.delta.appending import append_files, write_table
 from ticdc_assets.delta.commits import newest_version
-from ticdc_assets.delta.control import commit_metadata, open_table, opened, read_rows
+from ticdc_assets.delta.control import commit_metadata, read_rows
+from ticdc_assets.delta.delta_files import file_of
 from ticdc_assets.delta.lake import Lake
+from ticdc_assets.delta.opening import open_table
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log.change_files import CHANGE_LOG_SCHEMA
@@ -42,6 +44,7 @@ from ticdc_assets.repair.uniqueness import count_keys
 from ticdc_assets.spark.frames import delta_frame
 from ticdc_assets.spark.session import LazySession
 from ticdc_assets.storage.lake_paths import LakePaths
+from ticdc_assets_tests.delta.libraries import opened
 from ticdc_assets_tests.demo.simulator.builders import PLAIN_COLUMNS, churn, fill, plain_upstream
 from ticdc_assets_tests.golden import Rows
 from ticdc_assets_tests.lake.feeds import (
@@ -334,8 +337,8 @@ def test_a_reader_of_one_row_of_a_joined_table_reads_few_rows(tmp_path: Path) ->
     joining.join(partial(maintenance._small_together, small=1 << 20, before_day=None))
     joined = open_table(table)
     assert joined is not None
-    (file,) = joined.file_uris()
-    assert pq.read_metadata(file.removeprefix("file://")).num_row_groups == 5
+    (file,) = joined.files
+    assert pq.read_metadata(file_of(table, file)).num_row_groups == 5
 
 
 def test_a_full_file_is_too_large_to_be_joined_again(

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import BusyError, LossError, NotFoundError, PrerequisiteError
 from ticdc_assets.config import ClaimCheck, Retention, TableChoice
-from ticdc_assets.delta.control import latest_version
+from ticdc_assets.delta.opening import latest_version
 from ticdc_assets.demo.simulator.alterations import AddColumn
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column

@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import LossError, NotFoundError
 from ticdc_assets.config import Retention
-from ticdc_assets.delta.control import latest_version, read_rows, read_table
+from ticdc_assets.delta.control import read_rows, read_table
+from ticdc_assets.delta.opening import latest_version
 from ticdc_assets.demo.simulator.alterations import AddColumn
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column

@@ -20,8 +20,8 @@ from ticdc_assets.base.errors import (
     StoreUnavailableError,
 )
 from ticdc_assets.config import ClaimCheck, Retention, TableChoice, TableFilter, Writer
-from ticdc_assets.delta.control import latest_version
 from ticdc_assets.delta.lock import side_lock, writer_lock
+from ticdc_assets.delta.opening import latest_version
 from ticdc_assets.demo.simulator.alterations import DropColumn
 from ticdc_assets.demo.simulator.changefeed import Dispatcher, FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column

@@ -12,10 +12,10 @@ import pyspark
 import pytest
 
 from ticdc_assets.base.ports import free_port
-from ticdc_assets.delta.control import opened
 from ticdc_assets.log.cuts import require_cut
 from ticdc_assets.spark.jars import SPARK_JARS, resolve
 from ticdc_assets_tests.commands import Commands
+from ticdc_assets_tests.delta.libraries import opened
 from ticdc_assets_tests.golden import Scenario, assert_same_rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]

@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 from ticdc_assets.base.errors import LakeDamagedError, SourceUnavailableError
 from ticdc_assets.config import Changefeed, KafkaSource, OptionValue
 from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
-from ticdc_assets.delta.commits import COMMIT_ID
-from ticdc_assets.delta.control import commit_metadata, opened, read_table
+from ticdc_assets.delta.control import commit_metadata, read_table
+from ticdc_assets.delta.delta_protocol import COMMIT_ID
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
@@ -44,6 +44,7 @@ from ticdc_assets.spark.executing import (
 from ticdc_assets.spark.session import LazySession
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets_tests.brokers import OwnBroker
+from ticdc_assets_tests.delta.libraries import opened
 from ticdc_assets_tests.demo.simulator.builders import fill
 from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.golden import FULL_VARIANTS, Scenario

@@ -14,10 +14,11 @@ from ticdc_assets.base.errors import BusyError, LakeDamagedError, StoreUnavailab
 from ticdc_assets.config import Writer
 from ticdc_assets.delta.appending import write_table
 from ticdc_assets.delta.commits import read_commit
-from ticdc_assets.delta.control import open_table, opened, read_rows
+from ticdc_assets.delta.control import read_rows
 from ticdc_assets.delta.delta_files import broken, removable
 from ticdc_assets.delta.files import FileLayout
 from ticdc_assets.delta.lock import writer_lock
+from ticdc_assets.delta.opening import open_table
 from ticdc_assets.delta.queries import asking, view_files
 from ticdc_assets.delta.renewing import renew_if_lost
 from ticdc_assets.log.cuts import require_cut
@@ -38,6 +39,7 @@ from ticdc_assets.storage.paths import (
 )
 from ticdc_assets.storage.stores import Storage
 from ticdc_assets_tests.commands import Commands, Done
+from ticdc_assets_tests.delta.libraries import opened
 from ticdc_assets_tests.golden import Scenario, assert_same_rows, rows_of
 from ticdc_assets_tests.hdfs import HdfsLake, write_settings
 from ticdc_assets_tests.lake.test_golden_processes import assert_truth
@@ -259,7 +261,7 @@ def test_a_table_that_is_open_is_brought_to_what_was_committed(table: RemotePath
     write_deltalake(str(table), ROWS, mode="append", storage_options=delta_options(table))
     again = open_table(table)
     assert again is not None
-    assert (again.version(), len(read_rows(table))) == (1, 4)
+    assert (again.version, len(read_rows(table))) == (1, 4)
     # One that was made anew in its place has the same numbers.
     remove_tree(table)
     time.sleep(0.01)
@@ -267,7 +269,7 @@ def test_a_table_that_is_open_is_brought_to_what_was_committed(table: RemotePath
         write_table(table, ROWS.slice(0, 1), overwrite=False, metadata=metadata)
     again = open_table(table)
     assert again is not None
-    assert (again.version(), len(read_rows(table))) == (1, 2)
+    assert (again.version, len(read_rows(table))) == (1, 2)
 
 
 def test_folders_of_runs(store_lake: StoreLake) -> None:

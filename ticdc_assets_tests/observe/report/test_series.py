@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ticdc_assets.delta.control import opened, read_leaves
+from ticdc_assets.delta.control import read_leaves
 from ticdc_assets.log.cuts import STORED_CAVEATS, newest_cut, read_entries
 from ticdc_assets.log.publishing import publish
 from ticdc_assets.model.tso import from_datetime
@@ -24,6 +24,7 @@ from ticdc_assets.observe.series import (
     thinned,
 )
 from ticdc_assets.storage.lake_paths import LakePaths
+from ticdc_assets_tests.delta.libraries import opened
 from ticdc_assets_tests.observe.report.small_lake import (
     NOW,
     ago,

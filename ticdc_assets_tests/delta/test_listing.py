@@ -5,8 +5,8 @@ import pytest
 from deltalake import write_deltalake
 
 from ticdc_assets.delta.appending import write_table
-from ticdc_assets.delta.control import latest_version
-from ticdc_assets.delta.marks import forget, listed_once, mark_of
+from ticdc_assets.delta.log_reading import forget, listed_once, versions_of
+from ticdc_assets.delta.opening import latest_version
 from ticdc_assets.storage.paths import RemotePath, delta_options
 from ticdc_assets_tests.s3 import S3Lake
 
@@ -31,7 +31,7 @@ def add_elsewhere(path: RemotePath) -> None:
 
 def test_a_log_is_listed_again_after_each_commit_of_this_process(table: RemotePath) -> None:
     with listed_once():
-        assert mark_of(table) is None
+        assert versions_of(table) == []
         for version in range(3):
             add(table)
             assert latest_version(table) == version
@@ -40,11 +40,11 @@ def test_a_log_is_listed_again_after_each_commit_of_this_process(table: RemotePa
 def test_only_the_holder_of_the_lock_lists_once(table: RemotePath) -> None:
     add(table)
     with listed_once():
-        mark = mark_of(table)
+        assert versions_of(table) == [0]
         add_elsewhere(table)
-        assert mark_of(table) == mark
+        assert versions_of(table) == [0]
         forget(table)
-        assert mark_of(table) != mark
+        assert versions_of(table) == [0, 1]
     add_elsewhere(table)
     assert latest_version(table) == 2
     with listed_once():

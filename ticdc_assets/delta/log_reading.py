@@ -1,0 +1,492 @@
+"""The log of a Delta table: what a version of the table is.
+
+In: the folder of a table. Out: the state of a version (`LogState`), for all code that reads the
+table or writes its next version; or one clause that says what is damaged. Libraries ignore some
+damage: delta-rs reads an empty commit as one that did nothing, and a log that lost its end as an
+older version.
+
+A process replays a log once, from its last checkpoint, and later reads only the entries after the
+newest state that it has. It uses that state only while the log still has the entry that the state
+ends with, by its size and its time. So damage to an older entry is noticed by the next process,
+and by `doctor`.
+
+In a store each listing is a request, and one sync needs that of each log many times. So within a
+block (`listed_once`) a log is listed once, and again after each commit of this process (`forget`).
+A process that takes the writer lock of a changefeed begins such a block: until it gives the lock
+back, only it commits. Another writer that commits all the same (one whose lease is over) is noticed
+at the next commit, whose entry is there already. What reads without the lock sees the tables as
+they were when its block began, or later.
+
+Nothing is written.
+
+Not handled: checkpoints in Delta's second layout, which this package never writes.
+"""
+
+import json
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple, TypeAlias
+from urllib.parse import unquote
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ticdc_assets.delta.delta_protocol import Action, FileId, LogState, file_id, memory_of
+from ticdc_assets.storage.paths import LOG, AnyPath, RemotePath, located, names_in
+
+LAST_CHECKPOINT = "_last_checkpoint"
+
+_READERS = 8
+"""How many entries of a log in a store are read at a time."""
+
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.\d{10}\.(\d{10}))?\.parquet")
+_SECOND_LAYOUT = re.compile(r"\d{20}\.checkpoint\.[0-9a-f-]{36}\.(?:json|parquet)")
+
+
+_SHOWN = 100
+
+
+class BrokenTableError(Exception):
+    """A table is broken; the text is the clause that says how."""
+
+
+class NoCommitError(BrokenTableError):
+    """It has no commit."""
+
+
+# Listing ----------------------------------------------------------------------------------------
+
+
+Facts: TypeAlias = tuple[int, ...]
+"""What tells a file from another of that name: its bytes, its time (ns since 1970), its node."""
+
+_LOCK = Lock()
+_ONCE: ContextVar[bool] = ContextVar("lists once", default=False)
+_LISTED: dict[RemotePath, dict[str, Facts]] = {}
+
+
+@contextmanager
+def listed_once() -> Iterator[None]:
+    """List each log in a store once within this block; nothing that was listed before it counts."""
+    with _LOCK:
+        _LISTED.clear()
+    before = _ONCE.set(True)
+    try:
+        yield
+    finally:
+        _ONCE.reset(before)
+
+
+def forget(table: AnyPath) -> None:
+    """List the log of a table again: it has a new entry, or is a new one."""
+    if isinstance(table, RemotePath):
+        with _LOCK:
+            _LISTED.pop(table / LOG, None)
+
+
+def _listing(log: RemotePath) -> dict[str, Facts]:
+    """Return what is in a log in a store, by name."""
+    if _ONCE.get():
+        with _LOCK:
+            if log in _LISTED:
+                return _LISTED[log]
+    there = {path.name: (info.size, info.mtime_ns or 0) for path, info in log.listed(deep=False)}
+    if _ONCE.get():
+        with _LOCK:
+            _LISTED[log] = there
+    return there
+
+
+def names_of(log: AnyPath) -> Collection[str]:
+    """Return the names in a log; none if there is no log."""
+    return _listing(log) if isinstance(log, RemotePath) else names_in(log)
+
+
+def has_commits(table: AnyPath) -> bool:
+    """Return whether a table has a log with a commit or a checkpoint."""
+    kinds = (_COMMIT, _CHECKPOINT, _SECOND_LAYOUT)
+    return any(kind.fullmatch(name) for name in names_of(table / LOG) for kind in kinds)
+
+
+def versions_of(table: AnyPath) -> list[int]:
+    """Return the versions whose commits are in a table's log, in order."""
+    matches = (_COMMIT.fullmatch(name) for name in names_of(table / LOG))
+    return sorted(int(name[1]) for name in matches if name)
+
+
+def versions_after(table: AnyPath, version: int) -> Iterator[int]:
+    """Yield the versions after one, in order.
+
+    A run that follows its source makes 40,000 versions a day: a folder's log is not listed.
+    """
+    if isinstance(table, RemotePath):
+        yield from (number for number in versions_of(table) if number > version)
+        return
+    while commit_path(table / LOG, version + 1).exists():
+        version += 1
+        yield version
+
+
+# States -----------------------------------------------------------------------------------------
+
+
+_KEPT_STATES = 64
+_STATES: dict[AnyPath, tuple[Facts, LogState]] = {}
+"""The newest states that were read, by table, with the facts of the entries that they end with.
+
+The most recently used are last.
+"""
+
+
+def log_state(table: AnyPath, version: int | None = None) -> LogState:
+    """Return the state of a version of a table; the newest if None, which may be no table yet.
+
+    Raises:
+        BrokenTableError: the log is broken, or only libraries can read it.
+        OSError: its store does not answer.
+    """
+    try:
+        return existing_state(table, version)
+    except NoCommitError:
+        if version is None:
+            return LogState()
+        raise
+
+
+def existing_state(table: AnyPath, version: int | None = None, *, anew: bool = False) -> LogState:
+    """Return the same of a table that exists.
+
+    Args:
+        table: its folder.
+        version: the version; the newest if None.
+        anew: whether to replay the whole log, whatever was read before.
+
+    Raises:
+        BrokenTableError: as `log_state`; `NoCommitError` if there is no commit.
+        OSError: its store does not answer.
+    """
+    with _LOCK:
+        facts, known = ((), None) if anew else _STATES.get(table, ((), None))
+    try:
+        newest = None if known is None else _newest_after(table, known.version, facts)
+        target = newest if version is None else version
+        if known is None or newest is None or target is None or target < known.version:
+            found = _found(table, version)
+            newest, state = found.newest, _begun(found)
+            state = _advanced(table, state, found.target)
+        elif target > newest:
+            raise _too_new(target, newest)
+        else:
+            state = _advanced(table, known, target)
+    except OSError as error:
+        if isinstance(table, RemotePath):
+            raise
+        shown = shown_name(error.filename or table / LOG)
+        if isinstance(error, PermissionError):
+            raise BrokenTableError(f"{shown} may not be read") from None
+        raise BrokenTableError(f"{shown} cannot be read ({error.strerror or error})") from None
+    if not state.protocol or not state.metadata:
+        raise BrokenTableError("its log says nothing of its schema or its protocol")
+    if state.version == newest:
+        _keep(table, state)
+    return state
+
+
+def removed_files(table: AnyPath) -> list[Action]:
+    """Return the action `remove` of files, as far as the newest checkpoint and later commits go.
+
+    They stay in checkpoints for weeks, and a mirror that changes every minute has hundreds of
+    thousands, so a state has none.
+
+    Raises:
+        BrokenTableError: the log is broken.
+        OSError: it cannot be read.
+    """
+    found = _found(table, None)
+    kept = (item for path in found.checkpoint for item in _checkpoint_actions(path, ["remove"]))
+    numbers = range(found.first + 1, found.newest + 1)
+    commits = (item for number in numbers for item in commit_actions(table, number))
+    return [item["remove"] for item in chain(kept, commits) if "remove" in item]
+
+
+def _keep(table: AnyPath, state: LogState) -> None:
+    with _LOCK:
+        kept = _STATES.pop(table, None)
+        if kept is not None and kept[1] is state:
+            _STATES[table] = kept
+            return
+    facts = _facts(table, state.version)
+    if facts is not None:
+        with _LOCK:
+            _STATES[table] = facts, state
+            while len(_STATES) > _KEPT_STATES:
+                del _STATES[next(iter(_STATES))]
+
+
+def _facts(table: AnyPath, version: int) -> Facts | None:
+    """Return the facts of the entry of a version; None if there is no such entry."""
+    path = commit_path(table / LOG, version)
+    if isinstance(path, RemotePath):
+        return _listing(path.parent).get(path.name)
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_size, found.st_mtime_ns, found.st_ino
+
+
+def _newest_after(table: AnyPath, version: int, facts: Facts) -> int | None:
+    """Return the newest version; None if the log no longer has the entry with these facts."""
+    if _facts(table, version) != facts:
+        return None
+    return max(versions_after(table, version), default=version)
+
+
+class _Found(NamedTuple):
+    """What is in a log.
+
+    Attributes:
+        newest: the newest version.
+        target: the version to read.
+        first: the newest version at or below it that has a checkpoint, -1 for none.
+        checkpoint: the files of that checkpoint.
+    """
+
+    newest: int
+    target: int
+    first: int
+    checkpoint: Sequence[AnyPath]
+
+
+def _found(table: AnyPath, version: int | None) -> _Found:
+    """List the log of a table to read a version; the newest if None."""
+    log = table / LOG
+    there = set(names_of(log))
+    if not there and (isinstance(log, RemotePath) or not log.is_dir()):
+        raise NoCommitError(f"its {LOG} is {'no folder' if log.exists() else 'missing'}")
+    commits: set[int] = set()
+    checkpoints: dict[int, list[AnyPath]] = {}
+    parts: dict[int, int] = {}
+    for name in there:
+        if match := _COMMIT.fullmatch(name):
+            commits.add(int(match[1]))
+        elif match := _CHECKPOINT.fullmatch(name):
+            checkpoints.setdefault(int(match[1]), []).append(log / name)
+            parts[int(match[1])] = int(match[2] or 1)
+        elif _SECOND_LAYOUT.fullmatch(name):
+            raise _second_layout()
+    whole = {number: paths for number, paths in checkpoints.items() if len(paths) >= parts[number]}
+    newest = max(commits | whole.keys(), default=None)
+    if newest is None:
+        raise NoCommitError(f"its {LOG} has no commit")
+    target = newest if version is None else version
+    if target > newest:
+        raise _too_new(target, newest)
+    hint = _hint(log) if LAST_CHECKPOINT in there else None
+    if hint is not None and hint not in whole:
+        raise BrokenTableError(f"checkpoint {hint}, which its {LAST_CHECKPOINT} names, is missing")
+    first = max((number for number in whole if number <= target), default=-1)
+    return _Found(newest, target, first, whole.get(first, ()))
+
+
+def _too_new(version: int, newest: int) -> BrokenTableError:
+    return BrokenTableError(
+        f"its newest version is {newest}, but version {version} is published: the end of its "
+        "log is missing"
+    )
+
+
+def _second_layout() -> BrokenTableError:
+    return BrokenTableError("another program wrote a checkpoint of the second layout")
+
+
+def _begun(found: _Found) -> LogState:
+    """Return the state of the checkpoint, or that before the first commit."""
+    actions = (
+        action
+        for path in found.checkpoint
+        for action in _checkpoint_actions(
+            path, [name for name in _CHECKPOINTED if name != "remove"]
+        )
+    )
+    return _taken(LogState(protocol={}), actions, found.first)
+
+
+def _advanced(table: AnyPath, state: LogState, version: int) -> LogState:
+    """Return the state of a later version: that of an earlier one, and the commits after it."""
+    numbers = range(state.version + 1, version + 1)
+    if not numbers:
+        return state
+    with ThreadPoolExecutor(_READERS) as pool:
+        read = pool.map if isinstance(table, RemotePath) and len(numbers) > 1 else map
+        commits = list(read(partial(commit_actions, table), numbers))
+    if state.version < 0 and not any("protocol" in action for action in commits[0]):
+        raise BrokenTableError("commit 0 of its log is torn: it has no protocol")
+    actions = (action for commit in commits for action in commit)
+    return _taken(state, actions, version)
+
+
+def _taken(state: LogState, actions: Iterable[Mapping[str, Any]], version: int) -> LogState:
+    """Return the state of a version after the actions that led to it from an earlier one."""
+    live: dict[FileId, Action] = {file_id(item): item for item in state.files}
+    transactions = dict(state.transactions)
+    newest: dict[str, Action] = {"protocol": state.protocol, "metaData": state.metadata}
+    memory = state.memory
+    for action in actions:
+        if (gone := action.get("remove")) is not None:
+            live.pop(file_id(gone), None)
+        elif (new := action.get("add")) is not None:
+            live[file_id(new)] = new
+        elif (transaction := action.get("txn")) is not None:
+            transactions[transaction["appId"]] = transaction["version"]
+        elif (info := action.get("commitInfo")) is not None:
+            memory = memory_of(info) or memory
+        elif "sidecar" in action:
+            raise _second_layout()
+        else:
+            newest.update(action)
+    return LogState(
+        version=version,
+        protocol=newest["protocol"],
+        metadata=newest["metaData"],
+        files=tuple(live.values()),
+        transactions=transactions,
+        memory=memory,
+    )
+
+
+# Entries ----------------------------------------------------------------------------------------
+
+
+def commit_actions(table: AnyPath, number: int) -> list[dict[str, Any]]:
+    """Return the actions of a commit.
+
+    Raises:
+        BrokenTableError: it is missing, empty or torn.
+        OSError: it cannot be read.
+    """
+    path = commit_path(table / LOG, number)
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise BrokenTableError(f"commit {number} of its log is missing") from None
+    except IsADirectoryError:
+        raise BrokenTableError(f"commit {number} of its log is a folder") from None
+    if not content:
+        raise BrokenTableError(f"commit {number} of its log is empty")
+    actions: list[dict[str, Any]] = []
+    for line in content.splitlines():
+        if not line.strip():
+            continue
+        try:
+            action = orjson.loads(line)
+            for kind, value in action.items():
+                if kind in ("add", "remove"):
+                    unquote(file_id(value)[0])
+                dict(value)
+            actions.append(action)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise BrokenTableError(
+                f"commit {number} of its log is torn: line {len(actions) + 1} is not an action"
+            ) from None
+    _check_count(actions, number)
+    return actions
+
+
+def _check_count(actions: list[dict[str, Any]], number: int) -> None:
+    """Check that a commit names as many files as it counts; it may be torn between two lines."""
+    metrics = next((item["commitInfo"] for item in actions if "commitInfo" in item), {})
+    said = (metrics.get("operationMetrics") or {}).get("num_added_files")
+    there = sum("add" in item for item in actions)
+    if metrics.get("operation") == "WRITE" and isinstance(said, int) and there < said:
+        raise BrokenTableError(
+            f"commit {number} of its log is torn: it names {there} of {said} files"
+        )
+
+
+def _checkpoint_actions(path: AnyPath, kinds: Collection[str]) -> Iterator[dict[str, Any]]:
+    """Yield the actions of some kinds in a file of a checkpoint.
+
+    A writer may omit columns for actions that the table does not have.
+    """
+    try:
+        where, files = located(path)
+        with pq.ParquetFile(where, filesystem=files) as file:
+            columns = [
+                f"{kind}.{member}"
+                for kind in kinds
+                if kind in file.schema_arrow.names
+                for member in _CHECKPOINTED[kind]
+            ]
+            rows = file.read(columns=columns)
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, PermissionError):
+            raise
+        number = int(path.name.partition(".")[0])
+        raise BrokenTableError(f"checkpoint {number} of its log cannot be read") from None
+    for kind in rows.column_names:
+        actions = rows[kind]
+        is_there = pc.is_valid(pc.struct_field(actions, _CHECKPOINTED[kind][0]))
+        for action in actions.filter(is_there).to_pylist():
+            yield {kind: _as_logged(action)}
+
+
+_CHECKPOINTED = {
+    "add": (
+        *("path", "size", "partitionValues", "modificationTime", "dataChange", "stats", "tags"),
+        "deletionVector",
+    ),
+    "remove": ("path", "deletionTimestamp", "deletionVector"),
+    "protocol": ("minReaderVersion", "minWriterVersion", "readerFeatures", "writerFeatures"),
+    "metaData": (
+        *("id", "name", "description", "format", "schemaString", "partitionColumns"),
+        *("configuration", "createdTime"),
+    ),
+    "txn": ("appId", "version"),
+    "sidecar": ("path",),
+}
+"""The fields that are read of each action in a checkpoint; the first of them is never null."""
+
+_MAPS = frozenset({"partitionValues", "configuration", "options", "tags"})
+
+
+def _as_logged(action: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an action of a checkpoint in the form of a commit: without nulls."""
+    logged: dict[str, Any] = {}
+    for name, value in action.items():
+        if value is None:
+            continue
+        if name == "format":
+            value = _as_logged(value)
+        logged[name] = dict(value) if name in _MAPS else value
+    return logged
+
+
+def _hint(log: AnyPath) -> int | None:
+    """Return the checkpoint that the log names as its last; None if it names none."""
+    try:
+        version = json.loads((log / LAST_CHECKPOINT).read_bytes())["version"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return version if isinstance(version, int) else None
+
+
+def commit_path(log: AnyPath, number: int) -> AnyPath:
+    """Return where the entry of a version is in a log."""
+    return log / f"{number:020}.json"
+
+
+def shown_name(path: object) -> str:
+    """Return the name of a file for a message, shortened."""
+    return Path(os.fsdecode(str(path))).name[:_SHOWN]
