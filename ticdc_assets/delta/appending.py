@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from ticdc_assets.delta.committing import commit_state, undisturbed
 from ticdc_assets.delta.control import LOG_RETENTION
-from ticdc_assets.delta.delta_protocol import LogState, grown, new_state
+from ticdc_assets.delta.delta_protocol import LogState, grown, new_state, partition_of
 from ticdc_assets.delta.fencing import require_lease
 from ticdc_assets.delta.files import FileLayout, WrittenFile, write_rows
 from ticdc_assets.delta.opening import open_table
@@ -152,5 +152,5 @@ def write_table(
 
 
 def _is_of(action: Mapping[str, Any], partition: Mapping[str, str]) -> bool:
-    values = action.get("partitionValues") or {}
+    values = partition_of(action)
     return all(values.get(name) == value for name, value in partition.items())

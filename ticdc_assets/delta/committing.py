@@ -34,7 +34,7 @@ from ticdc_assets.delta.delta_protocol import (
 )
 from ticdc_assets.delta.fencing import APP_ID, leased_transaction, require_lease
 from ticdc_assets.delta.files import WrittenFile, read_footer
-from ticdc_assets.delta.log_reading import forget
+from ticdc_assets.delta.log_reading import commit_path, forget, note_commit
 from ticdc_assets.storage.creating import create
 from ticdc_assets.storage.paths import LOG, AnyPath, RemotePath, delta_options
 
@@ -129,7 +129,7 @@ def commit_state(
 
     Args:
         path: folder of the table.
-        newest: the newest version; files that are in neither state stay as they are.
+        newest: the newest version.
         wanted: the state of the next version, but for the new files.
         files: the new files.
         metadata: JSON object that the commit carries, besides its id.
@@ -163,11 +163,13 @@ def commit_state(
     (path / LOG).mkdir(parents=True, exist_ok=True)
     require_lease(path)
     try:
-        create(path / LOG / f"{version:020}.json", entry)
-    except FileExistsError:
-        raise ConflictError(path, version) from None
-    finally:
+        create(commit_path(path / LOG, version), entry)
+    except OSError as error:
         forget(path)
+        if isinstance(error, FileExistsError):
+            raise ConflictError(path, version) from None
+        raise
+    note_commit(path, newest, entry)
     require_lease(path)
     interval = int(wanted.configuration.get("delta.checkpointInterval", _CHECKPOINT_INTERVAL))
     if version and version % interval == 0:

@@ -20,7 +20,7 @@ import pyarrow.dataset as ds
 
 from ticdc_assets.delta.damage import reading
 from ticdc_assets.delta.delta_files import name_of
-from ticdc_assets.delta.delta_protocol import Action, LogState, memory_of
+from ticdc_assets.delta.delta_protocol import Action, LogState, memory_of, partition_of
 from ticdc_assets.delta.files import open_parquet
 from ticdc_assets.delta.log_reading import commit_actions, versions_of
 from ticdc_assets.delta.opening import open_table
@@ -58,7 +58,8 @@ def partition_days(path: AnyPath, column: str) -> list[date]:
     """Return the values of the partition column `column`, which holds days, in order."""
     table = open_table(path)
     files = () if table is None else table.files
-    return sorted({date.fromisoformat(item["partitionValues"][column]) for item in files})
+    values = (partition_of(item).get(column) for item in files)
+    return sorted({date.fromisoformat(value) for value in values if value})
 
 
 def dataset_of(table: LogState, path: AnyPath) -> ds.Dataset:
@@ -78,7 +79,7 @@ def dataset_of(table: LogState, path: AnyPath) -> ds.Dataset:
             filesystem=files,
             partition_expression=_guarantee(
                 types,
-                tuple(action["partitionValues"].get(name) for name, _ in types),
+                tuple(partition_of(action).get(name) for name, _ in types),
                 action.get("stats"),
             ),
             # A size that is not known here is one more request to a store.
@@ -109,7 +110,6 @@ def _guarantee(
     guarantee = ds.scalar(True)
     for (name, kind), value in zip(types, values, strict=True):
         field = ds.field(name)
-        # Delta writes a null as an empty text too.
         guarantee &= field == pa.scalar(value).cast(kind) if value else field.is_null()
     for name in _FILTERED:
         low, high = _bounds(stats, name)

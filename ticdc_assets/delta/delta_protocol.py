@@ -188,6 +188,14 @@ def file_id(action: Mapping[str, Any]) -> FileId:
     return action["path"], f"{vector['pathOrInlineDv']}@{vector.get('offset')}"
 
 
+def partition_of(action: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return a file's values of the columns that its table is partitioned by, as Delta has them.
+
+    A null has no value, or an empty text.
+    """
+    return action.get("partitionValues") or {}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogState:
     """The state of a version of a table.
@@ -608,7 +616,7 @@ def _removed(action: Action, now: int) -> Action:
         "path": action["path"],
         "deletionTimestamp": now,
         "extendedFileMetadata": True,
-        "partitionValues": action.get("partitionValues") or {},
+        "partitionValues": partition_of(action),
         "size": action["size"],
     }
     if action.get("deletionVector"):

@@ -71,6 +71,9 @@ class NoCommitError(BrokenTableError):
 Facts: TypeAlias = tuple[int, ...]
 """What tells a file from another of that name: its bytes, its time (ns since 1970), its node."""
 
+_UNKNOWN = -1
+"""The time of an entry that this process wrote to a store, until it is listed."""
+
 _LOCK = Lock()
 _ONCE: ContextVar[bool] = ContextVar("lists once", default=False)
 _LISTED: dict[RemotePath, dict[str, Facts]] = {}
@@ -220,6 +223,25 @@ def removed_files(table: AnyPath) -> list[Action]:
     return [item["remove"] for item in chain(kept, commits) if "remove" in item]
 
 
+def note_commit(table: AnyPath, newest: LogState, entry: bytes) -> None:
+    """Keep the state after a commit of this process; nothing is read.
+
+    Args:
+        table: its folder.
+        newest: the state that the commit was made from.
+        entry: the log entry that was written.
+    """
+    version = newest.version + 1
+    state = _taken(newest, _actions_in(entry, version), version)
+    if isinstance(table, RemotePath):
+        log = table / LOG
+        facts = len(entry), _UNKNOWN
+        with _LOCK:
+            if log in _LISTED:
+                _LISTED[log] = {**_LISTED[log], commit_path(log, version).name: facts}
+    _keep(table, state)
+
+
 def _keep(table: AnyPath, state: LogState) -> None:
     with _LOCK:
         kept = _STATES.pop(table, None)
@@ -248,7 +270,8 @@ def _facts(table: AnyPath, version: int) -> Facts | None:
 
 def _newest_after(table: AnyPath, version: int, facts: Facts) -> int | None:
     """Return the newest version; None if the log no longer has the entry with these facts."""
-    if _facts(table, version) != facts:
+    there = _facts(table, version)
+    if there != facts and (there is None or facts != (there[0], _UNKNOWN)):
         return None
     return max(versions_after(table, version), default=version)
 
@@ -385,6 +408,10 @@ def commit_actions(table: AnyPath, number: int) -> list[dict[str, Any]]:
         raise BrokenTableError(f"commit {number} of its log is a folder") from None
     if not content:
         raise BrokenTableError(f"commit {number} of its log is empty")
+    return _actions_in(content, number)
+
+
+def _actions_in(content: bytes, number: int) -> list[dict[str, Any]]:
     actions: list[dict[str, Any]] = []
     for line in content.splitlines():
         if not line.strip():

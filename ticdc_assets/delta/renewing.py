@@ -20,9 +20,9 @@ import pyarrow as pa
 from deltalake import DeltaTable, Schema
 
 from ticdc_assets.base.errors import LakeDamagedError
+from ticdc_assets.delta.damage import reading
 from ticdc_assets.delta.fencing import require_lease
-from ticdc_assets.delta.log_reading import LAST_CHECKPOINT, forget
-from ticdc_assets.delta.opening import open_table
+from ticdc_assets.delta.log_reading import LAST_CHECKPOINT, existing_state, forget
 from ticdc_assets.storage.paths import (
     LOG,
     AnyPath,
@@ -45,8 +45,8 @@ def renew_if_lost(table: AnyPath, published: int, configuration: Mapping[str, st
         published: the newest version that a cut names.
         configuration: table properties of the new table.
     """
-    with suppress(LakeDamagedError):
-        if (state := open_table(table)) is not None and state.version >= published:
+    with suppress(LakeDamagedError), reading(table):
+        if existing_state(table, anew=True).version >= published:
             return
     new = table / _NEW
     remove_tree(new, quietly=True)

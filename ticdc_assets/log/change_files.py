@@ -25,7 +25,7 @@ import pyarrow.dataset as ds
 from ticdc_assets.delta.appending import BOUNDED, DISTINCT
 from ticdc_assets.delta.control import bounds_of
 from ticdc_assets.delta.delta_files import file_of
-from ticdc_assets.delta.delta_protocol import Action
+from ticdc_assets.delta.delta_protocol import Action, partition_of
 from ticdc_assets.delta.files import (
     GROUP_BYTES,
     FileLayout,
@@ -118,7 +118,7 @@ def rows_of(
         return Rows(schema=pa.schema([]), count=0)
     files, condition = opened.files, None
     if day is not None:
-        files = [item for item in files if item["partitionValues"]["landed_day"] == str(day)]
+        files = [item for item in files if partition_of(item).get("landed_day") == str(day)]
     if batches is not None:
         files, condition = _within(files, "batch", *batches)
     if records:

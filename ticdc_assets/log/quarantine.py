@@ -10,7 +10,7 @@ stays as history.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, TypeAlias
@@ -21,11 +21,16 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from ticdc_assets.config import TableFilter
-from ticdc_assets.delta.appending import append_files, write_table
+from ticdc_assets.delta.appending import BOUNDED, append_files
+from ticdc_assets.delta.committing import commit_state, undisturbed
 from ticdc_assets.delta.control import read_rows, read_table
+from ticdc_assets.delta.damage import reading
+from ticdc_assets.delta.delta_files import file_of
+from ticdc_assets.delta.delta_protocol import Action, LogState
 from ticdc_assets.delta.files import FileLayout, WrittenFile, write_rows
-from ticdc_assets.delta.opening import latest_version
+from ticdc_assets.delta.opening import latest_version, open_table
 from ticdc_assets.log.faults import is_mirrored_fault
+from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.wire.rows import OF_MIRRORS, PLACE, PLACE_SCHEMA
 
@@ -312,21 +317,39 @@ def _update(
     values: Mapping[str, object],
     places: Collection[Place] | None = None,
 ) -> None:
-    """Set values of the rows that meet a condition, at some places if any are given."""
-    rows = read_table(paths.quarantine)
-    if rows is None:
-        return
-    numbered = rows.append_column("number", pa.array(np.arange(rows.num_rows)))
-    found = numbered.filter(condition)
-    if places is not None:
-        found = found.filter(pa.array([place in places for place in places_in(found)], pa.bool_()))
-    if not found.num_rows:
-        return
-    is_found = np.zeros(rows.num_rows, np.bool_)
-    is_found[found["number"].to_numpy()] = True
-    for name, value in values.items():
-        number = rows.schema.get_field_index(name)
-        field = rows.schema.field(number)
-        own = pc.if_else(pa.array(is_found), pa.scalar(value, field.type), rows[name])
-        rows = rows.set_column(number, field, own)
-    write_table(paths.quarantine, rows, overwrite=True, metadata={})
+    """Set values of the rows that meet a condition, at some places if any are given.
+
+    Only files with such rows are written again, one after the other.
+    """
+    table = paths.quarantine
+
+    def update() -> None:
+        state = open_table(table) or LogState()
+        staying: list[Action] = []
+        files: list[WrittenFile] = []
+        for action in state.files:
+            with reading(table):
+                rows = Rows.of_files([file_of(table, action)], state.schema).table_here()
+            numbered = rows.append_column("row", pa.array(np.arange(rows.num_rows)))
+            found = numbered.filter(condition)
+            if places is not None:
+                found = found.filter(
+                    pa.array([it in places for it in places_in(found)], pa.bool_())
+                )
+            if not found.num_rows:
+                staying.append(action)
+                continue
+            is_found = np.zeros(rows.num_rows, np.bool_)
+            is_found[found["row"].to_numpy()] = True
+            for name, value in values.items():
+                number = rows.schema.get_field_index(name)
+                field = rows.schema.field(number)
+                own = pc.if_else(pa.array(is_found), pa.scalar(value, field.type), rows[name])
+                rows = rows.set_column(number, field, own)
+            layout = FileLayout(schema=rows.schema, bounded=BOUNDED)
+            files += write_rows(table, layout, [rows])
+        if files:
+            wanted = replace(state, files=staying)
+            commit_state(table, state, wanted, files, {}, operation="UPDATE", changes_rows=True)
+
+    undisturbed(update)

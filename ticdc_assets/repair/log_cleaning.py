@@ -18,9 +18,10 @@ from functools import partial
 from ticdc_assets.base.isolation import Failure, Failures
 from ticdc_assets.base.names import joined_name
 from ticdc_assets.delta.commits import newest_version, read_commit
+from ticdc_assets.delta.damage import reading
 from ticdc_assets.delta.fencing import require_lease
 from ticdc_assets.delta.generations import GENERATION
-from ticdc_assets.delta.opening import open_table
+from ticdc_assets.delta.log_reading import existing_state
 from ticdc_assets.log.cuts import newest_cut, read_entries, read_heads
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import LOG, AnyPath, ListedFile, files_below
@@ -120,7 +121,8 @@ def _clean_log(table: AnyPath, version: int, listed: Sequence[ListedFile] | None
     entries = [item.path for number, _, item in files if number < first]
     if entries:
         # Only a readable checkpoint replaces them.
-        open_table(table, first)
+        with reading(table, first):
+            existing_state(table, first, anew=True)
     if gone or entries:
         require_lease(table)
     for path in (*gone, *entries):

@@ -43,7 +43,7 @@ from ticdc_assets.delta.committing import undisturbed
 from ticdc_assets.delta.control import commit_metadata
 from ticdc_assets.delta.damage import reading
 from ticdc_assets.delta.delta_files import removable
-from ticdc_assets.delta.delta_protocol import Action, LogState
+from ticdc_assets.delta.delta_protocol import Action, LogState, partition_of
 from ticdc_assets.delta.fencing import require_lease
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.opening import open_table
@@ -250,9 +250,7 @@ def _crowded_below(table: LogState) -> int | None:
     """Return the size below which a table has many files, in one day if it is divided by days."""
     for small in _STEPS:
         counts = Counter(
-            item["partitionValues"].get("landed_day")
-            for item in table.files
-            if item["size"] < small
+            partition_of(item).get("landed_day") for item in table.files if item["size"] < small
         )
         if max(counts.values(), default=0) >= _MANY_FILES:
             return small
@@ -269,7 +267,7 @@ def _small_together(
     """
     days: dict[str, list[Action]] = {}
     for action in files:
-        day = action["partitionValues"].get("landed_day", "")
+        day = partition_of(action).get("landed_day", "")
         if action["size"] < small and (before_day is None or day < before_day):
             days.setdefault(day, []).append(action)
     groups: list[list[Action]] = []

@@ -348,12 +348,12 @@ class Making:
 
         A seed that came after the base, at or below its TSO, cannot be placed: it is late.
         """
-        ddl = read_rows(
+        seeds = read_rows(
             self._lake.paths.change_log,
-            # Conditions are on columns with bounds in the log: delta-rs finds no rows by others.
-            (ds.field("kind") == DDL) & (ds.field("batch") <= self._cut.batch),
+            (ds.field("kind") == DDL)
+            & (ds.field("ddl_type") == SNAPSHOT_DDL)
+            & (ds.field("batch") <= self._cut.batch),
         )
-        seeds = [row for row in ddl if row["ddl_type"] == SNAPSHOT_DDL]
         base = self._truncation_point.cut
         if base is None:
             return {row["partition"] for row in seeds}

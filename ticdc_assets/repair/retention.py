@@ -43,7 +43,7 @@ from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import tell
 from ticdc_assets.config import Retention
 from ticdc_assets.delta.control import commit_metadata, read_rows
-from ticdc_assets.delta.delta_protocol import Action
+from ticdc_assets.delta.delta_protocol import Action, partition_of
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.log_reading import log_state
 from ticdc_assets.delta.opening import open_table
@@ -310,7 +310,7 @@ class _Retention:
             return
         files: dict[date, list[Action]] = {}
         for action in log_state(paths.raw_messages).files:
-            day = date.fromisoformat(action["partitionValues"]["landed_day"])
+            day = date.fromisoformat(partition_of(action)["landed_day"])
             files.setdefault(day, []).append(action)
         greatest = _greatest(paths, base.tso)
         days = [

@@ -25,7 +25,7 @@ from ticdc_assets.delta.appending import BOUNDED, DISTINCT
 from ticdc_assets.delta.committing import commit_state, undisturbed
 from ticdc_assets.delta.control import commit_metadata, dataset_of
 from ticdc_assets.delta.delta_files import file_of
-from ticdc_assets.delta.delta_protocol import Action, LogState
+from ticdc_assets.delta.delta_protocol import Action, LogState, partition_of
 from ticdc_assets.delta.files import FileLayout, WrittenFile, row_groups, write_rows
 from ticdc_assets.delta.log_reading import log_state
 from ticdc_assets.rows.rows_of_work import Rows
@@ -141,7 +141,7 @@ class Rewriter:
         places = [
             (
                 [file_of(table, action) for action in group],
-                dict(group[0].get("partitionValues") or {}),
+                partition_of(group[0]),
             )
             for group in groups
         ]
