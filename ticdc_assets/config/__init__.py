@@ -2,9 +2,8 @@
 
 In: one YAML file (`TICDC_CHANGEFEEDS`, default `./changefeeds.yaml`) and the lake's root
 (`TICDC_LAKE`, default `./.lake`): a folder, or a URI, with the access to its store in the file's
-block `storage`; for Spark, a properties file in place of the YAML file's `spark`
-(`TICDC_SPARK_CONF`). Out: frozen `Settings`, or one `ConfigError` that lists every mistake of the
-file with its key. Reading has no effects and may be repeated.
+block `storage`. Out: frozen `Settings`, or one `ConfigError` that lists every mistake of the file
+with its key. Reading has no effects and may be repeated.
 
 Every scalar is read as text and typed here, by key: YAML's own guesses (`no` is false, `12:30` is a
 number) do not apply. Values given as `{env: NAME}` are resolved while reading and do not appear in
@@ -62,9 +61,7 @@ from ticdc_assets.config.sources import (
     is_loopback,
 )
 from ticdc_assets.config.spark import (
-    SPARK_CONF_VARIABLE,
     SparkSettings,
-    properties_of,
     read_spark,
 )
 from ticdc_assets.config.storage import StorageBlock
@@ -279,7 +276,7 @@ def load_compute(env: Mapping[str, str] | None = None) -> Compute:
     Raises:
         ConfigError: the variable or the file's key is wrong.
     """
-    return _part_of_file(_read_compute, env, COMPUTE_VARIABLE)
+    return _part_of_file(_read_compute, env)
 
 
 def load_spark_settings(env: Mapping[str, str] | None = None) -> SparkSettings:
@@ -291,19 +288,18 @@ def load_spark_settings(env: Mapping[str, str] | None = None) -> SparkSettings:
     Raises:
         ConfigError: a setting of Spark is wrong; the text lists every mistake.
     """
-    return _part_of_file(_read_spark, env, SPARK_CONF_VARIABLE)
+    return _part_of_file(_read_spark, env)
 
 
 def _part_of_file(
     read: Callable[[Mapping[str, Any], Path, Mapping[str, str], list[str]], Part],
     env: Mapping[str, str] | None,
-    variable: str = "",
 ) -> Part:
-    """Return one part of the changefeeds file, which is not read where a variable replaces it."""
+    """Return one part of the changefeeds file."""
     env = os.environ if env is None else env
     path = changefeeds_path(env)
     mistakes: list[str] = []
-    part = read({} if env.get(variable) else _of_file(path), path, env, mistakes)
+    part = read(_of_file(path), path, env, mistakes)
     if mistakes:
         raise _refusal(path, mistakes)
     return part
@@ -345,22 +341,8 @@ def _read_spark(
     document: Mapping[str, Any], path: Path, env: Mapping[str, str], mistakes: list[str]
 ) -> SparkSettings:
     """Return Spark's settings, and add the changefeeds file's mistakes in them to the list."""
-    named = env.get(SPARK_CONF_VARIABLE)
-    if not named:
-        place = f"{SPARK} of {path}"
-        settings, found = read_spark(document.get(SPARK), place, folder=path.parent, env=env)
-        mistakes += [f"{SPARK}: {mistake}" for mistake in found]
-        return settings
-    other = _path_of(env, SPARK_CONF_VARIABLE, named)
-    try:
-        text = other.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise ConfigError(f"{SPARK_CONF_VARIABLE}: {other} cannot be read: {reason}") from error
-    given = properties_of(text, other)
-    settings, found = read_spark(given, str(other), folder=other.parent, env=env)
-    if found:
-        raise _refusal(other, found)
+    settings, found = read_spark(document.get(SPARK), path, env)
+    mistakes += [f"{SPARK}: {mistake}" for mistake in found]
     return settings
 
 

@@ -1,7 +1,6 @@
 """Spark's settings: where it runs, and any property that somebody sets.
 
-In: `spark:` of the changefeeds file, or the properties file that replaces it, and three variables
-that override either. Out: `SparkSettings`, or every mistake with its property. Properties that
+In: `spark:` of the changefeeds file, and three variables that override it. Out: `SparkSettings`, or every mistake with its property. Properties that
 results or readers depend on belong to this package: another value is a mistake. A value given as
 `{env: NAME}` is secret and not shown; a property whose name says that it is a secret must be given
 so.
@@ -10,7 +9,7 @@ This module starts nothing and opens no file; `spark.session` starts Spark.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final, cast
@@ -18,7 +17,6 @@ from typing import Annotated, Any, Final, cast
 from pydantic import TypeAdapter, ValidationError, ValidationInfo
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from ticdc_assets.base.errors import ConfigError
 from ticdc_assets.config.reading import (
     File,
     OptionValue,
@@ -31,7 +29,6 @@ from ticdc_assets.config.reading import (
 )
 from ticdc_assets.config.sources import FROM_ENV
 
-SPARK_CONF_VARIABLE: Final = "TICDC_SPARK_CONF"
 MASTER_VARIABLE: Final = "TICDC_SPARK_MASTER"
 MEMORY_VARIABLE: Final = "TICDC_SPARK_DRIVER_MEMORY"
 
@@ -84,7 +81,6 @@ _SECRET = re.compile(
     r"(password|passphrase|passwd|secret|token|(access|private|account|encryption)[._]?key)($|\.)",
     re.IGNORECASE,
 )
-_REFERENCE = re.compile(r"\{\s*env:\s*(\w+)\s*\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,27 +172,24 @@ _PROPERTIES: TypeAdapter[dict[str, OptionValue]] = TypeAdapter(
 )
 
 
-def read_spark(
-    given: Any, place: str, *, folder: Path, env: Mapping[str, str]
-) -> tuple[SparkSettings, list[str]]:
+def read_spark(given: Any, path: Path, env: Mapping[str, str]) -> tuple[SparkSettings, list[str]]:
     """Return the settings of a mapping of properties, and its mistakes.
 
     Args:
         given: the properties; None for none.
-        place: where they are, in words.
-        folder: where the file is.
-        env: environment variables, for `{env: NAME}` and for the two that override the mapping.
+        path: the changefeeds file.
+        env: environment variables, for `{env: NAME}` and for those that override the mapping.
     """
     options: dict[str, OptionValue] = {}
     mistakes: list[str] = []
     if given is not None:
         try:
-            options = _PROPERTIES.validate_python(given, context=File(folder, env))
+            options = _PROPERTIES.validate_python(given, context=File(path.parent, env))
         except ValidationError as error:
             mistakes = [
                 f"{''.join(f'{part}: ' for part in it['loc'])}{it['msg']}" for it in error.errors()
             ]
-    where = place if options else "the defaults"
+    where = f"spark of {path}" if options else "the defaults"
     overriding = {
         name: OptionValue(value, value)
         for name, variable in _OVERRIDES.items()
@@ -214,51 +207,3 @@ def read_spark(
 
 
 _OVERRIDES: Final = {MASTER: MASTER_VARIABLE, MEMORY: MEMORY_VARIABLE, REMOTE: REMOTE_VARIABLE}
-
-
-# Spark's properties files -----------------------------------------------------------------------
-
-_SEPARATOR = re.compile(r"(?<!\\)[ \t\f]*[=:][ \t\f]*|(?<!\\)[ \t\f]+")
-_ESCAPED = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
-_CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-
-
-def properties_of(text: str, path: Path) -> dict[str, Any]:
-    """Return the properties of a file in the format of `spark-defaults.conf`.
-
-    Raises:
-        ConfigError: a property is there twice.
-    """
-    properties: dict[str, Any] = {}
-    for line in _logical_lines(text):
-        name, value = (_unescaped(part) for part in [*_SEPARATOR.split(line, maxsplit=1), ""][:2])
-        if name in properties:
-            raise ConfigError(f"{path}: the property {name} is there twice")
-        reference = _REFERENCE.fullmatch(value.strip())
-        properties[name] = value.strip() if reference is None else {"env": reference[1]}
-    return properties
-
-
-def _logical_lines(text: str) -> Iterable[str]:
-    """Yield the lines with content; a line that ends in a single backslash goes on."""
-    whole = ""
-    for line in text.splitlines():
-        part = line.lstrip(" \t\f")
-        if not whole and (not part or part[0] in "#!"):
-            continue
-        whole += part
-        if (len(whole) - len(whole.rstrip("\\"))) % 2:
-            whole = whole[:-1]
-            continue
-        yield whole
-        whole = ""
-    if whole:
-        yield whole
-
-
-def _unescaped(text: str) -> str:
-    def plain(match: re.Match[str]) -> str:
-        code = match[1]
-        return chr(int(code[1:], 16)) if len(code) > 1 else _CONTROLS.get(code, code)
-
-    return _ESCAPED.sub(plain, text)

@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ticdc_assets.base.errors import ConfigError
 from ticdc_assets.base.own_files import own_digest, own_files
 from ticdc_assets.config import SparkSettings, load_settings, load_spark_settings
-from ticdc_assets.config.spark import OWN, properties_of
+from ticdc_assets.config.spark import OWN
 
 FEED = {"name": "shop", "format": "simple-json", "timezone": "UTC", "source": {"capture": "c"}}
 CLUSTER = {"spark.master": "spark://host:7077"}
@@ -65,20 +63,14 @@ def test_any_property_may_be_given_and_a_secret_is_not_shown(tmp_path: Path) -> 
     assert shown(settings)["spark.hadoop.fs.s3a.secret.key"] == "{env: KEY}"
 
 
-def test_variables_lie_over_either_file(tmp_path: Path) -> None:
+def test_variables_lie_over_the_file(tmp_path: Path) -> None:
     given = CLUSTER | {"spark.driver.memory": "2g", "spark.driver.host": "10.0.0.1"}
     said = env(tmp_path, given, TICDC_SPARK_MASTER="local[4]")
     settings = load_spark_settings(said)
     assert (settings.master, settings.values["spark.driver.memory"]) == ("local[4]", "2g")
     assert settings.place.endswith(" and TICDC_SPARK_MASTER")
-    conf = tmp_path / "spark.conf"
-    conf.write_text("spark.executor.cores 2\n")
-    said |= {"TICDC_SPARK_CONF": str(conf), "TICDC_SPARK_DRIVER_MEMORY": "6g"}
-    assert shown(load_spark_settings(said)) == {
-        "spark.executor.cores": "2",
-        "spark.driver.memory": "6g",
-        "spark.master": "local[4]",
-    }
+    said |= {"TICDC_SPARK_DRIVER_MEMORY": "6g"}
+    assert load_spark_settings(said).values["spark.driver.memory"] == "6g"
 
 
 MISTAKES: list[tuple[Any, str]] = [
@@ -123,63 +115,6 @@ def test_mistakes_of_all_sections_are_told_at_once(tmp_path: Path) -> None:
 
 def test_our_own_values_may_be_said(tmp_path: Path) -> None:
     load_spark_settings(env(tmp_path, dict(OWN)))
-
-
-# Properties files -------------------------------------------------------------------------------
-
-
-def test_a_properties_file_is_read_as_spark_reads_it(tmp_path: Path) -> None:
-    path = tmp_path / "spark.conf"
-    path.write_text(
-        "# a comment\n! another\n\n"
-        "spark.master   spark://host:7077\n"
-        "  spark.a=1\nspark.b : 2 \nspark.c\t3=4\n"
-        "spark.d -Dx=\\u0041 \\\n   -Dy=b\\\\\n"
-        "spark.e { env: KEY }\n"
-        "spark.f\n"
-    )
-    assert properties_of(path.read_text(), path) == {
-        "spark.master": "spark://host:7077",
-        "spark.a": "1",
-        "spark.b": "2",
-        "spark.c": "3=4",
-        "spark.d": "-Dx=A -Dy=b\\",
-        "spark.e": {"env": "KEY"},
-        "spark.f": "",
-    }
-    path.write_text("spark.master yarn\nspark.e {env: KEY}\n")
-    settings = load_spark_settings({"TICDC_SPARK_CONF": str(path), "KEY": "its-value"})
-    assert settings.secrets == {"spark.e"}
-    assert settings.place == str(path)
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("spark.a 1\nspark.a 2", "the property spark.a is there twice"),
-        ("spark.sql.session.timeZone CET", "spark.sql.session.timeZone: expected nothing or 'UTC'"),
-        ("spark.a", "spark.a: expected a value or {env: NAME}, got empty text"),
-        ("a 1", "a: expected the whole name of a Spark property"),
-        (None, "TICDC_SPARK_CONF: "),
-    ],
-)
-def test_mistakes_of_a_properties_file(text: str | None, told: str, tmp_path: Path) -> None:
-    path = tmp_path / "spark.conf"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(ConfigError) as caught:
-        load_spark_settings({"TICDC_SPARK_CONF": str(path)})
-    assert told in str(caught.value)
-    assert str(path) in str(caught.value)
-
-
-@given(st.text())
-def test_any_text_is_properties_or_an_error(text: str) -> None:
-    try:
-        found = properties_of(text, Path("spark.conf"))
-    except ConfigError:
-        return
-    assert all(isinstance(value, str | dict) for value in found.values())
 
 
 # The package on its way -------------------------------------------------------------------------
