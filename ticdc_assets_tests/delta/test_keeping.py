@@ -51,6 +51,14 @@ def test_a_log_is_replayed_once(table: Path) -> None:
     assert open_table(table) is first
 
 
+def test_the_state_after_a_commit_of_this_process_is_that_of_its_entry(table: Path) -> None:
+    for number in range(3, 25):
+        add(table, number)
+        kept = open_table(table)
+        next_process()
+        assert open_table(table) == kept
+
+
 def next_process() -> None:
     log_reading._STATES.clear()  # pyright: ignore[reportPrivateUsage]
 

@@ -4,6 +4,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from ticdc_assets.delta import log_reading
 from ticdc_assets.delta.appending import write_table
 from ticdc_assets.delta.log_reading import forget, listed_once, versions_of
 from ticdc_assets.delta.opening import latest_version
@@ -29,12 +30,19 @@ def add_elsewhere(path: RemotePath) -> None:
     write_deltalake(str(path), ROWS, mode="append", storage_options=delta_options(path))
 
 
-def test_a_log_is_listed_again_after_each_commit_of_this_process(table: RemotePath) -> None:
+def test_commits_of_this_process_are_known_unread(
+    table: RemotePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with listed_once():
         assert versions_of(table) == []
         for version in range(3):
             add(table)
             assert latest_version(table) == version
+            assert versions_of(table) == [*range(version + 1)]
+    monkeypatch.setattr(log_reading, "commit_actions", None)
+    for _ in range(2):
+        with listed_once():
+            assert latest_version(table) == 2
 
 
 def test_only_the_holder_of_the_lock_lists_once(table: RemotePath) -> None:
