@@ -8,7 +8,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
-from deltalake import DeltaTable
 
 from ticdc_assets.delta.appending import TableLayout, append_files
 from ticdc_assets.delta.control import dataset_of
@@ -132,6 +131,6 @@ def test_a_file_says_what_it_holds(tmp_path: Path) -> None:
         pa.schema([*schema, ("day", pa.string())]),
         layout=TableLayout(partition_by=["day"]),
     )
-    dataset = dataset_of(DeltaTable(str(tmp_path)), tmp_path)
+    dataset = dataset_of(log_state(tmp_path), tmp_path)
     nulls = {name: dataset.count_rows(filter=ds.field(name).is_null()) for name in schema.names}
     assert nulls == {"number": 0, "text": 1, "moment": 0, "long": 0, "none": 2, "other": 0}

@@ -39,7 +39,7 @@ from ticdc_assets.storage.paths import (
 )
 from ticdc_assets.storage.stores import Storage
 from ticdc_assets_tests.commands import Commands, Done
-from ticdc_assets_tests.delta.libraries import opened
+from ticdc_assets_tests.delta.libraries import next_process, opened
 from ticdc_assets_tests.golden import Scenario, assert_same_rows, rows_of
 from ticdc_assets_tests.hdfs import HdfsLake, write_settings
 from ticdc_assets_tests.lake.test_golden_processes import assert_truth
@@ -192,6 +192,8 @@ def test_a_damaged_table_is_told_by_what_is_missing(table: RemotePath) -> None:
     first.unlink()
     assert "is missing" in str(broken(table, footers=False))
     (table / "_delta_log" / f"{0:020}.json").unlink()
+    assert "commit 0 of its log is missing" in str(broken(table, footers=False))
+    next_process()
     with pytest.raises(LakeDamagedError):
         open_table(table)
 
