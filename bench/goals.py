@@ -266,7 +266,7 @@ TARGETS: Mapping[Goal, Target] = {
     ),
     Goal.SEED_SQL: _cpu("the same from SQL, against the copy from CSV", 2.2),
     Goal.SEED_MEMORY: _value(
-        "peak memory (JVM and Python) of ten times the rows, against several seeds of once",
+        "peak memory (JVM and Python) of ten times the rows, against ten seeds of once",
         1.1,
         "x the memory",
     ),

@@ -60,8 +60,8 @@ def measure_seeding(folder: Path, *, rows: int, times: int, repetitions: int) ->
     """Return the times of seeding `rows` and of comparing with them, and the memory of more."""
     csv = apart(seed_apart, folder / "csv", rows, "csv", repetitions).result()
     sql = apart(seed_apart, folder / "sql", rows, "sql", repetitions).result()
-    # Several times: the longer something runs, the higher is its highest moment.
-    few, _ = apart(memory_apart, folder / "few", rows, repetitions).result()
+    # As many rows in all: the longer something runs, the higher is its highest moment.
+    few, _ = apart(memory_apart, folder / "few", rows, times).result()
     more, sample = apart(memory_apart, folder / "more", rows * times, 1).result()
     compared = apart(diff_apart, folder / "diff", rows).result()
     return Part(
@@ -108,7 +108,7 @@ def measure_seeding(folder: Path, *, rows: int, times: int, repetitions: int) ->
         shares=[Shares(what=f"{rows:,} rows of an export", seconds=tuple(csv.steps.items()))],
         facts=[
             "Exports: one table of 12 columns, files of a million rows, local[2], without Dagster "
-            f"around it. Most memory of {repetitions} seeds of {rows:,} rows, one after the other: "
+            f"around it. Most memory of {times} seeds of {rows:,} rows, one after the other: "
             f"{few.python} MB in Python and {few.jvm} MB in the JVM; of one of {rows * times:,}: "
             f"{more.python} MB and {more.jvm} MB.",
         ],
