@@ -25,8 +25,8 @@ from bench.shop import Shop, alternating
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, Settings
 from ticdc_assets.delta.appending import write_table
 from ticdc_assets.delta.control import read_rows
-from ticdc_assets.delta.opening import keeping
 from ticdc_assets.delta.lake import Lake
+from ticdc_assets.delta.opening import keeping
 from ticdc_assets.demo.simulator.stored_table import TableName
 from ticdc_assets.log.cuts import newest_cut, require_cut
 from ticdc_assets.log.decoding import decode_new

@@ -1,9 +1,9 @@
 """Spark's settings: where it runs, and any property that somebody sets.
 
-In: `spark:` of the changefeeds file, and three variables that override it. Out: `SparkSettings`, or every mistake with its property. Properties that
-results or readers depend on belong to this package: another value is a mistake. A value given as
-`{env: NAME}` is secret and not shown; a property whose name says that it is a secret must be given
-so.
+In: `spark:` of the changefeeds file, and three variables that override it. Out: `SparkSettings`, or
+every mistake with its property. Properties that results or readers depend on belong to this
+package: another value is a mistake. A value given as `{env: NAME}` is secret and not shown; a
+property whose name says that it is a secret must be given so.
 
 This module starts nothing and opens no file; `spark.session` starts Spark.
 """
