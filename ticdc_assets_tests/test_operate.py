@@ -207,7 +207,7 @@ def test_configurations_are_read(blocks: list[Block], tmp_path: Path) -> None:
     assert read == 5
     (spark,) = [block for block in of_language(blocks, "yaml") if block.text.startswith("spark:")]
     given = yaml.load(spark.text, Loader=yaml.BaseLoader)["spark"]
-    settings, mistakes = read_spark(given, "operate.md", folder=tmp_path, env={})
+    settings, mistakes = read_spark(given, tmp_path / "operate.md", {})
     assert (settings.is_local, mistakes) == (False, [])
 
 

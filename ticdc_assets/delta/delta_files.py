@@ -103,7 +103,7 @@ def live_files(table: AnyPath, version: int | None = None) -> list[LiveFile]:
         BrokenTableError: the log is broken.
         OSError: its store does not answer.
     """
-    actions = existing_state(table, version, anew=True).files
+    actions = existing_state(table, version, is_whole=True).files
     return [file for action in actions for file in _files_of(table, action)]
 
 

@@ -42,6 +42,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ticdc_assets.delta.delta_protocol import Action, FileId, LogState, file_id, memory_of
+from ticdc_assets.storage.creating import read_whole
 from ticdc_assets.storage.paths import LOG, AnyPath, RemotePath, located, names_in
 
 LAST_CHECKPOINT = "_last_checkpoint"
@@ -52,7 +53,6 @@ _READERS = 8
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.\d{10}\.(\d{10}))?\.parquet")
 _SECOND_LAYOUT = re.compile(r"\d{20}\.checkpoint\.[0-9a-f-]{36}\.(?:json|parquet)")
-
 
 _SHOWN = 100
 
@@ -69,7 +69,7 @@ class NoCommitError(BrokenTableError):
 
 
 Facts: TypeAlias = tuple[int, ...]
-"""What tells a file from another of that name: its bytes, its time (ns since 1970), its node."""
+"""What differs between two files of one name: bytes, time (ns since 1970), and node."""
 
 _UNKNOWN = -1
 """The time of an entry that this process wrote to a store, until it is listed."""
@@ -167,20 +167,22 @@ def log_state(table: AnyPath, version: int | None = None) -> LogState:
         raise
 
 
-def existing_state(table: AnyPath, version: int | None = None, *, anew: bool = False) -> LogState:
+def existing_state(
+    table: AnyPath, version: int | None = None, *, is_whole: bool = False
+) -> LogState:
     """Return the same of a table that exists.
 
     Args:
         table: its folder.
         version: the version; the newest if None.
-        anew: whether to replay the whole log, whatever was read before.
+        is_whole: whether to replay the log from its checkpoint on, whatever was read before.
 
     Raises:
         BrokenTableError: as `log_state`; `NoCommitError` if there is no commit.
         OSError: its store does not answer.
     """
     with _LOCK:
-        facts, known = ((), None) if anew else _STATES.get(table, ((), None))
+        facts, known = ((), None) if is_whole else _STATES.get(table, ((), None))
     try:
         newest = None if known is None else _newest_after(table, known.version, facts)
         target = newest if version is None else version
@@ -296,8 +298,10 @@ def _found(table: AnyPath, version: int | None) -> _Found:
     """List the log of a table to read a version; the newest if None."""
     log = table / LOG
     there = set(names_of(log))
-    if not there and (isinstance(log, RemotePath) or not log.is_dir()):
-        raise NoCommitError(f"its {LOG} is {'no folder' if log.exists() else 'missing'}")
+    if not there and (isinstance(log, RemotePath) or not log.exists()):
+        raise NoCommitError(f"its {LOG} is missing")
+    if not there and not log.is_dir():
+        raise NoCommitError(f"its {LOG} is no folder")
     commits: set[int] = set()
     checkpoints: dict[int, list[AnyPath]] = {}
     parts: dict[int, int] = {}
@@ -316,7 +320,9 @@ def _found(table: AnyPath, version: int | None) -> _Found:
     target = newest if version is None else version
     if target > newest:
         raise _too_new(target, newest)
-    hint = _hint(log) if LAST_CHECKPOINT in there else None
+    # An object does not vanish, and to read one is a request.
+    is_named = LAST_CHECKPOINT in there and not isinstance(log, RemotePath)
+    hint = _hint(log) if is_named else None
     if hint is not None and hint not in whole:
         raise BrokenTableError(f"checkpoint {hint}, which its {LAST_CHECKPOINT} names, is missing")
     first = max((number for number in whole if number <= target), default=-1)
@@ -401,7 +407,7 @@ def commit_actions(table: AnyPath, number: int) -> list[dict[str, Any]]:
     """
     path = commit_path(table / LOG, number)
     try:
-        content = path.read_bytes()
+        content = read_whole(path)
     except FileNotFoundError:
         raise BrokenTableError(f"commit {number} of its log is missing") from None
     except IsADirectoryError:

@@ -46,7 +46,7 @@ def renew_if_lost(table: AnyPath, published: int, configuration: Mapping[str, st
         configuration: table properties of the new table.
     """
     with suppress(LakeDamagedError), reading(table):
-        if existing_state(table, anew=True).version >= published:
+        if existing_state(table, is_whole=True).version >= published:
             return
     new = table / _NEW
     remove_tree(new, quietly=True)

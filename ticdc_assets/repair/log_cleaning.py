@@ -122,7 +122,7 @@ def _clean_log(table: AnyPath, version: int, listed: Sequence[ListedFile] | None
     if entries:
         # Only a readable checkpoint replaces them.
         with reading(table, first):
-            existing_state(table, first, anew=True)
+            existing_state(table, first, is_whole=True)
     if gone or entries:
         require_lease(table)
     for path in (*gone, *entries):

@@ -105,9 +105,7 @@ def _put(path: AnyPath, data: bytes) -> None:
 def _read(path: AnyPath, failure: OSError) -> bytes | None:
     """Return the bytes of a file, None if it is not there."""
     try:
-        if isinstance(path, Path) or path.store.has_folders:
-            return path.read_bytes()
-        return _read_object(path)
+        return read_whole(path)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -116,6 +114,18 @@ def _read(path: AnyPath, failure: OSError) -> bytes | None:
                 f"{path} may have been written ({failure}), and cannot be read ({error})"
             ) from failure
         raise failure from error
+
+
+def read_whole(path: AnyPath) -> bytes:
+    """Return what is in a file, by one request: Arrow looks up an object before it reads it.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        OSError: it cannot be read.
+    """
+    if isinstance(path, Path) or path.store.has_folders:
+        return path.read_bytes()
+    return _read_object(path)
 
 
 def probe_store(lake: RemotePath) -> str | None:
@@ -220,6 +230,8 @@ def _read_object(path: RemotePath) -> bytes:
         return bytes(obstore.get(path.store.objects, path.key).bytes())
     except exceptions.BaseError as error:
         _raise_for(path, error)
+    except FileNotFoundError as error:
+        raise _missing(path, error) from error
 
 
 def _raise_for(path: RemotePath, error: Exception) -> NoReturn:

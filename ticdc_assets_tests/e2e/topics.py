@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ticdc_assets.config import KafkaSource
 from ticdc_assets.delta.control import read_table
-from ticdc_assets.delta.opening import open_table
+from ticdc_assets.delta.opening import latest_version
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.source.capture import CaptureRecord
@@ -52,7 +52,7 @@ class TopicFeed:
         tables = (paths.raw_messages, paths.landings, paths.change_log, paths.cuts)
 
         def versions() -> list[int | None]:
-            return [table and table.version() for table in map(open_table, tables)]
+            return [*map(latest_version, tables)]
 
         before = versions()
         sentence = self.commands.refused("sync", FEED)
