@@ -25,7 +25,10 @@ from ticdc_assets.storage.paths import AnyPath, names_in
 _ENTRY = re.compile(r"[0-9]{20}\.json")
 
 _KEPT = 20
-"""How many entries are kept, for people and for processes that list them now."""
+"""How many entries are kept at least, for people and for processes that list them now."""
+
+_REMOVED = 10
+"""After how many entries the older ones are removed."""
 
 
 class LeaseLog:
@@ -70,9 +73,11 @@ class LeaseLog:
         except FileExistsError:
             return False
         self._newest = Entry(version=version, state=state)
-        for older in self._versions():
-            if older <= version - _KEPT:
-                self._entry(older).unlink(missing_ok=True)
+        # Each listing is a request in a store, so entries go a few at a time.
+        if version % _REMOVED == 0:
+            for older in self._versions():
+                if older <= version - _KEPT:
+                    self._entry(older).unlink(missing_ok=True)
         return True
 
     def _entry(self, version: int) -> AnyPath:

@@ -91,6 +91,11 @@ def listed_once() -> Iterator[None]:
         _ONCE.reset(before)
 
 
+def pool_within(threads: int) -> ThreadPoolExecutor:
+    """Return a pool of threads that are in this block too, if this thread is in one."""
+    return ThreadPoolExecutor(threads, initializer=_ONCE.set, initargs=(_ONCE.get(),))
+
+
 def forget(table: AnyPath) -> None:
     """List the log of a table again: it has a new entry, or is a new one."""
     if isinstance(table, RemotePath):

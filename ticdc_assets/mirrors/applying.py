@@ -40,7 +40,6 @@ is folded like a new one, from all of its changes.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -51,6 +50,7 @@ from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import Counted
 from ticdc_assets.changelog.plan import FailedPlan, MirrorPlan, Plan, SeededTable
 from ticdc_assets.delta.lake import Lake
+from ticdc_assets.delta.log_reading import pool_within
 from ticdc_assets.log.accepted_gaps import gap_caveats
 from ticdc_assets.log.cuts import (
     FAILED,
@@ -241,7 +241,7 @@ class _Run:
             return made
 
         results: dict[str, Made | Failure] = {}
-        with ThreadPoolExecutor(parallel_mirrors(self._lake.paths)) as pool:
+        with pool_within(parallel_mirrors(self._lake.paths)) as pool:
             for above, together in self._read_together(plan.mirrors, stale, first.keys()):
                 with self._changes.gather(together, above, self._tso):
                     found = pool.map(attempt, together)

@@ -20,7 +20,6 @@ tables: damaged or lost files, other writers, and any effect of the order of syn
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -31,6 +30,7 @@ from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import Counted
 from ticdc_assets.delta.commits import commits_after, foreign_changes
 from ticdc_assets.delta.lake import Lake
+from ticdc_assets.delta.log_reading import pool_within
 from ticdc_assets.log.cuts import Cut, HeldRows, MirrorCut, require_cut
 from ticdc_assets.log.damage import check_files
 from ticdc_assets.mirrors.applying import parallel_mirrors
@@ -349,7 +349,7 @@ class _Comparing:
                 )
             return self._mirror(name, ours.get(name), theirs.get(name))
 
-        with ThreadPoolExecutor(parallel_mirrors(self._lake.paths)) as pool:
+        with pool_within(parallel_mirrors(self._lake.paths)) as pool:
             return list(pool.map(compared, names))
 
     def _mirror(
