@@ -378,7 +378,8 @@ def test_the_log_does_not_grow(tmp_path: Path) -> None:
     stalled = LeaseLog(tmp_path)
     assert stalled.put(state_of("b"), late)
     assert stalled.newest().state == log.newest().state == state_of("a", 99)
-    assert log.put(state_of("a", 100), log.newest())
+    for number in range(100, 110):
+        assert log.put(state_of("a", number), log.newest())
     assert len(list(tmp_path.iterdir())) == 20
 
 
