@@ -160,7 +160,6 @@ def commit_state(
         transactions=(*transactions, *leased),
         changes_rows=changes_rows,
     )
-    (path / LOG).mkdir(parents=True, exist_ok=True)
     require_lease(path)
     try:
         create(commit_path(path / LOG, version), entry)

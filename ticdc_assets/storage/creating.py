@@ -172,6 +172,9 @@ def _put_in_folder(path: Path, data: bytes) -> None:
         _link(staged, path)
     finally:
         staged.unlink(missing_ok=True)
+        with suppress(OSError):
+            # Without the file the folder is empty, as after the loss of all files.
+            path.parent.rmdir()
     _sync_folder(path.parent)
 
 

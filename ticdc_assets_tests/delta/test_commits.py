@@ -1,6 +1,7 @@
 """Commits: only of files that are there, each found by its own id, whatever others commit."""
 
 import copy
+import errno
 import json
 import os
 import shutil
@@ -35,6 +36,7 @@ from ticdc_assets.delta.control import commit_metadata, find_commit_metadata, re
 from ticdc_assets.delta.delta_files import removable
 from ticdc_assets.delta.files import FileLayout, WrittenFile
 from ticdc_assets.delta.log_reading import log_state
+from ticdc_assets.delta.opening import open_table
 from ticdc_assets.demo.simulator.alterations import AddColumn
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
@@ -141,6 +143,24 @@ def test_rows_and_places_have_to_be_those_that_were_told(tmp_path: Path) -> None
     for path in (f"../t/{file.path}", str(table / file.path)):
         with pytest.raises(NotThereError, match="leads out of the table's folder"):
             require_there(table, [replace(file, path=path)])
+
+
+def test_a_first_commit_that_fails_leaves_no_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "feed" / "quarantine"
+
+    def link(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", link)
+        with pytest.raises(OSError, match="No space left"):
+            write_table(table, items(1), overwrite=False, metadata={"batch": 1})
+    assert [path.suffix for path in table.iterdir()] == [".parquet"]
+    assert open_table(table) is None
+    write_table(table, items(1), overwrite=False, metadata={"batch": 1})
+    assert commit_metadata(table) == {"batch": 1}
 
 
 def test_spark_commits_to_no_table_of_a_lake(root: Path) -> None:
