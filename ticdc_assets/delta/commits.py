@@ -6,7 +6,6 @@ Every commit of this package has an id in its JSON object (`COMMIT_ID`). A commi
 *foreign*; under a lease, so is one with another lease's number: it comes from a run that was
 stalled while this one took over. A foreign commit matters unless its actions leave rows and schema
 as they are, as those of OPTIMIZE and VACUUM do.
-
 """
 
 from collections.abc import Iterable

@@ -23,7 +23,7 @@ from ticdc_assets.delta.delta_files import name_of
 from ticdc_assets.delta.delta_protocol import Action, LogState, memory_of, partition_of
 from ticdc_assets.delta.files import open_parquet
 from ticdc_assets.delta.log_reading import commit_actions, versions_of
-from ticdc_assets.delta.opening import open_table
+from ticdc_assets.delta.opening import kept, open_table
 from ticdc_assets.storage.paths import AnyPath, subtree
 
 LOG_RETENTION = "interval 3650 days"
@@ -32,7 +32,9 @@ LOG_RETENTION = "interval 3650 days"
 
 def commit_metadata(path: AnyPath) -> dict[str, Any]:
     """Return the JSON object of the newest commit that carries one, or {}."""
-    return find_commit_metadata(path, bool) or {}
+    # A state that begins with a checkpoint has no objects of commits: these are searched.
+    found = kept(path, "metadata of its commits", lambda: find_commit_metadata(path, bool))
+    return dict(found or {})
 
 
 def find_commit_metadata(

@@ -11,7 +11,8 @@ ends with, by its size and its time. So damage to an older entry is noticed by t
 and by `doctor`.
 
 In a store each listing is a request, and one sync needs that of each log many times. So within a
-block (`listed_once`) a log is listed once, and again after each commit of this process (`forget`).
+block (`listed_once`) a log is listed once; commits of this process are added to it (`note_commit`),
+and after a refused one it is listed again (`forget`).
 A process that takes the writer lock of a changefeed begins such a block: until it gives the lock
 back, only it commits. Another writer that commits all the same (one whose lease is over) is noticed
 at the next commit, whose entry is there already. What reads without the lock sees the tables as
@@ -202,7 +203,7 @@ def existing_state(
     except OSError as error:
         if isinstance(table, RemotePath):
             raise
-        shown = shown_name(error.filename or table / LOG)
+        shown = _shown(error.filename or table / LOG)
         if isinstance(error, PermissionError):
             raise BrokenTableError(f"{shown} may not be read") from None
         raise BrokenTableError(f"{shown} cannot be read ({error.strerror or error})") from None
@@ -525,6 +526,5 @@ def commit_path(log: AnyPath, number: int) -> AnyPath:
     return log / f"{number:020}.json"
 
 
-def shown_name(path: object) -> str:
-    """Return the name of a file for a message, shortened."""
+def _shown(path: object) -> str:
     return Path(os.fsdecode(str(path))).name[:_SHOWN]
