@@ -68,6 +68,10 @@ def _print_verification(verification: "Verification") -> None:
             shown = differing(item.counts.total, len(item.examples))
             title = f"{joined_name(item.database, item.table)}: {shown}"
             print_row_differences(title, item.examples, other="rebuilt")
+        if item.history_examples:
+            shown = differing(item.history_counts.total, len(item.history_examples))
+            title = f"history of {joined_name(item.database, item.table)}: {shown}"
+            print_row_differences(title, item.history_examples, other="rebuilt")
     for text in (*verification.differences, *verification.notes()):
         click.echo(f"{verification.changefeed}: {shown_text(text)}")
     if verification.equal:

@@ -1,8 +1,8 @@
 """Compare two tables of mirror rows by content hash, and find the differences.
 
-In: the rows of a mirror and the rows it should have, both with the columns of `MirrorLayout`, as
-parts for steps. Out: the content hash of each and, if they differ, the numbers of changed, missing
-and extra rows, with examples by key and column.
+In: the rows of a mirror and the rows it should have, both with the columns of `MirrorLayout`, or
+two histories, as parts for steps. Out: the content hash of each and, if they differ, the numbers of
+changed, missing and extra rows, with examples by key and column.
 
 The content hash does not depend on the order of rows or files. Each row has two 64-bit hashes over
 its typed columns, the rescued data and the commit ts of its last change. The hash of the table is
@@ -20,6 +20,9 @@ The commit ts is compared too, except for rows that were sent with only their ha
 before, and a mirror built step by step may differ there from one folded at once. In a table without
 a key it is not compared: rows may become equal when a column is dropped, and nothing says which of
 them has which commit ts (decision 0012).
+
+Of a history the beginnings and the ends of versions are compared, each with the row
+(`ComparedHistory`), as far back as both have all of them. A version that has both is two rows.
 
 Why running it again is safe: only hashes of rows are written, to a folder of the run, and the
 result is the same.
@@ -46,6 +49,7 @@ from ticdc_assets.delta.files import FileLayout, write_rows
 from ticdc_assets.delta.queries import asking, view_files
 from ticdc_assets.log.cuts import MirrorCut
 from ticdc_assets.mirrors.versions import rows_as_stored
+from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import PARTIAL, MirrorLayout, canonical_rows
 from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.spark.executing import executor
@@ -114,6 +118,12 @@ class RowCounts:
         """Rows that differ in any way."""
         return self.changed + self.missing + self.too_many
 
+    @property
+    def clause(self) -> str:
+        """The numbers that are not zero, in words; empty if none differ."""
+        numbers = {"changed": self.changed, "missing": self.missing, "too many": self.too_many}
+        return ", ".join(f"{count} {what}" for what, count in numbers.items() if count)
+
 
 NO_ROWS = RowCounts()
 """No row differs."""
@@ -125,6 +135,10 @@ class Differences:
 
     counts: RowCounts
     examples: tuple[RowDifference, ...]
+
+
+NONE_DIFFER = Differences(counts=NO_ROWS, examples=())
+"""The tables are equal."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,15 +157,84 @@ class Compared:
     names: tuple[str, ...]
     blank: frozenset[str] = frozenset()
 
+    @property
+    def key(self) -> Sequence[str]:
+        """The columns that no two rows have in common; none if rows may be equal."""
+        return self.layout.schema.handle_key
+
+    @property
+    def shown(self) -> Sequence[str]:
+        """The columns that name a row in an example."""
+        return self.key or self.layout.names[:-2]
+
     def read(self, part: Rows) -> Iterator[pa.RecordBatch]:
         """Yield rows of a part, with these columns."""
         for batch in part.read():
-            rows = batch.select(list(self.names))
-            for name in self.blank:
-                field = rows.schema.field(name)
-                nulls = pa.nulls(rows.num_rows, field.type)
-                rows = rows.set_column(rows.schema.get_field_index(name), field, nulls)
-            yield rows
+            yield _without(batch.select(list(self.names)), self.blank)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedHistory(Compared):
+    """One of two compared histories, as beginnings and ends of versions.
+
+    Which of several equal rows a delete ended is not compared: nothing says it (decision 0012).
+
+    Attributes:
+        history: the columns of its table.
+        since: the beginnings and ends above this TSO are compared.
+    """
+
+    history: HistoryLayout
+    since: int
+
+    @property
+    def key(self) -> Sequence[str]:
+        """No columns: a row has many versions."""
+        return ()
+
+    @property
+    def shown(self) -> Sequence[str]:
+        """The columns that name a version in an example."""
+        columns = [column.name for column in self.history.schema.columns]
+        own = self.history
+        return (
+            *(self.history.schema.handle_key or columns),
+            *(own.valid_from, own.op, own.valid_to, own.ended_by),
+        )
+
+    def read(self, part: Rows) -> Iterator[pa.RecordBatch]:
+        """Yield the beginnings of versions, without their ends, and the ends without beginnings.
+
+        A version that is current has an end without a TSO.
+        """
+        own, since = self.history, self.since
+        for batch in super().read(part):
+            begins = pc.greater(batch.column(own.valid_from), since)
+            ends = pc.fill_null(pc.greater(batch.column(own.valid_to), since), True)
+            yield _without(batch.filter(begins), (own.valid_to, own.ended_by))
+            yield _without(batch.filter(ends), (own.valid_from, own.op))
+
+
+def _without(rows: pa.RecordBatch, names: Iterable[str]) -> pa.RecordBatch:
+    """Return rows with NULL in some columns."""
+    for name in names:
+        number = rows.schema.get_field_index(name)
+        field = rows.schema.field(number)
+        rows = rows.set_column(number, field, pa.nulls(rows.num_rows, field.type))
+    return rows
+
+
+def compared_history(paths: LakePaths, mirror: MirrorCut, since: int) -> ComparedHistory:
+    """Return the history of a mirror in a cut, which must be kept, above a TSO."""
+    schema = mirror.table_schema
+    history = HistoryLayout(schema=schema)
+    return ComparedHistory(
+        rows=rows_as_stored(*mirror.history_at(paths)).select(history.names),
+        layout=MirrorLayout(schema=schema),
+        names=tuple(history.names),
+        history=history,
+        since=since,
+    )
 
 
 def compared_mirror(paths: LakePaths, mirror: MirrorCut) -> Compared:
@@ -236,7 +319,7 @@ def row_differences(
         keys = [(key, other) for key, other in engine.execute(_CHOSEN, [EXAMPLES]).fetchall()]
     if not keys:
         return Differences(counts=counts, examples=())
-    shown = _Shown(rebuilt.layout, timezone)
+    shown = _Shown(rebuilt, timezone)
     found = shown.differences(
         _rows_of(spark, mirror, keys, timezone, folder),
         _rows_of(spark, rebuilt, keys, timezone, folder),
@@ -300,7 +383,7 @@ def repeated_keys(
         keys = [(key, other) for key, other in engine.execute(_CHOSEN, [examples]).fetchall()]
     if not keys:
         return 0, []
-    shown = _Shown(table.layout, timezone)
+    shown = _Shown(table, timezone)
     rows = _rows_of(spark, table, keys, timezone, folder)
     repeated = [(shown.key(own[0]), sum(row.copies for row in own)) for own in rows.values()]
     return count, sorted(repeated, key=lambda item: _json(item[0]))
@@ -342,7 +425,7 @@ class _Hashing:
     def __init__(self, engine: Any, table: Compared) -> None:
         self._engine = engine
         self._layout = table.layout
-        self._key = tuple(name for name in table.layout.schema.handle_key if name in table.names)
+        self._key = tuple(name for name in table.key if name in table.names)
         columns = ", ".join(f"c{number}" for number in range(len(table.names)))
         keys = ", ".join(f"k{number}, r{number}" for number in range(len(self._key))) or columns
         self._sums = (
@@ -478,7 +561,8 @@ def _texts(row: pa.RecordBatch, layout: MirrorLayout, timezone: str) -> dict[str
         (texts,) = canonical_rows(row, layout, timezone)
     except (InputError, ValueError, ArithmeticError):
         texts = {column.name: _shown(values[column.name]) for column in layout.schema.columns}
-    return {**texts, layout.commit_ts: _shown(values[layout.commit_ts])}
+    own = (name for name in row.schema.names if name not in texts and name != layout.rescued)
+    return {**texts, **{name: _shown(values[name]) for name in own}}
 
 
 def _shown(value: object) -> str | None:
@@ -489,7 +573,7 @@ def _shown(value: object) -> str | None:
 class _Shown:
     """Shows the differences between rows of the same keys."""
 
-    layout: MirrorLayout
+    table: Compared
     timezone: str
 
     def differences(
@@ -509,7 +593,7 @@ class _Shown:
             surplus[row.hashes] = surplus.get(row.hashes, 0) - row.copies
         surplus_rows = [row for row in ours if surplus[row.hashes] > 0]
         lacking = [row for row in theirs if surplus[row.hashes] < 0]
-        if self.layout.schema.handle_key:
+        if self.table.key:
             for one, other in zip(surplus_rows, lacking, strict=False):
                 yield RowDifference(
                     finding=RowFinding.CHANGED,
@@ -525,12 +609,11 @@ class _Shown:
 
     def key(self, row: _Row) -> dict[str, str | None]:
         """Return the key of a row as text, shortened."""
-        names = self.layout.schema.handle_key or self.layout.names[:-2]
-        return {name: _short(row.texts[name]) for name in names}
+        return {name: _short(row.texts[name]) for name in self.table.shown}
 
     def _columns(self, one: _Row, other: _Row) -> Iterator[ColumnDifference]:
         named: set[str] = set()
-        for name in self.layout.names[:-1]:
+        for name in self.table.layout.names[:-1]:
             texts = (one.texts[name], other.texts[name])
             if texts[0] == texts[1]:
                 # Different typed values may have the same text, which is in the rescued data.
@@ -542,14 +625,14 @@ class _Shown:
         rescued = [
             {
                 name: text
-                for name, text in row.values[self.layout.rescued] or ()
+                for name, text in row.values[self.table.layout.rescued] or ()
                 if name not in named
             }
             for row in (one, other)
         ]
         if rescued[0] != rescued[1]:
             mirror, rebuilt = (_short(_json(texts) if texts else None) for texts in rescued)
-            yield ColumnDifference(name=self.layout.rescued, mirror=mirror, rebuilt=rebuilt)
+            yield ColumnDifference(name=self.table.layout.rescued, mirror=mirror, rebuilt=rebuilt)
 
 
 def _json(texts: Mapping[str, str | None]) -> str:

@@ -19,6 +19,7 @@ from ticdc_assets.base.isolation import Failure, attempted_alone
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import Counted
 from ticdc_assets.changelog.plan import TableName
+from ticdc_assets.config import TableChoice
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.cuts import MirrorCut, newest_cut, require_cut
 from ticdc_assets.log.quarantine import read_quarantine
@@ -38,7 +39,7 @@ from ticdc_assets.repair.comparing import (
     new_folder,
     row_differences,
 )
-from ticdc_assets.repair.making import mirrors_only, place_apart, require_own
+from ticdc_assets.repair.making import place_apart, require_own
 from ticdc_assets.repair.seeding import SeededRows, Seeding, require_past, seed
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.source.exports.dialect import CsvDialect
@@ -174,7 +175,9 @@ def diff(
     with place_apart(lake) as place:
         # Its landed records are unrelated to those of the changefeed.
         side = LakePaths(root=place.generation_folder, changefeed=lake.paths.changefeed)
-        exported = mirrors_only(lake).at(side)
+        # Histories are not compared.
+        changefeed = replace(lake.changefeed, history=TableChoice(), soft_delete=TableChoice())
+        exported = replace(lake, changefeed=changefeed).at(side)
         seeding = seed(exported, folder, tables=tables, tso=tso, dialect=dialect, timezone=timezone)
         moment = AsOf(lake, seeding.tso)
         register_new(exported)

@@ -42,7 +42,6 @@ from ticdc_assets.base.machine import require_space
 from ticdc_assets.base.names import counted
 from ticdc_assets.base.progress import tell
 from ticdc_assets.changelog.plan import TableName
-from ticdc_assets.config import TableChoice
 from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.delta.control import read_rows, read_table
 from ticdc_assets.delta.damage import require_answer
@@ -111,12 +110,6 @@ class Made:
     refused: tuple[RefusedRecords, ...]
     decodable: int
     unproven: Mapping[TableName, str]
-
-
-def mirrors_only(lake: Lake) -> Lake:
-    """Return a lake without histories: they come from the same changes as the mirrors."""
-    changefeed = replace(lake.changefeed, history=TableChoice(), soft_delete=TableChoice())
-    return replace(lake, changefeed=changefeed)
 
 
 def require_own(side: LakePaths, failures: Collection[str]) -> None:

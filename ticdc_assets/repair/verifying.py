@@ -2,9 +2,9 @@
 
 In: the newest published cut and `raw_messages`. Out: a `Verification`: for each mirror whether it
 equals its rebuild (`making`), by the content hash of both (`comparing`), and if not, the keys and
-columns that differ; differences of the cut itself (schema, hidden columns, held and quarantined
-rows, mirrors that exist on only one side); and commits on a mirror's Delta table that no run of
-this package made.
+columns that differ; the same for its history, if both have one; differences of the cut itself
+(schema, hidden columns, held and quarantined rows, mirrors that exist on only one side); and
+commits on a mirror's Delta table that no run of this package made.
 
 Why running it again is safe: no published table is written. The mirrors are read at the versions
 that the cut names, and the records up to its batch, so syncs may run meanwhile. The new generation
@@ -38,19 +38,21 @@ from ticdc_assets.model.tso import time_with_tso
 from ticdc_assets.reading.mirrors import require_mirror
 from ticdc_assets.repair.comparing import (
     NO_ROWS,
+    NONE_DIFFER,
     Compared,
     Content,
     Differences,
     RowCounts,
     RowDifference,
     column_differences,
+    compared_history,
     compared_mirror,
     content_of,
     new_folder,
     row_differences,
 )
 from ticdc_assets.repair.known_records import RefusedRecords
-from ticdc_assets.repair.making import Made, Making, mirrors_only, place_apart, require_own
+from ticdc_assets.repair.making import Made, Making, place_apart, require_own
 from ticdc_assets.storage.lake_paths import LakePaths
 
 
@@ -84,6 +86,8 @@ class VerifiedMirror:
         differences: differences besides rows, one clause each.
         counts: how many rows differ.
         examples: some of them.
+        history_counts: how many beginnings and ends of versions in its history differ.
+        history_examples: some of them.
         foreign: commits on its Delta table after the cut's version by other programs.
         error: why the mirror or its rebuild cannot be read; None if both can.
         not_proven: why its rebuild cannot determine its rows, in one clause, if that is the
@@ -98,6 +102,8 @@ class VerifiedMirror:
     differences: tuple[str, ...] = ()
     counts: RowCounts = NO_ROWS
     examples: tuple[RowDifference, ...] = ()
+    history_counts: RowCounts = NO_ROWS
+    history_examples: tuple[RowDifference, ...] = ()
     foreign: tuple[str, ...] = ()
     error: str | None = None
     not_proven: str | None = None
@@ -110,13 +116,11 @@ class VerifiedMirror:
     def findings(self) -> list[str]:
         """Return the findings, a clause each, without any value of a row."""
         found = [str(self.finding), *self.differences]
-        numbers = {
-            "changed": self.counts.changed,
-            "missing": self.counts.missing,
-            "too many": self.counts.too_many,
-        }
-        rows = ", ".join(f"{count} {what}" for what, count in numbers.items() if count)
-        found += [f"rows: {rows}"] if rows else []
+        found += [f"rows: {self.counts.clause}"] if self.counts.total else []
+        if self.history_counts.total:
+            found.append(
+                f"beginnings and ends of versions in the history: {self.history_counts.clause}"
+            )
         if self.foreign:
             found.append(
                 f"commits that no sync made: {', '.join(self.foreign)}; "
@@ -242,7 +246,7 @@ def verify(lake: Lake, *, table: tuple[str, str] | None = None) -> Verification:
     if table is not None:
         require_mirror(cut, *table)
     with place_apart(lake) as place:
-        made = Making(mirrors_only(lake), cut, place, table=table).make()
+        made = Making(lake, cut, place, table=table).make()
         return compared(lake, cut, made, began=began, table=table)
 
 
@@ -374,18 +378,13 @@ class _Comparing:
                 return
             columns = column_differences(there.rows.schema, rebuild.rows.schema)
             differences = (*columns, *self._differences(ours, theirs))
-            rows = Differences(counts=NO_ROWS, examples=())
             # Rows of tables with different columns cannot be compared.
-            if found != made and not columns:
-                rows = row_differences(
-                    self._lake.spark,
-                    there,
-                    rebuild,
-                    self._lake.changefeed.timezone,
-                    new_folder(self._made.paths),
-                )
+            rows = history = NONE_DIFFER
+            if not columns:
+                rows = self._rows(there, rebuild) if found != made else NONE_DIFFER
+                history = self._history(ours, theirs)
             finding, not_proven = Finding.DIFFERENT, None
-            if found == made and not differences:
+            if found == made and not differences and not history.counts.total:
                 finding = Finding.EQUAL
             elif name in self._made.unproven:
                 finding, not_proven = Finding.NOT_PROVEN, self._made.unproven[name]
@@ -397,6 +396,8 @@ class _Comparing:
                 differences=differences,
                 counts=rows.counts,
                 examples=rows.examples,
+                history_counts=history.counts,
+                history_examples=history.examples,
             )
 
         done = attempted_alone(compare, f"comparing {joined_name(*name)}")
@@ -408,6 +409,28 @@ class _Comparing:
 
     def _content(self, table: Compared) -> Content:
         return content_of(self._lake.spark, table, new_folder(self._made.paths))
+
+    def _rows(self, ours: Compared, theirs: Compared) -> Differences:
+        timezone, folder = self._lake.changefeed.timezone, new_folder(self._made.paths)
+        return row_differences(self._lake.spark, ours, theirs, timezone, folder)
+
+    def _history(self, ours: MirrorCut, theirs: MirrorCut) -> Differences:
+        """Compare two histories as far back as both have all versions."""
+        if (
+            # The configuration switched it on or off since.
+            ours.history_version is None
+            or theirs.history_version is None
+            or ours.table_schema != theirs.table_schema
+        ):
+            return NONE_DIFFER
+        since = max(
+            ours.history_since or 0, theirs.history_since or 0, self._made.proof_from or 0
+        )
+        there = compared_history(self._lake.paths, ours, since)
+        rebuild = compared_history(self._made.paths, theirs, since)
+        if self._content(there) == self._content(rebuild):
+            return NONE_DIFFER
+        return self._rows(there, rebuild)
 
     def _differences(self, ours: MirrorCut, theirs: MirrorCut) -> Iterable[str]:
         """Yield the differences besides columns and rows."""

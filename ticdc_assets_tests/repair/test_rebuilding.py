@@ -18,7 +18,7 @@ from ticdc_assets.delta.opening import latest_version
 from ticdc_assets.demo.simulator.alterations import AddColumn
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
-from ticdc_assets.log.cuts import newest_cut, read_cuts
+from ticdc_assets.log.cuts import MirrorCut, newest_cut, read_cuts
 from ticdc_assets.log.landing import landed_days
 from ticdc_assets.log.quarantine import count_open, read_quarantine
 from ticdc_assets.log.schema_tables import read_ddls
@@ -38,6 +38,7 @@ from ticdc_assets_tests.golden import Scenario
 from ticdc_assets_tests.lake.feeds import Feed, grow_cuts_older, truth_rows
 from ticdc_assets_tests.lake.golden_lakes import feed_of
 from ticdc_assets_tests.lake.killing import Death, after, before, killed
+from ticdc_assets_tests.repair.test_maintenance import history_texts
 from ticdc_assets_tests.s3 import S3Lake
 
 pytestmark = pytest.mark.spark
@@ -299,6 +300,46 @@ def test_a_planted_difference_in_one_cell_is_told_and_gone_afterwards(life: Life
     assert any(line.startswith("d.keyed: different; rows: 1 changed") for line in rebuilt.lines())
     assert not any("planted" in line for line in rebuilt.lines())
     assert feed.rows() == rows
+    life.go_on()
+
+
+def test_a_planted_difference_in_a_history_is_told_and_gone_afterwards(life: Life) -> None:
+    feed = life.feed = life.feed.having(history=TableChoice(("d.*",)))
+    life.more()
+    kept = {item.table: history_texts(feed, item) for item in feed.cut.mirrors}
+    planted: list[MirrorCut] = []
+    for mirror in feed.cut.mirrors:
+        path = mirror.history_path(feed.paths)
+        rows = delta_frame(feed.spark, *mirror.history_at(feed.paths))
+        current = rows.where("_ticdc_valid_to IS NULL AND id IS NOT NULL").first()
+        own = f"id = {current.id} AND _ticdc_valid_from = {current['_ticdc_valid_from']}"
+        # In the table without a key: how one version began. In the other: what a row had.
+        change = {"_ticdc_op": "'delete'"} if mirror.table == "bag" else {"v": "'planted'"}
+        DeltaTable.forPath(feed.spark, str(path)).update(own, change)
+        planted.append(replace(mirror, history_version=latest_version(path)))
+    feed.publish(*planted)
+    proof = verify(feed.lake)
+    assert not proof.equal
+    found = {item.table: item for item in proof.mirrors}
+    for item in found.values():
+        assert (item.finding, item.mirror, item.counts.total) == (
+            Finding.DIFFERENT,
+            item.rebuilt,
+            0,
+        )
+    assert (found["bag"].history_counts.missing, found["bag"].history_counts.too_many) == (1, 1)
+    # The version's beginning and its end have the row.
+    counts = found["keyed"].history_counts
+    assert (counts.missing, counts.too_many) == (2, 2)
+    keys = {item.key["id"] for item in found["keyed"].history_examples}
+    assert len(keys) == 1
+    rebuilt = feed.rebuild()
+    assert any(
+        line == "d.keyed: different; beginnings and ends of versions in the history: "
+        "2 missing, 2 too many"
+        for line in rebuilt.lines()
+    )
+    assert {item.table: history_texts(feed, item) for item in feed.cut.mirrors} == kept
     life.go_on()
 
 
