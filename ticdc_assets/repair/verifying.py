@@ -423,9 +423,7 @@ class _Comparing:
             or ours.table_schema != theirs.table_schema
         ):
             return NONE_DIFFER
-        since = max(
-            ours.history_since or 0, theirs.history_since or 0, self._made.proof_from or 0
-        )
+        since = max(ours.history_since or 0, theirs.history_since or 0, self._made.proof_from or 0)
         there = compared_history(self._lake.paths, ours, since)
         rebuild = compared_history(self._made.paths, theirs, since)
         if self._content(there) == self._content(rebuild):
