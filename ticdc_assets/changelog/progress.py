@@ -13,12 +13,24 @@ all other topics. A watermark says that everything at or below it had been ackno
 every topic before it was sent; so a topic that has nothing left when listed after that has nothing
 at or below it. Leaving topics out therefore affects speed, never correctness: a topic that comes
 back, or counted as retired too early, only brings newer changes.
+
+By the same proof a topic is left out that is *silent*: its tables exist, but it gets no watermarks
+any more. The new TiCDC may lose sight of a table whose name was another's. Of the names that one
+statement gives and takes (`RENAME TABLE a TO b, c TO a`) it adds the new ones first and then drops
+the old ones, and it reads the statements between two watermarks in any order (`GetAllTableNames` in
+pkg/common/event/table_schema_store.go of pingcap/ticdc). Until it restarts, the topic of such a
+table has rows and DDL alone.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
+
+from ticdc_assets.model.tso import physical_ms
+
+SILENCE_MS: Final = 60_000
+"""TiCDC sends a watermark to all topics at once: one that lacks it for so long gets none."""
 
 TopicPartition: TypeAlias = tuple[str, int]
 
@@ -131,6 +143,7 @@ def global_watermark(
     topics: Iterable[TopicFacts],
     *,
     published_ts: int = 0,
+    lists_anew: bool = False,
 ) -> GlobalWatermark:
     """Return the minimum watermark over the partitions of every topic that counts.
 
@@ -138,17 +151,25 @@ def global_watermark(
         progress: how far each partition is.
         topics: every topic of the source.
         published_ts: TSO of the newest cut, which the result is never below; 0 before the first.
+        lists_anew: whether each landing lists what the topics have, as with Kafka. The topics of a
+            capture may have been recorded one after the other, which proves nothing.
     """
     known: dict[str, set[int]] = {}
     for topic, number in progress:
         known.setdefault(topic, set()).add(number)
-    judged = [
-        _judged(progress, facts, known.get(facts.topic, set()))
-        for facts in sorted(topics, key=lambda item: item.topic)
-    ]
+    ordered = sorted(topics, key=lambda item: item.topic)
+    judged = [_judged(progress, facts, known.get(facts.topic, set())) for facts in ordered]
+    if lists_anew:
+        newest_ts = max((topic.watermark_ts or 0 for topic in judged), default=0)
+        judged = [
+            replace(topic, counts=False)
+            if facts.settled and _is_silent(topic, newest_ts)
+            else topic
+            for topic, facts in zip(judged, ordered, strict=True)
+        ]
     counting = [topic for topic in judged if topic.counts]
     if not counting:
-        # All are retired or empty. One of them, the default topic, may still get watermarks.
+        # All are at rest. One of them, the default topic, may still get watermarks.
         with_watermark = [topic for topic in judged if topic.watermark_ts]
         counting = sorted(with_watermark, key=lambda topic: topic.watermark_ts or 0)[-1:]
         if not counting:
@@ -169,6 +190,12 @@ def global_watermark(
     return GlobalWatermark(
         watermark_ts=watermark_ts, waiting=waiting, slowest=slowest, topics=tuple(judged)
     )
+
+
+def _is_silent(topic: TopicProgress, newest_ts: int) -> bool:
+    """Return whether a live topic has long lacked the watermarks that another has."""
+    silent_ms = physical_ms(newest_ts) - physical_ms(topic.watermark_ts or 0)
+    return topic.state is TopicState.LIVE and silent_ms >= SILENCE_MS
 
 
 def _judged(

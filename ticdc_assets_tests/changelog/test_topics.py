@@ -3,6 +3,7 @@
 import pytest
 
 from ticdc_assets.changelog.progress import (
+    SILENCE_MS,
     GlobalWatermark,
     PartitionProgress,
     TopicFacts,
@@ -12,7 +13,7 @@ from ticdc_assets.changelog.progress import (
 from ticdc_assets.changelog.topics import TopicRows, topic_tables
 from ticdc_assets.demo.simulator.changefeed import FeedOptions
 from ticdc_assets.model.events import Bootstrap, DdlEvent, Event, RowChange, Watermark
-from ticdc_assets.model.tso import MAX_TSO
+from ticdc_assets.model.tso import MAX_TSO, from_physical_ms
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.wire import WireFormat, decode
@@ -156,6 +157,24 @@ def test_a_retired_topic_counts_until_it_is_settled() -> None:
     free = global_watermark(at, [facts("a", retired_ts=20, settled=True), facts("b", tables=1)])
     assert (free.watermark_ts, free.slowest) == (90, ("b", 0))
     assert [topic.state for topic in free.topics] == [TopicState.RETIRED, TopicState.LIVE]
+
+
+def test_a_silent_topic_counts_until_it_is_settled() -> None:
+    """The new TiCDC may send no watermarks to the topic of a table that exists."""
+    newest = from_physical_ms(SILENCE_MS + 20)
+
+    def watermark(at: int, *, lists_anew: bool = True, **known: object) -> int | None:
+        topics = [facts("a", tables=1, **known), facts("b", tables=1)]
+        found = global_watermark(progress(a=at, b=newest), topics, lists_anew=lists_anew)
+        assert [topic.state for topic in found.topics] == [TopicState.LIVE, TopicState.LIVE]
+        return found.watermark_ts
+
+    silent, late = from_physical_ms(20), from_physical_ms(21)
+    assert watermark(silent, settled=True) == newest
+    assert watermark(silent) == silent
+    assert watermark(late, settled=True) == late
+    # Topics of a capture may have been recorded one after the other.
+    assert watermark(silent, settled=True, lists_anew=False) == silent
 
 
 def test_a_topic_joins_at_its_first_record() -> None:
