@@ -71,14 +71,15 @@ def widens(old: ColumnSchema, new: ColumnSchema) -> bool:
         case Kind.TEXT:
             if new.charset not in (old.charset, *_UNIVERSAL_CHARSETS):
                 return False
-            if is_char(new) and not is_char(old):
+            # TiDB does not convert a TEXT that is no longer than the CHAR.
+            if is_char(new) and not is_char(old) and base_type(old) not in TEXT_LIMITS:
                 return False
             # TiDB compares only the lengths, characters with bytes, and leaves the values alone.
             length = text_length(new)
             return not length or 0 < text_length(old) <= length
         case Kind.BINARY:
             old_length, length = declared_length(old), declared_length(new)
-            if is_char(new):
+            if is_char(new) and not base_type(old).endswith("blob"):
                 return is_char(old) and old_length == length
             return not length or 0 < old_length <= length
         case Kind.ENUM:

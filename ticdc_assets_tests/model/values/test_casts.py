@@ -35,9 +35,9 @@ SAME = pairs("""
     decimal(10,2) > decimal(12,2); decimal(10,2) unsigned > decimal(12,2); float > float;
     float(10,3) > float(10,3); double(10,3) > double; datetime(3) > datetime(3); year > year;
     varchar(10) > varchar(20); varchar(10) > text; char(10) > varchar(10); tinytext > longtext;
-    varchar(255) > tinytext; varbinary(3) > blob; binary(3) > varbinary(3); binary(3) >
-    binary(3); enum(a,b) > enum(c,b,a); set(a,b) > set(a,c,b); json > json; vector(3) > vector;
-    geometry > geometry
+    tinytext > char(255); tinyblob > binary(255); varchar(255) > tinytext; varbinary(3) > blob;
+    binary(3) > varbinary(3); binary(3) > binary(3); enum(a,b) > enum(c,b,a); set(a,b) >
+    set(a,c,b); json > json; vector(3) > vector; geometry > geometry
 """)
 NOT_SAME = pairs("""
     bigint > int; int > int unsigned; int unsigned > int; int > decimal(10,0); decimal(10,2) >
