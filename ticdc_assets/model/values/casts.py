@@ -23,14 +23,16 @@ none then, except for TIMESTAMP, which TiDB fills with the time of the change an
 """
 
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Final, TypeAlias
 
-from ticdc_assets.model.mysql_types import Kind, kind_of, lacks_size
+from ticdc_assets.model.mysql_types import Kind, fractional_digits, kind_of, lacks_size
 from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.model.values import (
     cast_moments,
     cast_numbers,
     cast_texts,
+    shapes,
 )
 from ticdc_assets.model.values.datum import TextCast, refusal
 from ticdc_assets.model.values.widening import same_type, widens
@@ -63,6 +65,9 @@ def cast_of(old: ColumnSchema, new: ColumnSchema, timezone: str) -> Cast:
     target = kind_of(new)
     if _refuses(old, new):
         convert: TextCast = refusal(old, new)
+    elif _only_pads(old, new):
+        # TiDB leaves such values alone, also dates that it would not convert.
+        convert = partial(shapes.pad_fraction, digits=fractional_digits(new))
     elif target is Kind.TIMESTAMP:
         convert = cast_moments.to_timestamp(old, new, timezone)
     else:
@@ -108,6 +113,16 @@ def _refuses(old: ColumnSchema, new: ColumnSchema) -> bool:
         or (Kind.VECTOR in kinds and len(kinds) > 1)
         or kind_of(old) in _UNSUPPORTED.get(kind_of(new), ())
         or lacks_size(new)
+    )
+
+
+def _only_pads(old: ColumnSchema, new: ColumnSchema) -> bool:
+    """Return whether values get no more than zeros after their fraction of a second."""
+    return (
+        kind_of(old) is kind_of(new)
+        and kind_of(new) in (Kind.DATETIME, Kind.TIMESTAMP, Kind.TIME)
+        and not lacks_size(old)
+        and fractional_digits(old) <= fractional_digits(new)
     )
 
 
