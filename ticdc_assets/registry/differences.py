@@ -77,14 +77,14 @@ def differences(
     """
     step = diff(old, new, statements=statements)
     found: list[Difference] = []
-    for column_step in step.columns:
+    old_columns = {column.name: column for column in old.columns}
+    for column_step, column in zip(step.columns, new.columns, strict=True):
         if column_step.source is None:
-            column = column_step.column
             found.append(
                 Difference(kind=DifferenceKind.ADDED, name=column.name, after=declared_type(column))
             )
         else:
-            found.extend(_column_differences(column_step.source, column_step.column))
+            found.extend(_column_differences(old_columns[column_step.source.name], column))
     types = {column.name: declared_type(column) for column in old.columns}
     found.extend(
         Difference(kind=DifferenceKind.DROPPED, name=name, before=types[name])

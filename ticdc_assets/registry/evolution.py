@@ -32,6 +32,7 @@ from ticdc_assets.model.values import (
     lenient_cast_of,
 )
 from ticdc_assets.model.values.defaults import is_lossy
+from ticdc_assets.model.values.widening import of_any_scale
 from ticdc_assets.registry.ddl_statement import (
     ChangeKind,
     ColumnDefinition,
@@ -50,7 +51,7 @@ class ColumnStep:
     """Where the value of one column of the new schema comes from.
 
     Attributes:
-        column: the column in the new schema.
+        column: the column in the new schema, with the D of FLOAT(M,D) where a DDL changed it.
         source: the column in the old schema, None for an added one.
         is_modified: whether a DDL says that it changed the column. A DDL of the feed was executed:
             every value of that time went into the new type, in any SQL mode.
@@ -157,6 +158,11 @@ def diff(
         for statement in reversed(statements)
         for definition in reversed(statement.defined_columns)
     }
+    newest = {
+        definition.name.lower(): definition
+        for statement in statements
+        for definition in statement.defined_columns
+    }
     kept: set[str] = set()
     steps: list[ColumnStep] = []
     for column in new.columns:
@@ -168,6 +174,8 @@ def diff(
             continue
         kept.add(source.name)
         is_modified = modified is None or name in modified
+        if is_modified:
+            column, source = _with_scale(column, source, newest.get(name))
         steps.append(ColumnStep(column=column, source=source, is_modified=is_modified))
     return SchemaStep(
         from_version=old.version,
@@ -176,6 +184,23 @@ def diff(
         dropped=tuple(column.name for column in old.columns if column.name not in kept),
         ddl_ts=ddl_ts,
     )
+
+
+def _with_scale(
+    column: ColumnSchema, source: ColumnSchema, definition: ColumnDefinition | None
+) -> tuple[ColumnSchema, ColumnSchema]:
+    """Return a modified column with the D of FLOAT(M,D) that its text says, and the old column.
+
+    No schema is sent with D. If the old D is not known, values may have more digits than the new D.
+    """
+    if (
+        definition is None
+        or not definition.decimal
+        or definition.length != column.length
+        or kind_of(column) not in _FLOATS
+    ):
+        return column, source
+    return replace(column, decimal=definition.decimal), of_any_scale(source)
 
 
 def _added(column: ColumnSchema, definition: ColumnDefinition | None) -> ColumnStep:
@@ -197,6 +222,7 @@ def _added(column: ColumnSchema, definition: ColumnDefinition | None) -> ColumnS
 _MOMENTS = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 """Kinds whose default may be the time of the statement; other expressions are no value of them."""
 
+_FLOATS = frozenset({Kind.FLOAT, Kind.DOUBLE})
 
 _RENAMING = frozenset({ChangeKind.RENAME_COLUMN, ChangeKind.CHANGE_COLUMN})
 

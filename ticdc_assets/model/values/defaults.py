@@ -29,6 +29,7 @@ from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.model.values import moments, shapes
 from ticdc_assets.model.values.canonical import datetime_text, parse_datetime
 from ticdc_assets.model.values.casts import cast_of
+from ticdc_assets.model.values.widening import of_any_scale
 from ticdc_assets.model.values.zones import changefeed_zone, to_local
 
 NOW = re.compile(
@@ -72,6 +73,8 @@ def default_text(column: ColumnSchema, timezone: str, *, at: datetime | None) ->
         return _now(column, timezone, at).date().isoformat()
     if is_lossy(column):
         raise CastError("lossy_default", column.name, "bytes that are UTF-8", shorten(text))
+    # The default of a FLOAT(M,D) is rounded as it is sent, and no schema is sent with its D.
+    column = of_any_scale(column)
     as_text = replace(column, mysql_type="longtext", charset="utf8mb4", length=0, elements=())
     if kind is Kind.TIMESTAMP:
         in_utc = _cast(text, as_text, replace(column, mysql_type="datetime"), timezone)

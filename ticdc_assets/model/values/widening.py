@@ -4,6 +4,7 @@ A change that is listed here needs no work on a mirror; any other goes through `
 checks. A change missing here costs time only.
 """
 
+from dataclasses import replace
 from typing import Final
 
 from ticdc_assets.model.mysql_types import (
@@ -31,6 +32,16 @@ def float_scale(column: ColumnSchema) -> int | None:
         return column.decimal
     length = declared_length(column)
     return None if length in (0, _DEFAULT_LENGTHS[base_type(column)]) else -1
+
+
+def of_any_scale(column: ColumnSchema) -> ColumnSchema:
+    """Return a FLOAT(M,D) or DOUBLE(M,D) whose D was not sent as one without M and D.
+
+    It holds the values of any D; other columns stay as they are.
+    """
+    if kind_of(column) not in (Kind.FLOAT, Kind.DOUBLE) or float_scale(column) != -1:
+        return column
+    return replace(column, length=0)
 
 
 def same_type(old: ColumnSchema, new: ColumnSchema) -> bool:
@@ -63,7 +74,13 @@ def widens(old: ColumnSchema, new: ColumnSchema) -> bool:
         case Kind.FLOAT | Kind.DOUBLE:
             if _loses_sign(old, new):
                 return False
-            return float_scale(new) is None or _keeps_digits(old, new)
+            scales = float_scale(old), float_scale(new)
+            if scales[1] is None:
+                return True
+            if -1 in scales:
+                # Without a DDL that says otherwise, D is as it was.
+                return declared_length(old) == declared_length(new)
+            return _keeps_digits(old, new)
         case Kind.DATETIME | Kind.TIMESTAMP | Kind.TIME:
             if lacks_size(old) or lacks_size(new):
                 return False

@@ -310,6 +310,13 @@ def test_a_caller_who_knows_the_scale_of_a_float_gets_rounded_values() -> None:
     check(column("double"), new, "10000", None)
 
 
+def test_a_scale_that_is_not_sent_is_as_it_was() -> None:
+    known, unknown = column("double(10,2)", decimal=2), column("double(10,2)")
+    assert cast_of(known, unknown, NEW_YORK) is keep
+    assert cast_of(unknown, known, NEW_YORK) is keep
+    check(known, column("double(12,2)"), "1.25", None)
+
+
 def test_a_float_that_gets_no_shorter_is_not_rounded() -> None:
     """TiDB compares lengths and scales, and leaves the values alone."""
     new = column("float(12,2)", decimal=2)
