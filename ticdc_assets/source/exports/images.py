@@ -122,6 +122,9 @@ class ImageMaker:
         spellings = _PARQUET_SPELLINGS if format == "parquet" else _SPELLINGS
         for number, column in enumerate(known):
             values, is_hex = fields.values(number)
+            if format == "csv" and not dialect.quote and _holds_null_text(column):
+                # Without quotes, NULL and the same text are written alike.
+                values = pc.fill_null(values, pa.scalar(dialect.null.encode(), pa.large_binary()))
             zone = self._timezone if kind_of(column) is Kind.TIMESTAMP else None
             if zone is not None and format == "parquet" and _are_instants(values):
                 values, zone = _without_suffix(values), "UTC"
@@ -241,6 +244,12 @@ def _refused(size: int, reason: str, expected: str, got: str) -> ExportImages:
 
 
 _MOMENTS: Final = frozenset({Kind.DATETIME, Kind.TIMESTAMP})
+_TEXTS: Final = frozenset({Kind.TEXT, Kind.BINARY, Kind.ENUM, Kind.SET})
+
+
+def _holds_null_text(column: ColumnSchema) -> bool:
+    """Whether what is written like NULL is a text in a column."""
+    return not column.nullable and kind_of(column) in _TEXTS
 
 
 def _are_instants(values: "pa.Array[Any]") -> bool:

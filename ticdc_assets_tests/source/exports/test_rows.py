@@ -265,6 +265,20 @@ def test_parquet_has_no_zero_dates() -> None:
         assert made.reason.to_pylist() == expected
 
 
+@pytest.mark.parametrize("null", ["", "NULL", "\\N"])
+def test_without_quotes_null_is_a_text_where_no_null_can_be(null: str) -> None:
+    own = schema("CREATE TABLE `t` (`a` text NOT NULL, `b` text, `e` enum('x','NULL') NOT NULL)")
+    dialect = CsvDialect(quote="", null=null, backslash=False)
+    rows = pa.array([f"{null},{null},x".encode()])
+    made = ImageMaker(own, dialect, "UTC").make(rows, format="csv", columns=None)
+    (image,) = made.images.to_pylist()
+    assert json.loads(image) == {"a": null, "b": None, "e": "1"}
+    quoted = ImageMaker(own, CsvDialect(null=null), "UTC")
+    rows = pa.array([f'{null},{null},"x"'.encode()])
+    (image,) = quoted.make(rows, format="csv", columns=None).images.to_pylist()
+    assert json.loads(image) == {"a": None, "b": None, "e": "1"}
+
+
 def test_labels_that_differ_by_case_are_two_labels() -> None:
     own = schema("CREATE TABLE `t` (`e` enum('A','a'), `s` set('A','a'))")
     rows = pa.array([b"('a','a')", b"('A','a,A')", b"('','')", b"('B','')"])
