@@ -35,9 +35,9 @@ from ticdc_assets.demo.broker import LocalBroker
 from ticdc_assets.demo.live import go_on_live
 from ticdc_assets.demo.place import CHANGEFEED, DIRECTORY, find_door, use_demo
 from ticdc_assets.demo.simulator.changefeed import FeedOptions
-from ticdc_assets.demo.simulator.commits import Truth
 from ticdc_assets.demo.simulator.dialects import Dialect, MessageOptions, dialect_of
 from ticdc_assets.demo.simulator.run import SimulatorRun, run_simulator
+from ticdc_assets.demo.simulator.transaction import Truth
 from ticdc_assets.log.cuts import Cut, require_cut
 from ticdc_assets.model.tso import to_datetime
 from ticdc_assets.observe.status_reading import read_status

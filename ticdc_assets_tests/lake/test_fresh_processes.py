@@ -19,8 +19,8 @@ from deltalake import DeltaTable, write_deltalake
 from ticdc_assets.demo.simulator.alterations import DropColumn
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
-from ticdc_assets.demo.simulator.commits import Truth
 from ticdc_assets.demo.simulator.stored_table import TableName
+from ticdc_assets.demo.simulator.transaction import Truth
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log.cuts import MirrorCut, require_cut
 from ticdc_assets.log.quarantine import Closing, close_rows, place_of, read_quarantine

@@ -37,18 +37,18 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeAlias
 
-from ticdc_assets.demo.simulator.commits import (
-    Commit,
-    CommittedDdl,
-    CommittedTransaction,
-    Truth,
-    is_in_cut,
-)
 from ticdc_assets.demo.simulator.dialects import MessageOptions
 from ticdc_assets.demo.simulator.encoders import encode
 from ticdc_assets.demo.simulator.message_forms import MessageForm
 from ticdc_assets.demo.simulator.stored_table import Row, TableName
-from ticdc_assets.demo.simulator.transaction import CommittedRow
+from ticdc_assets.demo.simulator.transaction import (
+    Commit,
+    CommittedDdl,
+    CommittedRow,
+    CommittedTransaction,
+    Truth,
+    is_in_cut,
+)
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.model import tso
 from ticdc_assets.model.events import (

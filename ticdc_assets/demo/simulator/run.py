@@ -16,6 +16,7 @@ A topic that does not exist is made. Not handled: resuming a run.
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -81,13 +82,11 @@ class SimulatorRun:
     records: int = 0
     seconds: float = 0.0
     finished: bool = False
-    _thread: threading.Thread | None = field(default=None, init=False)
-    _error: BaseException | None = field(default=None, init=False)
+    _ended: Future[None] = field(default_factory=Future[None], init=False)
 
     def start(self) -> None:
         """Run in a thread of its own, which does not keep the program alive."""
-        self._thread = threading.Thread(target=self._run_in_thread, name="simulator", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._run_in_thread, name="simulator", daemon=True).start()
 
     def join(self, timeout_seconds: float | None = None) -> None:
         """Wait for a started run; an error of the run is raised here.
@@ -95,12 +94,7 @@ class SimulatorRun:
         Raises:
             TimeoutError: it did not end in time.
         """
-        if self._thread is not None:
-            self._thread.join(timeout_seconds)
-        if self._error is not None:
-            raise self._error
-        if not self.finished:
-            raise TimeoutError("the simulator is still running")
+        self._ended.result(timeout_seconds)
 
     def run(self) -> None:
         """Run here, to the end: the changefeed's watermark is above everything then."""
@@ -130,7 +124,9 @@ class SimulatorRun:
         try:
             self.run()
         except BaseException as error:  # noqa: BLE001 - raised again by join
-            self._error = error
+            self._ended.set_exception(error)
+        else:
+            self._ended.set_result(None)
 
     def _send(
         self, records: Iterable[CaptureRecord], began: float, *, is_last: bool = False

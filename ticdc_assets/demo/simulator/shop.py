@@ -14,15 +14,13 @@ from typing import Final, TypeAlias
 
 from ticdc_assets.demo.simulator.alterations import SetDefault
 from ticdc_assets.demo.simulator.columns import text_literal
-from ticdc_assets.demo.simulator.shop_tables import (
+from ticdc_assets.demo.simulator.shop_trades import (
     CREATES,
     CUSTOMERS,
     INVENTORY,
     ORDERS,
     REVIEWS,
     TABLES,
-)
-from ticdc_assets.demo.simulator.shop_trades import (
     TRADES,
     ShopWriter,
     new_customer,

@@ -3,7 +3,7 @@
 In: dice, a column, and the time in the shop's zone. Out: a value in canonical text, by the name of
 the column where it has a meaning here, else by its type: names, places, prices, times of today.
 The same dice give the same value. The odd values of each type (`odd_value`), which break readers,
-are in the table `shop_tables.ODD_VALUES` alone.
+are in the table `shop_trades.ODD_VALUES` alone.
 """
 
 import json

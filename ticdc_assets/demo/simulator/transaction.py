@@ -1,12 +1,15 @@
-"""A transaction of the stand-in upstream: from operations on rows to what TiKV makes of them.
+"""A transaction of the stand-in upstream, what it commits, and what cuts have of its commits.
 
-In: inserts, updates and deletes, in order. Out: the net change of each row, an update of a unique
-key as a delete and an insert, as TiCDC sends it. The tables themselves are not changed here.
+In: inserts, updates and deletes, in order. Out: the net change of each row as TiKV makes it, an
+update of a unique key as a delete and an insert, as TiCDC sends it. The tables themselves are not
+changed here. Of commits, which `Upstream` appends to its history and which never change: whether
+one is in the cut at a TSO, and the tables before the last of them (`tables_before`).
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeAlias
 
 from ticdc_assets.demo.simulator.stored_table import (
     ROW_ID,
@@ -17,8 +20,11 @@ from ticdc_assets.demo.simulator.stored_table import (
     complete_row,
     key_of,
 )
-from ticdc_assets.model.events import Op
+from ticdc_assets.model.events import DdlEvent, Op
 from ticdc_assets.model.schemas import TableSchema
+
+Truth: TypeAlias = dict[TableName, dict[Key, Row]]
+"""The rows of every table by their key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +48,74 @@ class CommittedRow:
     after: Row | None
     physical_id: int
     is_split: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedTransaction:
+    """Row changes committed together, in the order in which TiCDC sends them."""
+
+    commit_ts: int
+    rows: tuple[CommittedRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedDdl:
+    """The DDL events of one statement, and the tables as they were before it.
+
+    Attributes:
+        commit_ts: TSO of the commit, the same for all events.
+        events: what TiCDC sends, in order; `build_ts_ms` is 0 until something is built.
+        previous: the tables that the statement changed, as they were; None where there was none.
+        of_view: whether it is about a view, which TiCDC sends though no view has a key.
+        exchanged: id of the partition that EXCHANGE PARTITION gave a table.
+    """
+
+    commit_ts: int
+    events: tuple[DdlEvent, ...]
+    previous: Mapping[TableName, StoredTable | None]
+    of_view: bool = False
+    exchanged: int | None = None
+
+
+Commit: TypeAlias = CommittedTransaction | CommittedDdl
+
+
+def is_in_cut(commit: Commit, at: int) -> bool:
+    """Return whether a commit is in the cut at the TSO `at`: rows up to it, DDL below it."""
+    if isinstance(commit, CommittedDdl):
+        return commit.commit_ts < at
+    return commit.commit_ts <= at
+
+
+def tables_before(
+    tables: Mapping[TableName, StoredTable], later: Sequence[Commit]
+) -> dict[TableName, StoredTable]:
+    """Return the tables, with their rows, as they were before the last commits.
+
+    Args:
+        tables: the tables now; left as they are.
+        later: the last commits, oldest first.
+    """
+    before = dict(tables)
+    copied: set[TableName] = set()
+    for commit in reversed(later):
+        if isinstance(commit, CommittedDdl):
+            for name, table in commit.previous.items():
+                copied.discard(name)
+                before.pop(name, None)
+                if table is not None:
+                    before[name] = table
+            continue
+        for change in reversed(commit.rows):
+            name = (change.schema.database, change.schema.table)
+            if name not in copied:
+                before[name] = replace(before[name], rows=dict(before[name].rows))
+                copied.add(name)
+            if change.before is None:
+                del before[name].rows[change.key]
+            else:
+                before[name].rows[change.key] = change.before
+    return before
 
 
 class Transaction:

@@ -32,14 +32,6 @@ from ticdc_assets.demo.simulator.columns import (
     path_sql,
     quoted,
 )
-from ticdc_assets.demo.simulator.commits import (
-    Commit,
-    CommittedDdl,
-    CommittedTransaction,
-    Truth,
-    is_in_cut,
-    tables_before,
-)
 from ticdc_assets.demo.simulator.stored_table import (
     Divided,
     Key,
@@ -49,7 +41,15 @@ from ticdc_assets.demo.simulator.stored_table import (
     rekeyed,
     with_indexes,
 )
-from ticdc_assets.demo.simulator.transaction import Transaction
+from ticdc_assets.demo.simulator.transaction import (
+    Commit,
+    CommittedDdl,
+    CommittedTransaction,
+    Transaction,
+    Truth,
+    is_in_cut,
+    tables_before,
+)
 from ticdc_assets.model.events import DdlEvent
 from ticdc_assets.model.schemas import ColumnSchema, IndexSchema, TableSchema
 from ticdc_assets.model.tso import to_datetime

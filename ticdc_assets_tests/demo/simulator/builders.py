@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
+from ticdc_assets.demo.simulator.clock import TsoClock
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.shop import STEPS_PER_DDL, ShopWorkload
 from ticdc_assets.demo.simulator.stored_table import Row, TableName, index
@@ -68,15 +69,21 @@ PLAIN_COLUMNS: Final = (column("id", "int", nullable=False), column("v", "varcha
 """The columns of a table of `plain_upstream`."""
 
 
-def plain_upstream(*names: TableName, bags: Sequence[TableName] = (), rows: int = 0) -> Upstream:
+def plain_upstream(
+    *names: TableName,
+    bags: Sequence[TableName] = (),
+    rows: int = 0,
+    clock: TsoClock | None = None,
+) -> Upstream:
     """Return an upstream with tables of `PLAIN_COLUMNS`, and random rows in each of them.
 
     Args:
         names: tables with the key `id`.
         bags: tables without a key.
         rows: how many rows are inserted into each table.
+        clock: where its TSOs come from.
     """
-    upstream = Upstream()
+    upstream = Upstream(clock=clock)
     for database in dict.fromkeys(database for database, _ in (*names, *bags)):
         upstream.create_database(database)
     for name in (*names, *bags):
@@ -218,6 +225,16 @@ def keyless_upstream(*, rows: int = 20) -> Upstream:
     return upstream
 
 
+def shop_upstream(
+    seed: int, *, steps: int = 110, steps_per_ddl: int = 4, timezone: str = "Asia/Shanghai"
+) -> Upstream:
+    """Return an upstream with a shop that has lived so many steps."""
+    upstream = Upstream(timezone=timezone)
+    for _ in ShopWorkload(upstream, seed, steps_per_ddl=steps_per_ddl).steps(steps):
+        pass
+    return upstream
+
+
 def write_capture(path: Path, records: Iterable[CaptureRecord]) -> int:
     """Append records to the capture at `path` and return how many."""
     count = 0
@@ -238,10 +255,7 @@ def write_shop_capture(
     steps_per_ddl: int = STEPS_PER_DDL,
 ) -> StandInChangefeed:
     """Write a shop's life into a capture, repeatable by seed, and return its changefeed."""
-    upstream = Upstream(timezone=timezone)
+    upstream = shop_upstream(seed, steps=steps, steps_per_ddl=steps_per_ddl, timezone=timezone)
     changefeed = StandInChangefeed(upstream, "shop", wire_format=wire_format, seed=seed)
-    workload = ShopWorkload(upstream, seed, steps_per_ddl=steps_per_ddl)
-    for _ in workload.steps(steps):
-        pass
     write_capture(path, changefeed.tick())
     return changefeed

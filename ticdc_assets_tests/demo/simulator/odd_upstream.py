@@ -9,16 +9,14 @@ from typing import Any
 
 from ticdc_assets.demo.simulator.alterations import ActionCode
 from ticdc_assets.demo.simulator.columns import charset_sql, path_sql, quoted
-from ticdc_assets.demo.simulator.commits import CommittedDdl, CommittedTransaction
 from ticdc_assets.demo.simulator.stored_table import StoredTable, TableName
-from ticdc_assets.demo.simulator.transaction import Transaction
+from ticdc_assets.demo.simulator.transaction import CommittedDdl, CommittedTransaction, Transaction
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets_tests.demo.simulator.partition_changes import (
-    PARTITION_CODES,
     PartitionChange,
     TruncatePartitions,
-    change_partitions,
+    check_places,
     exchange,
 )
 
@@ -185,11 +183,12 @@ class OddUpstream(Upstream):
     def alter_partitions(self, name: TableName, change: PartitionChange) -> int:
         """Run ALTER TABLE with a change of partitions and return its commit ts."""
         table = self._copy(name)
-        clause = change_partitions(table, change, self._new_table_id)
+        clause = change(table, self._new_table_id)
+        check_places(table)
         if not isinstance(change, TruncatePartitions):
             table.schema = replace(table.schema, version=self._version())
         text = f"ALTER TABLE {self._path(name)} {clause}"
-        return self._commit_table(PARTITION_CODES[type(change)], text, name=name, table=table)
+        return self._commit_table(change.code, text, name=name, table=table)
 
     def exchange_partition(self, name: TableName, partition: str, other: TableName) -> int:
         """Run EXCHANGE PARTITION ... WITH TABLE `other` and return its commit ts.

@@ -8,9 +8,9 @@ Not handled: what `partitions` does not handle, and EXCHANGE of rows that do not
 VALIDATION).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import ClassVar, TypeAlias
 
 from ticdc_assets.demo.simulator.alterations import ActionCode
 from ticdc_assets.demo.simulator.columns import quoted
@@ -20,74 +20,136 @@ from ticdc_assets_tests.demo.simulator.partitions import LISTS, Method, Partitio
 NewId: TypeAlias = Callable[[], int]
 
 
+class PartitionChange:
+    """A change of partitions.
+
+    Attributes:
+        code: TiDB's number of an ALTER TABLE with it.
+    """
+
+    code: ClassVar[ActionCode]
+
+    def __call__(self, table: StoredTable, new_id: NewId) -> str:
+        """Change `table` and return the clause of ALTER TABLE.
+
+        Raises:
+            ValueError: the change does not fit the table.
+        """
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AddPartitions:
+class AddPartitions(PartitionChange):
     """ADD PARTITION for ranges (above the last) and lists."""
 
+    code = ActionCode.ADD_PARTITION
     partitions: tuple[Partition, ...]
 
+    def __call__(self, table: StoredTable, new_id: NewId) -> str:
+        by = divided_by(table)
+        added = tuple(replace(part, physical_id=new_id()) for part in self.partitions)
+        _check_names(by.partitions + added)
+        table.partitioning = replace(by, partitions=by.partitions + added)
+        return f"ADD PARTITION {by.definitions_sql(added)}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DropPartitions:
+class DropPartitions(PartitionChange):
     """DROP PARTITION: their rows go, and with them the places for such rows."""
 
+    code = ActionCode.DROP_PARTITION
     names: tuple[str, ...]
 
+    def __call__(self, table: StoredTable, new_id: NewId) -> str:
+        by = divided_by(table)
+        gone = {by.number(name) for name in self.names}
+        if by.method is Method.HASH or len(gone) == len(by.partitions):
+            raise ValueError(f"{table.schema.table}: cannot drop {self.names}")
+        _remove_rows(table, gone)
+        kept = tuple(part for number, part in enumerate(by.partitions) if number not in gone)
+        table.partitioning = replace(by, partitions=kept)
+        return f"DROP PARTITION {_names(self.names)}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TruncatePartitions:
+class TruncatePartitions(PartitionChange):
     """TRUNCATE PARTITION: their rows go; `()` is ALL."""
 
+    code = ActionCode.TRUNCATE_PARTITION
     names: tuple[str, ...] = ()
+
+    def __call__(self, table: StoredTable, new_id: NewId) -> str:
+        by = divided_by(table)
+        names = self.names or tuple(part.name for part in by.partitions)
+        _remove_rows(table, {by.number(name) for name in names})
+        table.partitioning = by.with_new_ids(new_id, names)
+        return f"TRUNCATE PARTITION {_names(self.names) if self.names else 'ALL'}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReorganizePartitions:
+class ReorganizePartitions(PartitionChange):
     """REORGANIZE PARTITION: neighbours become others; every row has a place in these."""
 
+    code = ActionCode.REORGANIZE_PARTITION
     names: tuple[str, ...]
     into: tuple[Partition, ...]
 
+    def __call__(self, table: StoredTable, new_id: NewId) -> str:
+        by = divided_by(table)
+        numbers = sorted(by.number(name) for name in self.names)
+        first, last = numbers[0], numbers[-1]
+        neighbours = numbers == list(range(first, last + 1))
+        if by.method is Method.HASH or (not neighbours and by.method not in LISTS):
+            raise ValueError(f"{table.schema.table}: cannot reorganize {self.names}")
+        parts = [part for number, part in enumerate(by.partitions) if number not in numbers]
+        parts[first:first] = [replace(part, physical_id=new_id()) for part in self.into]
+        _check_names(parts)
+        table.partitioning = replace(by, partitions=tuple(parts))
+        return f"REORGANIZE PARTITION {_names(self.names)} INTO {by.definitions_sql(self.into)}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResizeHash:
+class ResizeHash(PartitionChange):
     """COALESCE PARTITION, or ADD PARTITION PARTITIONS: as many HASH partitions as `count`."""
 
+    code = ActionCode.REORGANIZE_PARTITION
     count: int
 
+    def __call__(self, table: StoredTable, new_id: NewId) -> str:
+        by = divided_by(table)
+        before = len(by.partitions)
+        if by.method is not Method.HASH or self.count < 1 or self.count == before:
+            raise ValueError(f"{table.schema.table}: cannot have {self.count} partitions")
+        after = replace(by, partitions=hash_partitions(self.count))
+        table.partitioning = after.with_new_ids(new_id)
+        if self.count < before:
+            return f"COALESCE PARTITION {before - self.count}"
+        return f"ADD PARTITION PARTITIONS {self.count - before}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionBy:
+class PartitionBy(PartitionChange):
     """PARTITION BY: a table, divided or not, is divided like this from now on."""
 
+    code = ActionCode.PARTITION_BY
     partitioning: Partitioning
 
+    def __call__(self, table: StoredTable, new_id: NewId) -> str:
+        table.partitioning = self.partitioning.with_new_ids(new_id)
+        table.schema = replace(table.schema, table_id=new_id())
+        return self.partitioning.sql()
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemovePartitioning:
+
+class RemovePartitioning(PartitionChange):
     """REMOVE PARTITIONING."""
 
+    code = ActionCode.REMOVE_PARTITIONING
 
-PartitionChange: TypeAlias = (
-    AddPartitions
-    | DropPartitions
-    | TruncatePartitions
-    | ReorganizePartitions
-    | ResizeHash
-    | PartitionBy
-    | RemovePartitioning
-)
-
-
-def change_partitions(table: StoredTable, change: PartitionChange, new_id: NewId) -> str:
-    """Change `table` as `change` says and return the clause of ALTER TABLE.
-
-    Raises:
-        ValueError: the change does not fit the table.
-    """
-    clause = _CHANGES[type(change)](table, change, new_id)
-    _check_places(table)
-    return clause
+    def __call__(self, table: StoredTable, new_id: NewId) -> str:
+        divided_by(table)
+        table.partitioning = None
+        table.schema = replace(table.schema, table_id=new_id())
+        return "REMOVE PARTITIONING"
 
 
 def divided_by(table: StoredTable) -> Partitioning:
@@ -151,83 +213,15 @@ def _names(names: Sequence[str]) -> str:
     return ",".join(map(quoted, names))
 
 
-def _add(table: StoredTable, change: AddPartitions, new_id: NewId) -> str:
+def _remove_rows(table: StoredTable, numbers: Set[int]) -> None:
+    """Remove the rows of some partitions."""
     by = divided_by(table)
-    added = tuple(replace(part, physical_id=new_id()) for part in change.partitions)
-    _check_names(by.partitions + added)
-    table.partitioning = replace(by, partitions=by.partitions + added)
-    return f"ADD PARTITION {by.definitions_sql(added)}"
-
-
-def _without(table: StoredTable, names: Sequence[str]) -> None:
-    by = divided_by(table)
-    gone = {by.number(name) for name in names}
     table.rows = {
-        key: row for key, row in table.rows.items() if by.place(row[by.column]) not in gone
+        key: row for key, row in table.rows.items() if by.place(row[by.column]) not in numbers
     }
 
 
-def _drop(table: StoredTable, change: DropPartitions, new_id: NewId) -> str:
-    del new_id
-    by = divided_by(table)
-    gone = {by.number(name) for name in change.names}
-    if by.method is Method.HASH or len(gone) == len(by.partitions):
-        raise ValueError(f"{table.schema.table}: cannot drop {change.names}")
-    _without(table, change.names)
-    kept = tuple(part for number, part in enumerate(by.partitions) if number not in gone)
-    table.partitioning = replace(by, partitions=kept)
-    return f"DROP PARTITION {_names(change.names)}"
-
-
-def _truncate(table: StoredTable, change: TruncatePartitions, new_id: NewId) -> str:
-    by = divided_by(table)
-    names = change.names or tuple(part.name for part in by.partitions)
-    _without(table, names)
-    table.partitioning = by.with_new_ids(new_id, names)
-    return f"TRUNCATE PARTITION {_names(change.names) if change.names else 'ALL'}"
-
-
-def _reorganize(table: StoredTable, change: ReorganizePartitions, new_id: NewId) -> str:
-    by = divided_by(table)
-    numbers = sorted(by.number(name) for name in change.names)
-    first, last = numbers[0], numbers[-1]
-    neighbours = numbers == list(range(first, last + 1))
-    if by.method is Method.HASH or (not neighbours and by.method not in LISTS):
-        raise ValueError(f"{table.schema.table}: cannot reorganize {change.names}")
-    into = tuple(replace(part, physical_id=new_id()) for part in change.into)
-    parts = [part for number, part in enumerate(by.partitions) if number not in numbers]
-    parts[first:first] = into
-    _check_names(parts)
-    table.partitioning = replace(by, partitions=tuple(parts))
-    return f"REORGANIZE PARTITION {_names(change.names)} INTO {by.definitions_sql(change.into)}"
-
-
-def _resize(table: StoredTable, change: ResizeHash, new_id: NewId) -> str:
-    by = divided_by(table)
-    before = len(by.partitions)
-    if by.method is not Method.HASH or change.count < 1 or change.count == before:
-        raise ValueError(f"{table.schema.table}: cannot have {change.count} partitions")
-    table.partitioning = replace(by, partitions=hash_partitions(change.count)).with_new_ids(new_id)
-    if change.count < before:
-        return f"COALESCE PARTITION {before - change.count}"
-    return f"ADD PARTITION PARTITIONS {change.count - before}"
-
-
-def _partition_by(table: StoredTable, change: PartitionBy, new_id: NewId) -> str:
-    table.partitioning = change.partitioning.with_new_ids(new_id)
-    table.schema = replace(table.schema, table_id=new_id())
-    return change.partitioning.sql()
-
-
-def _remove(table: StoredTable, change: RemovePartitioning, new_id: NewId) -> str:
-    del change
-    divided_by(table)
-    table.partitioning = None
-    table.schema = replace(table.schema, table_id=new_id())
-    return "REMOVE PARTITIONING"
-
-
-def _check_places(table: StoredTable) -> None:
+def check_places(table: StoredTable) -> None:
     """Refuse a table with a row that has no partition, or a key without the deciding column."""
     divided = table.partitioning
     if divided is None:
@@ -248,25 +242,3 @@ def _check_names(partitions: Sequence[Partition]) -> None:
 def hash_partitions(count: int) -> tuple[Partition, ...]:
     """Return HASH partitions as TiDB names them."""
     return tuple(Partition(name=f"p{number}") for number in range(count))
-
-
-_CHANGES: Final[Mapping[type[PartitionChange], Callable[[StoredTable, Any, NewId], str]]] = {
-    AddPartitions: _add,
-    DropPartitions: _drop,
-    TruncatePartitions: _truncate,
-    ReorganizePartitions: _reorganize,
-    ResizeHash: _resize,
-    PartitionBy: _partition_by,
-    RemovePartitioning: _remove,
-}
-
-PARTITION_CODES: Final[Mapping[type[PartitionChange], ActionCode]] = {
-    AddPartitions: ActionCode.ADD_PARTITION,
-    DropPartitions: ActionCode.DROP_PARTITION,
-    TruncatePartitions: ActionCode.TRUNCATE_PARTITION,
-    ReorganizePartitions: ActionCode.REORGANIZE_PARTITION,
-    ResizeHash: ActionCode.REORGANIZE_PARTITION,
-    PartitionBy: ActionCode.PARTITION_BY,
-    RemovePartitioning: ActionCode.REMOVE_PARTITIONING,
-}
-"""The number of an ALTER TABLE that changes partitions."""

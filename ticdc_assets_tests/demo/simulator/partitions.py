@@ -1,13 +1,14 @@
 """How a partitioned table of the stand-in upstream divides its rows, and how that reads in SQL.
 
-In: a method, a column and partitions with their bounds. Out: the partition of a row, the text of
-PARTITION BY. A row's place is worked out from values as
+In: a method, a column and partitions with their bounds. Out: the partition of a row, some value of
+a partition, the text of PARTITION BY. A row's place is worked out from values as
 Python has them, with MySQL's rules written once more here: NULL goes to the lowest range, into the
 list that names it, and to the first of HASH partitions; HASH is the absolute value's remainder.
 
 Not handled: KEY and DEFAULT partitions, expressions but YEAR, several columns, subpartitions.
 """
 
+import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -169,3 +170,34 @@ def _is_below(value: Comparable, bound: Comparable | None) -> bool:
     if isinstance(value, int) and isinstance(bound, int):
         return value < bound
     return str(value) < str(bound)
+
+
+RANGES: Final = frozenset(
+    {Method.RANGE, Method.RANGE_YEAR, Method.RANGE_COLUMNS, Method.RANGE_COLUMNS_DATE}
+)
+_OF_DAYS: Final = frozenset({Method.RANGE_YEAR, Method.RANGE_COLUMNS_DATE})
+_SPAN: Final = 12
+"""How far values of an open end reach."""
+_FIRST_YEAR: Final = 2019
+
+
+def some_value(rng: random.Random, of: Partitioning, number: int) -> str | None:
+    """Return some value of the column that falls into the partition of that number."""
+    if of.method in LISTS:
+        return rng.choice(of.partitions[number].values)
+    if of.method is Method.HASH:
+        return str(rng.choice((1, -1)) * (number + len(of.partitions) * rng.randrange(_SPAN)))
+    days = of.method in _OF_DAYS
+    # Bounds of days are years, or first days of years.
+    texts = [str(part.below) for part in of.partitions if part.below is not None]
+    bounds = [int(text[:4] if days else text) for text in texts] or [_FIRST_YEAR if days else 0]
+    while True:
+        found = rng.randrange(min(bounds) - _SPAN, max(bounds) + _SPAN)
+        text = _some_day(rng, found) if days else str(found)
+        if of.place(text) == number:
+            return text
+
+
+def _some_day(rng: random.Random, year: int) -> str:
+    day = rng.choice(("01-01", "12-31", f"{rng.randint(1, 12):02d}-{rng.randint(1, 28):02d}"))
+    return f"{year:04d}-{day}"

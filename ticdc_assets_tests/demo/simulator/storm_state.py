@@ -14,8 +14,8 @@ from ticdc_assets.demo.simulator.stored_table import Key, Row, StoredTable, Tabl
 from ticdc_assets.demo.simulator.transaction import Transaction
 from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets_tests.demo.simulator.odd_upstream import OddUpstream
+from ticdc_assets_tests.demo.simulator.partitions import some_value
 from ticdc_assets_tests.demo.simulator.random_values import random_value
-from ticdc_assets_tests.demo.simulator.some_values import some_value
 from ticdc_assets_tests.demo.simulator.storm_tables import DEFAULTS, TEMPLATES, TYPES
 
 _DATABASES: Final = ("storm", "eye")

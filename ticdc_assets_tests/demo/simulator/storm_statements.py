@@ -6,6 +6,7 @@ that this kind could be done to. What a statement does to rows is the upstream's
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Final, TypeAlias
 
@@ -35,8 +36,14 @@ from ticdc_assets_tests.demo.simulator.partition_changes import (
     TruncatePartitions,
     hash_partitions,
 )
-from ticdc_assets_tests.demo.simulator.partitions import LISTS, Method, Partition, Partitioning
-from ticdc_assets_tests.demo.simulator.some_values import RANGES, some_value
+from ticdc_assets_tests.demo.simulator.partitions import (
+    LISTS,
+    RANGES,
+    Method,
+    Partition,
+    Partitioning,
+    some_value,
+)
 from ticdc_assets_tests.demo.simulator.storm_state import StormState
 from ticdc_assets_tests.demo.simulator.storm_tables import DEFAULTS, NARROWER, OTHER_KINDS, WIDER
 
@@ -155,14 +162,8 @@ def _flashback(state: StormState, *, truncated: bool) -> None:
     upstream.recover_table(name, to=state.free_name(name[0])[1])
 
 
-@statement("flashback table to")
-def flashback_table(state: StormState) -> None:
-    _flashback(state, truncated=False)
-
-
-@statement("flashback a truncated table to")
-def flashback_truncated(state: StormState) -> None:
-    _flashback(state, truncated=True)
+statement("flashback table to")(partial(_flashback, truncated=False))
+statement("flashback a truncated table to")(partial(_flashback, truncated=True))
 
 
 # Columns and keys
@@ -185,14 +186,8 @@ def _add(state: StormState, *, now: bool) -> None:
     _alter(state, name, [AddColumn(column=schema, **place)])
 
 
-@statement("add column", weight=8)
-def add_column(state: StormState) -> None:
-    _add(state, now=False)
-
-
-@statement("add column default current_timestamp")
-def add_column_now(state: StormState) -> None:
-    _add(state, now=True)
+statement("add column", weight=8)(partial(_add, now=False))
+statement("add column default current_timestamp")(partial(_add, now=True))
 
 
 @statement("drop column", weight=6)
@@ -258,19 +253,9 @@ def _retype(state: StormState, types: Mapping[str, Sequence[str]]) -> None:
     _alter(state, name, [action])
 
 
-@statement("widen column")
-def widen(state: StormState) -> None:
-    _retype(state, WIDER)
-
-
-@statement("narrow column")
-def narrow(state: StormState) -> None:
-    _retype(state, NARROWER)
-
-
-@statement("change the kind of a column")
-def change_kind(state: StormState) -> None:
-    _retype(state, OTHER_KINDS)
+statement("widen column")(partial(_retype, types=WIDER))
+statement("narrow column")(partial(_retype, types=NARROWER))
+statement("change the kind of a column")(partial(_retype, types=OTHER_KINDS))
 
 
 @statement("set default")

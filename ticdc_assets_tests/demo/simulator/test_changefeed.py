@@ -2,6 +2,7 @@ import itertools
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,25 +15,23 @@ from ticdc_assets.demo.simulator.changefeed import (
 )
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.dialects import Dialect, MessageOptions
-from ticdc_assets.demo.simulator.shop import ShopWorkload
 from ticdc_assets.model.events import Bootstrap, DdlEvent, RowChange, Watermark
 from ticdc_assets.source.capture import CaptureRecord
-from ticdc_assets_tests.demo.simulator.builders import churn, fill, keyless_upstream
+from ticdc_assets_tests.demo.simulator.builders import (
+    churn,
+    fill,
+    keyless_upstream,
+    shop_upstream,
+)
 from ticdc_assets_tests.demo.simulator.odd_upstream import OddUpstream
 from ticdc_assets_tests.demo.simulator.variants import SIMPLE, assert_rules
-
-ZONE = "Asia/Shanghai"
 
 
 def of(dialect: Dialect, **options: Any) -> FeedOptions:
     return FeedOptions(messages=MessageOptions(dialect=dialect), **options)
 
 
-def shop(seed: int, *, steps: int = 110, steps_per_ddl: int = 5) -> OddUpstream:
-    upstream = OddUpstream(timezone=ZONE)
-    for _ in ShopWorkload(upstream, seed, steps_per_ddl=steps_per_ddl).steps(steps):
-        pass
-    return upstream
+shop = partial(shop_upstream, steps_per_ddl=5)
 
 
 @pytest.mark.parametrize("dialect", Dialect)

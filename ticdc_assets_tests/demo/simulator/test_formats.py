@@ -13,10 +13,10 @@ import pytest
 
 from ticdc_assets.demo.simulator.changefeed import Dispatcher, FeedOptions
 from ticdc_assets.demo.simulator.columns import as_typed
-from ticdc_assets.demo.simulator.commits import CommittedDdl, CommittedTransaction
 from ticdc_assets.demo.simulator.dialects import Dialect
 from ticdc_assets.demo.simulator.shop import ShopWorkload
 from ticdc_assets.demo.simulator.stored_table import Key, TableName
+from ticdc_assets.demo.simulator.transaction import CommittedDdl, CommittedTransaction
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.model.events import Bootstrap, DdlEvent, Op, RowChange, Watermark
 from ticdc_assets.model.mysql_types import lacks_size
@@ -26,6 +26,7 @@ from ticdc_assets_tests.demo.simulator.builders import (
     all_types_upstream,
     keyless_upstream,
     odd_names_upstream,
+    shop_upstream,
     wide_upstream,
 )
 from ticdc_assets_tests.demo.simulator.variants import (
@@ -42,13 +43,6 @@ from ticdc_assets_tests.reference.fold import FoldedTable
 ZONE = "Asia/Shanghai"
 
 every_variant = pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
-
-
-def shop(seed: int, *, steps: int = 110, steps_per_ddl: int = 4) -> Upstream:
-    upstream = Upstream(timezone=ZONE)
-    for _ in ShopWorkload(upstream, seed, steps_per_ddl=steps_per_ddl).steps(steps):
-        pass
-    return upstream
 
 
 @in_turns("dispatcher", {str(dispatcher): dispatcher for dispatcher in Dispatcher})
@@ -102,7 +96,7 @@ def test_odd_shapes_are_the_truth(variant: Variant, build: Callable[[], Upstream
 @every_variant
 @pytest.mark.thorough
 def test_messages_are_where_ticdc_puts_them(variant: Variant) -> None:
-    changefeed = variant.changefeed(shop(1), FeedOptions(ddl_watermarks=True))
+    changefeed = variant.changefeed(shop_upstream(1), FeedOptions(ddl_watermarks=True))
     records = list(changefeed.tick())
     everywhere = variant.wire_format is not WireFormat.CANAL_JSON
     assert_rules(records, ddl_in=range(3) if everywhere else [0], variant=variant)
@@ -114,7 +108,7 @@ def test_messages_are_where_ticdc_puts_them(variant: Variant) -> None:
 @every_variant
 @pytest.mark.thorough
 def test_rows_say_what_their_format_says(variant: Variant) -> None:
-    changefeed = variant.changefeed(shop(1, steps=160))
+    changefeed = variant.changefeed(shop_upstream(1, steps=160))
     rows = [row for _, row in variant.events(changefeed.tick()) if isinstance(row, RowChange)]
     options = variant.messages
     shapes = not variant.sends_schemas
@@ -140,7 +134,7 @@ def test_rows_say_what_their_format_says(variant: Variant) -> None:
 
 @pytest.mark.parametrize("name", ["open-protocol", "open-protocol-snappy", "craft"])
 def test_statements_have_the_numbers_of_tidb(name: str) -> None:
-    upstream, variant = shop(1, steps=120, steps_per_ddl=2), VARIANTS[name]
+    upstream, variant = shop_upstream(1, steps=120, steps_per_ddl=2), VARIANTS[name]
     sent = [
         (event.sql, event.action_code)
         for place, event in variant.events(variant.changefeed(upstream).tick())
@@ -241,7 +235,7 @@ def as_numbers(
 @in_turns("part", {"half": 2, "third": 3})
 @pytest.mark.thorough
 def test_from_the_middle_the_rows_that_were_sent_are_there(variant: Variant, part: int) -> None:
-    upstream = shop(part, steps=200)
+    upstream = shop_upstream(part, steps=200)
     first_ts = upstream.history[len(upstream.history) // part].commit_ts
     changefeed = variant.changefeed(upstream, FeedOptions(first_ts=first_ts), seed=part)
     events = shuffled(variant.events(changefeed.tick()))
@@ -293,7 +287,7 @@ def test_from_the_middle_the_rows_that_were_sent_are_there(variant: Variant, par
 @pytest.mark.parametrize("name", ["open-protocol", "craft", "canal-json"])
 def test_from_the_middle_rows_alone_give_schemas_with_keys(name: str) -> None:
     variant = VARIANTS[name]
-    upstream = shop(1, steps=200, steps_per_ddl=0)
+    upstream = shop_upstream(1, steps=200, steps_per_ddl=0)
     first_ts = upstream.history[len(upstream.history) // 2].commit_ts
     changefeed = variant.changefeed(upstream, FeedOptions(first_ts=first_ts))
     events = variant.events(changefeed.tick())

@@ -8,10 +8,10 @@ from ticdc_assets.demo.simulator.alterations import (
 )
 from ticdc_assets.demo.simulator.clock import TsoClock
 from ticdc_assets.demo.simulator.columns import column
-from ticdc_assets.demo.simulator.commits import CommittedDdl, CommittedTransaction
-from ticdc_assets.demo.simulator.shop import ShopWorkload
 from ticdc_assets.demo.simulator.stored_table import TableName, index
+from ticdc_assets.demo.simulator.transaction import CommittedDdl, CommittedTransaction
 from ticdc_assets.model.events import Op
+from ticdc_assets_tests.demo.simulator.builders import shop_upstream
 from ticdc_assets_tests.demo.simulator.odd_upstream import OddUpstream
 
 T: TableName = ("d", "t")
@@ -63,9 +63,7 @@ def test_a_cut_at_a_ts_has_its_rows_and_not_its_ddl() -> None:
 
 
 def test_commit_ts_increase_and_versions_are_not_above_them() -> None:
-    upstream = OddUpstream()
-    for _ in ShopWorkload(upstream, 5, steps_per_ddl=2).steps(120):
-        pass
+    upstream = shop_upstream(5, steps=120, steps_per_ddl=2)
     stamps = [commit.commit_ts for commit in upstream.history]
     assert stamps == sorted(set(stamps))
     for commit in upstream.history:

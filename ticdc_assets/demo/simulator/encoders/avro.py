@@ -7,6 +7,7 @@ In: a type of `wire.avro` and a value of it, as that module reads it. Out: the b
 from typing import Any
 
 from ticdc_assets.base.errors import shorten
+from ticdc_assets.demo.simulator.encoders.craft_layout import write_varint
 from ticdc_assets.wire.avro import (
     BYTES,
     LONG,
@@ -45,7 +46,7 @@ def write(out: bytearray, kind: AvroType, value: Any) -> None:
         case Integer():
             if not kind.low <= value <= kind.high:
                 raise ValueError(f"not from {kind.low} to {kind.high}: {value}")
-            _number(out, value)
+            out += write_varint(value)
         case Floating():
             try:
                 out += kind.layout.pack(value)
@@ -84,11 +85,3 @@ def write(out: bytearray, kind: AvroType, value: Any) -> None:
             out.append(0)
         case _:
             raise TypeError(f"an unknown type of Avro: {kind!r}")
-
-
-def _number(out: bytearray, number: int) -> None:
-    bits = (number << 1) ^ (number >> 63)
-    while bits > 0x7F:
-        out.append(bits & 0x7F | 0x80)
-        bits >>= 7
-    out.append(bits)

@@ -14,7 +14,7 @@ from ticdc_assets.wire.craft_layout import HEADER, VERSION, ColumnGroup, Header
 
 def write_rows(headers: Sequence[Header], rows: Sequence[Sequence[ColumnGroup]]) -> bytes:
     """Return the message of `rows`, each of which has a header and one column group at least."""
-    terms = _Terms()
+    terms = dict[str, int]()
     start = _write_headers(headers, terms)
     groups = [[_write_group(group, terms) for group in row] for row in rows]
     sizes = [list(map(len, row)) for row in groups]
@@ -23,27 +23,18 @@ def write_rows(headers: Sequence[Header], rows: Sequence[Sequence[ColumnGroup]])
 
 def write_event(header: Header, body: bytes) -> bytes:
     """Return the message of one event that is no row."""
-    terms = _Terms()
+    terms = dict[str, int]()
     return _join(_write_headers([header], terms), [body], terms, [])
 
 
-class _Terms:
-    """The term dictionary of a message that is being written."""
-
-    def __init__(self) -> None:
-        self._ids: dict[str, int] = {}
-
-    def id_of(self, text: str) -> int:
-        """Return the id of `text`, a new one if it has none yet."""
-        return self._ids.setdefault(text, len(self._ids))
-
-    def written(self) -> bytes:
-        return write_uvarint(len(self._ids)) + write_strings(list(self._ids)) if self._ids else b""
+def _id_of(text: str, terms: dict[str, int]) -> int:
+    """Return the id of a text in the term dictionary of a message, a new one if it has none yet."""
+    return terms.setdefault(text, len(terms))
 
 
-def _write_headers(headers: Sequence[Header], terms: _Terms) -> bytes:
+def _write_headers(headers: Sequence[Header], terms: dict[str, int]) -> bytes:
     def number(value: int | str | None) -> int:
-        return -1 if value is None else terms.id_of(value) if isinstance(value, str) else value
+        return -1 if value is None else _id_of(value, terms) if isinstance(value, str) else value
 
     return b"".join(
         _CHUNKS[field.chunk]([number(getattr(header, field.name)) for header in headers])
@@ -51,12 +42,12 @@ def _write_headers(headers: Sequence[Header], terms: _Terms) -> bytes:
     )
 
 
-def _write_group(group: ColumnGroup, terms: _Terms) -> bytes:
+def _write_group(group: ColumnGroup, terms: dict[str, int]) -> bytes:
     return b"".join(
         (
             bytes((group.kind,)),
             write_uvarint(len(group.names)),
-            write_delta_varints([terms.id_of(name) for name in group.names]),
+            write_delta_varints([_id_of(name, terms) for name in group.names]),
             write_uvarints(group.types),
             write_uvarints(group.flags),
             write_nullable(group.values),
@@ -65,9 +56,9 @@ def _write_group(group: ColumnGroup, terms: _Terms) -> bytes:
 
 
 def _join(
-    headers: bytes, bodies: Sequence[bytes], terms: _Terms, groups: Sequence[Sequence[int]]
+    headers: bytes, bodies: Sequence[bytes], terms: dict[str, int], groups: Sequence[Sequence[int]]
 ) -> bytes:
-    dictionary = terms.written()
+    dictionary = write_uvarint(len(terms)) + write_strings(list(terms)) if terms else b""
     tables = b"".join(
         write_uvarint(len(sizes)) + write_delta_varints(sizes)
         for sizes in ((len(headers), len(dictionary)), tuple(map(len, bodies)), *groups)
