@@ -28,7 +28,6 @@ try:
     # Importing a module adds its commands to `main`.
     from ticdc_assets.cli import (
         captures,
-        local,
         looking,
         machine,
         repairing,
@@ -52,7 +51,6 @@ def run() -> None:
 
 __all__ = [
     "captures",
-    "local",
     "looking",
     "machine",
     "main",

@@ -542,11 +542,6 @@ class Changefeed:
         """Whether the source gets no more records."""
         return isinstance(self.source, CaptureSource) if self.ended is None else self.ended
 
-    @property
-    def zone(self) -> ZoneInfo:
-        """The time zone as an object."""
-        return ZoneInfo(self.timezone)
-
 
 def _shown_location(location: str) -> str:
     """Return a path as it is, and a URI without the parts that may hold credentials."""

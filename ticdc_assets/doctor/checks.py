@@ -60,8 +60,12 @@ _SOURCES_AT_ONCE: Final = 8
 """Sources that are checked at the same time: a broker that is down costs some seconds."""
 
 
+def _ignore(_: str) -> None:
+    """Report to nobody."""
+
+
 def run_checks(
-    *, env: Mapping[str, str] | None = None, progress: Progress | None = None
+    *, env: Mapping[str, str] | None = None, progress: Progress = _ignore
 ) -> Iterator[Check]:
     """Run every check and yield each result at once, cheap checks first.
 
@@ -70,7 +74,6 @@ def run_checks(
         progress: called with a line when something is downloaded or waited for.
     """
     env = os.environ if env is None else env
-    progress = progress or _ignore
     yield check_python()
     configuration, settings = check_configuration(env)
     yield configuration
@@ -101,7 +104,7 @@ def run_checks(
 
 
 def check_machine(
-    *, env: Mapping[str, str] | None = None, progress: Progress | None = None
+    *, env: Mapping[str, str] | None = None, progress: Progress = _ignore
 ) -> Iterator[Check]:
     """Check what needs no settings, and make it ready: Python, Java, pyspark, jars, class archive.
 
@@ -112,7 +115,6 @@ def check_machine(
         progress: called with a line when something is downloaded or waited for.
     """
     env = os.environ if env is None else env
-    progress = progress or _ignore
     yield check_python()
     java, pyspark = check_java(env), check_pyspark()
     yield from (java, pyspark)
@@ -158,14 +160,12 @@ def _check_spark(
 ) -> Iterator[Check]:
     """Check the jars, and the class archive; `make` says whether to make the archive."""
     if java.ok:
-        jars = check_lake_jars(env, progress=progress)
+        lake = _lake(env)
+        scheme = lake.store.scheme if isinstance(lake, RemotePath) else None
+        jars = check_jars(spark_jars(scheme), progress=progress)
         yield jars
         if jars.ok and pyspark.ok:
             yield check_class_archive(env, progress=progress, make=make)
-
-
-def _ignore(_: str) -> None:
-    """Report to nobody."""
 
 
 # Spark's start ----------------------------------------------------------------------------------
@@ -179,15 +179,8 @@ def _lake(env: Mapping[str, str]) -> AnyPath:
         return Path()
 
 
-def check_lake_jars(env: Mapping[str, str], *, progress: Progress | None = None) -> Check:
-    """Check that the jars of a session on the lake are here, after downloading what is missing."""
-    lake = _lake(env)
-    scheme = lake.store.scheme if isinstance(lake, RemotePath) else None
-    return check_jars(spark_jars(scheme), progress=progress)
-
-
 def check_class_archive(
-    env: Mapping[str, str], *, progress: Progress | None = None, make: bool = True
+    env: Mapping[str, str], *, progress: Progress = _ignore, make: bool = True
 ) -> Check:
     """Check whether there is a class archive for Spark's JVM; `make` says whether to make one."""
     from ticdc_assets.spark.class_archive import find_archive, make_archive
@@ -201,19 +194,17 @@ def check_class_archive(
             "starts some seconds sooner"
         )
         return Check.passed("class archive", found)
-    if archive is None and progress is not None:
+    if archive is None:
         progress("writing Spark's classes to an archive, for quick starts: about a minute, once")
     archive = archive or make_archive(jars, env)
     if archive is None:
         fix = "Spark starts without it, some seconds later; make the cache folder writable"
         found = "none can be made"
         return Check.failed("class archive", found, needed, fix, vital=False)
-    size = archive.stat().st_size / 1e6
-    found = f"{size:.0f} MB at {archive}"
-    return Check.passed("class archive", found)
+    return Check.passed("class archive", f"{archive.stat().st_size / 1e6:.0f} MB at {archive}")
 
 
-def check_cluster(settings: Settings, *, progress: Progress | None = None) -> Check:
+def check_cluster(settings: Settings, *, progress: Progress) -> Check:
     """Check that every executor of the cluster that is set can work on the lake.
 
     Args:
@@ -225,8 +216,7 @@ def check_cluster(settings: Settings, *, progress: Progress | None = None) -> Ch
 
     spark, lake = settings.spark, settings.lake
     needed = "executors that run this package and share the lake"
-    if progress is not None:
-        progress(f"checking the executors of {spark.master}")
+    progress(f"checking the executors of {spark.master}")
     try:
         answers = require_cluster(get_spark(settings=spark), lake / "any")
     except (ClusterError, PrerequisiteError) as error:
