@@ -138,9 +138,9 @@ class Commands:
         """Return what `tables --json` tells."""
         return json.loads(self.done("tables", changefeed, "--json"))
 
-    def rows(self, changefeed: str) -> Rows:
+    def rows(self, changefeed: str, *options: object) -> Rows:
         """Return every row of every mirror, as `dump` tells them."""
-        return rows_of(map(json.loads, self.done("dump", changefeed).splitlines()))
+        return rows_of(map(json.loads, self.done("dump", changefeed, *options).splitlines()))
 
     def set(self, name: str, **settings: Any) -> None:
         """Change what the file says of a changefeed."""

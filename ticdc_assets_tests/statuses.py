@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from ticdc_assets.changelog.progress import GlobalWatermark, PartitionProgress
+from ticdc_assets.config import CaptureSource, Changefeed
 from ticdc_assets.delta.appending import write_table
 from ticdc_assets.delta.opening import latest_version
 from ticdc_assets.log.agreement import Agreement, Checksums
@@ -15,6 +17,7 @@ from ticdc_assets.log.change_statistics import GROUPS_SCHEMA
 from ticdc_assets.log.cuts import Cut, HeldRows, MirrorCut
 from ticdc_assets.log.landing import _LANDINGS_SCHEMA as LANDINGS_SCHEMA
 from ticdc_assets.log.landing_files import RAW_SCHEMA
+from ticdc_assets.log.positions import PartitionOffsets
 from ticdc_assets.log.publishing import publish
 from ticdc_assets.model import tso
 from ticdc_assets.observe.lag import split_lag
@@ -26,9 +29,40 @@ NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 NOW_MS = round(NOW.timestamp() * 1000)
 
 
+def ago(seconds: float) -> datetime:
+    """Return a moment before NOW."""
+    return NOW - timedelta(seconds=seconds)
+
+
 def at(seconds_ago: float) -> int:
     """Return the TSO of a moment before NOW."""
-    return tso.from_datetime(NOW - timedelta(seconds=seconds_ago))
+    return tso.from_datetime(ago(seconds_ago))
+
+
+def changefeed(path: Path, name: str = "shop", **settings: Any) -> Changefeed:
+    """Return a changefeed over a capture."""
+    values: dict[str, Any] = {"wire_format": "simple-json", "timezone": "UTC"}
+    return Changefeed(name=name, source=CaptureSource(path=path), **values | settings)
+
+
+def offsets(
+    partition: int,
+    end: int,
+    landed: int,
+    earliest: int = 0,
+    *,
+    topic: str = "shop",
+    newest_ms: int | None = None,
+) -> PartitionOffsets:
+    """Return a partition of a source."""
+    return PartitionOffsets(
+        topic=topic,
+        partition=partition,
+        earliest=earliest,
+        end=end,
+        landed=landed,
+        newest_ms=newest_ms,
+    )
 
 
 def mirror(table: str = "orders", **changes: Any) -> MirrorCut:
@@ -83,7 +117,7 @@ def held(seconds: float, table: str = "visits", **changes: Any) -> HeldRows:
         "mirror_id": None,
         "rows": 4,
         "min_ts": at(2 * seconds),
-        "since": NOW - timedelta(seconds=seconds),
+        "since": ago(seconds),
     }
     return HeldRows(**values | changes)
 

@@ -1,6 +1,5 @@
 """Commands on captures, files of Kafka records: `record`, `play` and `decode`."""
 
-import json
 from pathlib import Path
 
 import click
@@ -125,6 +124,6 @@ def decode(
     )
     with CaptureReader(capture) as records:
         for line in event_lines(records, capture_format):
-            print_json(json.dumps(line, ensure_ascii=False))
+            print_json(line)
         if records.incomplete_tail:
             note(f"{capture} ends in the middle of a line; that line is left out")

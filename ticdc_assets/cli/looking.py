@@ -3,7 +3,6 @@
 They read only small tables, do not start Spark and do not write to the lake.
 """
 
-import json
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
@@ -56,7 +55,7 @@ def status(changefeed: str | None, *, as_json: bool) -> None:
             {**item.as_json(), "source_error": error, "lease": _lease_json(leases[item.changefeed])}
             for item, error in statuses
         ]
-        print_json(json.dumps(listed, ensure_ascii=False))
+        print_json(listed)
     else:
         for item, error in statuses:
             _print_status(item, error)
@@ -187,29 +186,16 @@ def _statuses(
     settings = load_settings()
     feeds = settings.changefeeds if changefeed is None else (settings.changefeed(changefeed),)
     from ticdc_assets.delta.lake import Lake
-    from ticdc_assets.log.sources import see_source
-    from ticdc_assets.observe.status_reading import read_status
+    from ticdc_assets.observe.status_reading import see_status
 
     for feed in feeds:
         lake = Lake.open(settings.lake, feed)
-        sight, failure = None, None
         try:
-            try:
-                sight = see_source(lake)
-            except LakeDamagedError:
-                raise
-            except TicdcError as error:
-                failure = str(error)
-            status = read_status(
-                lake,
-                datetime.now(UTC),
-                source=None if sight is None else sight.present,
-                gaps=() if sight is None else sight.gaps,
-            )
+            status, failure = see_status(lake, datetime.now(UTC))
         except LakeDamagedError as error:
             damages.append(error)
             continue
-        yield status, failure
+        yield status, None if failure is None else str(failure)
 
 
 def _lease(lake: AnyPath, changefeed: str, damages: list[LakeDamagedError]) -> "LeaseState | None":
@@ -329,22 +315,19 @@ def tables(changefeed: str, as_json: bool) -> None:
     mirrors = list_mirrors(lake.paths, status)
     if as_json:
         print_json(
-            json.dumps(
-                [
-                    {
-                        **item.status.as_json(),
-                        "key": item.key,
-                        "columns": item.columns,
-                        "applied_ts": item.applied_ts,
-                        "moment": item.moment,
-                        "path": None if item.path is None else str(item.path),
-                        "version": item.version,
-                        "incomplete": item.incomplete,
-                    }
-                    for item in mirrors
-                ],
-                ensure_ascii=False,
-            )
+            [
+                {
+                    **item.status.as_json(),
+                    "key": item.key,
+                    "columns": item.columns,
+                    "applied_ts": item.applied_ts,
+                    "moment": item.moment,
+                    "path": None if item.path is None else str(item.path),
+                    "version": item.version,
+                    "incomplete": item.incomplete,
+                }
+                for item in mirrors
+            ]
         )
         return
     if not mirrors:
@@ -382,7 +365,7 @@ def path(changefeed: str, database: str, table: str, *, as_json: bool) -> None:
 
     mirror = locate_mirror(changefeed, database, table)
     if as_json:
-        print_json(json.dumps({**asdict(mirror), "path": str(mirror.path)}, ensure_ascii=False))
+        print_json({**asdict(mirror), "path": str(mirror.path)})
     else:
         click.echo(f"{mirror.path}\t{mirror.version}")
 
@@ -403,7 +386,7 @@ def quarantine(changefeed: str, as_json: bool) -> None:
             {name: row[name] for name in (*names, "stage", "database", "table", "commit_ts")}
             for row in rows
         ]
-        print_json(json.dumps(listed, ensure_ascii=False))
+        print_json(listed)
         return
     if not rows:
         click.echo(f"{changefeed}: nothing is quarantined")
@@ -443,8 +426,7 @@ def report(changefeeds: tuple[str, ...], output: Path, days: float) -> None:
     if not lakes:
         raise ConfigError(f"{settings.path} has no changefeed to report on")
     from ticdc_assets.observe.overview import read_overview
-    from ticdc_assets.observe.report.headlines import headlines, verdict
-    from ticdc_assets.observe.report.page import page
+    from ticdc_assets.observe.report.page import headlines, page
 
     overviews: list[FeedOverview] = []
     damages: list[LakeDamagedError] = []
@@ -459,6 +441,6 @@ def report(changefeeds: tuple[str, ...], output: Path, days: float) -> None:
     for overview in overviews:
         items = headlines(overview)
         shown = "; ".join(f"{item.label.lower()}: {item.value}" for item in items)
-        click.echo(f"{overview.changefeed.name}: {verdict(overview).word}: {shown}")
+        click.echo(f"{overview.changefeed.name}: {overview.status.level.word}: {shown}")
     click.echo(f"written to {output.absolute()}")
     end_with(damages)

@@ -1,9 +1,10 @@
 """What commands print: JSON lines for programs, tables for people.
 
 Texts of messages may contain any characters. `shown_text` replaces characters that would control a
-terminal, and `print_json` prints one line for every reader.
+terminal, and `print_line` prints one line for every reader.
 """
 
+import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ticdc_assets.base.names import counted
-from ticdc_assets.observe.report.texts import visible
+from ticdc_assets.observe.wording import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,9 +26,14 @@ if TYPE_CHECKING:
 _LINE_ENDS = str.maketrans({"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
 
-def print_json(text: str) -> None:
+def print_line(text: str) -> None:
     """Print JSON as one line for every reader; these characters occur only inside strings."""
     click.echo(text.translate(_LINE_ENDS))
+
+
+def print_json(value: object) -> None:
+    """Print a value as one line of JSON."""
+    print_line(json.dumps(value, ensure_ascii=False))
 
 
 def print_rows(
@@ -137,20 +143,22 @@ def _print_whole(console: "Console", listing: "Table") -> None:
         console.print(caption, style="table.caption")
 
 
-def differing(count: int, shown: int) -> str:
-    """Return how many rows differ, and how many of them are shown if not all are."""
-    differ = counted(count, "row differs", "rows differ")
-    return differ if shown == count else f"{differ}, {shown} of them shown"
-
-
-def print_row_differences(title: str, rows: Iterable["RowDifference"], *, other: str) -> None:
-    """Print rows that differ, with both values of each differing column.
+def print_row_differences(
+    name: str, count: int, rows: Sequence["RowDifference"], *, other: str
+) -> None:
+    """Print rows of a table that differ, with both values of each differing column.
 
     Args:
-        title: the title of the table.
-        rows: the rows.
+        name: the name of the table.
+        count: how many rows differ.
+        rows: those that are shown; nothing is printed of none.
         other: the name of the other side.
     """
+    if not rows:
+        return
+    title = f"{name}: {counted(count, 'row differs', 'rows differ')}"
+    if count != len(rows):
+        title += f", {len(rows)} of them shown"
     listed: list[tuple[str | Text, ...]] = []
     for row in rows:
         key = ", ".join(

@@ -23,7 +23,7 @@ from ticdc_assets.cli.base import (
     reported_errors,
 )
 from ticdc_assets.cli.completing import changefeed_argument, table_arguments
-from ticdc_assets.cli.printing import in_total, print_json, print_rows
+from ticdc_assets.cli.printing import in_total, print_json, print_line, print_rows
 from ticdc_assets.config import load_settings
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _print_texts(
     """Print rows of JSON as lines of JSON or as CSV; return the rows of a table."""
     if output == "jsonl":
         for text in texts:
-            print_json(orjson.dumps(_printed(orjson.loads(text), schema)).decode())
+            print_line(orjson.dumps(_printed(orjson.loads(text), schema)).decode())
         return None
     rows = (_printed(json.loads(text), schema) for text in texts)
     if output == "csv":
@@ -153,7 +153,7 @@ def _show_versions(lake: "Lake", name: tuple[str, str], key: str, *, output: str
         version["row"] = _printed(version["row"], schema)
     if output == "jsonl":
         for version in versions:
-            print_json(json.dumps(version, ensure_ascii=False))
+            print_json(version)
         return
     if not versions:
         click.echo(f"{joined_name(*name)} never had a row with the key {key}", err=True)
@@ -272,7 +272,7 @@ def _print_result(
                     f"{json.dumps(value, ensure_ascii=False)}"
                     for name, value in zip(names, row, strict=True)
                 )
-                print_json(f"{{{fields}}}")
+                print_line(f"{{{fields}}}")
         case "csv":
             line = io.StringIO()
             for row in chain([names], rows):
@@ -326,7 +326,7 @@ def dump(changefeed: str, as_of: str | None) -> None:
                     note(text)
                 for database, table, row in iterate_rows([rows], lake.changefeed.timezone):
                     name = json.dumps({"database": database, "table": table}, ensure_ascii=False)
-                    print_json(f'{name[:-1]}, "row": {row}}}')
+                    print_line(f'{name[:-1]}, "row": {row}}}')
         except (LakeDamagedError, NotFoundError) as error:
             # The other tables are still written.
             unread.append(error)

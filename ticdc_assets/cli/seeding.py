@@ -1,6 +1,5 @@
 """Commands about exports of the upstream: `seed` and `diff`."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -9,16 +8,10 @@ import click
 from ticdc_assets.base.names import counted, table_named
 from ticdc_assets.cli.base import lake_of, main, reported_errors
 from ticdc_assets.cli.completing import changefeed_argument
-from ticdc_assets.cli.printing import (
-    differing,
-    print_json,
-    print_row_differences,
-    print_table,
-)
+from ticdc_assets.cli.printing import print_json, print_row_differences, print_table
 from ticdc_assets.config import load_settings
 from ticdc_assets.model.tso import time_with_tso
-from ticdc_assets.observe.report.texts import visible
-from ticdc_assets.observe.wording import listed
+from ticdc_assets.observe.wording import listed, visible
 from ticdc_assets.source.exports.dialect import DUMPLING_OPTION, OUTPUT_DIALECTS, dialect_of
 
 if TYPE_CHECKING:
@@ -215,7 +208,7 @@ def diff(
         timezone=timezone,
     )
     if as_json:
-        print_json(json.dumps(difference.as_json(), ensure_ascii=False))
+        print_json(difference.as_json())
     else:
         _print_difference(difference)
     if not difference.equal:
@@ -236,10 +229,8 @@ def _print_difference(difference: "SourceDifference") -> None:
         ),
     )
     for item in difference.tables:
-        if item.examples:
-            shown = differing(item.counts.total, len(item.examples))
-            title = f"{item.database}.{item.table}: {shown}"
-            print_row_differences(title, item.examples, other="exported")
+        name = f"{item.database}.{item.table}"
+        print_row_differences(name, item.counts.total, item.examples, other="exported")
     if difference.excluded:
         left_out = counted(difference.excluded, "table")
         click.echo(f"{difference.changefeed}: `tables` leaves out {left_out} of the export")

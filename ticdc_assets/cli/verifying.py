@@ -1,6 +1,5 @@
 """The command `verify`: compare mirrors with a rebuild from the landed records."""
 
-import json
 from typing import TYPE_CHECKING
 
 import click
@@ -9,7 +8,6 @@ from ticdc_assets.base.names import joined_name
 from ticdc_assets.cli.base import lake_of, main, reported_errors
 from ticdc_assets.cli.completing import changefeed_argument, table_arguments
 from ticdc_assets.cli.printing import (
-    differing,
     print_json,
     print_row_differences,
     print_table,
@@ -43,7 +41,7 @@ def verify(changefeed: str, database: str | None, table: str | None, *, as_json:
     wanted = None if database is None or table is None else (database, table)
     verification = verified(lake, table=wanted)
     if as_json:
-        print_json(json.dumps(verification.as_json(), ensure_ascii=False))
+        print_json(verification.as_json())
     else:
         _print_verification(verification)
     if not verification.equal:
@@ -64,14 +62,14 @@ def _print_verification(verification: "Verification") -> None:
         rows,
     )
     for item in verification.mirrors:
-        if item.examples:
-            shown = differing(item.counts.total, len(item.examples))
-            title = f"{joined_name(item.database, item.table)}: {shown}"
-            print_row_differences(title, item.examples, other="rebuilt")
-        if item.history_examples:
-            shown = differing(item.history_counts.total, len(item.history_examples))
-            title = f"history of {joined_name(item.database, item.table)}: {shown}"
-            print_row_differences(title, item.history_examples, other="rebuilt")
+        name = joined_name(item.database, item.table)
+        print_row_differences(name, item.counts.total, item.examples, other="rebuilt")
+        print_row_differences(
+            f"history of {name}",
+            item.history_counts.total,
+            item.history_examples,
+            other="rebuilt",
+        )
     for text in (*verification.differences, *verification.notes()):
         click.echo(f"{verification.changefeed}: {shown_text(text)}")
     if verification.equal:

@@ -99,7 +99,6 @@ class VersionFigures:
         valid_from: TSO from which it holds.
         source: where it came from.
         columns: number of columns.
-        sql: text of its DDL; None if it did not come from a DDL.
         changes: the differences from the version before; () for the first that is shown.
         is_first: whether no version before it is known.
     """
@@ -108,7 +107,6 @@ class VersionFigures:
     valid_from: int
     source: str
     columns: int
-    sql: str | None
     changes: tuple[Difference, ...]
     is_first: bool
 
@@ -369,7 +367,6 @@ def _versions(rows: list[dict[str, Any]], count: int) -> tuple[VersionFigures, .
                 valid_from=row["valid_from"],
                 source=row["source"],
                 columns=len(schema.columns),
-                sql=row["sql"],
                 changes=changes,
                 is_first=before is None,
             )

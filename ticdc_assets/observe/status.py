@@ -24,7 +24,7 @@ from ticdc_assets.log.positions import PartitionOffsets
 from ticdc_assets.model.tso import physical_ms, to_datetime
 from ticdc_assets.observe.lag import Lag, LagPart
 from ticdc_assets.observe.table_status import TableStatus
-from ticdc_assets.observe.verdicts import Check, Verdict
+from ticdc_assets.observe.verdicts import Check, Level, Verdict
 from ticdc_assets.observe.wording import iso
 
 if TYPE_CHECKING:
@@ -240,6 +240,11 @@ class Status:
     def incomplete(self) -> int:
         """Tables that lack changes at or below the cut."""
         return sum(not item.is_complete for item in self.tables)
+
+    @property
+    def level(self) -> Level:
+        """The worst level of its verdicts."""
+        return max(item.level for item in self.verdicts.values())
 
     @property
     def accounts(self) -> Mapping[str, int]:

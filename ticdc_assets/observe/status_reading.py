@@ -1,8 +1,8 @@
 """Read the figures of a changefeed from the small control tables of the pipeline.
 
-In: the lake and, if the caller has just read them, the source's offsets and gaps. Out: one `Status`
-with its verdicts. No Spark session is started and nothing is written, so reading again is safe and
-gives the later state; reading during a sync is safe too, because each table is read at one version.
+In: the lake and, if the caller has just seen it, the source. Out: one `Status` with its
+verdicts. No Spark session is started and nothing is written, so reading again is safe and gives the
+later state; reading during a sync is safe too, because each table is read at one version.
 """
 
 from collections import Counter
@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from ticdc_assets.base.errors import LakeDamagedError, StoreUnavailableError, TicdcError
 from ticdc_assets.changelog.progress import GlobalWatermark
 from ticdc_assets.config import TableFilter
 from ticdc_assets.delta.control import read_rows
@@ -27,7 +28,7 @@ from ticdc_assets.log.positions import (
     partitions_of,
 )
 from ticdc_assets.log.quarantine import open_groups
-from ticdc_assets.log.sources import Gap
+from ticdc_assets.log.sources import SourceState, see_source
 from ticdc_assets.log.watermark import read_watermark
 from ticdc_assets.mirrors.truncation_points import read_kept_tables
 from ticdc_assets.model.tso import physical_ms
@@ -39,27 +40,21 @@ from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.wire.rows import counted_as
 
 
-def read_status(
-    lake: Lake,
-    now: datetime,
-    *,
-    source: Sequence[PartitionOffsets] | None = None,
-    gaps: Sequence[Gap] = (),
-) -> Status:
+def read_status(lake: Lake, now: datetime, *, source: SourceState | None = None) -> Status:
     """Return the status of a changefeed; needs no Spark.
 
     Args:
         lake: the changefeed's lake.
         now: the time to measure lags at.
-        source: the source's partitions at `now`; if None, the backlog is what the newest landing
-            left.
-        gaps: the gaps that were seen with them.
+        source: what the source has at `now`; if None, the backlog is what the newest landing left.
     """
     cut = newest_cut(lake.paths)
     statistics = read_statistics(lake.paths)
     landing = newest_landing(lake.paths)
     landed_partitions = () if landing is None else partitions_of(landing)
-    partitions = landed_partitions if source is None else _with_times(source, landed_partitions)
+    partitions = landed_partitions
+    if source is not None:
+        partitions = _with_times(source.present, landed_partitions)
     landed_at = landing["landed_at"] if landing else None
     progress = statistics.progress()
     watermark = read_watermark(lake.paths, statistics=statistics, cut=cut)
@@ -111,12 +106,30 @@ def read_status(
             )
         ),
         checksums=read_checksums(lake.paths),
-        gaps=tuple(gaps),
+        gaps=() if source is None else source.gaps,
         accepted_gaps=read_accepted(lake.paths),
         untruncated=read_kept_tables(lake.paths),
         ending=ending,
     )
     return replace(status, verdicts=judge(lake.changefeed, status))
+
+
+def see_status(lake: Lake, now: datetime) -> tuple[Status, TicdcError | None]:
+    """Return the status with what the source has now, and why that could not be read, if so.
+
+    Raises:
+        LakeDamagedError: a table is damaged.
+        StoreUnavailableError: the store of the lake does not answer.
+    """
+    source, failure = None, None
+    try:
+        source = see_source(lake)
+    except (LakeDamagedError, StoreUnavailableError):
+        raise
+    except TicdcError as error:
+        failure = error
+    # Lag grows while the source is down, so it is still reported.
+    return read_status(lake, now, source=source), failure
 
 
 def _ending(

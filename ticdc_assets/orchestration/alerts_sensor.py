@@ -48,7 +48,7 @@ def alerts_sensors(
     targets = ", ".join(str(target) for target in alerts.to)
 
     @dg.sensor(
-        name=names.alerts_sensor,
+        name=f"{names.changefeed}_alerts",
         minimum_interval_seconds=INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(

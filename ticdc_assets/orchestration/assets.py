@@ -29,9 +29,9 @@ from ticdc_assets.log.change_statistics import read_statistics
 from ticdc_assets.model.tso import cut_of
 from ticdc_assets.orchestration.exports import snapshot_asset
 from ticdc_assets.orchestration.metadata import ran_metadata, redecoding_metadata, utc_now
-from ticdc_assets.orchestration.partitions import DAY_FORMAT, FeedNames, landing_days
+from ticdc_assets.orchestration.partitions import DAY_FORMAT, REPORT, FeedNames, landing_days
 from ticdc_assets.orchestration.resources import LakeSpark
-from ticdc_assets.orchestration.steps import ChangefeedSteps
+from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
 from ticdc_assets.orchestration.syncing import Reporter, Syncing, log_events, result_of
 from ticdc_assets.orchestration.table_schemas import definition_metadata
 from ticdc_assets.repair.redecoding import redecode
@@ -241,6 +241,49 @@ def _schema_registry(steps: ChangefeedSteps) -> dg.AssetsDefinition:
     return schema_registry
 
 
+def _report(steps: ChangefeedSteps) -> dg.AssetsDefinition:
+    """Return the asset that writes the page of a changefeed.
+
+    It reads small control tables and starts no Spark, so it is in no pool: it never waits for the
+    writer and no sync waits for it. The page is replaced atomically; a killed run leaves the old
+    one. It is not part of a sync, because a page that reports missing syncs must be written when
+    there are none.
+    """
+    names = steps.names
+
+    @dg.asset(
+        key=names.asset(REPORT),
+        deps=[names.asset(name) for name in ("apply_changes", "schema_registry", "quarantine")],
+        description=(
+            "A status page for a browser: lag, throughput, backlog, held rows and quarantine over "
+            "time, tables, DDL timeline, schema versions, partitions and cuts. It is one file that "
+            "needs no server, at `path`. Writing it starts no Spark and waits for no other run."
+        ),
+        group_name=names.changefeed,
+        kinds={"plotly"},
+    )
+    def report(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
+        # plotly takes a while to import; loading definitions should not.
+        from ticdc_assets.observe.overview import read_overview
+        from ticdc_assets.observe.report.page import page
+        from ticdc_assets.storage.paths import write_at_once
+
+        with reported_failures(steps.paths):
+            overview = read_overview(steps.lake)
+        text, place = page([overview]), steps.paths.report
+        write_at_once(place, text)
+        return dg.MaterializeResult(
+            metadata={
+                "path": dg.MetadataValue.path(str(place)),
+                "page": dg.MetadataValue.url(place.absolute().as_uri()),
+                "bytes": len(text.encode("utf-8")),
+                "verdict": overview.status.level.word,
+            }
+        )
+
+    return report
+
+
 def _apply_changes(steps: ChangefeedSteps) -> dg.AssetsDefinition:
     @dg.asset(
         key=steps.names.asset("apply_changes"),
@@ -287,6 +330,7 @@ _MAKERS: tuple[Callable[[ChangefeedSteps], dg.AssetsDefinition | dg.AssetSpec], 
     _change_log,
     _schema_registry,
     _apply_changes,
+    _report,
 )
 
 

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from ticdc_assets.config import Settings
+from ticdc_assets.config import Settings, WrongEntry
+from ticdc_assets.observe.verdicts import Level
 from ticdc_assets.orchestration.alerts_sensor import alerts_sensors
 from ticdc_assets.orchestration.assets import changefeed_assets
 from ticdc_assets.orchestration.checks import changefeed_checks
@@ -24,15 +25,20 @@ from ticdc_assets.orchestration.jobs import (
     maintenance_job,
     rebuild_job,
     redecode_schedule,
+    report_schedules,
     seed_job,
 )
 from ticdc_assets.orchestration.mirror_assets import MirrorAssets
-from ticdc_assets.orchestration.report import report_asset, report_schedules
+from ticdc_assets.orchestration.partitions import FeedNames
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.sensors import changefeed_sensor
 from ticdc_assets.orchestration.steps import ChangefeedSteps, steps_of
 from ticdc_assets.orchestration.tables_sensor import tables_sensor
-from ticdc_assets.orchestration.wrong_entries import wrong_entries
+from ticdc_assets.orchestration.verdicts import CheckVerdict, runbook
+
+CONFIGURATION_VALID = "configuration_valid"
+
+_INTERVAL_SECONDS = 60
 
 # One for all: definitions that are merged may not have two resources of one name.
 _SPARK = LakeSpark()
@@ -43,7 +49,7 @@ def all_definitions(settings: Settings) -> dg.Definitions:
     return dg.Definitions.merge(
         dg.Definitions(executor=dg.in_process_executor),
         definitions_of([steps_of(settings, changefeed) for changefeed in settings.changefeeds]),
-        wrong_entries(settings),
+        *(_wrong_entry(settings, wrong) for wrong in settings.wrong),
     )
 
 
@@ -69,7 +75,6 @@ def _definitions(steps: ChangefeedSteps, *, has_mirrors: bool) -> dg.Definitions
     return dg.Definitions(
         assets=[
             *changefeed_assets(steps),
-            report_asset(steps),
             *(mirrors.definitions() if mirrors else ()),
         ],
         asset_checks=checks,
@@ -91,4 +96,55 @@ def _definitions(steps: ChangefeedSteps, *, has_mirrors: bool) -> dg.Definitions
             *([tables_sensor(mirrors)] if mirrors else ()),
             *alerts_sensors(steps, checks),
         ],
+    )
+
+
+def _wrong_entry(settings: Settings, wrong: WrongEntry) -> dg.Definitions:
+    """Return the definitions of an entry of the configuration that was left out for its mistakes.
+
+    They are an asset `configuration`, a check that fails with the mistakes, and a sensor that
+    reports it, because no run evaluates this check. When the entry is corrected, the changefeed's
+    assets replace these; its tables were not touched.
+    """
+    # No changefeed has a name in capitals.
+    number = "".join(filter(str.isdigit, wrong.position))
+    names = FeedNames(changefeed=wrong.name or f"ENTRY_{number}")
+    key = dg.AssetCheckKey(names.asset("configuration"), CONFIGURATION_VALID)
+    verdict = CheckVerdict(
+        Level.FAIL,
+        f"{settings.path} has mistakes in {wrong.position}, so this changefeed is not "
+        f"synced: {'; '.join(wrong.mistakes)}. Fix them and reload the code location. "
+        f"{runbook(CONFIGURATION_VALID)}",
+    )
+
+    @dg.asset_check(
+        asset=key.asset_key,
+        name=CONFIGURATION_VALID,
+        description="Fails as long as the entry has mistakes, and lists them.",
+    )
+    def configuration_valid() -> dg.AssetCheckResult:
+        return verdict.result(key)
+
+    @dg.sensor(
+        name=f"{names.changefeed}_configuration_sensor",
+        asset_selection=dg.AssetSelection.assets(key.asset_key),
+        minimum_interval_seconds=_INTERVAL_SECONDS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Reports the mistakes of the entry once. It requests no run.",
+    )
+    def configuration_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        said = verdict.sentence
+        news = [] if context.cursor == said else [verdict.evaluation(key)]
+        return dg.SensorResult(skip_reason=said, cursor=said, asset_events=news)
+
+    asset = dg.AssetSpec(
+        key=key.asset_key,
+        description=(
+            f"The entry {wrong.position} of the changefeeds file, which has mistakes. Without "
+            "them, the assets of the changefeed would be here."
+        ),
+        group_name=names.changefeed,
+    )
+    return dg.Definitions(
+        assets=[asset], asset_checks=[configuration_valid], sensors=[configuration_sensor]
     )

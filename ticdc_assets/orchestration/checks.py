@@ -18,7 +18,6 @@ from datetime import datetime
 
 import dagster as dg
 
-from ticdc_assets.config import Changefeed
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.opening import keeping
 from ticdc_assets.log.cuts import newest_cut
@@ -32,7 +31,12 @@ from ticdc_assets.orchestration.exports import export_checks
 from ticdc_assets.orchestration.metadata import utc_now
 from ticdc_assets.orchestration.partitions import UNREADABLE, FeedNames
 from ticdc_assets.orchestration.resources import LakeSpark
-from ticdc_assets.orchestration.status_metadata import SEEN_UNTIL, check_verdict, quarantine_verdict
+from ticdc_assets.orchestration.status_metadata import (
+    SEEN_UNTIL,
+    STATUS_CHECKS,
+    check_verdict,
+    quarantine_verdict,
+)
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
 from ticdc_assets.orchestration.verdicts import CheckVerdict, evaluations, runbook
 from ticdc_assets.repair.uniqueness import count_keys
@@ -42,45 +46,40 @@ LAKE_READABLE = "lake_readable"
 KEYS_UNIQUE = "keys_unique"
 MIRROR_EQUALS_REBUILD = "mirror_equals_rebuild"
 
-_ASSETS: Mapping[Check, str] = {
-    Check.REPLICATION_LAG: "apply_changes",
-    Check.WATERMARK_PROGRESS: "apply_changes",
-    Check.HELD_ROWS: "apply_changes",
-    Check.MIRRORS_COMPLETE: "apply_changes",
-    Check.CHANGES_ACCOUNTED: "apply_changes",
-    Check.ROW_CHECKSUMS: "apply_changes",
+_ASSETS: Mapping[str, str] = {
+    LAKE_READABLE: "apply_changes",
+    **dict.fromkeys(STATUS_CHECKS, "apply_changes"),
     Check.SCHEMA_CONFLICTS: "schema_registry",
+    Check.QUARANTINE_GROWTH: "quarantine",
 }
-"""Checks that need only a status, and their assets."""
+"""The checks that need no Spark, in their order, and their assets."""
 
 
-def status_verdicts(names: FeedNames, status: Status) -> dict[dg.AssetCheckKey, CheckVerdict]:
-    """Return the verdicts of the checks that need only a status."""
+def cheap_checks(names: FeedNames) -> dict[str, dg.AssetCheckKey]:
+    """Return the checks that each sync evaluates, by their names: those that need no Spark."""
     return {
-        dg.AssetCheckKey(names.asset(asset), check.value): check_verdict(check, status)
+        str(check): dg.AssetCheckKey(names.asset(asset), str(check))
         for check, asset in _ASSETS.items()
     }
 
 
-def cheap_checks(names: FeedNames) -> list[dg.AssetCheckKey]:
-    """Return the checks that each sync evaluates: those that need no Spark."""
-    return [
-        readable_key(names),
-        *(dg.AssetCheckKey(names.asset(asset), check.value) for check, asset in _ASSETS.items()),
-        dg.AssetCheckKey(names.asset("quarantine"), Check.QUARANTINE_GROWTH.value),
-    ]
-
-
 def readable_key(names: FeedNames) -> dg.AssetCheckKey:
     """Return the key of the check that fails if a table cannot be read."""
-    return dg.AssetCheckKey(names.asset("apply_changes"), LAKE_READABLE)
+    return cheap_checks(names)[LAKE_READABLE]
+
+
+def status_verdicts(names: FeedNames, status: Status) -> dict[dg.AssetCheckKey, CheckVerdict]:
+    """Return the verdicts of the checks that need only a status."""
+    keys = cheap_checks(names)
+    return {keys[check]: check_verdict(check, status) for check in STATUS_CHECKS}
 
 
 def judge_cheaply(
     steps: ChangefeedSteps, instance: dg.DagsterInstance, now: datetime
 ) -> dict[dg.AssetCheckKey, CheckVerdict]:
     """Return the verdicts of the checks that need no Spark, from one reading of the tables."""
-    readable = readable_key(steps.names)
+    keys = cheap_checks(steps.names)
+    readable, quarantine = keys[LAKE_READABLE], keys[Check.QUARANTINE_GROWTH]
     try:
         lake = steps.lake
         require_in_step(lake.paths)
@@ -88,7 +87,6 @@ def judge_cheaply(
     except UNREADABLE as error:
         # The others would say the same, if they could say anything.
         return {readable: judge_damage(error)}
-    quarantine = dg.AssetCheckKey(steps.names.asset("quarantine"), Check.QUARANTINE_GROWTH.value)
     verdicts = status_verdicts(steps.names, status)
     verdicts[readable] = judge_damage(None)
     verdicts[quarantine] = quarantine_verdict(
@@ -104,37 +102,18 @@ def changefeed_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
 
 def _cheap_checks(steps: ChangefeedSteps) -> dg.AssetChecksDefinition:
     """Return the checks that need no Spark, as one op: a sync reads the status once for all."""
-    names, changefeed = steps.names, steps.changefeed
+    names, descriptions = steps.names, _descriptions(steps)
     applied = names.asset("apply_changes")
-    descriptions = _descriptions(changefeed)
-
-    def spec(asset: str, name: str, description: str) -> dg.AssetCheckSpec:
-        return dg.AssetCheckSpec(
+    specs = [
+        dg.AssetCheckSpec(
             name=name,
-            asset=names.asset(asset),
+            asset=key.asset_key,
             # Conflicts are reported with the cut that was made in spite of them, and an apply may
             # quarantine rows too.
-            additional_deps=[] if asset == "apply_changes" else [applied],
-            description=f"{description} {runbook(name)}",
+            additional_deps=[] if key.asset_key == applied else [applied],
+            description=f"{descriptions[name]} {runbook(name)}",
         )
-
-    specs = [
-        spec(
-            "apply_changes",
-            LAKE_READABLE,
-            "Fails when a table that steers the pipeline is damaged, or the lake's store does not "
-            "answer, and says how to repair it. "
-            "The other checks fail with the same sentence meanwhile. Mirrors are not checked: "
-            "reading one shows its damage, and `ticdc-assets doctor` checks all.",
-        ),
-        *(spec(asset, check.value, descriptions[check]) for check, asset in _ASSETS.items()),
-        spec(
-            "quarantine",
-            Check.QUARANTINE_GROWTH.value,
-            "Warns when quarantine has records that are new since the last evaluation. List them "
-            f"with ticdc-assets quarantine {names.changefeed}, fix the cause, and run "
-            f"{names.job('redrive')}.",
-        ),
+        for name, key in cheap_checks(names).items()
     ]
 
     @dg.multi_asset_check(specs=specs, name=names.op("checks"), can_subset=True)
@@ -149,13 +128,24 @@ def _cheap_checks(steps: ChangefeedSteps) -> dg.AssetChecksDefinition:
     return checks
 
 
-def _descriptions(changefeed: Changefeed) -> dict[Check, str]:
-    """Return the meaning, limits and advice of each check that needs only a status."""
-    limits = changefeed.checks
+def _descriptions(steps: ChangefeedSteps) -> dict[str, str]:
+    """Return the meaning, limits and advice of each check that needs no Spark."""
+    changefeed, limits = steps.changefeed, steps.changefeed.checks
     quiet = "never"
     if limits.quiet_warn_seconds is not None:
         quiet = f"from {duration(limits.quiet_warn_seconds)}"
     return {
+        LAKE_READABLE: (
+            "Fails when a table that steers the pipeline is damaged, or the lake's store does "
+            "not answer, and says how to repair it. The other checks fail with the same sentence "
+            "meanwhile. Mirrors are not checked: reading one shows its damage, and `ticdc-assets "
+            "doctor` checks all."
+        ),
+        Check.QUARANTINE_GROWTH: (
+            "Warns when quarantine has records that are new since the last evaluation. List them "
+            f"with ticdc-assets quarantine {changefeed.name}, fix the cause, and run "
+            f"{steps.names.job('redrive')}."
+        ),
         Check.REPLICATION_LAG: (
             "How far the mirrors are behind now: now minus the physical time of the newest cut's "
             "TSO, as the sum of three parts (source to Kafka, Kafka to raw_messages, "

@@ -2,13 +2,14 @@
 
 In: a changefeed. Out: the same tables and the same reports in Dagster as from runs of the sync job,
 without starting a process and a session each time. `following` decides when to sync, wait and end;
-`syncing` does a sync. This module connects both to Dagster.
+`syncing` does a sync. This module connects both to Dagster, and reports several syncs as one:
+Dagster keeps every event, so one for each fills the disk.
 
 A sync with changes is reported at once if the last report is at least 30 s old, otherwise together
-with the syncs after it (`summing`), 30 s after that report or when the run ends. The log has a line
-for each. Syncs that had only watermarks are reported once a minute, and the last line of the log
-counts them. The checks that read small tables are evaluated after each sync, and reported at most
-once a minute unless a verdict changes.
+with the syncs after it (`Unreported`), 30 s after that report or when the run ends. The log has a
+line for each. Syncs that had only watermarks are reported once a minute, and the last line of the
+log counts them. The checks that read small tables are evaluated after each sync, and reported at
+most once a minute unless a verdict changes.
 
 The writer lock is held during each sync, not between syncs. After a signal (cancelling the run,
 Ctrl-C) the current sync finishes; a second signal stops it. Killing the run is safe at any time, as
@@ -17,10 +18,11 @@ for a sync: the next sync finishes its work.
 
 import threading
 import time
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from types import FrameType
-from typing import TypeAlias
+from typing import Any, Final, TypeAlias
 
 import dagster as dg
 from dagster import DagsterInstance, DagsterRunStatus
@@ -33,11 +35,10 @@ from ticdc_assets.orchestration.active_runs import FOLLOW_TAG, run_to_let_in
 from ticdc_assets.orchestration.checks import judge_cheaply
 from ticdc_assets.orchestration.following import Ending, Followed, Following, NewData
 from ticdc_assets.orchestration.jobs import op_job
-from ticdc_assets.orchestration.metadata import utc_now
+from ticdc_assets.orchestration.metadata import SAID, Metadata, described, rate_metadata, utc_now
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.source_watcher import SourceWatcher
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
-from ticdc_assets.orchestration.summing import Unreported
 from ticdc_assets.orchestration.syncing import Event, Step, Syncing
 from ticdc_assets.orchestration.workers import name_worker, signals_handled
 
@@ -262,3 +263,89 @@ class Surroundings:
                 self._levels[key] = verdict.level
         if due:
             self._judged_at = self.now()
+
+
+# Reports of several syncs as one ----------------------------------------------------------------
+
+_ADDED: Final[Mapping[str, tuple[str, ...]]] = {
+    "raw_messages": ("records",),
+    "decode_messages": ("changes*", "quarantined", "batches"),
+    "quarantine": ("quarantined",),
+    "change_log": ("appended",),
+    "schema_registry": (),
+    "apply_changes": ("replays", "late"),
+    "mirrors/*": ("changes",),
+    "histories/*": (),
+}
+"""Patterns of the numbers' names, by the asset: its key without the changefeed and the table."""
+
+_Read: TypeAlias = Mapping[str, dg.MetadataValue]
+
+
+class Unreported:
+    """The events of syncs that are not reported yet, one for each asset and partition.
+
+    Numbers that count what a sync did are added, so a plot in the UI keeps its sum; `_ADDED` names
+    them, and a new number of a step belongs there if it adds up. All other metadata is the newest
+    sync's. An observation stays as it is, like an event on any other asset.
+    """
+
+    def __init__(self) -> None:
+        self._events: dict[object, Event] = {}
+
+    def __bool__(self) -> bool:
+        """Return whether there is any event."""
+        return bool(self._events)
+
+    def add(self, events: Iterable[Event]) -> None:
+        """Keep the events of a sync; those on the same asset and partition become one."""
+        for event in events:
+            kind = _kind(event.asset_key)
+            if kind not in _ADDED or isinstance(event, dg.AssetObservation):
+                self._events[len(self._events)] = event
+                continue
+            place = (event.asset_key, event.partition)
+            older = self._events.get(place)
+            self._events[place] = event if older is None else _together(older, event, kind)
+
+    def take(self) -> list[Event]:
+        """Return the events, and keep them no longer."""
+        events, self._events = self._events, {}
+        return list(events.values())
+
+
+def _kind(key: dg.AssetKey) -> str:
+    _, name, *table = key.path
+    return f"{name}/*" if table else name
+
+
+def _together(older: Event, newer: Event, kind: str) -> Event:
+    """Return one event for two."""
+    metadata = _summed(older.metadata, newer.metadata, _ADDED[kind])
+    is_said = newer.description is not None and kind in SAID
+    return dg.AssetMaterialization(
+        asset_key=newer.asset_key,
+        partition=newer.partition,
+        description=described(kind, metadata) if is_said else newer.description,
+        metadata=metadata,
+        tags=newer.tags,
+    )
+
+
+def _summed(older: _Read, newer: _Read, added: tuple[str, ...]) -> Metadata:
+    """Return the metadata of two syncs together."""
+    metadata: Metadata = dict(newer)
+    for name in {**newer, **older}:
+        if any(fnmatchcase(name, pattern) for pattern in added):
+            metadata[name] = _value(older, name) + _value(newer, name)
+    if "seconds" in older and "seconds" in newer:
+        metadata.pop("per_second", None)
+        done = sum(_value(it, "per_second") * _value(it, "seconds") for it in (older, newer))
+        seconds = _value(older, "seconds") + _value(newer, "seconds")
+        metadata |= rate_metadata(round(done), seconds)
+    return metadata
+
+
+def _value(metadata: _Read, name: str) -> Any:
+    """Return a number of metadata; 0 if it has none."""
+    return metadata[name].value if name in metadata else 0

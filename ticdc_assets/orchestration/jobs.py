@@ -30,7 +30,7 @@ from ticdc_assets.orchestration.exports import (
     ExportConfig,
     snapshot_complete_key,
 )
-from ticdc_assets.orchestration.partitions import DAY_FORMAT, JobKind, skipping_unreadable
+from ticdc_assets.orchestration.partitions import DAY_FORMAT, REPORT, JobKind, skipping_unreadable
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.orchestration.syncing import Event, Reporter, Syncing, log_events
@@ -48,6 +48,9 @@ VERIFY_CRON = "0 3 * * 0"
 
 REDECODE_CRON = "0 2 * * *"
 """The default time of decoding days again: after maintenance, before verify."""
+
+REPORT_CRON = "*/15 * * * *"
+"""The default times of writing the page."""
 
 _REDRIVEN = ("decode_messages", "quarantine", "schema_registry", "apply_changes")
 _SYNCED = ("raw_messages", *_REDRIVEN)
@@ -80,7 +83,8 @@ def changefeed_jobs(steps: ChangefeedSteps) -> list[Any]:
         return dg.AssetSelection.checks(*keys)
 
     def steps_of_a_sync(*wanted: str) -> dg.AssetSelection:
-        return assets(*wanted).without_checks() | dg.AssetSelection.checks(*cheap_checks(names))
+        keys = cheap_checks(names).values()
+        return assets(*wanted).without_checks() | dg.AssetSelection.checks(*keys)
 
     return [
         job(
@@ -308,4 +312,23 @@ def job_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
             "It decodes every landed record, so it is stopped without that setting: start it if "
             "the machine has the capacity.",
         ),
+    ]
+
+
+def report_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
+    """Return the schedule that writes the page; none if `schedules.report` is off."""
+    names, said = steps.names, steps.changefeed.schedules.report
+    if said == OFF:
+        return []
+    return [
+        dg.ScheduleDefinition(
+            name=names.schedule("report"),
+            target=dg.AssetSelection.assets(names.asset(REPORT)),
+            tags=names.tags,
+            **_times(said, REPORT_CRON, runs_by_default=True),
+            description=(
+                "Every 15 minutes, or at the times of the setting `schedules.report` (`off` "
+                "removes the schedule), even if no sync runs."
+            ),
+        )
     ]

@@ -1,7 +1,7 @@
 """The metadata of each step's materialisation: the lake's results for Dagster.
 
 Nothing is read here except clocks. TSOs are texts because they exceed the integers that a browser
-represents exactly; each comes with its time. `summing` names the numbers that add up over syncs.
+represents exactly; each comes with its time. `follow_job` names the numbers that add up over syncs.
 """
 
 import json

@@ -103,21 +103,6 @@ class FeedNames:
         return [self.job(kind) for kind in get_args(JobKind)]
 
     @property
-    def alerts_sensor(self) -> str:
-        """The sensor that alerts people about problems."""
-        return f"{self.changefeed}_alerts"
-
-    @property
-    def sensor(self) -> str:
-        """The sensor that requests syncs."""
-        return f"{self.changefeed}_sync_sensor"
-
-    @property
-    def tables_sensor(self) -> str:
-        """The sensor that reports tables and schemas."""
-        return f"{self.changefeed}_tables_sensor"
-
-    @property
     def tags(self) -> dict[str, str]:
         """Tags of the changefeed's runs."""
         return {CHANGEFEED_TAG: self.changefeed}

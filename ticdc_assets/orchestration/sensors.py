@@ -25,15 +25,13 @@ import dagster as dg
 import msgspec
 from dagster import DagsterInstance, RunsFilter
 
-from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.base.names import counted
 from ticdc_assets.log.cuts import Cut
 from ticdc_assets.log.positions import PartitionOffsets, known_partitions
-from ticdc_assets.log.sources import see_source
 from ticdc_assets.model.tso import lag_seconds
 from ticdc_assets.observe.judging import watermark_text
 from ticdc_assets.observe.status import Status
-from ticdc_assets.observe.status_reading import read_status
+from ticdc_assets.observe.status_reading import see_status
 from ticdc_assets.observe.verdicts import Check, Level
 from ticdc_assets.observe.wording import duration
 from ticdc_assets.orchestration.active_runs import (
@@ -149,7 +147,7 @@ def changefeed_sensor(steps: ChangefeedSteps) -> dg.SensorDefinition:
     names = steps.names
 
     @dg.sensor(
-        name=names.sensor,
+        name=f"{names.changefeed}_sync_sensor",
         job_name=requested_job(steps),
         minimum_interval_seconds=INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
@@ -191,20 +189,7 @@ def _ticked(
 ) -> dg.SensorResult:
     """Evaluate the sensor of a changefeed whose tables can be read."""
     instance, names = context.instance, steps.names
-    source, failure = None, None
-    try:
-        source = see_source(steps.lake)
-    except UNREADABLE:
-        raise
-    except TicdcError as error:
-        failure = error
-    # Lag grows while the source is down, so it is still reported.
-    status = read_status(
-        steps.lake,
-        now,
-        source=None if source is None else source.present,
-        gaps=() if source is None else source.gaps,
-    )
+    status, failure = see_status(steps.lake, now)
     events = changed_verdicts(instance, steps, status)
     if failure is not None:
         since = cursor.failing_since or f"{now:%Y-%m-%d %H:%M:%S} UTC"

@@ -234,3 +234,6 @@ _METADATA: Mapping[Check, Callable[[Status], Metadata]] = {
     Check.ROW_CHECKSUMS: _checksums_metadata,
     Check.SCHEMA_CONFLICTS: _conflicts_metadata,
 }
+
+STATUS_CHECKS = tuple(_METADATA)
+"""The checks that need only a status."""

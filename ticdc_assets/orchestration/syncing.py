@@ -35,7 +35,9 @@ from ticdc_assets.log.quarantine import count_open
 from ticdc_assets.log.schema_tables import register_new
 from ticdc_assets.mirrors.applying import apply_changes
 from ticdc_assets.mirrors.standing import Applying, Outcome
-from ticdc_assets.model.tso import time_with_tso
+from ticdc_assets.model.tso import time_with_tso, to_datetime
+from ticdc_assets.observe.overview import schemas_of
+from ticdc_assets.observe.wording import listed
 from ticdc_assets.orchestration.following import NewData
 from ticdc_assets.orchestration.metadata import (
     Metadata,
@@ -57,8 +59,7 @@ from ticdc_assets.orchestration.metadata import (
     together_metadata,
     utc_now,
 )
-from ticdc_assets.orchestration.partitions import DAY_FORMAT
-from ticdc_assets.orchestration.schema_changes import schema_changes
+from ticdc_assets.orchestration.partitions import DAY_FORMAT, FeedNames
 from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.reading.mirrors import sample_rows
 from ticdc_assets.registry.history import SchemaKey
@@ -365,6 +366,41 @@ class Reporter:
             asset_key=self._steps.names.asset("mirrors"),
             description=f"{counted(len(mirrors), 'table')} changed",
             metadata=together_metadata(mirrors, cut),
+        )
+
+
+def schema_changes(
+    paths: LakePaths, names: FeedNames, new: Collection[SchemaKey]
+) -> Iterator[dg.AssetObservation]:
+    """Yield an observation on a mirror's asset for each schema version, oldest first.
+
+    The first version of a table changes nothing, and has none. Dagster keeps its records forever,
+    so defaults are shown without their values; `schema_registry` has them.
+
+    Args:
+        paths: the tables of the changefeed.
+        names: the changefeed's names.
+        new: the schema versions.
+    """
+    found = [
+        (version, table)
+        for table in schemas_of(paths, {key[:2] for key in new}, most=len(new))
+        for version in table.versions
+        if not version.is_first and (table.database, table.table, version.version) in new
+    ]
+    for version, table in sorted(found, key=lambda item: item[0].valid_from):
+        changes = listed((change.text for change in version.changes), "; ")
+        changes = changes or "nothing that is shown"
+        yield dg.AssetObservation(
+            asset_key=names.mirror(table.database, table.table),
+            description=f"schema changed: {changes}",
+            metadata={
+                "schema_changes": changes,
+                "schema_version": str(version.version),
+                "schema_valid_from": dg.MetadataValue.timestamp(to_datetime(version.valid_from)),
+                "columns": version.columns,
+                "source": version.source,
+            },
         )
 
 

@@ -49,7 +49,7 @@ def tables_sensor(shown: MirrorAssets) -> dg.SensorDefinition:
     steps = shown.steps
 
     @dg.sensor(
-        name=steps.names.tables_sensor,
+        name=f"{steps.names.changefeed}_tables_sensor",
         minimum_interval_seconds=INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(

@@ -6,8 +6,6 @@ and those that the case expects.
 """
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
@@ -27,7 +25,6 @@ from ticdc_assets.log.accepted_gaps import AcceptedGap, append_accepted
 from ticdc_assets.log.cuts import FAILED, ChangeAccount, Cut, FailedMirror, HeldRows
 from ticdc_assets.log.landing import _LANDINGS_SCHEMA as LANDINGS_SCHEMA
 from ticdc_assets.log.publishing import publish
-from ticdc_assets.model.tso import from_datetime
 from ticdc_assets.observe.lag import LagPart
 from ticdc_assets.observe.verdicts import Check, Level
 from ticdc_assets.observe.wording import duration, iso
@@ -38,15 +35,14 @@ from ticdc_assets.orchestration.verdicts import commands_named
 from ticdc_assets.source.capture import CaptureRecord, CaptureWriter
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets_tests.commands import Commands
+from ticdc_assets_tests.fresh import printed
 from ticdc_assets_tests.observe.report.small_lake import (
-    NOW,
-    ago,
     cut_of,
     mirror_of,
     write_groups,
     write_quarantine,
 )
-from ticdc_assets_tests.statuses import write_tables
+from ticdc_assets_tests.statuses import NOW, ago, at, held, write_tables
 
 FEED = "shop"
 LANDED = 10
@@ -61,17 +57,10 @@ class Clock(datetime):
         return NOW.astimezone(tz)
 
 
-def held(seconds: float, rows: int = 2, mirror_id: str | None = "1") -> HeldRows:
+def waits(seconds: float, rows: int = 2, mirror_id: str | None = "1") -> HeldRows:
     database, table = VISITS if mirror_id is None else ORDERS
-    return HeldRows(
-        database=database,
-        table=table,
-        schema_version=7,
-        mirror_id=mirror_id,
-        rows=rows,
-        min_ts=from_datetime(ago(seconds + 5)),
-        since=ago(seconds),
-    )
+    more = {"database": database, "mirror_id": mirror_id, "rows": rows}
+    return held(seconds, table, min_ts=at(seconds + 5), **more)
 
 
 def failure(name: tuple[str, str], mirror_id: str, rows_at: float | None) -> FailedMirror:
@@ -82,7 +71,7 @@ def failure(name: tuple[str, str], mirror_id: str, rows_at: float | None) -> Fai
         table_id=1,
         reason="No space left on device",
         since=ago(300),
-        tso=None if rows_at is None else from_datetime(ago(rows_at)),
+        tso=None if rows_at is None else at(rows_at),
         waiting=7,
     )
 
@@ -93,7 +82,7 @@ UNACCOUNTED = ChangeAccount(
     read=3,
     applied=1,
     unaccounted=2,
-    first_ts=from_datetime(ago(60)),
+    first_ts=at(60),
     examples=("topic/0/1/0",),
 )
 
@@ -106,7 +95,7 @@ FAULTS: list[dict[str, Any]] = [
             "reason": "value_out_of_range",
             "database": "shop",
             "table": table,
-            "commit_ts": from_datetime(ago(seconds)),
+            "commit_ts": at(seconds),
             "quarantined_at": ago(20),
         }
         # The last is of a table that is not mirrored, so nobody counts it.
@@ -162,19 +151,19 @@ CASES = {
     "all is well": Case(),
     "held shortly": Case(
         orders={"held": 2},
-        cut={"held": (held(49), held(30, 3, None))},
+        cut={"held": (waits(49), waits(30, 3, None))},
         levels={Check.MIRRORS_COMPLETE: "warn"},
         tables={ORDERS: (54.0, "warn"), VISITS: (35.0, "warn")},
     ),
     "held up to the limit": Case(
         orders={"held": 2},
-        cut={"held": (held(600),)},
+        cut={"held": (waits(600),)},
         levels={Check.MIRRORS_COMPLETE: "warn", Check.HELD_ROWS: "warn"},
         tables={ORDERS: (605.0, "warn")},
     ),
     "held for hours": Case(
         orders={"held": 2},
-        cut={"held": (held(7200),)},
+        cut={"held": (waits(7200),)},
         levels={Check.MIRRORS_COMPLETE: "warn", Check.HELD_ROWS: "fail"},
         tables={ORDERS: (7205.0, "warn")},
     ),
@@ -239,7 +228,7 @@ CASES = {
     "finished with rows held": replace(
         FINISHED,
         orders={"held": 2},
-        cut={"held": (held(7200),)},
+        cut={"held": (waits(7200),)},
         levels={Check.MIRRORS_COMPLETE: "warn", Check.HELD_ROWS: "warn"},
         tables={ORDERS: (6205.0, "warn")},
     ),
@@ -569,7 +558,6 @@ def test_the_limits_are_those_of_the_configuration(
 @pytest.mark.thorough
 def test_figures_and_verdicts_need_neither_spark_nor_dagster() -> None:
     code = "import sys, ticdc_assets.observe.judging; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    imported = set(done.stdout.split())
+    imported = set(printed(code).split())
     assert "ticdc_assets.observe.status" in imported
     assert not imported & {"pyspark", "py4j", "delta", "dagster"}

@@ -6,9 +6,8 @@ from urllib.request import Request, urlopen
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from ticdc_assets.log.positions import PartitionOffsets
 from ticdc_assets.observe.openmetrics import FIGURES, Figures, openmetrics_text, serve_figures
-from ticdc_assets_tests.statuses import NOW, held, mirror, status
+from ticdc_assets_tests.statuses import NOW, held, mirror, offsets, status
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -25,7 +24,7 @@ ODD = 'a"b\\c\nd}'
 
 
 def test_the_figures_come_back_as_they_were() -> None:
-    waits = PartitionOffsets(topic=ODD, partition=3, earliest=0, end=12, landed=5)
+    waits = offsets(3, 12, 5, topic=ODD)
     seen = status(
         100,
         70,

@@ -20,7 +20,7 @@ from ticdc_assets.observe.table_status import table_statuses
 from ticdc_assets.repair.uniqueness import count_keys
 from ticdc_assets_tests.lake.feeds import Feed
 from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop
-from ticdc_assets_tests.statuses import NOW, NOW_MS, at, cut, held, mirror
+from ticdc_assets_tests.statuses import NOW, NOW_MS, at, cut, held, mirror, offsets
 
 # Times --------------------------------------------------------------------------------------------
 
@@ -65,26 +65,19 @@ def test_each_part(landed: int, waiting: int | None, parts: tuple[int, int, int]
     assert tuple(lag.parts[part] for part in LagPart) == parts
 
 
-def offsets(partition: int, backlog: int, newest_ms: int | None) -> PartitionOffsets:
-    return PartitionOffsets(
-        topic="shop",
-        partition=partition,
-        earliest=0,
-        end=10 + backlog,
-        landed=10,
-        newest_ms=newest_ms,
-    )
+def waits(partition: int, backlog: int, newest_ms: int | None) -> PartitionOffsets:
+    return offsets(partition, 10 + backlog, 10, newest_ms=newest_ms)
 
 
 def test_since_when_records_wait() -> None:
     landed_at = datetime.fromtimestamp(5, UTC)
     assert waiting_since([], landed_at) is None
-    assert waiting_since([offsets(0, 0, 1000)], landed_at) is None
+    assert waiting_since([waits(0, 0, 1000)], landed_at) is None
     # Of the partitions that wait the one that was landed least far; the others do not count.
-    places = [offsets(0, 0, 100), offsets(1, 3, 2000), offsets(2, 1, 3000)]
+    places = [waits(0, 0, 100), waits(1, 3, 2000), waits(2, 1, 3000)]
     assert waiting_since(places, landed_at) == 2000
-    assert waiting_since([offsets(0, 1, None), offsets(1, 1, 6000)], landed_at) == 5000
-    assert waiting_since([offsets(0, 1, None)], None) is None
+    assert waiting_since([waits(0, 1, None), waits(1, 1, 6000)], landed_at) == 5000
+    assert waiting_since([waits(0, 1, None)], None) is None
 
 
 # Tables -------------------------------------------------------------------------------------------
@@ -187,7 +180,7 @@ def test_the_status_of_a_small_lake(spark: SparkSession, tmp_path: Path) -> None
     shop.insert(ORDERS, 1)
     shop.send()
     later = datetime.now(UTC) + timedelta(hours=1)
-    source = see_source(shop.lake).present
+    source = see_source(shop.lake)
     unseen = read_status(shop.lake, later)
     seen = read_status(shop.lake, later, source=source)
     assert unseen.lag is not None

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from websockets.sync.client import ClientConnection, connect
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -34,11 +35,6 @@ _FLAGS = (
     "--remote-debugging-port=0",
     "--window-size=1440,900",
 )
-
-
-def find_chromium() -> str | None:
-    """Return the browser's program, or None."""
-    return next((found for name in PROGRAMS if (found := shutil.which(name))), None)
 
 
 class Page:
@@ -163,8 +159,11 @@ class Page:
 
 
 @contextmanager
-def open_browser(program: str) -> Iterator[Page]:
-    """Start the browser with a profile of its own and yield an empty page."""
+def open_browser() -> Iterator[Page]:
+    """Start the browser with a profile of its own and yield an empty page; skip without one."""
+    program = next(filter(None, map(shutil.which, PROGRAMS)), None)
+    if program is None:
+        pytest.skip("no chromium here; on Debian: apt-get install chromium")
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile,
         subprocess.Popen(

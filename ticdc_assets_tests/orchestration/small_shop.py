@@ -1,12 +1,14 @@
 """A small changefeed over a capture of its own, with two tables, one of them with awkward names."""
 
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 from dagster._core.events import AssetCheckEvaluationPlanned
 
-from ticdc_assets.config import CaptureSource, Changefeed, Settings
+from ticdc_assets.config import Settings
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.clock import TsoClock, wall_clock_ms
@@ -14,9 +16,11 @@ from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.orchestration.changefeeds import all_definitions
 from ticdc_assets.orchestration.partitions import FeedNames
+from ticdc_assets.orchestration.run import RunReport, run_sync
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets_tests.demo.simulator.builders import write_capture
+from ticdc_assets_tests.statuses import changefeed
 
 ORDERS = ("shop", "orders")
 ODD = ("a.b", "50% of c/d")
@@ -42,13 +46,7 @@ class SmallShop:
         self.capture = folder / "messages.jsonl"
         config = folder / "changefeeds.yaml"
         config.write_text(CHANGEFEEDS, encoding="utf-8")
-        self.changefeed = Changefeed(
-            name="shop",
-            wire_format="simple-json",
-            timezone="UTC",
-            source=CaptureSource(path=self.capture),
-            ended=False,
-        )
+        self.changefeed = changefeed(self.capture, ended=False)
         self.settings = Settings(changefeeds=(self.changefeed,), lake=folder / "lake", path=config)
         self.names = FeedNames(changefeed="shop")
         self.upstream = Upstream(clock=TsoClock(now_ms=wall_clock_ms))
@@ -103,6 +101,16 @@ class SmallShop:
         """Append everything committed to the capture, a watermark last; return how many records."""
         return write_capture(self.capture, self._feed.tick())
 
+    def sync(self, instance: dg.DagsterInstance) -> RunReport:
+        """Send everything committed, and sync it."""
+        self.send()
+        return run_sync(self.settings, "shop", instance=instance)
+
+    def set(self, **changes: Any) -> None:
+        """Change what its settings say."""
+        self.changefeed = replace(self.changefeed, **changes)
+        self.settings = replace(self.settings, changefeeds=(self.changefeed,))
+
     def send_damage(self) -> CaptureRecord:
         """Append a record that is no message."""
         record = self._feed.inject(0, key=None, value=b'{"version":1,"type":"INSE')
@@ -116,6 +124,25 @@ def materializations(
     """Return the materialisations of an asset, oldest first."""
     records = instance.fetch_materializations(key, limit=100).records
     return [item.asset_materialization for item in reversed(records) if item.asset_materialization]
+
+
+def values(event: Any) -> dict[str, Any]:
+    """Return the metadata of an event as plain values."""
+    return {name: entry.value for name, entry in event.metadata.items()}
+
+
+def recorded(instance: dg.DagsterInstance, run_id: str) -> dg.DagsterRun:
+    """Return a run as Dagster has recorded it."""
+    run = instance.get_run_by_id(run_id)
+    assert run is not None
+    return run
+
+
+def skipped(result: dg.SensorResult) -> str:
+    """Return why a tick asks for no run."""
+    assert not result.run_requests
+    assert result.skip_reason is not None
+    return result.skip_reason.skip_message or ""
 
 
 def plan(instance: dg.DagsterInstance, job: dg.JobDefinition, key: dg.AssetCheckKey) -> None:

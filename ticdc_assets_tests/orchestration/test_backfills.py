@@ -26,14 +26,9 @@ from ticdc_assets.orchestration.backfills import (
 )
 from ticdc_assets.orchestration.changefeeds import all_definitions
 from ticdc_assets.orchestration.jobs import redecode_schedule
-from ticdc_assets.orchestration.run import open_instance, run_sync
-from ticdc_assets.orchestration.steps import ChangefeedSteps, patient_lock, steps_of
-from ticdc_assets_tests.orchestration.small_shop import (
-    ODD,
-    ORDERS,
-    SmallShop,
-    materializations,
-)
+from ticdc_assets.orchestration.run import open_instance
+from ticdc_assets.orchestration.steps import ChangefeedSteps, patient_lock
+from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop, materializations
 from ticdc_assets_tests.orchestration.test_end_to_end import asked
 from ticdc_assets_tests.statuses import cut, mirror
 
@@ -134,9 +129,8 @@ def landed(shop: SmallShop, *days: date) -> None:
     )
 
 
-def test_the_schedule_asks_for_the_day_before(shop: SmallShop) -> None:
+def test_the_schedule_asks_for_the_day_before(shop: SmallShop, steps: ChangefeedSteps) -> None:
     landed(shop, date(2026, 11, 18), date(2026, 11, 20))
-    steps = steps_of(shop.settings, shop.changefeed)
     repository = all_definitions(shop.settings).get_repository_def()
     schedule = redecode_schedule(steps)
 
@@ -167,17 +161,13 @@ def test_partitions_begin_with_the_first_landing_day(shop: SmallShop) -> None:
 
 
 @pytest.mark.dagster
-def test_backfills_are_runs_of_the_same_assets(
-    shop: SmallShop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+def test_backfills_are_runs_of_the_same_assets(shop: SmallShop) -> None:
     shop.create_tables()
     shop.insert(ORDERS, 5)
     shop.insert(ODD, 2)
-    shop.send()
     log = dg.AssetKey(["shop", "change_log"])
     with open_instance(shop.settings) as instance:
-        run_sync(shop.settings, "shop", instance=instance)
+        shop.sync(instance)
         today = datetime.now(UTC).date()
         (reported,) = materializations(instance, log)
         assert reported.partition == str(today)

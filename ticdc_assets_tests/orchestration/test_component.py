@@ -20,7 +20,12 @@ from ticdc_assets.config import parse_changefeeds
 from ticdc_assets.orchestration import resources
 from ticdc_assets.orchestration.component import ChangefeedComponent, read_attributes
 from ticdc_assets.spark.session import LazySession
-from ticdc_assets_tests.orchestration.small_shop import CHANGEFEEDS, SmallShop, materializations
+from ticdc_assets_tests.orchestration.small_shop import (
+    CHANGEFEEDS,
+    ORDERS,
+    SmallShop,
+    materializations,
+)
 
 PROJECT = """\
 [project]
@@ -76,11 +81,10 @@ def project(tmp_path: Path) -> Path:
 
 
 def run_dg(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    env = {name: value for name, value in os.environ.items() if name != "DAGSTER_HOME"}
     return subprocess.run(
         [str(Path(sys.executable).parent / "dg"), *words],
         cwd=folder,
-        env=env | {"PYTHONPATH": str(folder), "COLUMNS": "200"},
+        env=dict(os.environ) | {"PYTHONPATH": str(folder), "COLUMNS": "200"},
         capture_output=True,
         text=True,
         timeout=120,
@@ -218,12 +222,11 @@ def test_a_project_keeps_its_executor_and_its_resources(
 
 @pytest.mark.dagster
 def test_a_component_syncs_with_the_session_of_its_resource(
-    tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    shop: SmallShop, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TICDC_LAKE", str(tmp_path / "lake"))
-    shop = SmallShop(tmp_path)
+    monkeypatch.setenv("TICDC_LAKE", str(shop.settings.lake))
     shop.create_tables()
-    shop.insert(("shop", "orders"), 3)
+    shop.insert(ORDERS, 3)
     shop.send()
     (entry,) = yaml.safe_load(CHANGEFEEDS)["changefeeds"]
     attributes = entry | {"source": {"capture": str(shop.capture)}}
@@ -243,5 +246,5 @@ def test_a_component_syncs_with_the_session_of_its_resource(
     )
     assert done.success
     assert started == [spark_config], "the session of all steps is the resource's"
-    (event,) = materializations(instance, shop.names.mirror("shop", "orders"))
+    (event,) = materializations(instance, shop.names.mirror(*ORDERS))
     assert event.metadata["rows"].value == 3

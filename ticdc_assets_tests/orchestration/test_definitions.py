@@ -7,7 +7,7 @@ import pytest
 
 from ticdc_assets.base.errors import ConfigError
 from ticdc_assets.base.own_files import documented
-from ticdc_assets.config import CaptureSource, Changefeed, Settings
+from ticdc_assets.config import Settings
 from ticdc_assets.model.tso import es_cut
 from ticdc_assets.orchestration.assets import ApplyConfig
 from ticdc_assets.orchestration.changefeeds import all_definitions
@@ -15,19 +15,12 @@ from ticdc_assets.orchestration.metadata import utc_now
 from ticdc_assets.orchestration.partitions import FeedNames
 from ticdc_assets.orchestration.table_schemas import TABLES, definition_metadata
 from ticdc_assets_tests.orchestration.small_shop import SmallShop
+from ticdc_assets_tests.statuses import changefeed
 
 
 @pytest.fixture
 def definitions(tmp_path: Path) -> dg.Definitions:
-    feeds = tuple(
-        Changefeed(
-            name=name,
-            wire_format="simple-json",
-            timezone="UTC",
-            source=CaptureSource(path=tmp_path / f"{name}.jsonl"),
-        )
-        for name in ("shop", "crm")
-    )
+    feeds = tuple(changefeed(tmp_path / f"{name}.jsonl", name) for name in ("shop", "crm"))
     return all_definitions(
         Settings(changefeeds=feeds, lake=tmp_path / "lake", path=tmp_path / "changefeeds.yaml")
     )
@@ -151,21 +144,6 @@ def test_a_sync_runs_the_steps_in_order_and_its_checks(definitions: dg.Definitio
         *("quarantine_growth", "replication_lag", "row_checksums", "schema_conflicts"),
         "watermark_progress",
     }
-    assert job.executor_def is dg.in_process_executor
-    assert job.tags["ticdc/changefeed"] == "shop"
-
-
-def test_keys_and_the_rebuild_have_a_job_of_their_own(definitions: dg.Definitions) -> None:
-    job = definitions.resolve_job_def("shop_verify")
-    assert {node.name for node in job.graph.nodes} == {
-        "shop__keys_unique",
-        "shop__mirror_equals_rebuild",
-    }
-    assert job.executor_def is dg.in_process_executor
-    assert job.tags["ticdc/changefeed"] == "shop"
-    redrive = {node.name for node in definitions.resolve_job_def("shop_redrive").graph.nodes}
-    assert not redrive & {"shop__keys_unique", "shop__mirror_equals_rebuild"}
-    assert "shop__checks" in redrive
 
 
 def test_each_check_says_what_to_do_and_where_more_is_told(definitions: dg.Definitions) -> None:
@@ -176,9 +154,11 @@ def test_each_check_says_what_to_do_and_where_more_is_told(definitions: dg.Defin
         assert len(description) > 150, key
 
 
-def test_runs_of_the_ui_are_one_process_too(definitions: dg.Definitions) -> None:
-    job = definitions.resolve_implicit_global_asset_job_def()
-    assert job.executor_def is dg.in_process_executor
+def test_every_job_is_one_process(definitions: dg.Definitions) -> None:
+    jobs = [definitions.resolve_job_def(f"shop_{name}") for name in JOBS]
+    assert {job.tags["ticdc/changefeed"] for job in jobs} == {"shop"}
+    for job in (*jobs, definitions.resolve_implicit_global_asset_job_def()):
+        assert job.executor_def is dg.in_process_executor
 
 
 @pytest.mark.parametrize("table", TABLES)

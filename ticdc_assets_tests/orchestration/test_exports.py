@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -134,9 +133,7 @@ def test_the_schedule_compares_each_finished_export_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     instance = dg.DagsterInstance.local_temp(str(tmp_path))  # a schedule needs its reference
-    (changefeed,) = shop.settings.changefeeds
-    exports = replace(changefeed, exports=str(exported.parent))
-    shop.settings = replace(shop.settings, changefeeds=(exports,))
+    shop.set(exports=str(exported.parent))
     definitions = all_definitions(shop.settings)
     schedule = definitions.resolve_schedule_def(shop.names.schedule("diff"))
 
@@ -164,8 +161,7 @@ def test_the_schedule_compares_each_finished_export_once(
     assert looked() == compared, "its TSO lies above the newest cut"
     shutil.move(later / "metadata", later / "metadata.partial")
     shop.insert(ORDERS, 1)
-    shop.send()
-    run_sync(shop.settings, "shop", instance=instance)
+    shop.sync(instance)
     assert looked() == compared, "it is not finished"
     shutil.move(later / "metadata.partial", later / "metadata")
     (second,) = looked()

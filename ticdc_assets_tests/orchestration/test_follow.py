@@ -22,16 +22,22 @@ from ticdc_assets.orchestration import follow_job, sensors, syncing
 from ticdc_assets.orchestration import run as run_module
 from ticdc_assets.orchestration.active_runs import FOLLOW_TAG, run_to_let_in
 from ticdc_assets.orchestration.changefeeds import all_definitions
-from ticdc_assets.orchestration.follow_job import Surroundings
+from ticdc_assets.orchestration.follow_job import Surroundings, Unreported
 from ticdc_assets.orchestration.following import Ending, Following, NewData
 from ticdc_assets.orchestration.metadata import applying_metadata, rate_metadata, utc_now
 from ticdc_assets.orchestration.run import open_instance, run_follow
 from ticdc_assets.orchestration.steps import steps_of
-from ticdc_assets.orchestration.summing import Unreported
 from ticdc_assets.orchestration.syncing import Step, Syncing
 from ticdc_assets.repair import maintenance
 from ticdc_assets_tests.delta.libraries import opened
-from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop, materializations
+from ticdc_assets_tests.orchestration.small_shop import (
+    ODD,
+    ORDERS,
+    SmallShop,
+    materializations,
+    recorded,
+    values,
+)
 from ticdc_assets_tests.statuses import cut, watermark
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -161,8 +167,7 @@ def told(
     try:
         for event in surroundings.follow(cast(Following, Loop())):
             if not isinstance(event, dg.AssetCheckEvaluation):
-                numbers = {name: item.value for name, item in event.metadata.items()}
-                found.setdefault(time, []).append((event.asset_key.path[-1], numbers))
+                found.setdefault(time, []).append((event.asset_key.path[-1], values(event)))
     except LookupError:
         found.setdefault(math.inf, [])
     return found
@@ -245,7 +250,7 @@ def one_of(*events: dg.AssetMaterialization) -> tuple[Any, dict[str, Any]]:
         unreported.add([event])
     (event,) = unreported.take()
     assert not unreported
-    return event, {name: item.value for name, item in event.metadata.items()}
+    return event, values(event)
 
 
 def test_what_a_step_did_is_added_and_how_things_stand_is_the_newest() -> None:
@@ -353,16 +358,13 @@ def growing(tmp_path_factory: pytest.TempPathFactory) -> SmallShop:
 @pytest.fixture(scope="module")
 def home(growing: SmallShop) -> Iterator[dg.DagsterInstance]:
     """The instance that a user of that lake has; the tests of this module go on from each other."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("DAGSTER_HOME", raising=False)
-        with open_instance(growing.settings) as instance:
-            yield instance
+    with open_instance(growing.settings) as instance:
+        yield instance
 
 
 def numbers(instance: dg.DagsterInstance, *name: str) -> list[dict[str, Any]]:
     """Return the numbers of the materialisations of an asset, oldest first."""
-    events = materializations(instance, dg.AssetKey(["shop", *name]))
-    return [{key: value.value for key, value in event.metadata.items()} for event in events]
+    return [*map(values, materializations(instance, dg.AssetKey(["shop", *name])))]
 
 
 def after_sync(number: int, do: Callable[[], object], said: list[str]) -> Callable[[str], None]:
@@ -411,8 +413,7 @@ def test_one_run_syncs_what_arrives_and_ends_for_a_run_that_waits(
     assert (report.followed.changed, report.followed.ending) == (3, Ending.OTHER)
     assert report.followed.other == f"shop_maintenance {waiting[0]} is queued"
     assert said[-1] == report.followed.summary
-    run = home.get_run_by_id(report.run_id)
-    assert run is not None
+    run = recorded(home, report.run_id)
     assert (run.status, run.job_name) == (DagsterRunStatus.SUCCESS, "shop_follow")
     assert (run.tags["ticdc/changefeed"], run.tags[FOLLOW_TAG]) == ("shop", "true")
     # The first sync is reported like a run of its own, on every asset; so are the others as one.
@@ -448,7 +449,7 @@ def test_one_run_syncs_what_arrives_and_ends_for_a_run_that_waits(
     lag = dg.AssetCheckKey(growing.names.asset("apply_changes"), "replication_lag")
     (latest,) = home.event_log_storage.get_latest_asset_check_execution_by_key([lag]).values()
     assert latest.run_id == report.run_id
-    home.report_run_canceled(home.get_run_by_id(waiting[0]))  # type: ignore[arg-type]
+    home.report_run_canceled(recorded(home, waiting[0]))
 
 
 @pytest.mark.dagster
@@ -474,9 +475,7 @@ def test_a_run_ends_at_its_time_and_the_sensor_asks_for_the_next_one(
     assert report.followed.quiet == 1
     assert len(numbers(home, "apply_changes")) == before + 1
     assert len(numbers(home, "mirrors", "shop", "orders")) == 2, "it did not change"
-    run = home.get_run_by_id(report.run_id)
-    assert run is not None
-    assert run.status is DagsterRunStatus.SUCCESS
+    assert recorded(home, report.run_id).status is DagsterRunStatus.SUCCESS
 
 
 @pytest.mark.dagster

@@ -19,8 +19,8 @@ from ticdc_assets.log.cuts import require_cut
 from ticdc_assets.log.landing import read_position
 from ticdc_assets.orchestration.changefeeds import all_definitions
 from ticdc_assets.orchestration.run import open_instance, run_sync
-from ticdc_assets.storage.lake_paths import LakePaths, changefeeds_in
-from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop
+from ticdc_assets.storage.lake_paths import LakePaths
+from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop, recorded
 
 
 def entry(name: str, **keys: object) -> dict[str, object]:
@@ -101,9 +101,8 @@ def test_owners_and_schedules_are_those_of_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.dagster
 def test_runs_of_one_changefeed_wait_for_each_other_and_those_of_two_do_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.delenv("DAGSTER_HOME", raising=False)
     settings = File(tmp_path).read(entry("shop"), entry("crm"))
     repository = all_definitions(settings).get_repository_def()
     target = LoadableTargetOrigin(python_file=__file__)
@@ -131,34 +130,18 @@ def test_runs_of_one_changefeed_wait_for_each_other_and_those_of_two_do_not(
         # A proof writes to no table of the changefeed.
         assert may_start() == [shop, crm, verify]
         for run_id in (shop, crm):
-            run = instance.get_run_by_id(run_id)
-            assert run is not None
-            instance.report_dagster_event(
-                dg.DagsterEvent(event_type_value="PIPELINE_STARTING", job_name=run.job_name), run_id
-            )
+            name = recorded(instance, run_id).job_name
+            event = dg.DagsterEvent(event_type_value="PIPELINE_STARTING", job_name=name)
+            instance.report_dagster_event(event, run_id)
         assert may_start() == [verify]
-        shop_run = instance.get_run_by_id(shop)
-        assert shop_run is not None
-        instance.report_run_canceled(shop_run)
+        instance.report_run_canceled(recorded(instance, shop))
         assert may_start() == [again, verify]
         assert maintenance not in may_start()
 
 
-def test_changefeeds_of_a_lake(tmp_path: Path) -> None:
-    assert changefeeds_in(tmp_path / "none") == []
-    (tmp_path / "_dagster").mkdir()
-    (tmp_path / "file").write_text("x")
-    for name in ("shop", "crm"):
-        (tmp_path / name / "raw_messages" / "_delta_log").mkdir(parents=True)
-    assert changefeeds_in(tmp_path) == ["crm", "shop"]
-
-
 @pytest.mark.dagster
-def test_a_changefeed_that_is_taken_out_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("DAGSTER_HOME", raising=False)
-    shop, file = SmallShop(tmp_path), File(tmp_path)
+def test_a_changefeed_that_is_taken_out_loses_nothing(shop: SmallShop, tmp_path: Path) -> None:
+    file = File(tmp_path)
     shop.create_tables()
     shop.insert(ORDERS, 3)
     shop.send()

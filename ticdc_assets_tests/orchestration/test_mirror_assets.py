@@ -2,10 +2,8 @@
 
 import itertools
 import threading
-from dataclasses import replace
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -18,15 +16,15 @@ from ticdc_assets.config import InDagster, TableChoice
 from ticdc_assets.demo.simulator.alterations import AddColumn
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.log.publishing import publish
-from ticdc_assets.orchestration.changefeeds import definitions_of
+from ticdc_assets.orchestration.changefeeds import all_definitions, definitions_of
 from ticdc_assets.orchestration.metadata import sample_metadata
 from ticdc_assets.orchestration.mirror_assets import TABLE_LAG, MirrorAssets
 from ticdc_assets.orchestration.partitions import FeedNames
-from ticdc_assets.orchestration.run import run_sync
-from ticdc_assets.orchestration.steps import ChangefeedSteps, steps_of
+from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.orchestration.tables_sensor import WEBSERVER, reload_location, tick
-from ticdc_assets_tests.observe.report.small_lake import NOW, ago, cut_of, mirror_of, published
+from ticdc_assets_tests.observe.report.small_lake import cut_of, mirror_of, published
 from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop, materializations
+from ticdc_assets_tests.statuses import NOW, ago
 
 NAMES = FeedNames(changefeed="shop")
 ODD_TABLES = (("shop", "a-b"), ("shop", "a_b"), ("shop", "a__b"), ("shop__a", "b"), ("表", "a/b"))
@@ -140,14 +138,11 @@ def test_tables_that_came_or_went_ask_for_a_reload(
 
 @pytest.mark.dagster
 def test_others_depend_on_one_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, instance: dg.DagsterInstance
+    shop: SmallShop, steps: ChangefeedSteps, instance: dg.DagsterInstance
 ) -> None:
-    shop = SmallShop(tmp_path)
     shop.create_tables()
-    shop.insert(("shop", "orders"), 3)
-    shop.send()
-    steps = steps_of(shop.settings, shop.changefeed)
-    key = shop.names.mirror("shop", "orders")
+    shop.insert(ORDERS, 3)
+    key = NAMES.mirror(*ORDERS)
 
     @dg.asset(deps=[key], automation_condition=dg.AutomationCondition.eager())
     def paid() -> None: ...
@@ -155,28 +150,22 @@ def test_others_depend_on_one_table(
     def located() -> dg.Definitions:
         return dg.Definitions.merge(definitions_of([steps]), dg.Definitions(assets=[paid]))
 
-    def synced() -> None:
-        job = located().resolve_job_def(shop.names.job("sync"))
-        assert job.execute_in_process(instance=instance).success
-
     def asked(cursor: Any = None) -> Any:
         return dg.evaluate_automation_conditions(located(), instance=instance, cursor=cursor)
 
-    synced()
+    shop.sync(instance)
     (event,) = materializations(instance, key)
     assert event.metadata["dagster/row_count"].value == 3
     head, _, *lines = str(event.metadata["sample"].value).split("\n")
     assert head == "| id | price | placed |"
     assert sorted(lines) == [f"| {id} | 9.90 | 2026-01-01 12:00:00.000 |" for id in (1, 2, 3)]
     before = asked()
-    shop.insert(("a.b", "50% of c/d"), 1)
-    shop.send()
-    synced()
+    shop.insert(ODD, 1)
+    shop.sync(instance)
     other = asked(before.cursor)
     assert other.get_num_requested(dg.AssetKey("paid")) == 0, "another table changed"
-    shop.insert(("shop", "orders"), 1)
-    shop.send()
-    synced()
+    shop.insert(ORDERS, 1)
+    shop.sync(instance)
     assert asked(other.cursor).get_num_requested(dg.AssetKey("paid")) == 1
     assert len(materializations(instance, key)) == 2
 
@@ -189,18 +178,16 @@ class Folding:
         shop.create_tables()
         shop.insert(ORDERS, 3)
         shop.insert(ODD, 2)
-        self.sync()
+        shop.sync(instance)
 
-    def sync(self, **limits: int) -> None:
-        self.shop.send()
-        feed = replace(self.shop.changefeed, dagster=InDagster(**limits))
-        self.steps = steps_of(replace(self.shop.settings, changefeeds=(feed,)), feed)
-        run_sync(replace(self.shop.settings, changefeeds=(feed,)), "shop", instance=self.instance)
+    @property
+    def job(self) -> dg.JobDefinition:
+        """The job behind the button on an asset's page."""
+        return all_definitions(self.shop.settings).resolve_implicit_global_asset_job_def()
 
     def materialise(self, *keys: dg.AssetKey, **config: Any) -> dg.ExecuteInProcessResult:
-        """Do what the button on an asset's page does."""
-        job = definitions_of([self.steps]).resolve_implicit_global_asset_job_def()
-        return job.execute_in_process(
+        """Do what that button does."""
+        return self.job.execute_in_process(
             instance=self.instance,
             asset_selection=list(keys),
             run_config={"ops": {"shop__mirrors": {"config": config}}} if config else None,
@@ -211,8 +198,8 @@ class Folding:
 
 
 @pytest.fixture
-def folding(tmp_path: Path, instance: dg.DagsterInstance) -> Folding:
-    return Folding(SmallShop(tmp_path), instance)
+def folding(shop: SmallShop, instance: dg.DagsterInstance) -> Folding:
+    return Folding(shop, instance)
 
 
 @pytest.mark.dagster
@@ -233,11 +220,10 @@ def test_a_mirror_is_folded_again_from_its_page(folding: Folding) -> None:
 @pytest.mark.dagster
 def test_a_table_that_was_dropped_stops_no_other_one(folding: Folding) -> None:
     orders, odd = NAMES.mirror(*ORDERS), NAMES.mirror(*ODD)
-    # The location was loaded before.
-    job = definitions_of([folding.steps]).resolve_implicit_global_asset_job_def()
+    loaded_before = folding.job
     folding.shop.upstream.drop_table(ODD)
-    folding.sync()
-    done = job.execute_in_process(
+    folding.shop.sync(folding.instance)
+    done = loaded_before.execute_in_process(
         instance=folding.instance, asset_selection=[orders, odd], raise_on_error=False
     )
     assert not done.success
@@ -251,10 +237,9 @@ def test_a_table_that_was_dropped_stops_no_other_one(folding: Folding) -> None:
 
 @pytest.mark.dagster
 def test_a_history_is_an_asset_that_is_folded_with_its_mirror(
-    tmp_path: Path, instance: dg.DagsterInstance
+    shop: SmallShop, instance: dg.DagsterInstance
 ) -> None:
-    shop = SmallShop(tmp_path)
-    shop.changefeed = replace(shop.changefeed, history=TableChoice(("shop.orders",)))
+    shop.set(history=TableChoice(("shop.orders",)))
     folding = Folding(shop, instance)
     orders, history = NAMES.mirror(*ORDERS), NAMES.history(*ORDERS)
     (first,) = folding.made(history)
@@ -269,7 +254,7 @@ def test_a_sync_reports_a_changed_schema_once(folding: Folding) -> None:
     folding.shop.upstream.alter_table(ORDERS, AddColumn(column=column("note", "varchar(10)")))
     for rows in (1, 2):
         folding.shop.insert(ORDERS, rows)
-        folding.sync()
+        folding.shop.sync(folding.instance)
     records = folding.instance.fetch_observations(NAMES.mirror(*ORDERS), limit=9).records
     (event,) = (record.asset_observation for record in records)
     assert event is not None
@@ -291,7 +276,8 @@ def test_a_run_of_everything_is_a_sync(folding: Folding) -> None:
     assert newest.metadata["mode"].value != "fold", "there is no reason to fold all again"
     assert "sample" in newest.metadata
     folding.shop.insert(ORDERS, 1)
-    folding.sync(sample_rows=0)
+    folding.shop.set(dagster=InDagster(sample_rows=0))
+    folding.shop.sync(folding.instance)
     newest, *_ = folding.made(NAMES.mirror(*ORDERS))
     assert newest.metadata["rows"].value == 5
     assert "sample" not in newest.metadata, "the changefeed says so"
@@ -300,7 +286,8 @@ def test_a_run_of_everything_is_a_sync(folding: Folding) -> None:
 @pytest.mark.dagster
 def test_beyond_the_limit_one_asset_folds_the_tables_that_are_named(folding: Folding) -> None:
     folding.shop.insert(ORDERS, 1)
-    folding.sync(table_assets=1)
+    folding.shop.set(dagster=InDagster(table_assets=1))
+    folding.shop.sync(folding.instance)
     shared = NAMES.asset("mirrors")
     (synced,) = folding.made(shared)
     assert synced.metadata["names"].value == "shop.orders"

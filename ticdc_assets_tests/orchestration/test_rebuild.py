@@ -17,9 +17,9 @@ from ticdc_assets.log.publishing import publish
 from ticdc_assets.mirrors import applying as mirrors
 from ticdc_assets.orchestration.active_runs import active_runs
 from ticdc_assets.orchestration.changefeeds import all_definitions
-from ticdc_assets.orchestration.run import open_instance, run_sync
+from ticdc_assets.orchestration.run import open_instance
 from ticdc_assets.reading.mirrors import read_mirror
-from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop
+from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop, recorded
 
 pytestmark = pytest.mark.spark
 
@@ -36,17 +36,14 @@ def shop(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Small
     shop.insert(ODD, 3)
     with shop.upstream.transaction() as transaction:
         transaction.insert(ITEMS, {"id": "1"})
-    shop.send()
     return shop
 
 
 @pytest.fixture(scope="module")
 def instance(shop: SmallShop) -> Iterator[dg.DagsterInstance]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("DAGSTER_HOME", raising=False)
-        with open_instance(shop.settings) as instance:
-            run_sync(shop.settings, "shop", instance=instance)
-            yield instance
+    with open_instance(shop.settings) as instance:
+        shop.sync(instance)
+        yield instance
 
 
 def checked(shop: SmallShop, instance: dg.DagsterInstance) -> dg.AssetCheckEvaluation:
@@ -159,8 +156,7 @@ def test_a_backfill_mends_chosen_mirrors_at_once_while_readers_read_on(
             asset_selection=[shop.names.mirror(*table)], instance=instance
         )
         assert result.success
-        run = instance.get_run_by_id(result.run_id)
-        assert run is not None
+        run = recorded(instance, result.run_id)
         assert run.tags["ticdc/changefeed"] == "shop", "the run of a button has the tag too"
     monkeypatch.undo()
     assert in_between == [("0.10", 2), ("0.10", 3)]

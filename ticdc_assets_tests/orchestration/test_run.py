@@ -1,6 +1,5 @@
 """Running jobs from a program, as far as it needs no Spark."""
 
-import dataclasses
 import os
 import re
 import socket
@@ -31,11 +30,6 @@ from ticdc_assets.orchestration.run import (
 )
 from ticdc_assets.orchestration.workers import is_gone, worker_of
 from ticdc_assets_tests.orchestration.small_shop import SmallShop
-
-
-@pytest.fixture(autouse=True)
-def no_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("DAGSTER_HOME", raising=False)
 
 
 def test_the_instance_is_in_the_lake_unless_named(
@@ -162,13 +156,12 @@ def test_a_port_in_use_is_one_sentence(shop: SmallShop) -> None:
 
 
 def test_the_ui_listens_on_the_loopback_address_and_finds_the_package(shop: SmallShop) -> None:
-    settings = dataclasses.replace(shop.settings)
-    command, env = ui_command(settings, 3000)
+    command, env = ui_command(shop.settings, 3000)
     assert command[command.index("--host") + 1] == "127.0.0.1"
     workspace = yaml.safe_load(Path(command[command.index("-w") + 1]).read_text())
     (location,) = workspace["load_from"]
     assert location["python_module"]["module_name"] == "ticdc_assets.definitions"
     assert location["python_module"]["location_name"] == "ticdc_assets"
-    assert env["TICDC_CHANGEFEEDS"] == str(settings.path)
-    assert env["TICDC_LAKE"] == str(settings.lake)
-    assert env["DAGSTER_HOME"] == str(settings.lake / "_dagster")
+    assert env["TICDC_CHANGEFEEDS"] == str(shop.settings.path)
+    assert env["TICDC_LAKE"] == str(shop.settings.lake)
+    assert env["DAGSTER_HOME"] == str(shop.settings.lake / "_dagster")

@@ -38,7 +38,7 @@ from ticdc_assets.orchestration.run import STOPPED_WITH_UI, open_instance, run_s
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import write_at_once
 from ticdc_assets_tests.demo.simulator.builders import write_capture
-from ticdc_assets_tests.orchestration.browser import Page, find_chromium, open_browser
+from ticdc_assets_tests.orchestration.browser import Page, open_browser
 from ticdc_assets_tests.orchestration.small_shop import CHANGEFEEDS
 
 RUN_SECONDS = 300.0
@@ -92,7 +92,6 @@ def settings(shop: Shop, class_archive: None) -> Iterator[Settings]:
         encoding="utf-8",
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("DAGSTER_HOME", raising=False)
         patch.setenv("TICDC_CHANGEFEEDS", str(folder / "changefeeds.yaml"))
         patch.setenv("TICDC_LAKE", str(folder / "lake"))
         settings = load_settings()
@@ -152,10 +151,7 @@ def server(serving: Serving) -> str:
 @pytest.fixture(scope="module")
 def page(server: str) -> Iterator[Page]:
     """A browser's page."""
-    program = find_chromium()
-    if program is None:
-        pytest.skip("no chromium here; on Debian: apt-get install chromium")
-    with open_browser(program) as page:
+    with open_browser() as page:
         yield page
 
 

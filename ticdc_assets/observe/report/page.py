@@ -20,7 +20,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -28,20 +28,19 @@ from markupsafe import Markup
 from ticdc_assets.base.names import counted
 from ticdc_assets.changelog.progress import TopicProgress, TopicState
 from ticdc_assets.config import CaptureSource, KafkaSource
-from ticdc_assets.model.tso import physical_ms, to_datetime
+from ticdc_assets.model.tso import lag_seconds, physical_ms, to_datetime
 from ticdc_assets.observe.overview import FeedOverview, PartitionFigures
-from ticdc_assets.observe.report.headlines import headlines, other_headlines, verdict
 from ticdc_assets.observe.report.plots import plots, timeline_plot
-from ticdc_assets.observe.report.texts import (
+from ticdc_assets.observe.table_status import TableStatus
+from ticdc_assets.observe.verdicts import Check, Level
+from ticdc_assets.observe.wording import (
     count_text,
+    duration,
     one_line,
     shortened,
     utc_text,
     visible,
 )
-from ticdc_assets.observe.table_status import TableStatus
-from ticdc_assets.observe.verdicts import Level
-from ticdc_assets.observe.wording import duration
 
 TABLES_SHOWN = 25
 STALE_SECONDS = 3600
@@ -176,6 +175,57 @@ def _digest(script: str) -> str:
     return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
 
 
+# Headlines --------------------------------------------------------------------------------------
+
+
+class Headline(NamedTuple):
+    """One of the most important figures, with the verdict of its check.
+
+    Level and advice come from `Status.verdicts`, so the page and the checks never disagree.
+    """
+
+    label: str
+    value: str
+    level: Level
+    advice: str
+
+
+def headlines(overview: FeedOverview) -> list[Headline]:
+    """Return the figures in the order of the page."""
+    status = overview.status
+    lag, reached, tables = status.lag, status.watermark.watermark_ts, status.tables
+    if lag is None:
+        behind = "no cut yet"
+    else:
+        ahead = duration(lag.ahead_seconds)
+        behind = f"{ahead} ahead" if lag.ahead_ms else duration(lag.seconds)
+    age = "none yet" if reached is None else f"{duration(lag_seconds(reached, status.at))} old"
+    if status.ending is not None:
+        behind, age = status.ending.text, "the last"
+    incomplete = f"{count_text(status.incomplete)} of {count_text(len(tables))}"
+    figures = (
+        ("Replication lag", behind, Check.REPLICATION_LAG),
+        ("Global watermark", "none sent" if status.es_only else age, Check.WATERMARK_PROGRESS),
+        ("Tables behind", incomplete if tables else "no tables", Check.MIRRORS_COMPLETE),
+        ("Held rows", count_text(status.held_rows), Check.HELD_ROWS),
+        ("Quarantine", count_text(sum(status.quarantined.values())), Check.QUARANTINE_GROWTH),
+    )
+    return [_headline(overview, *figure) for figure in figures]
+
+
+_OTHERS = {
+    Check.CHANGES_ACCOUNTED: "Changes accounted for",
+    Check.ROW_CHECKSUMS: "Row checksums",
+    Check.SCHEMA_CONFLICTS: "Schema conflicts",
+}
+"""Checks that are shown only if they do not pass."""
+
+
+def _headline(overview: FeedOverview, label: str, value: str, check: Check) -> Headline:
+    said = overview.status.verdicts[check]
+    return Headline(label, value, said.level, said.sentence)
+
+
 # Figures ----------------------------------------------------------------------------------------
 
 
@@ -195,17 +245,17 @@ class _Feed:
     def __init__(self, overview: FeedOverview) -> None:
         self.overview = overview
         self.headlines = headlines(overview)
-        self.others = other_headlines(overview)
+        self.others = [
+            _headline(overview, label, said.level.word, check)
+            for check, label in _OTHERS.items()
+            if (said := overview.status.verdicts[check]).level is not Level.OK
+        ]
         self.plots = plots(overview)
         self.timeline = timeline_plot(overview)
 
     @property
     def name(self) -> str:
         return self.overview.changefeed.name
-
-    @property
-    def level(self) -> Level:
-        return verdict(self.overview)
 
     @property
     def source(self) -> str:

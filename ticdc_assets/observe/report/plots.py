@@ -16,24 +16,24 @@ both schemes; lines also differ by dash, points by symbol, and each is named in 
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
 from ticdc_assets.base.names import counted, joined_name
-from ticdc_assets.model.tso import physical_ms
+from ticdc_assets.model.tso import physical_ms, to_datetime
 from ticdc_assets.observe.overview import DdlFigures, FeedOverview
-from ticdc_assets.observe.report.texts import (
+from ticdc_assets.observe.series import Series, lag_series, rate_series, step_series, thinned
+from ticdc_assets.observe.wording import (
     count_text,
-    moment_of,
+    duration,
     one_line,
     plot_text,
     rate_text,
     shortened,
     utc_text,
 )
-from ticdc_assets.observe.series import Series, lag_series, rate_series, step_series, thinned
-from ticdc_assets.observe.wording import duration
 from ticdc_assets.registry.ddl_statement import DdlAction
 
 POINTS = 2000
@@ -114,6 +114,7 @@ def lag_plot(overview: FeedOverview) -> Plot:
         return Plot(name="lag", title=title, summary=summary)
     feed = overview.changefeed
     highest = max(range(len(series)), key=series.values.__getitem__)
+    highest_at = datetime.fromtimestamp(series.times[highest] / 1000, UTC)
     figure = _over_time([_line("lag", series, "duration")], "lag")
     # They are at opposite sides: with a lag of days the two lines would coincide.
     for seconds, name, side in (
@@ -145,7 +146,7 @@ def lag_plot(overview: FeedOverview) -> Plot:
         height=280,
         summary=(
             f"{duration(series.values[-1])} now, at most {duration(series.values[highest])} at "
-            f"{utc_text(moment_of(series.times[highest]))}.{typical}"
+            f"{utc_text(highest_at)}.{typical}"
         ),
         note=_thinned_note(
             "A cut reduces it; between cuts it grows by a second each second.", [series]
@@ -401,7 +402,7 @@ def timeline_plot(overview: FeedOverview) -> Plot:
         height=110 + 26 * len(labels),
         summary=(
             f"{counted(overview.ddl_total, 'DDL', 'DDL')}{unclear}; the newest, {newest.action}, "
-            f"at {utc_text(moment_of(physical_ms(newest.commit_ts)))}."
+            f"at {utc_text(to_datetime(newest.commit_ts))}."
         ),
         note=f"The newest {count_text(len(overview.ddls))} are drawn." if left_out > 0 else "",
     )

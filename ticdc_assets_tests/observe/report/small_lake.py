@@ -5,17 +5,17 @@ Its names are those that a page is likely to get wrong.
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from ticdc_assets.config import CaptureSource, Changefeed
+from ticdc_assets.config import Changefeed
 from ticdc_assets.delta.appending import write_table
 from ticdc_assets.log import change_statistics, landing
-from ticdc_assets.log.cuts import Cut, HeldRows, MirrorCut
+from ticdc_assets.log.cuts import Cut, MirrorCut
 from ticdc_assets.log.publishing import publish
 from ticdc_assets.log.quarantine import FAULT_SCHEMA
 from ticdc_assets.log.schema_tables import write_history
@@ -31,9 +31,7 @@ from ticdc_assets.registry.history import (
     SchemaVersion,
 )
 from ticdc_assets.storage.lake_paths import FIRST_GENERATION, LakePaths
-from ticdc_assets_tests.statuses import cut, mirror, write_tables
-
-NOW = datetime(2026, 5, 17, 12, 0, tzinfo=UTC)
+from ticdc_assets_tests.statuses import ago, at, changefeed, cut, held, mirror, write_tables
 
 ODD_NAMES = (
     "<script>window.hit=1</script>",
@@ -46,11 +44,6 @@ ODD_NAMES = (
     "a\nb\0c",
 )
 """Names of tables; the first is one of databases too."""
-
-
-def ago(seconds: float) -> datetime:
-    """Return a moment before `NOW`."""
-    return NOW - timedelta(seconds=seconds)
 
 
 def schema_of(database: str, table: str, version: int, *columns: ColumnSchema) -> TableSchema:
@@ -281,12 +274,6 @@ def published(paths: LakePaths, *tables: tuple[str, str]) -> None:
 
 def small_lake(folder: Path) -> tuple[Changefeed, LakePaths]:
     """Write a lake that has some of everything, and return its changefeed."""
-    changefeed = Changefeed(
-        name="shop",
-        wire_format="simple-json",
-        timezone="UTC",
-        source=CaptureSource(path=folder / "shop.jsonl"),
-    )
     paths = LakePaths(root=folder / "lake", changefeed="shop")
     tables = [("shop", "orders"), (ODD_NAMES[0], "odd"), *(("odd", item) for item in ODD_NAMES)]
     write_tables(paths)
@@ -302,24 +289,13 @@ def small_lake(folder: Path) -> tuple[Changefeed, LakePaths]:
         )
         for number, (database, table) in enumerate(tables)
     )
-    held = tuple(
-        HeldRows(
-            database=database,
-            table=table,
-            schema_version=7,
-            mirror_id=mirror_id,
-            rows=rows,
-            min_ts=from_datetime(ago(50)),
-            since=ago(49),
-        )
-        for database, table, mirror_id, rows in (
-            ("late", ODD_NAMES[1], None, 4),
-            ("shop", "orders", "0", 2),
-        )
+    waiting = (
+        held(49, ODD_NAMES[1], database="late", min_ts=at(50)),
+        held(49, "orders", database="shop", min_ts=at(50), mirror_id="0", rows=2),
     )
     publish(paths, cut_of(1, ago(390), 30, mirrors=mirrors[:1]))
     publish(paths, cut_of(2, ago(190), 5, mirrors=mirrors))
-    publish(paths, cut_of(3, ago(10), 8, mirrors=mirrors, held=held, quarantined=1))
+    publish(paths, cut_of(3, ago(10), 8, mirrors=mirrors, held=waiting, quarantined=1))
     write_quarantine(
         paths,
         [
@@ -337,4 +313,4 @@ def small_lake(folder: Path) -> tuple[Changefeed, LakePaths]:
         ],
     )
     write_schemas(paths, "odd", ODD_NAMES[2])
-    return changefeed, paths
+    return changefeed(folder / "shop.jsonl"), paths

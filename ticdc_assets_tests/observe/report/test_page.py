@@ -13,31 +13,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plotly.offline import get_plotlyjs_version
 
-from ticdc_assets.config import CaptureSource, Changefeed
+from ticdc_assets.config import Changefeed
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.observe.overview import FeedOverview, read_overview
-from ticdc_assets.observe.report.headlines import headlines, verdict
-from ticdc_assets.observe.report.page import TABLES_SHOWN, environment, page
+from ticdc_assets.observe.report.page import TABLES_SHOWN, environment, headlines, page
 from ticdc_assets.observe.report.plots import COLOURS, SCHEMES, plots, timeline_plot
-from ticdc_assets.observe.report.texts import plot_text, rate_text, visible
 from ticdc_assets.observe.verdicts import Level
-from ticdc_assets.observe.wording import duration
+from ticdc_assets.observe.wording import duration, plot_text, rate_text, visible
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets_tests.observe.report.small_lake import (
-    NOW,
     ODD_NAMES,
-    ago,
     cut_of,
     mirror_of,
     small_lake,
 )
-from ticdc_assets_tests.statuses import publish_with_tables
+from ticdc_assets_tests.statuses import NOW, ago, changefeed, publish_with_tables
 
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    changefeed, paths = small_lake(tmp_path_factory.mktemp("lake"))
-    return Lake(changefeed=changefeed, paths=paths)
+    feed, paths = small_lake(tmp_path_factory.mktemp("lake"))
+    return Lake(changefeed=feed, paths=paths)
 
 
 @pytest.fixture(scope="module")
@@ -78,15 +74,9 @@ class Elements(HTMLParser):
 
 
 def empty(folder: Path) -> FeedOverview:
-    changefeed = Changefeed(
-        name="new",
-        wire_format="simple-json",
-        timezone="UTC",
-        source=CaptureSource(path=folder / "none.jsonl"),
-    )
-    return read_overview(
-        Lake(changefeed=changefeed, paths=LakePaths(root=folder, changefeed="new")), now=NOW
-    )
+    paths = LakePaths(root=folder, changefeed="new")
+    feed = changefeed(folder / "none.jsonl", "new")
+    return read_overview(Lake(changefeed=feed, paths=paths), now=NOW)
 
 
 # Texts ------------------------------------------------------------------------------------------
@@ -252,7 +242,7 @@ def test_an_empty_lake_has_a_page(tmp_path: Path) -> None:
     shown = " ".join(found.texts)
     assert "no cut yet" in shown
     assert "Nothing has landed yet." in shown
-    assert verdict(overview) is Level.WARN
+    assert overview.status.level is Level.WARN
     assert all(plot.figure is None for plot in (*plots(overview), timeline_plot(overview)))
     assert not (tmp_path / "new").exists(), "reading makes nothing"
 
@@ -369,6 +359,3 @@ def test_texts_of_the_page_can_be_read_in_both_schemes(scheme: str, root: Path) 
             assert contrast(given[name], given[ground]) >= 4.5, (name, ground)
     for level in Level:
         assert contrast(given[level.word], given[f"{level.word}-ground"]) >= 4.5, level
-
-
-# The command ------------------------------------------------------------------------------------

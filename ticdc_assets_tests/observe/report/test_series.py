@@ -26,13 +26,12 @@ from ticdc_assets.observe.series import (
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets_tests.delta.libraries import opened
 from ticdc_assets_tests.observe.report.small_lake import (
-    NOW,
-    ago,
     cut_of,
     mirror_of,
     write_landings,
     write_quarantine,
 )
+from ticdc_assets_tests.statuses import NOW, ago
 
 WEEK = NOW - timedelta(days=7)
 
