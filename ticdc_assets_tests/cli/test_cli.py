@@ -50,7 +50,8 @@ from ticdc_assets_tests.demo.simulator.builders import (
     write_capture,
 )
 from ticdc_assets_tests.demo.simulator.compressing import CompressingChangefeed
-from ticdc_assets_tests.golden import Rows, Scenario, assert_same_rows, rows_of
+from ticdc_assets_tests.fresh import printed
+from ticdc_assets_tests.golden import Scenario, assert_same_rows
 from ticdc_assets_tests.lake.feeds import truth_rows
 from ticdc_assets_tests.statuses import cut, held, mirror, publish_with_tables
 
@@ -92,10 +93,7 @@ print(*(name for name in sys.modules if name.partition(".")[0] == name))
 
 
 def test_help_and_refusals_import_nothing_heavy() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", IMPORTED_BY], capture_output=True, text=True, check=True
-    )
-    imported = set(done.stdout.split())
+    imported = set(printed(IMPORTED_BY).split())
     assert "click" in imported
     assert not imported & HEAVY
 
@@ -643,13 +641,9 @@ def test_tables_as_json_is_one_array_and_nothing_else(types: Commands, scenario:
 
 @pytest.mark.spark
 def test_dump_as_of_an_earlier_tso_and_time(types: Commands, scenario: Scenario) -> None:
-    at, end = scenario.earlier[0], scenario.end
-
-    def rows(*arguments: object) -> Rows:
-        return rows_of(map(json.loads, types.done("dump", "types", *arguments).splitlines()))
-
-    assert rows("--as-of", at) == scenario.state(at) != rows()
-    assert rows("--as-of", end) == rows() == scenario.state()
+    at, end, now = scenario.earlier[0], scenario.end, types.rows("types")
+    assert types.rows("types", "--as-of", at) == scenario.state(at) != now
+    assert types.rows("types", "--as-of", end) == now == scenario.state()
     shown = types.done("show", "types", "kinds", "types", "--format", "jsonl", "--as-of", at)
     assert len(shown.splitlines()) == scenario.state(at)["kinds", "types"].total()
     moment = to_datetime(at).isoformat()
@@ -859,13 +853,7 @@ def test_what_a_fault_kept_out_takes_its_place_when_it_is_mended(
     commands: Commands, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = ("shop", "orders")
-    upstream = Upstream()
-    upstream.create_database("shop")
-    upstream.create_table(
-        name,
-        (column("id", "int", nullable=False), column("state", "varchar(20)")),
-        primary_key=("id",),
-    )
+    upstream = plain_upstream(name)
     for changes in (
         [("insert", "1", "a"), ("insert", "2", "a"), ("insert", "3", "a")],
         # What the fault keeps out: an update, a delete and an insert ...
@@ -877,9 +865,9 @@ def test_what_a_fault_kept_out_takes_its_place_when_it_is_mended(
             with upstream.transaction() as transaction:
                 match op:
                     case "insert":
-                        transaction.insert(name, {"id": key, "state": state})
+                        transaction.insert(name, {"id": key, "v": state})
                     case "update":
-                        transaction.update(name, (key,), changes={"state": state})
+                        transaction.update(name, (key,), changes={"v": state})
                     case _:
                         transaction.delete(name, (key,))
     # One partition and flushes of one row: the order of the log is the order of the commits.

@@ -6,7 +6,6 @@ from this user's cache, so that nothing is downloaded or compiled again.
 
 import ast
 import itertools
-import json
 import os
 import re
 import shutil
@@ -28,7 +27,7 @@ from ticdc_assets.base.own_files import documented, own_files
 from ticdc_assets.base.ports import HOST, free_port
 from ticdc_assets.cli import main
 from ticdc_assets.cli.interrupted import EXIT_CODE, STAYS, sentence
-from ticdc_assets.config import Writer
+from ticdc_assets.config import KafkaSource, Writer
 from ticdc_assets.delta.lock import writer_lock
 from ticdc_assets.orchestration.verdicts import commands_named, jobs_named
 from ticdc_assets_tests.commands import PROGRAM, Commands
@@ -113,15 +112,7 @@ def commands(tmp_path: Path) -> Commands:
 
 def add_dead_broker(commands: Commands, name: str) -> None:
     """Add a changefeed whose broker does not run; a command waits some seconds for it."""
-    path = Path(commands.env["TICDC_CHANGEFEEDS"])
-    feeds = json.loads(path.read_text())["changefeeds"] if path.exists() else []
-    kafka = {
-        "bootstrap_servers": f"{HOST}:{free_port()}",
-        "topics": [name],
-        "options": {"security.protocol": "PLAINTEXT"},
-    }
-    feed = {"name": name, "format": "simple-json", "timezone": "UTC", "source": {"kafka": kafka}}
-    path.write_text(json.dumps({"changefeeds": [*feeds, feed]}))
+    commands.add_topic(name, KafkaSource(bootstrap_servers=f"{HOST}:{free_port()}", topics=(name,)))
 
 
 # Doctor -----------------------------------------------------------------------------------------

@@ -12,16 +12,13 @@ from ticdc_assets.config import Writer
 from ticdc_assets.delta.lock import writer_lock
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.clock import TsoClock, wall_clock_ms
-from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.encoders import encode
-from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.model.events import Watermark
 from ticdc_assets.model.tso import MAX_TSO, from_physical_ms
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.commands import Commands
-from ticdc_assets_tests.demo.simulator.builders import churn, fill, write_capture
-from ticdc_assets_tests.golden import rows_of
+from ticdc_assets_tests.demo.simulator.builders import churn, plain_upstream, write_capture
 from ticdc_assets_tests.lake.feeds import truth_rows
 
 PARTITIONS = 2
@@ -33,24 +30,9 @@ class Shop:
     def __init__(self, folder: Path) -> None:
         self.commands = Commands(folder)
         self.capture = folder / "capture.jsonl"
-        self.upstream = Upstream(clock=TsoClock(now_ms=wall_clock_ms))
-        self.upstream.create_database("d")
-        self.upstream.create_table(
-            ("d", "t"),
-            (column("id", "int", nullable=False), column("v", "varchar(20)")),
-            primary_key=("id",),
-        )
-        fill(self.upstream, ("d", "t"), rows=5)
+        self.upstream = plain_upstream(("d", "t"), rows=5, clock=TsoClock(now_ms=wall_clock_ms))
         self.changefeed = StandInChangefeed(self.upstream, "d", partitions=PARTITIONS)
         self.commands.add_capture("shop", self.capture)
-
-    def limit(self, seconds: int | None) -> None:
-        path = self.commands.folder / "changefeeds.yaml"
-        (feed,) = json.loads(path.read_text())["changefeeds"]
-        feed.pop("max_ahead_seconds", None)
-        if seconds is not None:
-            feed["max_ahead_seconds"] = seconds
-        path.write_text(json.dumps({"changefeeds": [feed]}))
 
     def write(self, *marks: int) -> None:
         """Write what is new, and watermarks into all partitions after it."""
@@ -66,15 +48,9 @@ class Shop:
             for place in range(PARTITIONS)
         ]
 
-    def done(self, *arguments: object) -> str:
-        return self.commands.done(*arguments)
-
     def status(self) -> dict[str, Any]:
-        (status,) = json.loads(self.done("status", "shop", "--json"))
+        (status,) = json.loads(self.commands.done("status", "shop", "--json"))
         return status
-
-    def rows(self, *arguments: object) -> object:
-        return rows_of(map(json.loads, self.done("dump", "shop", *arguments).splitlines()))
 
 
 @pytest.fixture
@@ -85,54 +61,54 @@ def shop(tmp_path: Path) -> Shop:
 @pytest.mark.dagster
 def test_a_watermark_far_in_the_future_does_not_count(shop: Shop) -> None:
     shop.write(MAX_TSO, from_physical_ms(wall_clock_ms() + 2 * 3_600_000))
-    assert "quarantined 4 records" in shop.done("sync", "shop")
+    assert "quarantined 4 records" in shop.commands.done("sync", "shop")
     status = shop.status()
     assert status["watermark"] == shop.changefeed.watermark_ts
     assert 0 <= status["lag_seconds"] < 300
     assert status["ahead_seconds"] == 0
-    quarantined = shop.done("quarantine", "shop")
+    quarantined = shop.commands.done("quarantine", "shop")
     assert quarantined.count("ts_ahead") == 4
-    assert shop.rows() == truth_rows(shop.changefeed.truth())
+    assert shop.commands.rows("shop") == truth_rows(shop.changefeed.truth())
     # One that is ahead within the limit counts, and no lag is below zero.
     near = from_physical_ms(wall_clock_ms() + 1_800_000)
     shop.write(near)
-    shop.done("sync", "shop")
+    shop.commands.done("sync", "shop")
     status = shop.status()
     assert (status["watermark"], status["lag_seconds"]) == (near, 0)
     assert 1_000 < status["ahead_seconds"] <= 1_800
-    assert "ahead of this machine's clock by" in shop.done("status", "shop")
-    assert "-" not in shop.done("tables", "shop").partition("lag")[2].partition("s ")[0]
-    assert json.loads(shop.done("tables", "shop", "--json"))[0]["lag_seconds"] == 0
+    assert "ahead of this machine's clock by" in shop.commands.done("status", "shop")
+    assert "-" not in shop.commands.done("tables", "shop").partition("lag")[2].partition("s ")[0]
+    assert json.loads(shop.commands.done("tables", "shop", "--json"))[0]["lag_seconds"] == 0
 
 
 @pytest.mark.spark
 def test_a_cut_that_was_wrong_is_gone_back_behind(shop: Shop, spark: SparkSession) -> None:
     shop.write()
-    shop.done("sync", "shop")
+    shop.commands.done("sync", "shop")
     right, then = shop.changefeed.watermark_ts, truth_rows(shop.changefeed.truth())
     churn(shop.upstream, steps=4, seed=1)
-    shop.limit(10**12)
+    shop.commands.set("shop", max_ahead_seconds=10**12)
     shop.write(MAX_TSO)
-    shop.done("sync", "shop")
+    shop.commands.done("sync", "shop")
     assert shop.status()["watermark"] == MAX_TSO
     assert shop.status()["lag_seconds"] == 0
     churn(shop.upstream, steps=4, seed=2)
     shop.write()
-    shop.limit(None)
+    shop.commands.set("shop", max_ahead_seconds=3600)
     with writer_lock(shop.commands.paths("shop"), Writer()):
         busy = shop.commands.program("rewind", "shop", "--to", right)
     assert busy.returncode == 1
     assert busy.stderr.splitlines() == [busy.stderr.strip()]
     assert "is running" in busy.stderr
-    said = shop.done("rewind", "shop", "--to", right)
+    said = shop.commands.done("rewind", "shop", "--to", right)
     assert f"{PARTITIONS} events too far ahead were moved to quarantine" in said
     assert re.search(rf"shop: cut 3 is cut 1 again, at .* \(TSO {right}\)", said)
-    assert "cut 3 is cut 1 again: rewound at" in shop.done("status", "shop")
-    assert shop.rows() == shop.rows("--as-of", right) == then
-    shop.done("sync", "shop")
+    assert "cut 3 is cut 1 again: rewound at" in shop.commands.done("status", "shop")
+    assert shop.commands.rows("shop") == shop.commands.rows("shop", "--as-of", right) == then
+    shop.commands.done("sync", "shop")
     assert shop.status()["watermark"] == shop.changefeed.watermark_ts
-    assert shop.rows() == truth_rows(shop.changefeed.truth())
-    assert shop.rows("--as-of", right) == then
-    shop.done("verify", "shop")
+    assert shop.commands.rows("shop") == truth_rows(shop.changefeed.truth())
+    assert shop.commands.rows("shop", "--as-of", right) == then
+    shop.commands.done("verify", "shop")
     above = shop.commands.refused("rewind", "shop", "--to", MAX_TSO)
     assert "its newest cut 4 is below that" in above

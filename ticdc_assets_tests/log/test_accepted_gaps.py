@@ -101,7 +101,7 @@ def test_expired_records_are_accepted_and_mark_the_mirrors_until_they_begin_empt
         with pytest.raises(LandingGapError, match="ticdc-assets accept-gap feed shop 0") as caught:
             feed.land()
         assert (caught.value.landed, caught.value.available) == (position, gap_end)
-    status = read_status(feed.lake, datetime.now(UTC), gaps=see_source(feed.lake).gaps)
+    status = read_status(feed.lake, datetime.now(UTC), source=see_source(feed.lake))
     assert [(item["landed"], item["available"]) for item in status.as_json()["gaps"]] == [
         (position, gap_end)
     ]
