@@ -5,8 +5,9 @@ writers, on any hosts, that create the same path at the same time, one succeeds 
 gets FileExistsError.
 
 - A folder: the bytes are written under a hidden name, synced and linked to the path. `link` fails
-  if the path is taken, also between hosts on NFS. The hidden file of a killed process is removed by
-  log cleaning.
+  if the path is taken, also between hosts on NFS. A folder gets its name together with its first
+  file, by a rename. The hidden file of a killed process is removed by log cleaning; a hidden
+  folder stays, and nobody reads it.
 - S3, Azure and Google: one PUT with a condition (`If-None-Match: *`, or Google's generation 0).
 - HDFS: the bytes are written under a hidden name and renamed without overwriting.
 
@@ -28,7 +29,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
-from ticdc_assets.storage.paths import AnyPath, RemotePath, names_in, staged_name
+from ticdc_assets.storage.paths import (
+    AnyPath,
+    RemotePath,
+    names_in,
+    remove_tree,
+    staged_name,
+)
 
 if TYPE_CHECKING:
     from ticdc_assets.storage.hdfs import HdfsHandler
@@ -156,26 +163,28 @@ def probe_store(lake: RemotePath) -> str | None:
 
 
 def _put_in_folder(path: Path, data: bytes) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        # That is not the file that the caller names.
-        raise NotADirectoryError(
-            errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path.parent)
-        ) from None
-    staged = path.with_name(staged_name(path.name))
+    folder = place = path.parent
+    if not folder.exists():
+        # It comes with its first file: without one it would look as if it had lost all.
+        place = folder.with_name(staged_name(folder.name))
+        place.mkdir(parents=True)
+    staged = place / staged_name(path.name)
     try:
         with staged.open("xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        _link(staged, path)
+        _link(staged, place / path.name)
+        if place != folder:
+            staged.unlink()
+            place.rename(folder)
+    except OSError as error:
+        if error.errno != errno.ENOTEMPTY:
+            raise
+        raise _RefusedError(f"another writer made {folder}") from error
     finally:
-        staged.unlink(missing_ok=True)
-        with suppress(OSError):
-            # Without the file the folder is empty, as after the loss of all files.
-            path.parent.rmdir()
-    _sync_folder(path.parent)
+        remove_tree(staged if place == folder else place, quietly=True)
+    _sync_folder(folder)
 
 
 def _link(staged: Path, path: Path) -> None:

@@ -25,6 +25,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from ticdc_assets.base.ports import HOST
 from ticdc_assets.delta.delta_files import broken
+from ticdc_assets.delta.opening import open_table
 from ticdc_assets.repair import log_cleaning
 from ticdc_assets.storage.creating import UnclearPutError, create
 from ticdc_assets.storage.paths import AnyPath, RemotePath, delta_options, names_in, remote_path
@@ -159,18 +160,36 @@ def test_commits_of_delta_rs_and_created_ones_never_replace_each_other(lake: Any
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from ticdc_assets.storage.creating import create
-os.link = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-create(Path(sys.argv[1]), b"{}")
+from ticdc_assets.storage import creating
+owner = Path if sys.argv[2] == "open" else os
+setattr(owner, sys.argv[2], lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+creating.create(Path(sys.argv[1]), b"{}")
 """
+
+
+def kill_at(call: str, path: Path) -> None:
+    """Let a process create a file, and kill it at a call."""
+    done = subprocess.run([sys.executable, "-c", _KILLED, str(path), call], check=False)
+    assert done.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("call", ["open", "link", "rename"])
+def test_a_first_commit_that_was_killed_leaves_no_log(call: str, tmp_path: Path) -> None:
+    table = tmp_path / "shop" / "quarantine"
+    table.mkdir(parents=True)
+    (table / "part-0.parquet").write_text("x")
+    kill_at(call, commit(table, 0))
+    assert open_table(table) is None
+    assert not (table / "_delta_log").exists()
+    create(commit(table, 0), b"{}")
+    assert names_in(table / "_delta_log") == [commit(table, 0).name]
 
 
 def test_what_a_killed_writer_leaves_is_no_commit_and_is_removed(tmp_path: Path) -> None:
     table = tmp_path / "table"
     write_deltalake(str(table), ROWS)
     path = commit(table, 1)
-    done = subprocess.run([sys.executable, "-c", _KILLED, str(path)], check=False)
-    assert done.returncode == -signal.SIGKILL
+    kill_at("link", path)
     (staged,) = [name for name in names_in(path.parent) if name != commit(table, 0).name]
     assert re.fullmatch(rf"\.{path.name}-[0-9a-f]{{32}}", staged)
     assert DeltaTable(str(table)).version() == 0
