@@ -189,7 +189,7 @@ def existing_state(
     """
     with _LOCK:
         facts, known = ((), None) if is_whole else _STATES.get(table, ((), None))
-    try:
+    with _reported(table):
         newest = None if known is None else _newest_after(table, known.version, facts)
         target = newest if version is None else version
         if known is None or newest is None or target is None or target < known.version:
@@ -200,6 +200,18 @@ def existing_state(
             raise _too_new(target, newest)
         else:
             state = _advanced(table, known, target)
+    if not state.protocol or not state.metadata:
+        raise BrokenTableError("its log says nothing of its schema or its protocol")
+    if state.version == newest:
+        _keep(table, state)
+    return state
+
+
+@contextmanager
+def _reported(table: AnyPath) -> Iterator[None]:
+    """Raise BrokenTableError in place of an error of a folder; a store may only not answer."""
+    try:
+        yield
     except OSError as error:
         if isinstance(table, RemotePath):
             raise
@@ -207,11 +219,6 @@ def existing_state(
         if isinstance(error, PermissionError):
             raise BrokenTableError(f"{shown} may not be read") from None
         raise BrokenTableError(f"{shown} cannot be read ({error.strerror or error})") from None
-    if not state.protocol or not state.metadata:
-        raise BrokenTableError("its log says nothing of its schema or its protocol")
-    if state.version == newest:
-        _keep(table, state)
-    return state
 
 
 def removed_files(table: AnyPath) -> list[Action]:
@@ -222,13 +229,14 @@ def removed_files(table: AnyPath) -> list[Action]:
 
     Raises:
         BrokenTableError: the log is broken.
-        OSError: it cannot be read.
+        OSError: the store does not answer.
     """
-    found = _found(table, None)
-    kept = (item for path in found.checkpoint for item in _checkpoint_actions(path, ["remove"]))
-    numbers = range(found.first + 1, found.newest + 1)
-    commits = (item for number in numbers for item in commit_actions(table, number))
-    return [item["remove"] for item in chain(kept, commits) if "remove" in item]
+    with _reported(table):
+        found = _found(table, None)
+        kept = (item for path in found.checkpoint for item in _checkpoint_actions(path, ["remove"]))
+        numbers = range(found.first + 1, found.newest + 1)
+        commits = (item for number in numbers for item in commit_actions(table, number))
+        return [item["remove"] for item in chain(kept, commits) if "remove" in item]
 
 
 def note_commit(table: AnyPath, newest: LogState, entry: bytes) -> None:

@@ -23,7 +23,12 @@ from ticdc_assets.delta.control import dataset_of, read_table
 from ticdc_assets.delta.damage import reading
 from ticdc_assets.delta.delta_files import broken, live_files, removable, vector_of
 from ticdc_assets.delta.delta_protocol import DeletionVector, DeletionVectorError
-from ticdc_assets.delta.log_reading import BrokenTableError, log_state, removed_files
+from ticdc_assets.delta.log_reading import (
+    BrokenTableError,
+    existing_state,
+    log_state,
+    removed_files,
+)
 from ticdc_assets.delta.opening import open_table
 from ticdc_assets.delta.renewing import renew_if_lost
 
@@ -153,6 +158,14 @@ def test_reading_says_it_in_one_sentence(table: Path, damage: str) -> None:
     assert said in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
     assert "the mirror with id 7 of changefeed 'shop' is damaged" in str(caught.value)
+
+
+def test_what_commits_removed_cannot_be_read_of_a_broken_log(table: Path) -> None:
+    existing_state(table)
+    commit(table, 1).unlink()
+    commit(table, 1).symlink_to(commit(table, 1))
+    with pytest.raises(BrokenTableError, match="cannot be read"):
+        removed_files(table)
 
 
 def test_what_is_there_is_whole(table: Path) -> None:
