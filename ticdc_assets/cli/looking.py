@@ -200,7 +200,7 @@ def _statuses(
 
 def _lease(lake: AnyPath, changefeed: str, damages: list[LakeDamagedError]) -> "LeaseState | None":
     """Return who writes to a changefeed, if a lease says so; None without a lease."""
-    from ticdc_assets.delta.lease_log import read_lease
+    from ticdc_assets.delta.lease import read_lease
 
     try:
         return read_lease(LakePaths(root=lake, changefeed=changefeed).lease)

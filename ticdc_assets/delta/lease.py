@@ -1,12 +1,13 @@
 """The lease: who writes to a changefeed, where the file system's locks do not reach.
 
-In: a log of entries in order, which refuses the second of two entries that are put after the same
-one (`Log`; `lease_log` implements it in files). Out: a `HeldLease` with a number greater than those
-of all earlier leases, or a `BusyError` that names the holder and until when it holds the lease.
+In: a folder of numbered files, each of which is an entry (`LeaseLog`). Out: a `HeldLease` with a
+number greater than those of all earlier leases, or a `BusyError` that names the holder and until
+when it holds the lease.
 
-Taking the lease, renewing it and giving it back write one entry each, with the whole state. Their
-order depends on no clock, and clocks of two machines are never compared; times in an entry are for
-people.
+Taking the lease, renewing it and giving it back write one entry each, with the whole state, under
+the number after the newest one, only where no file is (`storage.creating`). So of two entries after
+the same one, one is refused, in a folder as in a store. Their order depends on no clock, and clocks
+of two machines are never compared; times in an entry are for people.
 
 - Only the newest entry counts. A holder renews with an entry after its own last one. If that is
   refused and the newest entry belongs to another holder, the lease is lost for good.
@@ -19,24 +20,32 @@ A holder may stall between this check and a commit, so its commits carry the num
 refuse older ones (`fencing`).
 
 Why taking it again is safe: a writer recognises its entry by the token, even if the write reported
-an error. Not handled: entries that a person writes or removes by hand.
+an error. A writer that stalled until its next number was removed puts an entry that is not the
+newest; it reads the newest after each put, so it learns that it is late. Not handled: entries that
+a person writes or removes by hand.
 """
 
+import json
 import logging
 import os
+import re
 import socket
 import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 from ticdc_assets.base.errors import BusyError, LeaseLostError, TicdcError
 from ticdc_assets.base.progress import tell
+from ticdc_assets.delta.damage import damaged, require_answer
+from ticdc_assets.storage.creating import create
+from ticdc_assets.storage.paths import AnyPath, names_in
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -125,16 +134,96 @@ class Entry:
     state: LeaseState | None
 
 
-class Log(Protocol):
-    """Entries in order."""
+_ENTRY = re.compile(r"[0-9]{20}\.json")
+
+_KEPT = 20
+"""How many entries are kept at least, for people and for processes that list them now."""
+
+_REMOVED = 10
+"""After how many entries the older ones are removed."""
+
+
+class LeaseLog:
+    """The log of a lease.
+
+    Args:
+        folder: its folder, which the first entry creates.
+    """
+
+    def __init__(self, folder: AnyPath) -> None:
+        self._folder = folder
+        self._newest = Entry(version=0, state=None)
 
     def newest(self) -> Entry:
-        """Return the newest entry."""
-        ...
+        """Return the newest entry; one of version 0 without a state if there is none.
+
+        Raises:
+            LakeDamagedError: it is not a lease's.
+            StoreUnavailableError: its store does not answer.
+            OSError: the folder cannot be read.
+        """
+        try:
+            # A folder that other hosts write to may show an entry late; this log knows its own.
+            while (version := max(self._versions(), default=0)) > self._newest.version:
+                with suppress(FileNotFoundError):  # removed, because newer ones came
+                    state = self._read(self._entry(version).read_bytes())
+                    self._newest = Entry(version=version, state=state)
+        except OSError:
+            require_answer(self._folder)
+            raise
+        return self._newest
 
     def put(self, state: LeaseState, after: Entry) -> bool:
-        """Put an entry after another one; return False if that one has an entry after it."""
-        ...
+        """Put an entry after another one; return False if there is one already.
+
+        Raises:
+            OSError: nobody knows whether it was put, or it cannot be.
+        """
+        version = after.version + 1
+        try:
+            create(self._entry(version), _stored(state))
+        except FileExistsError:
+            return False
+        self._newest = Entry(version=version, state=state)
+        # Each listing is a request in a store, so entries go a few at a time.
+        if version % _REMOVED == 0:
+            for older in self._versions():
+                if older <= version - _KEPT:
+                    self._entry(older).unlink(missing_ok=True)
+        return True
+
+    def _entry(self, version: int) -> AnyPath:
+        return self._folder / f"{version:020}.json"
+
+    def _versions(self) -> list[int]:
+        # Files that are being written have other names.
+        return [int(name[:-5]) for name in names_in(self._folder) if _ENTRY.fullmatch(name)]
+
+    def _read(self, content: bytes) -> LeaseState:
+        try:
+            stored: dict[str, Any] = json.loads(content)
+            return LeaseState(
+                **{
+                    **stored,
+                    "holder": Holder(**stored["holder"]),
+                    "taken_at": datetime.fromisoformat(stored["taken_at"]),
+                    "renewed_at": datetime.fromisoformat(stored["renewed_at"]),
+                }
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise damaged(self._folder, "its newest entry is not a lease's") from error
+
+
+def read_lease(folder: AnyPath) -> LeaseState | None:
+    """Return the newest entry of a log; None if no process ever took the lease.
+
+    It raises the errors of `LeaseLog.newest`.
+    """
+    return LeaseLog(folder).newest().state
+
+
+def _stored(state: LeaseState) -> bytes:
+    return json.dumps(asdict(state), default=datetime.isoformat).encode()
 
 
 def now_seconds() -> float:
@@ -174,7 +263,7 @@ class HeldLease:
 
     def __init__(
         self,
-        log: Log,
+        log: LeaseLog,
         entry: Entry,
         began: float,
         surroundings: Surroundings,
@@ -319,7 +408,7 @@ class Renewing:
 
 
 def take(
-    log: Log,
+    log: LeaseLog,
     holder: Holder,
     seconds: float,
     *,
@@ -372,7 +461,7 @@ def take(
         # Another process was faster; maybe the holder, which is alive.
 
 
-def _ran_out(log: Log, entry: Entry, surroundings: Surroundings) -> bool:
+def _ran_out(log: LeaseLog, entry: Entry, surroundings: Surroundings) -> bool:
     """Watch a held lease; return whether no entry came for its duration."""
     assert entry.state is not None
     end = surroundings.now() + entry.state.seconds
@@ -384,7 +473,7 @@ def _ran_out(log: Log, entry: Entry, surroundings: Surroundings) -> bool:
     return log.newest().version == entry.version
 
 
-def _put(log: Log, state: LeaseState, after: Entry) -> Entry | None:
+def _put(log: LeaseLog, state: LeaseState, after: Entry) -> Entry | None:
     """Put an entry and return it if the log has it, even if the write reported an error."""
     failure = None
     try:

@@ -31,8 +31,14 @@ from ticdc_assets.delta.appending import append_files
 from ticdc_assets.delta.committing import ConflictError
 from ticdc_assets.delta.control import commit_metadata
 from ticdc_assets.delta.fencing import guarded, number_in
-from ticdc_assets.delta.lease import HeldLease, Renewing, named_process, take, this_process
-from ticdc_assets.delta.lease_log import LeaseLog
+from ticdc_assets.delta.lease import (
+    HeldLease,
+    LeaseLog,
+    Renewing,
+    named_process,
+    take,
+    this_process,
+)
 from ticdc_assets.delta.opening import open_table
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath

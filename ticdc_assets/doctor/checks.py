@@ -382,7 +382,7 @@ def check_lease(paths: "LakePaths", writer: Writer) -> list[Check]:
 
     A lease whose holder is no more does no harm: the next run takes it over.
     """
-    from ticdc_assets.delta.lease_log import read_lease
+    from ticdc_assets.delta.lease import read_lease
 
     name, needed = f"lease {paths.changefeed}", "a log that can be read"
     try:

@@ -29,13 +29,14 @@ from ticdc_assets.delta.fencing import guarded, number_in
 from ticdc_assets.delta.lease import (
     Entry,
     HeldLease,
+    LeaseLog,
     LeaseState,
     Surroundings,
     is_gone,
+    read_lease,
     take,
     this_process,
 )
-from ticdc_assets.delta.lease_log import LeaseLog, read_lease
 from ticdc_assets.delta.lock import side_lock, writer_lock
 from ticdc_assets.delta.log_reading import log_state
 from ticdc_assets.storage.lake_paths import LakePaths
@@ -50,7 +51,7 @@ OTHER = "another sync of changefeed 'shop'"
 
 
 @dataclass
-class MemoryLog:
+class MemoryLog(LeaseLog):
     """A log in memory, of which one may be told errors."""
 
     entries: list[Entry] = field(default_factory=lambda: [Entry(version=0, state=None)])

@@ -9,7 +9,7 @@ from ticdc_assets.base.errors import BusyError
 from ticdc_assets.config import Writer
 from ticdc_assets.delta.commits import newest_version, read_commit
 from ticdc_assets.delta.control import read_rows
-from ticdc_assets.delta.lease_log import read_lease
+from ticdc_assets.delta.lease import read_lease
 from ticdc_assets.delta.lock import writer_lock
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets_tests.delta.test_lease import holding, line
