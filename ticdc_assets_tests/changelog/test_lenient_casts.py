@@ -10,6 +10,7 @@ from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.model.events import Bootstrap, DdlEvent, Event
 from ticdc_assets.registry.history import Coordinates
+from ticdc_assets_tests.demo.simulator.builders import upstream_of
 from ticdc_assets_tests.demo.simulator.variants import PLAIN, Variant, rows_of, shuffled
 from ticdc_assets_tests.reference.history_fold import fold_history
 
@@ -19,9 +20,7 @@ every_format = pytest.mark.parametrize("variant", PLAIN.values(), ids=PLAIN)
 
 
 def started(*, keyless: bool = False) -> Upstream:
-    upstream = Upstream()
-    upstream.create_database("d")
-    upstream.create_table(
+    return upstream_of(
         T,
         (
             column("id", "bigint", nullable=False),
@@ -30,7 +29,6 @@ def started(*, keyless: bool = False) -> Upstream:
         ),
         primary_key=() if keyless else ("id",),
     )
-    return upstream
 
 
 def put(upstream: Upstream, number: int, v: str | None, n: int) -> None:
@@ -127,9 +125,7 @@ def test_without_the_ddl_it_is_refused() -> None:
 
 def test_a_key_is_not_cast_leniently() -> None:
     """Two rows may have become one; TiDB would have refused that, so nothing is known."""
-    upstream = Upstream()
-    upstream.create_database("d")
-    upstream.create_table(T, (column("k", "varchar(9)", nullable=False),), primary_key=("k",))
+    upstream = upstream_of(T, (column("k", "varchar(9)", nullable=False),), primary_key=("k",))
     with upstream.transaction() as transaction:
         transaction.insert(T, {"k": "ab"})
         transaction.insert(T, {"k": "c"})

@@ -26,6 +26,7 @@ from ticdc_assets_tests.demo.simulator.builders import (
     fill,
     keyless_upstream,
     odd_names_upstream,
+    upstream_of,
     wide_upstream,
 )
 from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
@@ -35,15 +36,12 @@ pytestmark = pytest.mark.spark
 
 
 def small_upstream(rows: int = 12) -> Upstream:
-    upstream = Upstream()
-    upstream.create_database("d")
-    upstream.create_table(
+    return upstream_of(
         ("d", "t"),
         (column("id", "bigint", nullable=False), column("v", "varchar(20)"), column("n", "int")),
         primary_key=("id",),
+        rows=rows,
     )
-    fill(upstream, ("d", "t"), rows=rows)
-    return upstream
 
 
 def test_a_source_without_records(spark: SparkSession, tmp_path: Path) -> None:
@@ -124,9 +122,7 @@ def test_odd_columns_come_and_change_later(
     """A table gets its first DATETIME, and columns whose names are syntax elsewhere."""
     if size == "large":
         treat_as_large(monkeypatch)
-    upstream = Upstream()
-    upstream.create_database("d")
-    upstream.create_table(
+    upstream = upstream_of(
         ("d", "t"),
         (
             column("id", "bigint", nullable=False),
@@ -134,8 +130,8 @@ def test_odd_columns_come_and_change_later(
             column("y`z", "int"),
         ),
         primary_key=("id",),
+        rows=5,
     )
-    fill(upstream, ("d", "t"), rows=5)
     changefeed = StandInChangefeed(upstream, "shop", partitions=1)
     feed = Feed.of(spark, tmp_path)
     feed.follow(changefeed)
@@ -321,10 +317,8 @@ def test_what_a_typed_column_cannot_hold_stands_exactly_beside_it(
     """Zero dates, also in the key: NULL in the typed column, exact text in the rescued data."""
     if size == "large":
         treat_as_large(monkeypatch)
-    upstream = Upstream()
-    upstream.create_database("d")
     name = ("d", "dates")
-    upstream.create_table(
+    upstream = upstream_of(
         name,
         (
             column("day", "date", nullable=False),

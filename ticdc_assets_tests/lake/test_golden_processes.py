@@ -16,12 +16,7 @@ from ticdc_assets.log.quarantine import read_quarantine
 from ticdc_assets.repair.seeding import seed
 from ticdc_assets.repair.verifying import verify
 from ticdc_assets.spark.session import LazySession
-from ticdc_assets_tests.changelog.test_fold_golden import (
-    folded,
-    keys_of,
-    keys_of_cut_rows,
-    other_rows,
-)
+from ticdc_assets_tests.changelog.test_fold_golden import assert_same_but_for_cut_rows
 from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.golden import (
     ALL_FOLDERS,
@@ -30,9 +25,9 @@ from ticdc_assets_tests.golden import (
     MIDDLES,
     NEW_SCENARIOS,
     Case,
-    Rows,
     Scenario,
     assert_same_rows,
+    folded,
     rows_last_changed_here,
 )
 from ticdc_assets_tests.lake.feeds import Feed
@@ -137,18 +132,6 @@ def assert_truth(folder: tuple[str, str], scenario: Scenario, commands: Commands
         return
     wanted = rows_last_changed_here(scenario) if folder in MIDDLES else scenario.state()
     assert_same_rows(found, wanted, variant=scenario.variant)
-
-
-def assert_same_but_for_cut_rows(scenario: Scenario, found: Rows) -> None:
-    """Compare all keys, and the rows of which no change was sent as its key alone."""
-    cut, wanted = keys_of_cut_rows(scenario, scenario.events), scenario.state()
-    assert sum(map(len, cut.values())) > 0
-    assert keys_of(scenario, found) == keys_of(scenario, wanted)
-    assert_same_rows(
-        other_rows(scenario, found, cut),
-        other_rows(scenario, wanted, cut),
-        variant=scenario.variant,
-    )
 
 
 def test_all_small_captures_are_here(cases_dir: Callable[..., Path]) -> None:

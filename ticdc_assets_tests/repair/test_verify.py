@@ -45,7 +45,7 @@ from ticdc_assets.storage.paths import names_in
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.commands import files
-from ticdc_assets_tests.demo.simulator.builders import churn, fill, plain_upstream
+from ticdc_assets_tests.demo.simulator.builders import churn, fill, plain_upstream, upstream_of
 from ticdc_assets_tests.golden import (
     ALL_FOLDERS,
     THREE_OF_THE_SHOP,
@@ -555,10 +555,8 @@ def test_rows_that_the_base_has_are_left_out_of_a_record_with_later_ones(
     key: tuple[str, ...], spark: SparkSession, tmp_path: Path, clock: type[LandingClock]
 ) -> None:
     """The records of its landing day stay; one of them has rows below and above the base."""
-    upstream = Upstream()
-    upstream.create_database("d")
     columns = (column("id", "int", nullable=False), column("v", "varchar(20)"))
-    upstream.create_table(BAG, columns, primary_key=key)
+    upstream = upstream_of(BAG, columns, primary_key=key)
     changefeed = Straddling(
         upstream,
         "d",
@@ -593,9 +591,7 @@ def test_rows_without_a_key_may_become_equal(
 ) -> None:
     """In the mirror they keep their commit ts; a fold from the change log gives them one."""
     small_up_to(monkeypatch, 0)
-    upstream = Upstream()
-    upstream.create_database("d")
-    upstream.create_table(BAG, (column("id", "int"), column("v", "varchar(20)")))
+    upstream = upstream_of(BAG, (column("id", "int"), column("v", "varchar(20)")))
     changefeed = StandInChangefeed(upstream, "d", options=FeedOptions(force_replicate=True))
     feed = Feed.of(spark, tmp_path)
     for text in ("first", "second"):

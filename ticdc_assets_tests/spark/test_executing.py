@@ -24,7 +24,6 @@ from ticdc_assets.delta.delta_protocol import COMMIT_ID
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
-from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log import change_statistics
 from ticdc_assets.log.change_files import RECORD_COLUMNS, rows_of
 from ticdc_assets.log.decoding import decode_new, record_decoder
@@ -45,7 +44,7 @@ from ticdc_assets.spark.session import LazySession
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets_tests.brokers import OwnBroker
 from ticdc_assets_tests.delta.libraries import opened
-from ticdc_assets_tests.demo.simulator.builders import fill
+from ticdc_assets_tests.demo.simulator.builders import fill, upstream_of
 from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.golden import FULL_VARIANTS, Scenario
 from ticdc_assets_tests.lake.feeds import Feed
@@ -254,9 +253,7 @@ def small(spark: SparkSession, tmp_path: Path) -> tuple[Feed, Callable[[], None]
 
 def small_feed(spark: Any, folder: Path) -> tuple[Feed, Callable[[], None]]:
     """Return the same with the session `spark`, which may be None where no batch is large."""
-    upstream = Upstream()
-    upstream.create_database("d")
-    upstream.create_table(("d", "t"), (column("id", "int", nullable=False),), primary_key=("id",))
+    upstream = upstream_of(("d", "t"), (column("id", "int", nullable=False),), primary_key=("id",))
     changefeed = StandInChangefeed(upstream, "d", partitions=2)
     feed = Feed.of(spark, folder)
 

@@ -18,6 +18,7 @@ from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.shop import STEPS_PER_DDL, ShopWorkload
 from ticdc_assets.demo.simulator.stored_table import Row, TableName, index
 from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.source.capture import CaptureRecord, CaptureWriter
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.demo.simulator.random_values import random_value
@@ -93,6 +94,21 @@ def plain_upstream(
     return upstream
 
 
+def upstream_of(
+    name: TableName,
+    columns: Sequence[ColumnSchema],
+    *,
+    rows: int = 0,
+    primary_key: Sequence[str] = (),
+) -> Upstream:
+    """Return an upstream with one table, and random rows in it."""
+    upstream = Upstream()
+    upstream.create_database(name[0])
+    upstream.create_table(name, columns, primary_key=primary_key)
+    fill(upstream, name, rows=rows)
+    return upstream
+
+
 def random_row(upstream: Upstream, name: TableName, rng: random.Random) -> Row:
     """Return a row for a table with random values, the key's too, and some NULLs."""
     return {
@@ -152,18 +168,16 @@ def churn(
 
 def wide_upstream(*, columns: int = 300, rows: int = 20) -> Upstream:
     """Return an upstream with `wide`.`wide`, a table of many columns of every type."""
-    upstream = Upstream()
-    upstream.create_database("wide")
     types = [ALL_TYPES[number % len(ALL_TYPES)] for number in range(columns - 1)]
-    upstream.create_table(
+    upstream = upstream_of(
         ("wide", "wide"),
         (
             column("id", "bigint", nullable=False),
             *(column(f"c{number:03d}", sql_type) for number, sql_type in enumerate(types)),
         ),
         primary_key=("id",),
+        rows=rows,
     )
-    fill(upstream, ("wide", "wide"), rows=rows)
     churn(upstream, steps=rows)
     return upstream
 
