@@ -19,8 +19,7 @@ from bench.measuring import leave_out
 from bench.pipeline import Feed
 from bench.traffic import DATABASE, FIRST_ID, Shape, Traffic, narrow
 from ticdc_assets.config import KafkaSource, Readers, TableChoice
-from ticdc_assets.log.cuts import MirrorCut, require_cut
-from ticdc_assets.log.publishing import publish
+from ticdc_assets.log.cuts import MirrorCut, publish, require_cut
 from ticdc_assets.mirrors.table_writing import table_writer
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.rows.rows_of_work import Rows, numbered_names

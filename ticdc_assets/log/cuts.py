@@ -7,13 +7,24 @@ same TSO.
 
 A cut may repeat an older one (`Rewind`): then the cuts between the two are *void*. They stay in the
 table as a record, and no reader uses them.
+
+Publishing appends the row, which makes readers see the cut, and then writes `by_name.json` next to
+the changefeed's tables, for readers that do not know cuts. That file has, for each mirror, its
+database and table, the folder of its Delta table, and the Delta version that the cut names. A
+mirror's folder is named by an id, since a table may be renamed, or created again under its old
+name. No name from a message ever becomes part of a path, so there are no links.
+
+Why publishing again is safe: a run killed before the append has published nothing. The file is
+replaced atomically and names its cut; the next sync replaces a file of an older cut.
 """
 
 import json
+import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any
 
 import pyarrow as pa
@@ -33,17 +44,24 @@ from ticdc_assets.delta.row_schema import fields_of
 from ticdc_assets.model.schemas import TableSchema, schema_from_text
 from ticdc_assets.model.tso import cut_of, moment_text, time_with_tso
 from ticdc_assets.storage.lake_paths import LakePaths
-from ticdc_assets.storage.paths import AnyPath
+from ticdc_assets.storage.paths import AnyPath, write_at_once
 
-CARRIED = "carried"
-"""The mode of a mirror that a cut did not change."""
-
-FAILED = "failed"
-"""The mode of a mirror that a cut could not make."""
-
+_LOGGER = logging.getLogger(__name__)
 
 LAYOUT = 4
 """The layout of a changefeed's tables, recorded in its cuts; other layouts are not read."""
+
+
+class Mode(StrEnum):
+    """How a cut made a mirror; `mirrors.applying` explains each way."""
+
+    CARRIED = "carried"
+    ALTER = "alter"
+    CHANGE = "change"
+    REWRITE = "rewrite"
+    FOLD = "fold"
+    FAILED = "failed"
+    """It could not, and the rows are those of an older cut."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +83,7 @@ class MirrorCut:
         held: row changes at or below the cut that wait for their schema.
         quarantined: row changes at or below the cut that did not fit.
         caveats: reasons why the mirror may differ from its table.
-        mode: how this cut made it: carried, alter, merge, rewrite or fold; or failed, if it could
-            not and the rows are those of an older cut (`FailedMirror`).
+        mode: how this cut made it, as plain text (`Mode`).
         changes: keys that this cut changed.
         unknown_deletes: deletes of rows that it did not have, over all cuts.
         history_version: Delta version of the history at the cut; None if none is kept.
@@ -111,7 +128,7 @@ class MirrorCut:
     @property
     def failed(self) -> bool:
         """Whether the cut could not make it, so that its rows are from an older cut."""
-        return self.mode == FAILED
+        return self.mode == Mode.FAILED
 
     @property
     def casts(self) -> Counter[tuple[str, int]]:
@@ -379,7 +396,7 @@ class Cut:
             published_at=datetime.now(UTC),
             repeats_at=self.made_at,
             mirrors=tuple(
-                replace(mirror, mode=mirror.mode if mirror.failed else CARRIED, changes=0)
+                replace(mirror, mode=str(Mode.FAILED if mirror.failed else Mode.CARRIED), changes=0)
                 for mirror in (self.mirrors if mirrors is None else mirrors)
             ),
             replays=0,
@@ -593,7 +610,7 @@ CUT_SCHEMA = pa.schema(
 
 
 def append_cut(paths: LakePaths, cut: Cut) -> None:
-    """Append `cut` to the cuts; from then on readers see it. `publishing` calls it."""
+    """Append `cut` to the cuts; from then on readers see it."""
     row = {field.name: getattr(cut, field.name) for field in fields(cut)}
     row["mirrors"] = [_stored_mirror(item) for item in cut.mirrors]
     for name in ("held", "failed", "accounts"):
@@ -656,3 +673,53 @@ def _read(row: dict[str, Any]) -> Cut:
             "rewind": None if row["rewind"] is None else Rewind(**row["rewind"]),
         }
     )
+
+
+# Publishing --------------------------------------------------------------------------------------
+
+
+def publish(paths: LakePaths, cut: Cut) -> None:
+    """Publish `cut`: one append; from then on readers see it."""
+    append_cut(paths, cut)
+    name_mirrors(paths, cut)
+
+
+def name_mirrors(paths: LakePaths, cut: Cut) -> None:
+    """Write the mirrors of `cut`, the newest one, into the file, unless it already has them."""
+    if named_cut(paths) == cut.number:
+        return
+    try:
+        write_at_once(paths.by_name, json.dumps(_manifest(paths, cut), indent=1))
+    except OSError as error:
+        # The mirrors are published, even if this file cannot be written.
+        _LOGGER.warning("%s cannot be brought to cut %d: %s", paths.by_name, cut.number, error)
+
+
+def named_cut(paths: LakePaths) -> int | None:
+    """Return the number of the cut in the file; None if there is none."""
+    try:
+        return json.loads(paths.by_name.read_bytes())["cut"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _manifest(paths: LakePaths, cut: Cut) -> dict[str, Any]:
+    # A failed mirror has the rows of an older cut.
+    older = {(item.database, item.table): item.tso for item in cut.failed}
+    return {
+        "changefeed": paths.changefeed,
+        "cut": cut.number,
+        "tso": cut.tso,
+        "at": cut.moment,
+        "mirrors": [
+            {
+                "database": item.database,
+                "table": item.table,
+                "path": paths.of(item.generation).mirror_below(item.mirror_id),
+                "version": item.version,
+                "tso": older.get((item.database, item.table)) or cut.tso,
+                "rows": item.rows,
+            }
+            for item in cut.mirrors
+        ],
+    }

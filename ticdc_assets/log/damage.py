@@ -25,9 +25,8 @@ from ticdc_assets.delta.control import commit_metadata
 from ticdc_assets.delta.damage import damaged
 from ticdc_assets.delta.delta_files import broken
 from ticdc_assets.delta.opening import open_table
-from ticdc_assets.log.cuts import MirrorCut, newest_cut
+from ticdc_assets.log.cuts import MirrorCut, named_cut, newest_cut
 from ticdc_assets.log.positions import landed_batch
-from ticdc_assets.log.publishing import named_cut
 from ticdc_assets.log.seeds import decoded_seed, landed_seed
 from ticdc_assets.spark.session import SPARK_ERRORS
 from ticdc_assets.storage.lake_paths import LakePaths

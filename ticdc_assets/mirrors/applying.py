@@ -53,34 +53,32 @@ from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.log_reading import pool_within
 from ticdc_assets.log.accepted_gaps import gap_caveats
 from ticdc_assets.log.cuts import (
-    FAILED,
     ChangeAccount,
     Cut,
     FailedMirror,
     MirrorCut,
+    Mode,
     choice_text,
     filter_text,
+    publish,
     same_content,
 )
-from ticdc_assets.log.publishing import publish
 from ticdc_assets.log.quarantine import count_open, place_of, read_counted, unread_exports
 from ticdc_assets.mirrors.accounts import account_changes
 from ticdc_assets.mirrors.caveats import (
     cast_caveats,
-    casts_listed,
     caveats_of,
     unknown_caveats,
 )
 from ticdc_assets.mirrors.change_folding import ChangeFolding
 from ticdc_assets.mirrors.change_reading import GATHERED_ROWS
 from ticdc_assets.mirrors.held_rows import count_held
-from ticdc_assets.mirrors.late_changes import caveats_below, late_rows
-from ticdc_assets.mirrors.mirror_making import Made, MirrorMaker, Mode
+from ticdc_assets.mirrors.late_changes import late_rows
+from ticdc_assets.mirrors.mirror_making import MirrorMaker
 from ticdc_assets.mirrors.misfits import Misfits
 from ticdc_assets.mirrors.standing import Applying, Outcome, Standing, standing
-from ticdc_assets.mirrors.truncation_points import TruncationPoint
+from ticdc_assets.mirrors.truncation_points import TruncationPoint, caveats_below
 from ticdc_assets.mirrors.validity import Knowledge, LateRows
-from ticdc_assets.model.schemas import schema_to_text
 from ticdc_assets.spark.scratch import WRITING, Scratch, remove_forgotten
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import RemotePath
@@ -146,7 +144,7 @@ def apply_changes(
             watermark=found.watermark,
         )
     publish(lake.paths, cut)
-    changed = sum(item.mode not in (Mode.CARRIED, FAILED) for item in cut.mirrors)
+    changed = sum(item.mode not in (Mode.CARRIED, Mode.FAILED) for item in cut.mirrors)
     failed = f", {len(cut.failed)} failed" if cut.failed else ""
     repaired = tuple(
         f"{error.table} was damaged: {error.finding}"
@@ -208,7 +206,7 @@ class _Run:
         es_only = self._statistics.es_only
         replays, late, spans = late_rows(self._changes, self._last, es_only=es_only)
         below = caveats_below(
-            self._changes,
+            self._changes.truncation_point,
             self._known,
             plan,
             lambda: (
@@ -228,7 +226,7 @@ class _Run:
         first = maker.make_new(plan)
         counted = Counted("applying", len(plan.mirrors))
 
-        def attempt(mirror: MirrorPlan) -> Made | Failure:
+        def attempt(mirror: MirrorPlan) -> MirrorCut | Failure:
             name = joined_name(*mirror.name)
             counted.begin(name)
             ready = first.get(mirror.mirror_id)
@@ -240,7 +238,7 @@ class _Run:
                 raise made
             return made
 
-        results: dict[str, Made | Failure] = {}
+        results: dict[str, MirrorCut | Failure] = {}
         with pool_within(parallel_mirrors(self._lake.paths)) as pool:
             for above, together in self._read_together(plan.mirrors, stale, first.keys()):
                 with self._changes.gather(together, above, self._tso):
@@ -262,7 +260,7 @@ class _Run:
             *((item, Failure(reason=item.reason)) for item in plan.failed),
         ]:
             table_result = result
-            if isinstance(result, Made):
+            if isinstance(result, MirrorCut):
                 assert isinstance(table, MirrorPlan)
                 table_result = attempted(
                     partial(self._mirror_cut, table, result, held_rows, below, lost, unread),
@@ -336,8 +334,8 @@ class _Run:
         yield 0, together
 
     def _made(
-        self, maker: MirrorMaker, mirror: MirrorPlan, stale: bool, ready: Made | None
-    ) -> Made | LakeDamagedError:
+        self, maker: MirrorMaker, mirror: MirrorPlan, stale: bool, ready: MirrorCut | None
+    ) -> MirrorCut | LakeDamagedError:
         """Make a mirror; fold it if it is damaged, because the change log has all of it.
 
         Returns:
@@ -425,7 +423,7 @@ class _Run:
                 before,
                 database=table.database,
                 table=table.table,
-                mode=FAILED,
+                mode=str(Mode.FAILED),
                 changes=0,
                 held=held[table.mirror_id],
                 # The history is folded again with its mirror.
@@ -435,7 +433,7 @@ class _Run:
     def _mirror_cut(
         self,
         mirror: MirrorPlan,
-        made: Made,
+        made: MirrorCut,
         held: Mapping[str | None, int],
         below: Mapping[str, str],
         lost: Mapping[str, Sequence[str]],
@@ -451,31 +449,7 @@ class _Run:
         if self._statistics.es_only:
             caveats.append("not a consistent cut: the messages have no commit ts")
         caveats += cast_caveats(made.casts)
-        cut = MirrorCut(
-            mirror_id=mirror.mirror_id,
-            database=mirror.database,
-            table=mirror.table,
-            table_id=mirror.table_id,
-            generation=self._lake.paths.generation,
-            version=made.version,
-            rows=made.rows,
-            hidden=made.hidden,
-            schema=schema_to_text(mirror.schema),
-            floor_ts=mirror.floor_ts,
-            digest=mirror.digest,
-            held=held[mirror.mirror_id],
-            quarantined=made.quarantined,
-            caveats=caveats,
-            mode=str(made.mode),
-            changes=made.changes,
-            unknown_deletes=made.unknown_deletes,
-            history_version=made.history.version if made.history else None,
-            history_rows=made.history.rows if made.history else None,
-            history_unread=made.history.unread if made.history else None,
-            history_digest=made.history.digest if made.history else None,
-            history_since=made.history.since if made.history else None,
-            lenient_casts=casts_listed(made.casts),
-        )
+        cut = replace(made, held=held[mirror.mirror_id], caveats=caveats, mode=str(made.mode))
         before = self._before.get(mirror.mirror_id)
         unknown = unknown_caveats(self._lake.paths, mirror, self._statistics, cut, before)
         return replace(cut, caveats=[*caveats, *unknown])

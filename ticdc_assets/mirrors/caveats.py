@@ -84,7 +84,7 @@ def caveats_of(
         mirror: its plan.
         statistics: the change log in numbers.
         changefeed: the configuration.
-        below: the caveats of truncated tables, by mirror id (`late_changes.caveats_below`).
+        below: the caveats of truncated tables, by mirror id (`truncation_points.caveats_below`).
         lost: the caveats of accepted gaps, by mirror id (`accepted_gaps.gap_caveats`).
         unread: how many rows of exports could not be read (`unread_exports`).
     """

@@ -22,7 +22,7 @@ cut names. The commit takes back versions of a killed run.
 Not here: histories of dropped tables. The last cut that had such a table names its history.
 """
 
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -41,26 +41,6 @@ from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.history_operations import current_operations
 from ticdc_assets.rows.mirror_rows import may_be_rescued
 from ticdc_assets.rows.rows_of_work import Rows
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MadeHistory:
-    """The result of making a history.
-
-    Attributes:
-        version: its Delta version.
-        rows: its versions of rows.
-        unread: how many row changes fit no schema and are missing from it, over all cuts.
-        digest: identifies the past that it was made from (`MirrorPlan.past_digest`).
-        since: TSO from which on it has all versions: that of the base cut or the export that it
-            began with; 0 for the first change.
-    """
-
-    version: int
-    rows: int
-    unread: int
-    digest: str
-    since: int
 
 
 class HistoryWriter:
@@ -84,8 +64,8 @@ class HistoryWriter:
         *,
         changed: bool,
         published: int | None = None,
-    ) -> MadeHistory:
-        """Bring the history of one table to the cut.
+    ) -> dict[str, Any]:
+        """Bring the history of one table to the cut; return the fields of `MirrorCut` for it.
 
         Args:
             plan: its plan at the cut.
@@ -133,7 +113,9 @@ class HistoryWriter:
             since = was.history_since
         return max(since, _begun_ts(plan))
 
-    def _overwrite(self, plan: MirrorPlan, base: Base | None, published: int | None) -> MadeHistory:
+    def _overwrite(
+        self, plan: MirrorPlan, base: Base | None, published: int | None
+    ) -> dict[str, Any]:
         writer = self._writer(plan, published)
         table = self._lake.paths.history(plan.mirror_id), writer.begin_empty()
         versions = self._folding.folded(plan, until=self._tso, base=base, table=table)
@@ -145,16 +127,16 @@ class HistoryWriter:
 
     def _made(
         self, plan: MirrorPlan, base: Base | None, *, version: int, rows: int, unread: int
-    ) -> MadeHistory:
-        return MadeHistory(
-            version=version,
-            rows=rows,
-            unread=unread + ((base.mirror.history_unread or 0) if base else 0),
-            digest=plan.past_digest,
-            since=self._since(plan, base),
-        )
+    ) -> dict[str, Any]:
+        return {
+            "history_version": version,
+            "history_rows": rows,
+            "history_unread": unread + ((base.mirror.history_unread or 0) if base else 0),
+            "history_digest": plan.past_digest,
+            "history_since": self._since(plan, base),
+        }
 
-    def _change(self, plan: MirrorPlan, base: Base, writer: TableWriter) -> MadeHistory:
+    def _change(self, plan: MirrorPlan, base: Base, writer: TableWriter) -> dict[str, Any]:
         """Add the versions that began since the last cut, and end those before them."""
         schema, layout = plan.schema, HistoryLayout(schema=plan.schema)
         operations = self._folding.operations(plan, above=base.tso, until=self._tso)

@@ -1,24 +1,19 @@
-"""Changes at or below the last cut that landed after it: replays, late rows, rows below truncation.
+"""Changes at or below the last cut that landed after it: replays and late rows.
 
-In: the change log, the last cut, and the truncation of the change log. Out: the numbers of replays
-and of late rows, by spans of the tables; the number of rows below the truncation; and the caveats
-of mirrors that lack such changes. Nothing is written.
+In: the change log and the last cut. Out: the numbers of replays and of late rows, and the spans of
+the late rows by table. Nothing is written.
 
 Hashes of a record's content (`_SAID`) identify replays. Only they are held, so the size of the
 images does not matter.
 """
 
-from collections.abc import Callable, Iterable
-
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from ticdc_assets.changelog.plan import Plan
 from ticdc_assets.delta.queries import asking
 from ticdc_assets.log.cuts import Cut
 from ticdc_assets.mirrors.change_folding import ChangeFolding
-from ticdc_assets.mirrors.truncation_points import marks_below, tso_below
-from ticdc_assets.mirrors.validity import Knowledge, LateRows
+from ticdc_assets.mirrors.validity import LateRows
 from ticdc_assets.model.tso import MAX_TSO, from_physical_ms, physical_ms
 from ticdc_assets.wire.rows import ROW
 
@@ -91,30 +86,3 @@ def late_rows(
         if min_ts is not None
     ]
     return sum(row[2] for row in found), sum(row[3] for row in found), spans
-
-
-def caveats_below(
-    changes: ChangeFolding,
-    known: Knowledge,
-    plan: Plan,
-    earlier: Callable[[], Iterable[tuple[str, str]]],
-) -> dict[str, str]:
-    """Return the caveats of mirrors that lack facts learnt after a truncation, by mirror id.
-
-    Args:
-        changes: reads the changes.
-        known: the known schemas and changes.
-        plan: the mirrors.
-        earlier: returns the caveats of mirrors in cuts, oldest first, each after the mirror's id. A
-            mirror keeps such a caveat as long as it has rows of that time.
-    """
-    truncation_point = changes.truncation_point
-    if truncation_point.cut is None:
-        return {}
-    found = marks_below(truncation_point, known, plan.mirrors)
-    floors = {mirror.mirror_id: mirror.floor_ts for mirror in plan.mirrors}
-    for mirror_id, caveat in earlier():
-        since, floor_ts = tso_below(caveat), floors.get(mirror_id)
-        if since is not None and floor_ts is not None and floor_ts <= since <= plan.cut_ts:
-            found[mirror_id] = caveat
-    return found

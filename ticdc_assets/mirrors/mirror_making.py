@@ -1,17 +1,18 @@
 """Making one mirror at a cut: carried, altered, changed, rewritten or folded.
 
-In: a mirror's plan, the mirror at the last cut, and the change log. Out: the Delta version for the
-cut to name, and its figures. `applying` explains each way; this module chooses the cheapest one
-that is possible, and `table_writing` writes it.
+In: a mirror's plan, the mirror at the last cut, and the change log. Out: the mirror's entry in the
+cut, but for what only all mirrors show: held rows and caveats. `applying` explains each way; this
+module chooses the cheapest one that is possible, and `table_writing` writes it.
 
 Why running it again is safe: each way is one Delta commit from the version that the newest
 published cut names. The commit takes back later versions by a killed run or another writer.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,47 +23,24 @@ from ticdc_assets.base.progress import tell
 from ticdc_assets.changelog.plan import MirrorPlan, Plan
 from ticdc_assets.delta.commits import newest_version, same_rows_at
 from ticdc_assets.delta.committing import undisturbed
-from ticdc_assets.log.cuts import Cut, MirrorCut
+from ticdc_assets.log.cuts import Cut, MirrorCut, Mode
+from ticdc_assets.mirrors.caveats import casts_listed
 from ticdc_assets.mirrors.change_folding import (
     ChangeFolding,
     hidden_columns,
     is_touched,
 )
-from ticdc_assets.mirrors.history_writing import HistoryWriter, MadeHistory
+from ticdc_assets.mirrors.history_writing import HistoryWriter
 from ticdc_assets.mirrors.in_place import goes_on
 from ticdc_assets.mirrors.misfits import Doubts, Misfits
 from ticdc_assets.mirrors.table_writing import FoundKeys, TableWriter, table_writer
 from ticdc_assets.mirrors.truncation_points import Base
 from ticdc_assets.mirrors.validity import Knowledge
+from ticdc_assets.model.schemas import schema_to_text
 from ticdc_assets.rows.finding import keys_of
 from ticdc_assets.rows.fold_runs import ChangedKeys, Folded
 from ticdc_assets.rows.mirror_rows import PARTIAL, MirrorLayout, marked, may_be_rescued
 from ticdc_assets.spark.executing import INLINE_ROWS
-
-
-class Mode(StrEnum):
-    """How a cut makes a mirror."""
-
-    CARRIED = "carried"
-    ALTER = "alter"
-    CHANGE = "change"
-    REWRITE = "rewrite"
-    FOLD = "fold"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
-    """The result of making a mirror."""
-
-    version: int
-    rows: int
-    hidden: list[str]
-    quarantined: int
-    mode: Mode
-    changes: int
-    unknown_deletes: int
-    casts: Mapping[tuple[str, int], int]
-    history: MadeHistory | None = None
 
 
 class MirrorMaker:
@@ -101,7 +79,7 @@ class MirrorMaker:
             self._pasts = {item.mirror_id: item.past_digest for item in then.mirrors}
         self._histories = HistoryWriter(changes, tso=tso)
 
-    def make(self, mirror: MirrorPlan, stale: bool, made: Made | None) -> Made:
+    def make(self, mirror: MirrorPlan, stale: bool, made: MirrorCut | None) -> MirrorCut:
         """Make a mirror if it is not made yet, and its history if one is kept."""
         if made is None:
             made = undisturbed(lambda: self._make_mirror(mirror, stale))
@@ -120,9 +98,9 @@ class MirrorMaker:
         history = undisturbed(
             lambda: self._histories.make(mirror, base, changed=changed, published=published)
         )
-        return replace(made, history=history)
+        return replace(made, **history)
 
-    def _make_mirror(self, mirror: MirrorPlan, stale: bool) -> Made:
+    def _make_mirror(self, mirror: MirrorPlan, stale: bool) -> MirrorCut:
         before = self._before.get(mirror.mirror_id)
         if before is None or stale or before.mirror.floor_ts != mirror.floor_ts:
             return self._overwrite(mirror, before, Mode.FOLD)
@@ -134,7 +112,7 @@ class MirrorMaker:
             # A manual compaction keeps the rows; a vacuum will remove the files they had before.
             before = replace(before, mirror=replace(before.mirror, version=same))
             if not changed and not is_touched_now:
-                return self._carried(before.mirror)
+                return self._carried(mirror, before.mirror)
         writer = self._writer(mirror, before.mirror.version)
         if goes_on(
             self._changes,
@@ -153,8 +131,9 @@ class MirrorMaker:
         layout = MirrorLayout(schema=mirror.schema)
         return table_writer(self._lake, layout, mirror.name, mirror.mirror_id, published=published)
 
-    def _carried(self, before: MirrorCut) -> Made:
-        return Made(
+    def _carried(self, mirror: MirrorPlan, before: MirrorCut) -> MirrorCut:
+        return self._entry(
+            mirror,
             version=before.version,
             rows=before.rows,
             hidden=before.hidden,
@@ -165,9 +144,28 @@ class MirrorMaker:
             casts=before.casts,
         )
 
+    def _entry(
+        self, mirror: MirrorPlan, *, casts: Counter[tuple[str, int]], **made: Any
+    ) -> MirrorCut:
+        """Return a mirror's entry in the cut, from its plan and what was made."""
+        return MirrorCut(
+            mirror_id=mirror.mirror_id,
+            database=mirror.database,
+            table=mirror.table,
+            table_id=mirror.table_id,
+            generation=self._lake.paths.generation,
+            schema=schema_to_text(mirror.schema),
+            floor_ts=mirror.floor_ts,
+            digest=mirror.digest,
+            held=0,
+            caveats=[],
+            lenient_casts=casts_listed(casts),
+            **made,
+        )
+
     # All rows -----------------------------------------------------------------------------------
 
-    def _overwrite(self, mirror: MirrorPlan, before: Base | None, mode: Mode) -> Made:
+    def _overwrite(self, mirror: MirrorPlan, before: Base | None, mode: Mode) -> MirrorCut:
         """Write the whole mirror, from the last cut's rows or from nothing."""
         base = before if mode is Mode.REWRITE else None
         writer = self._writer(mirror, None if before is None else before.mirror.version)
@@ -185,7 +183,7 @@ class MirrorMaker:
         folded: Folded,
         base: Base | None,
         doubts: Doubts,
-    ) -> Made:
+    ) -> MirrorCut:
         """Replace all rows of a mirror by those of a folding, over its rows if it has a base."""
         mode = Mode.FOLD if base is None else Mode.REWRITE
         start = base or self._changes.start(mirror)
@@ -194,7 +192,8 @@ class MirrorMaker:
         version = writer.replace(rows, folded.rows.files, self._metadata(mirror, mode))
         self._misfits.quarantine(mirror, folded, is_fold=base is None)
         void = self._misfits.close_void(folded, doubts)
-        return Made(
+        return self._entry(
+            mirror,
             version=version,
             rows=counts.copies,
             hidden=hidden_columns(mirror, folded),
@@ -226,7 +225,7 @@ class MirrorMaker:
             watched={key for found in doubts.values() for key, _ in found},
         )
 
-    def make_new(self, plan: Plan) -> dict[str, Made]:
+    def make_new(self, plan: Plan) -> dict[str, MirrorCut]:
         """Make the mirrors that have no table yet and many changes, all at once."""
         wanted: list[tuple[MirrorPlan, int, TableWriter]] = []
         for mirror in plan.mirrors:
@@ -254,7 +253,7 @@ class MirrorMaker:
         )
         if isinstance(found, Failure) or not found:
             return {}  # then they are made one by one, which shows the one that fails
-        made: dict[str, Made] = {}
+        made: dict[str, MirrorCut] = {}
         for (mirror, _, writer), folded in zip(wanted, found, strict=True):
             result = attempted(
                 lambda mirror=mirror, writer=writer, folded=folded: self._written(
@@ -276,9 +275,9 @@ class MirrorMaker:
         *,
         altered: bool,
         changed: bool,
-    ) -> Made:
+    ) -> MirrorCut:
         """Replace the rows that changed since the last cut."""
-        made = self._carried(before.mirror)
+        made = self._carried(mirror, before.mirror)
         if not changed:
             if not altered and not writer.is_ahead:
                 return made
@@ -293,7 +292,7 @@ class MirrorMaker:
         made = replace(
             made,
             hidden=hidden_columns(mirror, folded),
-            casts=counts.casts,
+            lenient_casts=casts_listed(counts.casts),
             quarantined=made.quarantined + counts.errors,
         )
         is_nothing = not keys.flags.num_rows

@@ -15,8 +15,7 @@ from ticdc_assets.config import Changefeed
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.accepted_gaps import AcceptedGap, close_accepted
 from ticdc_assets.log.change_statistics import ChangeStatistics, read_statistics
-from ticdc_assets.log.cuts import Cut, choice_text, filter_text, newest_cut
-from ticdc_assets.log.publishing import name_mirrors
+from ticdc_assets.log.cuts import Cut, choice_text, filter_text, name_mirrors, newest_cut
 from ticdc_assets.log.watermark import read_watermark
 from ticdc_assets.model.tso import es_cut, moment_text, physical_ms
 

@@ -13,7 +13,7 @@ log its own batches, which are unrelated to those of another generation.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -23,7 +23,7 @@ import pyarrow.dataset as ds
 
 from ticdc_assets.base.errors import NotFoundError
 from ticdc_assets.base.names import joined_name
-from ticdc_assets.changelog.plan import Binding, MirrorPlan, RowGroup
+from ticdc_assets.changelog.plan import Binding, MirrorPlan, Plan, RowGroup
 from ticdc_assets.delta.delta_protocol import LogState
 from ticdc_assets.delta.opening import open_table
 from ticdc_assets.log.cuts import Cut, MirrorCut, read_cuts
@@ -288,31 +288,31 @@ def _stored(table: LogState | None) -> dict[str, Any] | None:
 _BELOW = "what came late lies below what is kept, since "
 
 
-def caveat_below(tso: int) -> str:
-    """Return the caveat of a mirror that may lack facts learnt too late, up to a TSO."""
-    return f"{_BELOW}{tso}"
-
-
 def tso_below(caveat: str) -> int | None:
-    """Return the TSO of a caveat of `caveat_below`, or None if it is another caveat."""
+    """Return the TSO of a caveat of `caveats_below`; None if it is another caveat."""
     text = caveat.removeprefix(_BELOW)
     return None if text == caveat else int(text)
 
 
 def has_caveat_below(caveats: Iterable[str]) -> bool:
-    """Return whether one of the caveats is a caveat of `caveat_below`."""
+    """Return whether one of the caveats is one of `caveats_below`."""
     return any(tso_below(caveat) is not None for caveat in caveats)
 
 
-def marks_below(
-    truncation_point: TruncationPoint, known: Knowledge, mirrors: Iterable[MirrorPlan]
+def caveats_below(
+    truncation_point: TruncationPoint,
+    known: Knowledge,
+    plan: Plan,
+    earlier: Callable[[], Iterable[tuple[str, str]]],
 ) -> dict[str, str]:
-    """Return a caveat for each mirror whose base would be different today.
+    """Return a caveat for each mirror whose base would be different today, by mirror id.
 
     Args:
         truncation_point: up to where the change log was truncated.
         known: the schemas and changes known now.
-        mirrors: the mirrors to mark.
+        plan: the mirrors.
+        earlier: returns the caveats of mirrors in cuts, oldest first, each after the mirror's id. A
+            mirror keeps such a caveat as long as it has rows of that time.
     """
     if truncation_point.cut is None:
         return {}
@@ -340,7 +340,7 @@ def marks_below(
         )
 
     caveats: dict[str, str] = {}
-    for mirror in mirrors:
+    for mirror in plan.mirrors:
         base, tso = (
             truncation_point.base_of(mirror.mirror_id),
             truncation_point.tso_of(mirror.mirror_id),
@@ -354,5 +354,10 @@ def marks_below(
             )
         if not is_sound:
             # The caveat is kept as long as the old rows count.
-            caveats[mirror.mirror_id] = caveat_below(max(tso, mirror.floor_ts))
+            caveats[mirror.mirror_id] = f"{_BELOW}{max(tso, mirror.floor_ts)}"
+    floors = {mirror.mirror_id: mirror.floor_ts for mirror in plan.mirrors}
+    for mirror_id, caveat in earlier():
+        since, floor_ts = tso_below(caveat), floors.get(mirror_id)
+        if since is not None and floor_ts is not None and floor_ts <= since <= plan.cut_ts:
+            caveats[mirror_id] = caveat
     return caveats

@@ -27,7 +27,7 @@ import pyarrow.dataset as ds
 
 from ticdc_assets.config import TableFilter
 from ticdc_assets.delta.control import read_table
-from ticdc_assets.log.cuts import CARRIED, Cut, read_entries, void_numbers
+from ticdc_assets.log.cuts import Cut, Mode, read_entries, void_numbers
 from ticdc_assets.log.faults import is_mirrored_fault
 from ticdc_assets.model.tso import lag_ms, lag_seconds
 from ticdc_assets.storage.lake_paths import LakePaths
@@ -193,7 +193,7 @@ def read_cut_history(
     oldest = max(rows[0]["number"], newest.number - counted + 1)
     for number, mode, mirrors, changed in _by_mode(paths, oldest, newest.number, tables):
         modes.setdefault(number, {})[mode] = mirrors
-        changes[number] = changes.get(number, 0) + (0 if mode == CARRIED else changed)
+        changes[number] = changes.get(number, 0) + (0 if mode == Mode.CARRIED else changed)
     points = tuple(
         CutPoint(
             **row,
@@ -228,7 +228,7 @@ def _by_mode(
             .to_pylist()
         ):
             yield row["number"], row["mode"], row["changes_count"], row["changes_sum"] or 0
-        changed = flat.filter(pc.not_equal(flat["mode"], pa.scalar(CARRIED)))
+        changed = flat.filter(pc.not_equal(flat["mode"], pa.scalar(str(Mode.CARRIED))))
         for row in (
             changed.group_by(["database", "table"]).aggregate([("changes", "sum")]).to_pylist()
         ):

@@ -15,13 +15,12 @@ import dagster as dg
 
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.log.change_statistics import ChangeStatistics
-from ticdc_assets.log.cuts import Cut, MirrorCut
+from ticdc_assets.log.cuts import Cut, MirrorCut, Mode
 from ticdc_assets.log.decoding import Decoding
 from ticdc_assets.log.landing import Landing
 from ticdc_assets.log.positions import PartitionOffsets
 from ticdc_assets.log.quarantine import QuarantineCounts
 from ticdc_assets.log.schema_tables import Registering
-from ticdc_assets.mirrors.mirror_making import Mode
 from ticdc_assets.mirrors.standing import Applying, Outcome
 from ticdc_assets.model.tso import lag_seconds, to_datetime
 from ticdc_assets.observe.status import ACCOUNT_COUNTS

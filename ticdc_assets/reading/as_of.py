@@ -44,8 +44,7 @@ from ticdc_assets.mirrors.caveats import (
     unknown_columns,
 )
 from ticdc_assets.mirrors.change_folding import ChangeFolding, hidden_columns
-from ticdc_assets.mirrors.late_changes import caveats_below
-from ticdc_assets.mirrors.truncation_points import Base
+from ticdc_assets.mirrors.truncation_points import Base, caveats_below
 from ticdc_assets.mirrors.validity import Knowledge, LateRows, late_in
 from ticdc_assets.mirrors.versions import rows_as_stored
 from ticdc_assets.model.schemas import TableSchema
@@ -192,7 +191,7 @@ class AsOf:
             for row in sorted(rows, key=lambda row: row["number"]):
                 yield from ((row["mirror_id"], caveat) for caveat in row[STORED_CAVEATS])
 
-        return caveats_below(self._folding, self._known, self.plan, earlier)
+        return caveats_below(self._folding.truncation_point, self._known, self.plan, earlier)
 
     @cached_property
     def _lost(self) -> dict[str, list[str]]:

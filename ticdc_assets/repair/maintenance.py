@@ -47,10 +47,9 @@ from ticdc_assets.delta.delta_protocol import Action, LogState, partition_of
 from ticdc_assets.delta.fencing import require_lease
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.opening import open_table
-from ticdc_assets.log.cuts import Cut, MirrorCut, newest_cut, read_heads
+from ticdc_assets.log.cuts import Cut, MirrorCut, newest_cut, publish, read_heads
 from ticdc_assets.log.damage import require_ends, require_whole
 from ticdc_assets.log.decoding import finish_decoding
-from ticdc_assets.log.publishing import publish
 from ticdc_assets.mirrors.table_writing import TableWriter, table_writer
 from ticdc_assets.repair.log_cleaning import (
     clean_logs,

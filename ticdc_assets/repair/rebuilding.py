@@ -32,10 +32,9 @@ from ticdc_assets.base.progress import tell
 from ticdc_assets.delta.fencing import require_lease
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.opening import open_table
-from ticdc_assets.log.cuts import Cut, newest_cut
+from ticdc_assets.log.cuts import Cut, newest_cut, publish
 from ticdc_assets.log.damage import require_whole, table_damage
 from ticdc_assets.log.positions import decoded_position, landed_batch
-from ticdc_assets.log.publishing import publish
 from ticdc_assets.mirrors.truncation_points import has_lost_records, read_truncation_point
 from ticdc_assets.model.tso import moment_text
 from ticdc_assets.repair.making import Made, Making, place_apart

@@ -27,13 +27,13 @@ from ticdc_assets.log.cuts import (
     Cut,
     CutHead,
     Rewind,
+    publish,
     read_cuts,
     read_heads,
     require_cut,
 )
 from ticdc_assets.log.damage import check_files
 from ticdc_assets.log.decoding import decode_new
-from ticdc_assets.log.publishing import publish
 from ticdc_assets.log.quarantine import count_open, reopen_applied
 from ticdc_assets.mirrors.truncation_points import read_raw_truncation_point, read_truncation_point
 from ticdc_assets.model.tso import moment_text

@@ -33,8 +33,7 @@ from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.doctor.checks import check_lease
 from ticdc_assets.log import damage, decoding
-from ticdc_assets.log.cuts import FailedMirror, require_cut
-from ticdc_assets.log.publishing import publish
+from ticdc_assets.log.cuts import FailedMirror, publish, require_cut
 from ticdc_assets.model.events import RowChange
 from ticdc_assets.model.tso import from_datetime, time_with_tso, to_datetime
 from ticdc_assets.model.values.shapes import compact_json

@@ -11,7 +11,7 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from ticdc_assets.cli import main
-from ticdc_assets.log.publishing import publish
+from ticdc_assets.log.cuts import publish
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.statuses import cut, mirror

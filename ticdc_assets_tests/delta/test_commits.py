@@ -40,13 +40,11 @@ from ticdc_assets.delta.opening import open_table
 from ticdc_assets.demo.simulator.alterations import AddColumn
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
-from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log import decoding
-from ticdc_assets.log.cuts import MirrorCut, append_cut
+from ticdc_assets.log.cuts import MirrorCut, Mode, append_cut
 from ticdc_assets.log.decoding import DecodedFiles, decode_new, decoded_position
 from ticdc_assets.mirrors import applying as mirrors
 from ticdc_assets.mirrors import mirror_making
-from ticdc_assets.mirrors.mirror_making import Mode
 from ticdc_assets.mirrors.table_writing import TableWriter
 from ticdc_assets.repair.maintenance import maintain, vacuum
 from ticdc_assets.repair.retention import retain
@@ -54,7 +52,7 @@ from ticdc_assets.repair.verifying import Finding, verify
 from ticdc_assets.spark import executing
 from ticdc_assets.spark.frames import delta_frame
 from ticdc_assets.storage.lake_paths import LakePaths
-from ticdc_assets_tests.demo.simulator.builders import churn, fill
+from ticdc_assets_tests.demo.simulator.builders import churn, fill, upstream_of
 from ticdc_assets_tests.lake.feeds import Feed, keep_files_apart, treat_as_large, truth_rows
 from ticdc_assets_tests.lake.killing import Killed, before
 from ticdc_assets_tests.lake.places import named_table
@@ -319,14 +317,12 @@ class Life:
     """A feed over one table of numbered rows."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
-        self.upstream = Upstream()
-        self.upstream.create_database("d")
-        self.upstream.create_table(
+        self.upstream = upstream_of(
             T,
             (column("id", "int", nullable=False), column("v", "varchar(20)")),
             primary_key=("id",),
+            rows=40,
         )
-        fill(self.upstream, T, rows=40)
         self.changefeed = StandInChangefeed(self.upstream, "d", partitions=2)
         self.folder = folder
         self.feed = Feed.of(spark, folder)

@@ -25,10 +25,9 @@ from ticdc_assets.delta.control import commit_metadata, read_table
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.transaction import Truth
-from ticdc_assets.log.cuts import CUT_SCHEMA, Cut, MirrorCut, require_cut
+from ticdc_assets.log.cuts import CUT_SCHEMA, Cut, MirrorCut, publish, require_cut
 from ticdc_assets.log.decoding import decode_new
 from ticdc_assets.log.landing import Landing, land
-from ticdc_assets.log.publishing import publish
 from ticdc_assets.log.schema_tables import register_new
 from ticdc_assets.mirrors import (
     change_folding,

@@ -20,7 +20,7 @@ from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.encoders.simple_json import encode
 from ticdc_assets.demo.simulator.upstream import Upstream
-from ticdc_assets.log.publishing import publish
+from ticdc_assets.log.cuts import publish
 from ticdc_assets.log.quarantine import read_quarantine
 from ticdc_assets.mirrors import applying as mirrors
 from ticdc_assets.mirrors import mirror_making

@@ -9,8 +9,8 @@ from ticdc_assets.config import TableChoice
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.log.cuts import Mode
 from ticdc_assets.mirrors import in_place
-from ticdc_assets.mirrors.mirror_making import Mode
 from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
 from ticdc_assets_tests.mirrors.test_history import assert_as_folded
 

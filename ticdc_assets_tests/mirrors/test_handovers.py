@@ -12,7 +12,7 @@ from ticdc_assets.config import CaptureSource, Changefeed
 from ticdc_assets.log.accepted_gaps import AcceptedGap, gap_caveats
 from ticdc_assets.log.change_statistics import ChangeStatistics, Correction
 from ticdc_assets.mirrors.caveats import export_gap
-from ticdc_assets.mirrors.truncation_points import TruncationPoint, marks_below
+from ticdc_assets.mirrors.truncation_points import TruncationPoint, caveats_below
 from ticdc_assets.mirrors.validity import Knowledge, LateRows
 from ticdc_assets.registry.history import SchemaHistory
 from ticdc_assets.storage.lake_paths import LakePaths
@@ -116,4 +116,5 @@ def test_rows_below_a_truncation_at_the_end_are_found(shape: Shape) -> None:
     point = TruncationPoint(batch=60, cut=base)
     for ts, marked in ((30, {plan.mirror_id}), (70, set[str]())):
         known = _NoTables(SchemaHistory(), [group(ts)], (), "UTC", {})
-        assert marks_below(point, known, [plan]).keys() == marked
+        cut = Plan(cut_ts=1000, mirrors=(plan,), held=(), ignored=())
+        assert caveats_below(point, known, cut, lambda: ()).keys() == marked

@@ -17,15 +17,14 @@ from ticdc_assets.demo.simulator.alterations import (
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.upstream import Upstream
-from ticdc_assets.log.cuts import read_cuts
+from ticdc_assets.log.cuts import Mode, read_cuts
 from ticdc_assets.mirrors import mirror_making
-from ticdc_assets.mirrors.mirror_making import Mode
 from ticdc_assets.mirrors.versions import rows_as_stored
 from ticdc_assets.repair.verifying import verify
 from ticdc_assets.spark.frames import delta_frame
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets_tests.delta.libraries import opened
-from ticdc_assets_tests.demo.simulator.builders import churn, fill
+from ticdc_assets_tests.demo.simulator.builders import churn, upstream_of
 from ticdc_assets_tests.lake.feeds import Feed, keep_files_apart, small_up_to, truth_rows
 from ticdc_assets_tests.lake.killing import Death, after, before, killed
 from ticdc_assets_tests.mirrors.test_history import assert_as_folded
@@ -62,9 +61,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def started(spark: SparkSession, folder: Path) -> tuple[Feed, Upstream, StandInChangefeed]:
-    upstream = Upstream()
-    upstream.create_database("d")
-    upstream.create_table(
+    upstream = upstream_of(
         T,
         (
             column("id", "bigint", nullable=False),
@@ -73,8 +70,8 @@ def started(spark: SparkSession, folder: Path) -> tuple[Feed, Upstream, StandInC
             column("d", "datetime"),
         ),
         primary_key=("id",),
+        rows=30,
     )
-    fill(upstream, T, rows=30)
     changefeed = StandInChangefeed(upstream, "feed", partitions=2)
     feed = Feed.of(spark, folder)
     feed.follow(changefeed)

@@ -16,8 +16,7 @@ from ticdc_assets.demo.simulator.alterations import AddColumn, RenameColumn
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.upstream import Upstream
-from ticdc_assets.log.cuts import MirrorCut
-from ticdc_assets.mirrors.mirror_making import Mode
+from ticdc_assets.log.cuts import MirrorCut, Mode
 from ticdc_assets.mirrors.table_writing import mirror_properties
 from ticdc_assets.repair.maintenance import maintain
 from ticdc_assets.rows.mirror_rows import MirrorLayout

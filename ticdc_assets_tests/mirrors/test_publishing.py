@@ -10,9 +10,9 @@ from deltalake import DeltaTable
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.upstream import Upstream
-from ticdc_assets.log import publishing
+from ticdc_assets.log import cuts
 from ticdc_assets.spark.session import LazySession
-from ticdc_assets_tests.demo.simulator.builders import fill
+from ticdc_assets_tests.demo.simulator.builders import fill, upstream_of
 from ticdc_assets_tests.lake.feeds import Feed
 from ticdc_assets_tests.lake.killing import before, killed
 
@@ -20,9 +20,7 @@ T = ("d", "a/b ..")
 
 
 def started(folder: Path) -> tuple[Feed, Upstream, StandInChangefeed]:
-    upstream = Upstream()
-    upstream.create_database("d")
-    upstream.create_table(T, (column("id", "bigint", nullable=False),), primary_key=("id",))
+    upstream = upstream_of(T, (column("id", "bigint", nullable=False),), primary_key=("id",))
     return Feed.of(LazySession(), folder), upstream, StandInChangefeed(upstream, "feed")
 
 
@@ -32,7 +30,7 @@ def test_the_file_follows_the_cuts(tmp_path: Path) -> None:
         fill(upstream, T, rows=5, seed=seed)
         feed.write(changefeed.tick())
         if seed == 2:
-            with killed(before(publishing, "name_mirrors")):
+            with killed(before(cuts, "name_mirrors")):
                 feed.sync()
             assert json.loads(feed.paths.by_name.read_text())["cut"] == feed.cut.number - 1
         feed.sync()

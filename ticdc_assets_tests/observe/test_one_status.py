@@ -22,9 +22,8 @@ from ticdc_assets.changelog.plan import LACKS_EARLIER
 from ticdc_assets.config import load_settings
 from ticdc_assets.delta.appending import write_table
 from ticdc_assets.log.accepted_gaps import AcceptedGap, append_accepted
-from ticdc_assets.log.cuts import FAILED, ChangeAccount, Cut, FailedMirror, HeldRows
+from ticdc_assets.log.cuts import ChangeAccount, Cut, FailedMirror, HeldRows, Mode, publish
 from ticdc_assets.log.landing import _LANDINGS_SCHEMA as LANDINGS_SCHEMA
-from ticdc_assets.log.publishing import publish
 from ticdc_assets.observe.lag import LagPart
 from ticdc_assets.observe.verdicts import Check, Level
 from ticdc_assets.observe.wording import duration, iso
@@ -185,7 +184,7 @@ CASES = {
         tables={ORDERS: (400.0, "warn")},
     ),
     "a mirror that failed": Case(
-        orders={"mode": FAILED},
+        orders={"mode": Mode.FAILED},
         cut={"failed": (failure(ORDERS, "1", 950),)},
         levels={Check.MIRRORS_COMPLETE: "fail"},
         tables={ORDERS: (950.0, "fail")},

@@ -15,7 +15,7 @@ from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.config import InDagster, TableChoice
 from ticdc_assets.demo.simulator.alterations import AddColumn
 from ticdc_assets.demo.simulator.columns import column
-from ticdc_assets.log.publishing import publish
+from ticdc_assets.log.cuts import publish
 from ticdc_assets.orchestration.changefeeds import all_definitions, definitions_of
 from ticdc_assets.orchestration.metadata import sample_metadata
 from ticdc_assets.orchestration.mirror_assets import TABLE_LAG, MirrorAssets

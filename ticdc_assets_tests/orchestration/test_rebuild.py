@@ -12,8 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.delta.opening import latest_version
 from ticdc_assets.demo.simulator.columns import column
-from ticdc_assets.log.cuts import Cut, require_cut
-from ticdc_assets.log.publishing import publish
+from ticdc_assets.log.cuts import Cut, publish, require_cut
 from ticdc_assets.mirrors import applying as mirrors
 from ticdc_assets.orchestration.active_runs import active_runs
 from ticdc_assets.orchestration.changefeeds import all_definitions

@@ -20,13 +20,11 @@ from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefee
 from ticdc_assets.demo.simulator.clock import wall_clock_ms
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.encoders import encode
-from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log import quarantine
 from ticdc_assets.log.ahead import TS_AHEAD
 from ticdc_assets.log.change_statistics import read_statistics
-from ticdc_assets.log.cuts import Rewind, newest_cut, read_cuts, void_numbers
+from ticdc_assets.log.cuts import Rewind, newest_cut, publish, read_cuts, void_numbers
 from ticdc_assets.log.landing import landed_days
-from ticdc_assets.log.publishing import publish
 from ticdc_assets.log.quarantine import count_open, read_quarantine
 from ticdc_assets.mirrors.standing import Outcome
 from ticdc_assets.model.events import Watermark
@@ -39,7 +37,7 @@ from ticdc_assets.repair.redriving import redrive
 from ticdc_assets.repair.rewinding import Rewinding, rewind
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.wire import WireFormat
-from ticdc_assets_tests.demo.simulator.builders import churn, fill, plain_upstream
+from ticdc_assets_tests.demo.simulator.builders import churn, fill, plain_upstream, upstream_of
 from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
 from ticdc_assets_tests.lake.killing import before, killed
 from ticdc_assets_tests.repair.test_maintenance import history_texts
@@ -281,10 +279,9 @@ def test_what_a_re_drive_accepted_stays_accepted(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The clock of landing is kept: only a re-drive asks it anew, and what it says is kept too."""
-    upstream = Upstream()
-    upstream.create_database("d")
-    upstream.create_table(KEYED, (column("id", "int", nullable=False),), primary_key=("id",))
-    fill(upstream, KEYED, rows=3)
+    upstream = upstream_of(
+        KEYED, (column("id", "int", nullable=False),), primary_key=("id",), rows=3
+    )
     changefeed = StandInChangefeed(upstream, "d", partitions=1)
     feed = Feed.of(spark, tmp_path)
     feed.write(changefeed.tick())

@@ -15,8 +15,7 @@ from deltalake import write_deltalake
 from ticdc_assets.config import Changefeed
 from ticdc_assets.delta.appending import write_table
 from ticdc_assets.log import change_statistics, landing
-from ticdc_assets.log.cuts import Cut, MirrorCut
-from ticdc_assets.log.publishing import publish
+from ticdc_assets.log.cuts import Cut, MirrorCut, publish
 from ticdc_assets.log.quarantine import FAULT_SCHEMA
 from ticdc_assets.log.schema_tables import write_history
 from ticdc_assets.model.events import DdlEvent

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ticdc_assets.delta.lake import Lake
-from ticdc_assets.log.publishing import publish
+from ticdc_assets.log.cuts import publish
 from ticdc_assets.observe.overview import read_overview
 from ticdc_assets.observe.report.page import page as page_text
 from ticdc_assets.storage.paths import write_at_once

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ticdc_assets.delta.control import read_leaves
-from ticdc_assets.log.cuts import STORED_CAVEATS, newest_cut, read_entries
-from ticdc_assets.log.publishing import publish
+from ticdc_assets.log.cuts import STORED_CAVEATS, newest_cut, publish, read_entries
 from ticdc_assets.model.tso import from_datetime
 from ticdc_assets.observe.series import (
     CutPoint,
