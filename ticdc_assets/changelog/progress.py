@@ -78,6 +78,7 @@ class TopicFacts:
         empty: whether it never had a record.
         settled: whether it had nothing left to land when it was listed after all others.
         tables: tables of it that exist; None if it only had watermarks.
+        retired_ts: commit ts of the DDL after which none of its tables exists, None if one does.
     """
 
     topic: str
@@ -85,6 +86,7 @@ class TopicFacts:
     empty: bool = False
     settled: bool = False
     tables: int | None = None
+    retired_ts: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +102,7 @@ class TopicProgress:
         slowest: the partition with that watermark.
         waiting: partitions without any watermark.
         tables: tables of it that exist; None if it only had watermarks.
+        retired_ts: commit ts of the DDL after which none of its tables exists, None if one does.
     """
 
     topic: str
@@ -110,6 +113,7 @@ class TopicProgress:
     slowest: TopicPartition | None
     waiting: tuple[TopicPartition, ...]
     tables: int | None = None
+    retired_ts: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,12 +171,21 @@ def global_watermark(
     if not counting:
         # All are at rest. One of them, the default topic, may still get watermarks.
         with_watermark = [topic for topic in judged if topic.watermark_ts]
-        counting = sorted(with_watermark, key=lambda topic: topic.watermark_ts or 0)[-1:] or judged
+        counting = sorted(with_watermark, key=lambda topic: topic.watermark_ts or 0)[-1:]
+        if not counting:
+            waiting = tuple(place for topic in judged for place in topic.waiting)
+            return GlobalWatermark(
+                watermark_ts=published_ts or None,
+                waiting=waiting,
+                slowest=None,
+                topics=tuple(judged),
+            )
     waiting = tuple(place for topic in counting for place in topic.waiting)
-    places = [topic.slowest for topic in counting if topic.slowest is not None and not waiting]
-    slowest = min(places, key=lambda place: (progress[place].watermark_ts, place), default=None)
+    slowest = None
     watermark_ts = published_ts or None
-    if slowest is not None:
+    if not waiting:
+        places = (topic.slowest for topic in counting if topic.slowest is not None)
+        slowest = min(places, key=lambda place: (progress[place].watermark_ts, place))
         watermark_ts = max(progress[slowest].watermark_ts, published_ts)
     return GlobalWatermark(
         watermark_ts=watermark_ts, waiting=waiting, slowest=slowest, topics=tuple(judged)
@@ -197,7 +210,7 @@ def _judged(
         slowest = min(places, key=lambda place: (progress[place].watermark_ts, place))
     if facts.empty:
         state = TopicState.EMPTY
-    elif facts.tables == 0:
+    elif facts.retired_ts is not None:
         state = TopicState.RETIRED
     else:
         state = TopicState.WAITING if waiting else TopicState.LIVE
@@ -211,4 +224,5 @@ def _judged(
         slowest=slowest,
         waiting=waiting,
         tables=facts.tables,
+        retired_ts=facts.retired_ts,
     )

@@ -1,8 +1,9 @@
-"""Which tables a topic carries, and how many of them still exist.
+"""Which tables a topic carries, and since when none of them exists.
 
 In: the DDL history, with the topics each DDL was seen in, and the tables whose rows and bootstraps
-a topic had. Out: for each topic how many of its tables still exist. It is computed again each time,
-so the order of arrival leaves no trace.
+a topic had. Out: for each topic the tables that still exist and, if none does, the commit ts of the
+DDL that ended the last one. It is computed again each time, so the order of arrival leaves no
+trace.
 
 TiCDC sends watermarks only to the topics of tables that exist: after a DROP, or a RENAME to a name
 of another topic, the old topic falls silent. A DDL goes to the topic of the table as it was before,
@@ -16,8 +17,8 @@ Names are compared without case, as upstream does.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
 
 from ticdc_assets.registry.ddl_parts import all_parts, name_in_text
 from ticdc_assets.registry.ddl_statement import DdlKind
@@ -25,42 +26,86 @@ from ticdc_assets.registry.history import Name, RegisteredDdl, folded, of_one_pa
 from ticdc_assets.registry.renames import Rename, settle
 
 
-def topic_tables(
-    ddls: Iterable[RegisteredDdl], rows: Iterable[Mapping[str, Any]]
-) -> dict[str, int]:
-    """Return how many tables of each topic exist that had a row, a bootstrap or a DDL.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRows:
+    """Rows or bootstraps of one table in one topic.
 
-    A topic without any had DDL or bootstraps that name none: it is a default topic, see the module.
-
-    Args:
-        ddls: the DDL history.
-        rows: the groups of rows and bootstraps in the change log; these have no commit ts, and
-            some name no table.
+    Attributes:
+        topic: the topic.
+        database: database cited; None for bootstraps that name no table.
+        table: table cited; None likewise.
+        min_ts: lowest commit ts; 0 for bootstraps, which have none.
+        max_ts: highest commit ts; 0 for bootstraps.
     """
+
+    topic: str
+    database: str | None
+    table: str | None
+    min_ts: int
+    max_ts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicTables:
+    """What one topic carries.
+
+    Attributes:
+        tables: how many of the tables seen in it still exist.
+        retired_ts: commit ts of the DDL after which none exists, 0 for a default topic without any
+            DDL; None while a table exists, and where only watermarks were ever seen.
+    """
+
+    tables: int
+    retired_ts: int | None
+
+
+@dataclass(slots=True)
+class _Seen:
+    names: set[Name] = field(default_factory=set[Name])
+    newest_ddl: int = 0
+
+
+def topic_tables(
+    ddls: Iterable[RegisteredDdl], rows: Iterable[TopicRows]
+) -> Mapping[str, TopicTables]:
+    """Return the tables of each topic that had a row, a bootstrap or a DDL."""
     ordered = sorted(ddls, key=lambda ddl: ddl.order)
     history = [part for parts in all_parts(ordered) for part in parts]
-    seen: dict[str, set[Name]] = {}
+    seen: dict[str, _Seen] = {}
     oldest_row: dict[Name, int] = {}
     newest_row: dict[Name, int] = {}
     renamed = {new for ddl in history for _, new in _renames(ddl)}
     # Bootstraps last: they count for tables without rows.
-    for group in sorted(rows, key=lambda group: -(group["max_ts"] or 0)):
-        names = seen.setdefault(group["topic"], set())
-        if group["database"] is None or group["table"] is None:
+    for group in sorted(rows, key=lambda group: -group.max_ts):
+        at = seen.setdefault(group.topic, _Seen())
+        if group.database is None or group.table is None:
             continue
-        name = folded((group["database"], group["table"]))
-        first, last = group["min_ts"] or 0, group["max_ts"] or 0
-        if last == 0 and (name in renamed or newest_row.get(name)):
+        name = folded((group.database, group.table))
+        if group.max_ts == 0 and (name in renamed or newest_row.get(name)):
             continue
-        names.add(name)
-        oldest_row[name] = min(oldest_row.get(name, first), first)
-        newest_row[name] = max(newest_row.get(name, 0), last)
+        at.names.add(name)
+        oldest_row[name] = min(oldest_row.get(name, group.min_ts), group.min_ts)
+        newest_row[name] = max(newest_row.get(name, 0), group.max_ts)
     for ddl in history:
         for topic in {topic for topic, _ in ddl.copies} or {ddl.coordinates.topic}:
-            seen.setdefault(topic, set()).update(_concerned(ddl))
-    ended = _ended(history, set[Name]().union(*seen.values()), oldest_row)
-    gone = {name for name, ts in ended.items() if newest_row.get(name, 0) <= ts}
-    return {topic: len(names - gone) for topic, names in seen.items()}
+            at = seen.setdefault(topic, _Seen())
+            at.names |= _concerned(ddl)
+            at.newest_ddl = max(at.newest_ddl, ddl.event.commit_ts)
+    known = {name for at in seen.values() for name in at.names}
+    ended = _ended(history, known, oldest_row)
+    gone = {name: ts for name, ts in ended.items() if newest_row.get(name, 0) <= ts}
+    return {
+        topic: TopicTables(
+            tables=len(at.names - gone.keys()),
+            retired_ts=(
+                None
+                if at.names - gone.keys()
+                # Without any table it is a default topic: the module's text says what it gets.
+                else max((gone[name] for name in at.names), default=at.newest_ddl)
+            ),
+        )
+        for topic, at in seen.items()
+    }
 
 
 def _ended(

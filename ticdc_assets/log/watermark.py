@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from ticdc_assets.changelog.progress import GlobalWatermark, TopicFacts, global_watermark
-from ticdc_assets.changelog.topics import topic_tables
+from ticdc_assets.changelog.topics import TopicRows, TopicTables, topic_tables
 from ticdc_assets.delta.opening import kept
 from ticdc_assets.log.change_statistics import ChangeStatistics, read_statistics
 from ticdc_assets.log.cuts import Cut, newest_cut
@@ -53,13 +53,23 @@ def read_watermark(
     return found
 
 
-def _tables_by_topic(paths: LakePaths, statistics: ChangeStatistics) -> Mapping[str, int]:
+def _tables_by_topic(paths: LakePaths, statistics: ChangeStatistics) -> Mapping[str, TopicTables]:
     return kept(
         paths.ddl_history,
         f"tables by topic of batch {statistics.batch}",
         lambda: topic_tables(
             read_ddls(paths),
-            (row for row in statistics.rows if row["kind"] in _OF_TABLES),
+            (
+                TopicRows(
+                    topic=row["topic"],
+                    database=row["database"],
+                    table=row["table"],
+                    min_ts=row["min_ts"] or 0,
+                    max_ts=row["max_ts"] or 0,
+                )
+                for row in statistics.rows
+                if row["kind"] in _OF_TABLES
+            ),
         ),
     )
 
@@ -67,7 +77,7 @@ def _tables_by_topic(paths: LakePaths, statistics: ChangeStatistics) -> Mapping[
 def _topic_facts(
     partitions: Iterable[PartitionOffsets],
     statistics: ChangeStatistics,
-    tables: Mapping[str, int],
+    tables: Mapping[str, TopicTables],
 ) -> tuple[TopicFacts, ...]:
     """Return the facts about each topic that was landed or checked."""
     by_topic: dict[str, list[PartitionOffsets]] = {}
@@ -76,7 +86,7 @@ def _topic_facts(
     decoded = {row["topic"] for row in statistics.rows} - {NO_TOPIC}
     topics: list[TopicFacts] = []
     for topic in sorted(by_topic.keys() | decoded):
-        listed = by_topic.get(topic, [])
+        listed, known = by_topic.get(topic, []), tables.get(topic)
         topics.append(
             TopicFacts(
                 topic=topic,
@@ -84,7 +94,8 @@ def _topic_facts(
                 # Records from before the first landing, or expired ones, do not count.
                 empty=topic not in decoded and not any(item.backlog for item in listed),
                 settled=bool(listed) and all(item.settled for item in listed),
-                tables=tables.get(topic),
+                tables=None if known is None else known.tables,
+                retired_ts=None if known is None else known.retired_ts,
             )
         )
     return tuple(topics)

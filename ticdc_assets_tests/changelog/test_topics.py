@@ -1,7 +1,5 @@
 """Topics of a changefeed with many: which of them count, and that no cut comes before its rows."""
 
-from typing import Any
-
 import pytest
 
 from ticdc_assets.changelog.progress import (
@@ -12,7 +10,7 @@ from ticdc_assets.changelog.progress import (
     TopicState,
     global_watermark,
 )
-from ticdc_assets.changelog.topics import topic_tables
+from ticdc_assets.changelog.topics import TopicRows, topic_tables
 from ticdc_assets.demo.simulator.changefeed import FeedOptions
 from ticdc_assets.model.events import Bootstrap, DdlEvent, Event, RowChange, Watermark
 from ticdc_assets.model.tso import MAX_TSO, from_physical_ms
@@ -38,33 +36,25 @@ def history_of(*ddls: tuple[DdlEvent, str]) -> SchemaHistory:
     return history
 
 
-def group(
-    topic: str, name: tuple[str | None, str | None], span: tuple[int | None, int | None]
-) -> dict[str, Any]:
-    """Return rows of a topic as the totals of the change log have them."""
-    names = ("topic", "database", "table", "min_ts", "max_ts")
-    return dict(zip(names, (topic, *name, *span), strict=True))
+def rows(topic: str, table: str, max_ts: int, database: str = "shop") -> TopicRows:
+    return TopicRows(topic=topic, database=database, table=table, min_ts=1, max_ts=max_ts)
 
 
-def rows(topic: str, table: str, max_ts: int, database: str = "shop") -> dict[str, Any]:
-    return group(topic, (database, table), (1, max_ts))
+def bootstraps(topic: str, table: str) -> TopicRows:
+    return TopicRows(topic=topic, database="shop", table=table, min_ts=0, max_ts=0)
 
 
-def bootstraps(topic: str, table: str) -> dict[str, Any]:
-    return group(topic, ("shop", table), (None, None))
-
-
-def test_a_dropped_table_retires_its_topic() -> None:
+def test_a_dropped_table_retires_its_topic_at_that_ddl() -> None:
     history = history_of((ddl("drop table shop.a", 20), A))
     found = topic_tables(history.ddls, [rows(A, "a", 19), rows(B, "b", 19)])
-    assert found[A] == 0
-    assert found[B] == 1
+    assert (found[A].tables, found[A].retired_ts) == (0, 20)
+    assert (found[B].tables, found[B].retired_ts) == (1, None)
 
 
 def test_a_topic_lives_while_one_of_its_tables_does() -> None:
     history = history_of((ddl("DROP TABLE `shop`.`A`", 20, table="A"), A))
     found = topic_tables(history.ddls, [rows(A, "a", 19), rows(A, "c", 5)])
-    assert found[A] == 1
+    assert (found[A].tables, found[A].retired_ts) == (1, None)
 
 
 @pytest.mark.parametrize(
@@ -74,14 +64,14 @@ def test_a_rename_retires_the_topic_of_the_old_name(sql: str) -> None:
     # Formats without schema name the table as it is after the rename.
     history = history_of((ddl(sql, 20, table="b"), A))
     found = topic_tables(history.ddls, [rows(A, "a", 19)])
-    assert found[A] == 0
+    assert found[A].retired_ts == 20
     # Back again: the DDL goes to the other topic, and the name has its old one.
     history = history_of(
         (ddl(sql, 20, table="b"), A), (ddl("rename table b to a", 30, table="a"), B)
     )
     found = topic_tables(history.ddls, [rows(A, "a", 19), rows(B, "b", 25)])
-    assert found[A] == 1
-    assert found[B] == 0
+    assert found[A].retired_ts is None
+    assert found[B].retired_ts == 30
 
 
 @pytest.mark.parametrize("is_read", [True, False])
@@ -91,19 +81,19 @@ def test_bootstraps_that_go_on_in_the_topic_of_the_old_name_do_not_keep_it(
     history = history_of((ddl("rename table shop.a to shop.b", 20, table="b"), A))
     groups = [rows(A, "a", 19), bootstraps(A, "a"), bootstraps(A, "b")]
     found = topic_tables(history.ddls, [*groups, rows(B, "b", 25)] if is_read else groups)
-    assert found[A] == 0
+    assert found[A].retired_ts == 20
 
 
 def test_a_table_with_bootstraps_alone_keeps_its_topic() -> None:
     found = topic_tables([], [bootstraps(A, "a"), bootstraps(B, "a"), rows(B, "b", 9)])
-    assert min(found[A], found[B]) > 0
+    assert [found[topic].retired_ts for topic in (A, B)] == [None, None]
 
 
 def test_names_that_are_swapped_stay() -> None:
     sql = "rename table shop.a to shop.x, shop.b to shop.a, shop.x to shop.b"
     events = [(ddl(sql, 20, table=name), topic) for name, topic in (("b", A), ("a", B))]
     found = topic_tables(history_of(*events).ddls, [rows(A, "a", 9), rows(B, "b", 9)])
-    assert min(found[A], found[B]) > 0
+    assert [found[topic].retired_ts for topic in (A, B)] == [None, None]
 
 
 def test_a_dropped_database_retires_the_topics_of_its_tables() -> None:
@@ -112,41 +102,41 @@ def test_a_dropped_database_retires_the_topics_of_its_tables() -> None:
         (ddl("drop database `Shop`", 20, table=""), DEFAULT),
     )
     found = topic_tables(history.ddls, [rows(A, "a", 9), rows(B, "b", 9, database="other")])
-    assert found[A] == 0
-    assert found[B] == 1
+    assert found[A].retired_ts == 20
+    assert found[B].retired_ts is None
     # The default topic had no table of its own and gets no watermarks beside those of tables.
-    assert found[DEFAULT] == 0
+    assert (found[DEFAULT].tables, found[DEFAULT].retired_ts) == (0, 20)
 
 
 def test_a_topic_of_bootstraps_without_a_name_is_a_default_topic() -> None:
-    nameless = group(DEFAULT, (None, None), (None, None))
+    nameless = TopicRows(topic=DEFAULT, database=None, table=None, min_ts=0, max_ts=0)
     found = topic_tables([], [nameless, rows(A, "a", 19)])
-    assert found[DEFAULT] == 0
-    assert found[A] == 1
+    assert (found[DEFAULT].tables, found[DEFAULT].retired_ts) == (0, 0)
+    assert (found[A].tables, found[A].retired_ts) == (1, None)
     created = history_of((ddl("create table shop.a (id int primary key)", 5), DEFAULT))
     found = topic_tables(created.ddls, [nameless])
-    assert found[DEFAULT] == 1
+    assert (found[DEFAULT].tables, found[DEFAULT].retired_ts) == (1, None)
 
 
 def test_a_table_that_is_made_again_brings_its_topic_back() -> None:
     drop, create = ddl("drop table a", 20), ddl("create table a (id int)", 30)
-    assert topic_tables(history_of((drop, A)).ddls, [rows(A, "a", 9)])[A] == 0
+    assert topic_tables(history_of((drop, A)).ddls, [rows(A, "a", 9)])[A].retired_ts == 20
     again = topic_tables(history_of((drop, A), (create, A)).ddls, [rows(A, "a", 9)])
-    assert again[A] == 1
+    assert again[A].retired_ts is None
     # Rows alone tell too, where the DDL is not known.
-    assert topic_tables(history_of((drop, A)).ddls, [rows(A, "a", 31)])[A] == 1
+    assert topic_tables(history_of((drop, A)).ddls, [rows(A, "a", 31)])[A].retired_ts is None
 
 
 def test_truncate_and_alter_end_nothing() -> None:
     history = history_of(
         (ddl("truncate table a", 20), A), (ddl("alter table a add column c int", 30), A)
     )
-    assert topic_tables(history.ddls, [rows(A, "a", 9)])[A] == 1
+    assert topic_tables(history.ddls, [rows(A, "a", 9)])[A].retired_ts is None
 
 
 def test_a_view_is_no_table() -> None:
     history = history_of((ddl("create view v as select 1", 20, table="v"), "cdc_shop_v"))
-    assert topic_tables(history.ddls, [])["cdc_shop_v"] == 0
+    assert topic_tables(history.ddls, [])["cdc_shop_v"].tables == 0
 
 
 # Which topics count ------------------------------------------------------------------------------
@@ -162,9 +152,9 @@ def progress(**watermarks: int) -> dict[tuple[str, int], PartitionProgress]:
 
 def test_a_retired_topic_counts_until_it_is_settled() -> None:
     at = progress(a=20, b=90)
-    held = global_watermark(at, [facts("a", tables=0), facts("b", tables=1)])
+    held = global_watermark(at, [facts("a", retired_ts=20), facts("b", tables=1)])
     assert held.watermark_ts == 20
-    free = global_watermark(at, [facts("a", tables=0, settled=True), facts("b", tables=1)])
+    free = global_watermark(at, [facts("a", retired_ts=20, settled=True), facts("b", tables=1)])
     assert (free.watermark_ts, free.slowest) == (90, ("b", 0))
     assert [topic.state for topic in free.topics] == [TopicState.RETIRED, TopicState.LIVE]
 
@@ -203,7 +193,7 @@ def test_the_global_watermark_is_never_below_what_was_published() -> None:
 
 
 def test_a_topic_alone_counts_whatever_its_tables() -> None:
-    topics = [facts("a", tables=0, settled=True), facts("b", tables=0, settled=True)]
+    topics = [facts("a", retired_ts=20, settled=True), facts("b", retired_ts=30, settled=True)]
     assert global_watermark(progress(a=95, b=30), topics).watermark_ts == 95
     nothing = global_watermark({}, [facts("a", empty=True, settled=True)])
     assert (nothing.watermark_ts, nothing.waiting) == (None, (("a", 0),))
@@ -255,8 +245,8 @@ class Landed:
     def watermark(self, published_ts: int) -> GlobalWatermark:
         """Return the global watermark if everything that came so far is landed."""
         rows = [
-            group(topic, (database, table), span)
-            for (topic, database, table), span in self._rows.items()
+            TopicRows(topic=topic, database=database, table=table, min_ts=oldest, max_ts=newest)
+            for (topic, database, table), (oldest, newest) in self._rows.items()
         ]
         tables = topic_tables(self._history.ddls, rows)
         topics = [
@@ -264,7 +254,8 @@ class Landed:
                 topic=topic,
                 partitions=tuple(range(self._partitions)),
                 settled=True,
-                tables=tables.get(topic),
+                tables=tables[topic].tables if topic in tables else None,
+                retired_ts=tables[topic].retired_ts if topic in tables else None,
             )
             for topic in self.topics
         ]

@@ -91,7 +91,7 @@ def test_topics_retire_with_their_tables_and_come_back_with_the_next(
         "cdc_shop_a": TopicState.LIVE,
         "cdc_shop_b": TopicState.LIVE,
     }
-    shop.upstream.drop_table(A)
+    dropped_ts = shop.upstream.drop_table(A)
     shop.write(B)
     feed.write(shop.records())
     feed.sync()
@@ -99,7 +99,7 @@ def test_topics_retire_with_their_tables_and_come_back_with_the_next(
     (retired,) = (
         topic for topic in read_watermark(feed.paths).topics if topic.topic == "cdc_shop_a"
     )
-    assert retired.state is TopicState.RETIRED
+    assert (retired.state, retired.retired_ts) == (TopicState.RETIRED, dropped_ts)
     assert retired.watermark_ts is not None
     assert retired.watermark_ts < feed.cut.tso
     # One moves to a topic of its own, one is made again in the silent topic.
