@@ -177,14 +177,20 @@ def _put_in_folder(path: Path, data: bytes) -> None:
         _link(staged, place / path.name)
         if place != folder:
             staged.unlink()
-            place.rename(folder)
-    except OSError as error:
-        if error.errno != errno.ENOTEMPTY:
-            raise
-        raise _RefusedError(f"another writer made {folder}") from error
+            _rename_folder(place, folder)
     finally:
         remove_tree(staged if place == folder else place, quietly=True)
     _sync_folder(folder)
+
+
+def _rename_folder(staged: Path, folder: Path) -> None:
+    try:
+        staged.rename(folder)
+    except OSError as error:
+        # XFS says that a folder with files exists, other file systems that it is not empty.
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        raise _RefusedError(f"another writer made {folder}") from error
 
 
 def _link(staged: Path, path: Path) -> None:

@@ -185,6 +185,24 @@ def test_a_first_commit_that_was_killed_leaves_no_log(call: str, tmp_path: Path)
     assert names_in(table / "_delta_log") == [commit(table, 0).name]
 
 
+@pytest.mark.parametrize("code", [errno.ENOTEMPTY, errno.EEXIST])
+def test_a_writer_that_comes_second_puts_another_file_into_the_folder(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """File systems say in two ways that a folder with files is there."""
+    path = commit(tmp_path / "table", 0)
+
+    def other_first(self: Path, target: Path) -> None:
+        target.mkdir()
+        path.with_name("other").touch()
+        raise OSError(code, os.strerror(code), str(self))
+
+    monkeypatch.setattr(Path, "rename", other_first)
+    create(path, b"{}")
+    assert path.read_bytes() == b"{}"
+    assert sorted(names_in(path.parent)) == [path.name, "other"]
+
+
 def test_what_a_killed_writer_leaves_is_no_commit_and_is_removed(tmp_path: Path) -> None:
     table = tmp_path / "table"
     write_deltalake(str(table), ROWS)
