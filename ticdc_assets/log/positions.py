@@ -109,6 +109,11 @@ def landed_batch(paths: LakePaths) -> int:
     return commit_metadata(paths.raw_messages).get("batch", 0)
 
 
+def names_topics(paths: LakePaths) -> bool:
+    """Return whether topics were landed by name, from a broker that lists them; needs no Spark."""
+    return bool(commit_metadata(paths.raw_messages).get("named"))
+
+
 def decoded_position(paths: LakePaths) -> tuple[int, int]:
     """Return (newest batch of the change log, landed batch it came from); needs no Spark."""
     metadata = commit_metadata(paths.change_log)

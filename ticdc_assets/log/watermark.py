@@ -17,9 +17,9 @@ from ticdc_assets.log.cuts import Cut, newest_cut
 from ticdc_assets.log.positions import (
     PartitionOffsets,
     landed_batch,
+    names_topics,
     newest_landing,
     partitions_of,
-    read_position,
 )
 from ticdc_assets.log.schema_tables import read_ddls
 from ticdc_assets.log.totals import NO_TOPIC
@@ -44,7 +44,7 @@ def read_watermark(
             _tables_by_topic(paths, statistics),
         ),
         published_ts=published_ts,
-        lists_anew=bool(read_position(paths).named),
+        lists_anew=names_topics(paths),
     )
     if (0 if landing is None else landing["batch"]) < landed_batch(paths):
         # A run was killed before it logged what it landed: its watermarks are above the partitions
