@@ -180,6 +180,10 @@ class LakeLayoutError(LakeDamagedError):
         return f"{self.table} have another layout: {self.finding}; {self.repair}"
 
 
+UNREADABLE = (LakeDamagedError, StoreUnavailableError)
+"""Errors of tables that cannot be read; nothing is known of the lake then."""
+
+
 class UnfinishedError(TicdcError):
     """Work succeeded for all pieces but some.
 

@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import yaml
 
 from ticdc_assets.base.errors import (
+    UNREADABLE,
     ConfigError,
     LakeDamagedError,
     PrerequisiteError,
-    StoreUnavailableError,
 )
 from ticdc_assets.base.isolation import first_sentence
 from ticdc_assets.base.machine import nearest_existing
@@ -430,7 +430,7 @@ def check_rows(lake: "Lake") -> list[Check]:
 
     try:
         status = read_status(lake, datetime.now(UTC))
-    except (LakeDamagedError, StoreUnavailableError):
+    except UNREADABLE:
         return []
     if status.cut is None:
         return []

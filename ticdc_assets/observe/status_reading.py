@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from ticdc_assets.base.errors import LakeDamagedError, StoreUnavailableError, TicdcError
+from ticdc_assets.base.errors import UNREADABLE, TicdcError
 from ticdc_assets.changelog.progress import GlobalWatermark
 from ticdc_assets.config import TableFilter
 from ticdc_assets.delta.control import read_rows
@@ -124,7 +124,7 @@ def see_status(lake: Lake, now: datetime) -> tuple[Status, TicdcError | None]:
     source, failure = None, None
     try:
         source = see_source(lake)
-    except (LakeDamagedError, StoreUnavailableError):
+    except UNREADABLE:
         raise
     except TicdcError as error:
         failure = error

@@ -18,6 +18,7 @@ from datetime import datetime
 
 import dagster as dg
 
+from ticdc_assets.base.errors import UNREADABLE
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.opening import keeping
 from ticdc_assets.log.cuts import newest_cut
@@ -29,7 +30,7 @@ from ticdc_assets.observe.wording import duration
 from ticdc_assets.orchestration.content_verdicts import judge_damage, judge_keys, judge_rebuild
 from ticdc_assets.orchestration.exports import export_checks
 from ticdc_assets.orchestration.metadata import utc_now
-from ticdc_assets.orchestration.partitions import UNREADABLE, FeedNames
+from ticdc_assets.orchestration.partitions import FeedNames
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.status_metadata import (
     SEEN_UNTIL,

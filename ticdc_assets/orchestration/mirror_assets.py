@@ -21,7 +21,7 @@ from functools import cached_property
 import dagster as dg
 from pydantic import Field
 
-from ticdc_assets.base.errors import NotFoundError, TicdcError
+from ticdc_assets.base.errors import UNREADABLE, NotFoundError, TicdcError
 from ticdc_assets.base.names import joined_name, table_named
 from ticdc_assets.config import Changefeed
 from ticdc_assets.log.cuts import Cut, MirrorCut, newest_cut, require_cut
@@ -32,7 +32,7 @@ from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.wording import duration
 from ticdc_assets.orchestration.metadata import utc_now
-from ticdc_assets.orchestration.partitions import UNREADABLE, FeedNames
+from ticdc_assets.orchestration.partitions import FeedNames
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
 from ticdc_assets.orchestration.syncing import DATA_VERSION, Reporter, assets_of, log_events

@@ -10,12 +10,9 @@ from typing import Literal, TypeAlias, get_args
 
 import dagster as dg
 
-from ticdc_assets.base.errors import LakeDamagedError, StoreUnavailableError
+from ticdc_assets.base.errors import UNREADABLE
 from ticdc_assets.log.landing import landed_days
 from ticdc_assets.storage.lake_paths import LakePaths
-
-UNREADABLE = (LakeDamagedError, StoreUnavailableError)
-"""Errors of tables that cannot be read: definitions load, and the check `lake_readable` fails."""
 
 CHANGEFEED_TAG = "ticdc/changefeed"
 """Tag of every run of a changefeed; its value is the changefeed's name."""

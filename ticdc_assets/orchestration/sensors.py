@@ -25,6 +25,7 @@ import dagster as dg
 import msgspec
 from dagster import DagsterInstance, RunsFilter
 
+from ticdc_assets.base.errors import UNREADABLE
 from ticdc_assets.base.names import counted
 from ticdc_assets.log.cuts import Cut
 from ticdc_assets.log.positions import PartitionOffsets, known_partitions
@@ -44,7 +45,7 @@ from ticdc_assets.orchestration.active_runs import (
 from ticdc_assets.orchestration.checks import readable_key, status_verdicts
 from ticdc_assets.orchestration.content_verdicts import judge_damage
 from ticdc_assets.orchestration.metadata import LOOKED_AT_BATCH, offsets_metadata, utc_now
-from ticdc_assets.orchestration.partitions import UNREADABLE, FeedNames
+from ticdc_assets.orchestration.partitions import FeedNames
 from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.orchestration.verdicts import CheckVerdict, shown_verdicts
 

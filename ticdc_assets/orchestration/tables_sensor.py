@@ -19,7 +19,7 @@ from typing import Any
 
 import dagster as dg
 
-from ticdc_assets.base.errors import TicdcError
+from ticdc_assets.base.errors import UNREADABLE, TicdcError
 from ticdc_assets.base.isolation import first_sentence
 from ticdc_assets.base.names import counted
 from ticdc_assets.log.cuts import Cut, newest_cut
@@ -27,7 +27,6 @@ from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.verdicts import Level
 from ticdc_assets.orchestration.metadata import utc_now
 from ticdc_assets.orchestration.mirror_assets import MirrorAssets, lag_verdicts
-from ticdc_assets.orchestration.partitions import UNREADABLE
 from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.orchestration.syncing import assets_of
 from ticdc_assets.orchestration.verdicts import shown_verdicts
