@@ -34,7 +34,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import reduce
+from functools import cached_property, reduce
 from operator import itemgetter, xor
 from typing import Any, TypeAlias
 from uuid import uuid4
@@ -165,7 +165,7 @@ class Compared:
     @property
     def shown(self) -> Sequence[str]:
         """The columns that name a row in an example."""
-        return self.key or self.layout.names[:-2]
+        return self.layout.schema.handle_key or self.layout.names[:-2]
 
     def read(self, part: Rows) -> Iterator[pa.RecordBatch]:
         """Yield rows of a part, with these columns."""
@@ -180,12 +180,15 @@ class ComparedHistory(Compared):
     Which of several equal rows a delete ended is not compared: nothing says it (decision 0012).
 
     Attributes:
-        history: the columns of its table.
         since: the beginnings and ends above this TSO are compared.
     """
 
-    history: HistoryLayout
     since: int
+
+    @cached_property
+    def history(self) -> HistoryLayout:
+        """The columns of its table."""
+        return HistoryLayout(schema=self.layout.schema)
 
     @property
     def key(self) -> Sequence[str]:
@@ -195,12 +198,8 @@ class ComparedHistory(Compared):
     @property
     def shown(self) -> Sequence[str]:
         """The columns that name a version in an example."""
-        columns = [column.name for column in self.history.schema.columns]
         own = self.history
-        return (
-            *(self.history.schema.handle_key or columns),
-            *(own.valid_from, own.op, own.valid_to, own.ended_by),
-        )
+        return (*super().shown, own.valid_from, own.op, own.valid_to, own.ended_by)
 
     def read(self, part: Rows) -> Iterator[pa.RecordBatch]:
         """Yield the beginnings of versions, without their ends, and the ends without beginnings.
@@ -226,15 +225,10 @@ def _without(rows: pa.RecordBatch, names: Iterable[str]) -> pa.RecordBatch:
 
 def compared_history(paths: LakePaths, mirror: MirrorCut, since: int) -> ComparedHistory:
     """Return the history of a mirror in a cut, which must be kept, above a TSO."""
-    schema = mirror.table_schema
-    history = HistoryLayout(schema=schema)
-    return ComparedHistory(
-        rows=rows_as_stored(*mirror.history_at(paths)).select(history.names),
-        layout=MirrorLayout(schema=schema),
-        names=tuple(history.names),
-        history=history,
-        since=since,
-    )
+    layout = MirrorLayout(schema=mirror.table_schema)
+    names = tuple(HistoryLayout(schema=layout.schema).names)
+    rows = rows_as_stored(*mirror.history_at(paths)).select(names)
+    return ComparedHistory(rows=rows, layout=layout, names=names, since=since)
 
 
 def compared_mirror(paths: LakePaths, mirror: MirrorCut) -> Compared:
