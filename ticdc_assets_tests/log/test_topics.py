@@ -205,6 +205,13 @@ class BrokerShop:
             self._made.add(topic)
         produce(self.broker.source(), records)
 
+    def advance(self, *tables: tuple[str, str], silent: str = "") -> None:
+        """Let tables change, send it, sync, and require the truth."""
+        self.shop.write(*tables)
+        self.send(silent=silent)
+        self.feed.sync()
+        assert_at_truth(self.feed, self.shop)
+
 
 @pytest.mark.kafka
 def test_topics_appear_retire_and_are_deleted_at_the_broker(
@@ -213,23 +220,14 @@ def test_topics_appear_retire_and_are_deleted_at_the_broker(
     it = BrokerShop(broker, spark, tmp_path)
     shop, feed = it.shop, it.feed
     shop.create(A, B)
-    shop.write(A, B)
-    it.send()
-    feed.sync()
-    assert_at_truth(feed, shop)
+    it.advance(A, B)
     shop.upstream.drop_table(A)
     shop.create(C)
-    shop.write(B, C)
-    it.send()
-    feed.sync()
-    assert_at_truth(feed, shop)
+    it.advance(B, C)
     assert states(feed)[shop.topic(A)] is TopicState.RETIRED
     # Nobody sends to it any more: whoever cleans up may delete it.
     broker.delete_topic(shop.topic(A))
-    shop.write(B, C)
-    it.send()
-    feed.sync()
-    assert_at_truth(feed, shop)
+    it.advance(B, C)
     assert states(feed)[shop.topic(A)] is TopicState.RETIRED
     assert {item.topic for item in known_partitions(feed.paths)} == shop.changefeed.topics
     # A topic whose table is there is another matter.
@@ -246,10 +244,7 @@ def test_an_empty_topic_does_not_hold_the_others(
     shop, feed = it.shop, it.feed
     broker.create_topic(shop.topic(C), 2)
     shop.create(B)
-    shop.write(B)
-    it.send()
-    feed.sync()
-    assert_at_truth(feed, shop)
+    it.advance(B)
     assert states(feed)[shop.topic(C)] is TopicState.EMPTY
 
 
@@ -266,17 +261,11 @@ def test_a_topic_without_watermarks_does_not_hold_the_others(
     feed.sync()
     for _ in range(SILENCE_MS // 20):
         shop.upstream.clock.step()
-    shop.write(A, B)
-    it.send(silent=shop.topic(A))
-    feed.sync()
-    assert_at_truth(feed, shop)
+    it.advance(A, B, silent=shop.topic(A))
     assert states(feed)[shop.topic(A)] is TopicState.LIVE
     (topic,) = (item for item in read_watermark(feed.paths).topics if item.topic == shop.topic(A))
     assert not topic.counts
-    shop.write(A, B)
-    it.send()
-    feed.sync()
-    assert_at_truth(feed, shop)
+    it.advance(A, B)
     assert all(item.counts for item in read_watermark(feed.paths).topics if item.tables)
 
 
