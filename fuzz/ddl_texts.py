@@ -22,13 +22,13 @@ from fuzz.findings import Batch, Failure, Findings, Note
 from fuzz.limits import least_seconds, memory_growth, seconds_allowed
 from fuzz.seeds import DdlSeeds
 from ticdc_assets.model.schemas import TableSchema, schema_from_json, schema_to_json
-from ticdc_assets.registry.ddl import parse_ddl, parse_ddl_script
-from ticdc_assets.registry.ddl_statement import DdlStatement
-from ticdc_assets.registry.inferred_columns import (
+from ticdc_assets.registry.ddl.reader import parse_ddl, parse_ddl_script
+from ticdc_assets.registry.ddl.statement import DdlStatement
+from ticdc_assets.registry.inference.columns import (
     DATABASE_DEFAULTS,
     defaults_after,
 )
-from ticdc_assets.registry.inferred_schemas import Inferred, altered_schema, created_schema
+from ticdc_assets.registry.inference.schemas import Inferred, altered_schema, created_schema
 from ticdc_assets.wire.record import Record
 
 Parse: TypeAlias = Callable[[str], DdlStatement]

@@ -9,9 +9,9 @@ from dataclasses import replace
 from ticdc_assets.demo.simulator.shapes import canal_shape_of, shape_of
 from ticdc_assets.model.events import DdlEvent, Image, RowChange
 from ticdc_assets.model.schemas import IndexSchema, TableSchema
-from ticdc_assets.registry.ddl import parse_ddl
-from ticdc_assets.registry.inferred_columns import DATABASE_DEFAULTS
-from ticdc_assets.registry.inferred_schemas import altered_schema, created_schema
+from ticdc_assets.registry.ddl.reader import parse_ddl
+from ticdc_assets.registry.inference.columns import DATABASE_DEFAULTS
+from ticdc_assets.registry.inference.schemas import altered_schema, created_schema
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.events import ddl_event, row_event
 

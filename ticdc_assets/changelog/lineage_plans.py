@@ -23,10 +23,10 @@ from ticdc_assets.changelog.plan import (
 )
 from ticdc_assets.model.events import DdlEvent
 from ticdc_assets.model.schemas import TableSchema, schema_to_json
-from ticdc_assets.registry.column_facts import ColumnFacts
-from ticdc_assets.registry.ddl_statement import DdlStatement
+from ticdc_assets.registry.ddl.statement import DdlStatement
 from ticdc_assets.registry.evolution import SchemaStep, column_renames, diff, unknown_defaults
-from ticdc_assets.registry.respelling import respellings
+from ticdc_assets.registry.inference.column_facts import ColumnFacts
+from ticdc_assets.registry.inference.respelling import respellings
 
 
 class LineagePlans:

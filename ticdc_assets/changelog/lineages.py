@@ -25,7 +25,7 @@ from ticdc_assets.changelog.plan import (
 )
 from ticdc_assets.model.events import DdlEvent
 from ticdc_assets.model.schemas import TableSchema
-from ticdc_assets.registry.ddl_statement import (
+from ticdc_assets.registry.ddl.statement import (
     DdlAction,
     DdlStatement,
     PartitionAction,
@@ -34,7 +34,7 @@ from ticdc_assets.registry.ddl_statement import (
 )
 from ticdc_assets.registry.evolution import column_renames
 from ticdc_assets.registry.history import RegisteredDdl, folded
-from ticdc_assets.registry.partitions import (
+from ticdc_assets.registry.partitions.changes import (
     EMPTYING,
     changed_partitions,
     emptied_partitions,

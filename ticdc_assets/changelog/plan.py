@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 from ticdc_assets.model.schemas import RowShape, TableSchema
 from ticdc_assets.registry.catalog import SeenShape
-from ticdc_assets.registry.ddl_statement import PartitionAction, Partitioning
+from ticdc_assets.registry.ddl.statement import PartitionAction, Partitioning
 from ticdc_assets.registry.evolution import SchemaStep
 
 TableName: TypeAlias = tuple[str, str]

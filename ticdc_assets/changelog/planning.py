@@ -47,16 +47,16 @@ from ticdc_assets.changelog.plan import (
 )
 from ticdc_assets.model.events import DdlEvent
 from ticdc_assets.model.schemas import TableSchema
-from ticdc_assets.registry.column_facts import ColumnFacts
-from ticdc_assets.registry.ddl_parts import name_in_text
-from ticdc_assets.registry.ddl_statement import DdlAction, DdlKind
-from ticdc_assets.registry.ddl_tokens import shown_sql
+from ticdc_assets.registry.ddl.parts import name_in_text
+from ticdc_assets.registry.ddl.statement import DdlAction, DdlKind
+from ticdc_assets.registry.ddl.tokens import shown_sql
 from ticdc_assets.registry.history import (
     RegisteredDdl,
     SchemaHistory,
     exchange_of,
     folded,
 )
+from ticdc_assets.registry.inference.column_facts import ColumnFacts
 
 
 def build_plan(

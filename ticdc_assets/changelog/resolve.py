@@ -11,7 +11,7 @@ Partition DDL removes rows without row events. So each row is tested, under the 
 moment, and the change has the DDL's commit ts if the row was removed (`ResolvedChange.removed`).
 
 A value that the row spells by other flags than its column's is respelled by the schema that it is
-read with (`registry.respelling`); this needs the row's shape. The shape also says whether a
+read with (`inference.respelling`); this needs the row's shape. The shape also says whether a
 `before` image lacks columns that changed. With a key this does not matter; without one such an
 image identifies no row, and is refused.
 
@@ -49,7 +49,7 @@ from ticdc_assets.registry.evolution import (
     Casts,
     SchemaStep,
 )
-from ticdc_assets.registry.respelling import Respelling, respellings
+from ticdc_assets.registry.inference.respelling import Respelling, respellings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

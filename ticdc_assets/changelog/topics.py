@@ -20,8 +20,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from ticdc_assets.registry.ddl_parts import all_parts, name_in_text
-from ticdc_assets.registry.ddl_statement import DdlKind
+from ticdc_assets.registry.ddl.parts import all_parts, name_in_text
+from ticdc_assets.registry.ddl.statement import DdlKind
 from ticdc_assets.registry.history import Name, RegisteredDdl, folded, of_one_partition
 from ticdc_assets.registry.renames import Rename, settle
 

@@ -27,7 +27,7 @@ from ticdc_assets.log.change_statistics import ChangeStatistics, read_statistics
 from ticdc_assets.model.events import DdlEvent
 from ticdc_assets.model.schemas import TableSchema, schema_from_text, schema_to_text
 from ticdc_assets.registry.catalog import complete
-from ticdc_assets.registry.ddl_statement import DdlAction, DdlKind
+from ticdc_assets.registry.ddl.statement import DdlAction, DdlKind
 from ticdc_assets.registry.history import (
     INFERRED_SOURCES,
     Coordinates,

@@ -47,7 +47,7 @@ class ColumnSchema:
         default: default as sent: text, an integer (BIT), bytes (of a binary column, that are not
             UTF-8), or None (no default, or NULL).
         virtual: True for a virtual generated column: no row has it, and TiCDC uses no key over it.
-            No message says so; DDL text does (`registry.column_facts`).
+            No message says so; DDL text does (`registry.inference.column_facts`).
     """
 
     name: str

@@ -34,7 +34,7 @@ from ticdc_assets.observe.series import (
 from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.table_status import TableState, TableStatus
-from ticdc_assets.registry.ddl import parse_ddl_script
+from ticdc_assets.registry.ddl.reader import parse_ddl_script
 from ticdc_assets.registry.differences import Difference, differences
 from ticdc_assets.storage.lake_paths import LakePaths
 

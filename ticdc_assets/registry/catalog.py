@@ -1,7 +1,7 @@
 """Which table each DDL concerns, and its schemas before and after it, for all formats.
 
 In: a `SchemaHistory` as it was sent, and the shapes of the rows, each with its lowest commit ts.
-Out: a new history whose DDL are parts (`registry.ddl_parts`), each of one table, with the schema
+Out: a new history whose DDL are parts (`registry.ddl.parts`), each of one table, with the schema
 before and after it; a table without a CREATE gets its schema from its rows. The source of a schema
 says whether a message sent it.
 
@@ -32,10 +32,9 @@ from typing import Final, TypeAlias
 
 from ticdc_assets.model.schemas import NO_TABLE_ID, RowShape, TableSchema
 from ticdc_assets.model.tso import MAX_TSO
-from ticdc_assets.registry.column_facts import with_virtual_columns
-from ticdc_assets.registry.ddl import parse_ddl_script
-from ticdc_assets.registry.ddl_parts import name_in_text, parts_of
-from ticdc_assets.registry.ddl_statement import DdlAction, DdlKind
+from ticdc_assets.registry.ddl.parts import name_in_text, parts_of
+from ticdc_assets.registry.ddl.reader import parse_ddl_script
+from ticdc_assets.registry.ddl.statement import DdlAction, DdlKind
 from ticdc_assets.registry.history import (
     Coordinates,
     Name,
@@ -47,15 +46,16 @@ from ticdc_assets.registry.history import (
     folded,
     of_one_partition,
 )
-from ticdc_assets.registry.inferred_columns import (
+from ticdc_assets.registry.inference.column_facts import with_virtual_columns
+from ticdc_assets.registry.inference.columns import (
     DATABASE_DEFAULTS,
     Defaults,
     defaults_after,
 )
-from ticdc_assets.registry.inferred_schemas import altered_schema, created_schema
+from ticdc_assets.registry.inference.row_shapes import fits, merged, schema_of_shape
+from ticdc_assets.registry.inference.schemas import altered_schema, created_schema
 from ticdc_assets.registry.known_tables import KnownTables
 from ticdc_assets.registry.renames import Move, Rename, moves_of, settle
-from ticdc_assets.registry.row_shapes import fits, merged, schema_of_shape
 
 _ROWS = Coordinates(topic="", partition=-1, offset=-1, index=-1)
 """The source of a schema that no single record holds."""

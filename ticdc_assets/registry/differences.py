@@ -11,9 +11,9 @@ from enum import StrEnum
 
 from ticdc_assets.model.mysql_types import Kind, kind_of
 from ticdc_assets.model.schemas import ColumnSchema, IndexSchema, TableSchema
-from ticdc_assets.registry.ddl_statement import DdlStatement
+from ticdc_assets.registry.ddl.statement import DdlStatement
 from ticdc_assets.registry.evolution import diff
-from ticdc_assets.registry.row_shapes import spelled_type
+from ticdc_assets.registry.inference.row_shapes import spelled_type
 
 
 class DifferenceKind(StrEnum):

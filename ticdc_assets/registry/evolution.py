@@ -33,14 +33,14 @@ from ticdc_assets.model.values import (
 )
 from ticdc_assets.model.values.defaults import is_lossy
 from ticdc_assets.model.values.widening import of_any_scale
-from ticdc_assets.registry.ddl_statement import (
+from ticdc_assets.registry.ddl.statement import (
     ChangeKind,
     ColumnDefinition,
     DdlStatement,
     DefaultKind,
 )
-from ticdc_assets.registry.inferred_columns import HIDDEN_COLUMNS
-from ticdc_assets.registry.inferred_defaults import sent_default
+from ticdc_assets.registry.inference.columns import HIDDEN_COLUMNS
+from ticdc_assets.registry.inference.defaults import sent_default
 
 CanonicalRow: TypeAlias = dict[str, str | None]
 """Column name to canonical text. An absent column is unknown, not NULL."""

@@ -15,7 +15,7 @@ from ticdc_assets.model.events import DdlEvent
 from ticdc_assets.model.schemas import RowShape, TableSchema
 from ticdc_assets.registry.catalog import Catalog, SeenShape
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
-from ticdc_assets.registry.row_shapes import fits, merged, schema_of_shape
+from ticdc_assets.registry.inference.row_shapes import fits, merged, schema_of_shape
 
 _MOST_READ = 65536
 

@@ -20,8 +20,8 @@ from typing import TypeAlias
 from ticdc_assets.model.events import SNAPSHOT_DDL, DdlEvent
 from ticdc_assets.model.mysql_types import CLOCK_LENGTHS, fractional_digits
 from ticdc_assets.model.schemas import NO_TABLE_ID, ColumnSchema, TableSchema
-from ticdc_assets.registry.ddl import parse_ddl_script
-from ticdc_assets.registry.ddl_statement import (
+from ticdc_assets.registry.ddl.reader import parse_ddl_script
+from ticdc_assets.registry.ddl.statement import (
     DdlAction,
     DdlKind,
     DdlStatement,

@@ -1,6 +1,6 @@
 """Which table each rename of one statement moved, in any order of their events.
 
-In: the renames of one commit ts, as parts (`registry.ddl_parts`), and the tables of that moment.
+In: the renames of one commit ts, as parts (`registry.ddl.parts`), and the tables of that moment.
 Out: for each part with names a `Move`, its old and new name and the id of its table; a possible
 order of the renames, and for each the table that it moved. The names of a move are those of the
 schemas, where a message has them, else those of the text; the id is that of a schema, or of the
@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ticdc_assets.model.schemas import NO_TABLE_ID
-from ticdc_assets.registry.ddl_parts import name_in_text
+from ticdc_assets.registry.ddl.parts import name_in_text
 from ticdc_assets.registry.history import Name, RegisteredDdl, folded
 from ticdc_assets.registry.known_tables import KnownTables
 

@@ -43,8 +43,8 @@ from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.model.values.zones import find_zone
 from ticdc_assets.registry.growing_catalog import GrowingCatalog
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
-from ticdc_assets.registry.inferred_columns import LABELLED_TYPES
-from ticdc_assets.registry.row_shapes import schema_of_shape
+from ticdc_assets.registry.inference.columns import LABELLED_TYPES
+from ticdc_assets.registry.inference.row_shapes import schema_of_shape
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.source.claim_check import ClaimCheckStore, whole_row
 from ticdc_assets.wire import WireFormat, decode

@@ -47,7 +47,7 @@ that was modified the flags that it had, until TiCDC restarts (`columnFlagsCache
 pkg/sink/codec/open/encoder.go of pingcap/ticdc at b813e76). `t` and `h` are always up to date. So
 `h` alone says which columns are the handle key, none where no column has it, whatever `f` says;
 values that `f` contradicts are read nevertheless (`open_values`); and what `f` says of types counts
-only where nothing else says it (`registry.row_shapes`).
+only where nothing else says it (`registry.inference.row_shapes`).
 
 With only-output-updated-columns the new encoder writes a column that was not NULL and is now
 without its name into `p`: `"p":{"t":3,"f":65,"v":1,"name":{...}}`, and the same names again for the

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from ticdc_assets.model.schemas import TableSchema
-from ticdc_assets.registry.inferred_columns import HIDDEN_COLUMNS
+from ticdc_assets.registry.inference.columns import HIDDEN_COLUMNS
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.changelog.lives import only_table
 from ticdc_assets_tests.changelog.test_handle_keys import values

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ticdc_assets.model.schemas import ColumnSchema, IndexSchema, TableSchema
-from ticdc_assets.registry.ddl import parse_ddl_script
+from ticdc_assets.registry.ddl.reader import parse_ddl_script
 from ticdc_assets.registry.differences import DifferenceKind, differences
 from ticdc_assets_tests.text_tables import created
 

@@ -13,7 +13,7 @@ from ticdc_assets.model.schemas import ColumnFlag, RowShape, SentColumn, TableSc
 from ticdc_assets.registry.catalog import Catalog, SeenShape
 from ticdc_assets.registry.growing_catalog import GrowingCatalog
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
-from ticdc_assets.registry.row_shapes import fits
+from ticdc_assets.registry.inference.row_shapes import fits
 from ticdc_assets_tests.events import ddl_event
 from ticdc_assets_tests.text_tables import created
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from ticdc_assets.changelog.plan import PartitionRows, Removal
-from ticdc_assets.registry.ddl_statement import (
+from ticdc_assets.registry.ddl.statement import (
     PartitionAction,
     PartitionDefinition,
     Partitioning,

@@ -23,15 +23,15 @@ from ticdc_assets.base.errors import CastError
 from ticdc_assets.model.mysql_types import CLOCK_LENGTHS, Kind, integer_range, kind_of
 from ticdc_assets.model.schemas import ColumnSchema, IndexSchema
 from ticdc_assets.model.values import cast_of, default_text, lenient_cast_of
-from ticdc_assets.registry.ddl import parse_ddl
-from ticdc_assets.registry.inferred_columns import (
+from ticdc_assets.registry.ddl.reader import parse_ddl
+from ticdc_assets.registry.inference.columns import (
     BINARY_TWINS,
     DATABASE_DEFAULTS,
     INTEGER_LENGTHS,
     LABELLED_TYPES,
     column_schema,
 )
-from ticdc_assets.registry.inferred_defaults import CURRENT_TIMESTAMP
+from ticdc_assets.registry.inference.defaults import CURRENT_TIMESTAMP
 
 _CHARSET: Final = "_UTF8MB4"
 _SQL_PART: Final = re.compile(

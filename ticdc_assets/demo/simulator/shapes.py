@@ -1,15 +1,15 @@
 """What a row of a table says of its columns, as TiCDC's encoders write it.
 
 In: a table's schema. Out: the `RowShape` that its rows have in the formats without schemas. It is
-the reverse of `registry.row_shapes`, which reads such shapes. Equal schemas give equal shapes.
+the reverse of `inference.row_shapes`, which reads such shapes. Equal schemas give equal shapes.
 """
 
 from collections.abc import Iterable
 
 from ticdc_assets.model.mysql_types import Kind, base_type, is_unsigned, kind_of
 from ticdc_assets.model.schemas import ColumnFlag, ColumnSchema, RowShape, SentColumn, TableSchema
-from ticdc_assets.registry.inferred_columns import BINARY, TEXT_TYPES
-from ticdc_assets.registry.row_shapes import spelled_type, stored_type
+from ticdc_assets.registry.inference.columns import BINARY, TEXT_TYPES
+from ticdc_assets.registry.inference.row_shapes import spelled_type, stored_type
 
 
 def shape_of(schema: TableSchema) -> RowShape:

@@ -46,8 +46,8 @@ from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.model.mysql_types import Kind, kind_of
 from ticdc_assets.model.schemas import ColumnSchema, IndexSchema
 from ticdc_assets.model.values.shapes import is_encodable
-from ticdc_assets.registry.ddl import parse_ddl_script
-from ticdc_assets.registry.ddl_statement import (
+from ticdc_assets.registry.ddl.reader import parse_ddl_script
+from ticdc_assets.registry.ddl.statement import (
     AlterChange,
     ChangeKind,
     ColumnDefinition,
@@ -55,14 +55,14 @@ from ticdc_assets.registry.ddl_statement import (
     DdlStatement,
     DefaultKind,
 )
-from ticdc_assets.registry.ddl_statement import TableName as WrittenName
-from ticdc_assets.registry.inferred_columns import (
+from ticdc_assets.registry.ddl.statement import TableName as WrittenName
+from ticdc_assets.registry.inference.columns import (
     DATABASE_DEFAULTS,
     Defaults,
     column_schema,
     defaults_after,
 )
-from ticdc_assets.registry.inferred_defaults import CURRENT_TIMESTAMP
+from ticdc_assets.registry.inference.defaults import CURRENT_TIMESTAMP
 
 SUPPORTED: Final = (
     "INSERT INTO database.table [(columns)] VALUES (...), ... or SELECT ...",

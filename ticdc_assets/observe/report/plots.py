@@ -34,7 +34,7 @@ from ticdc_assets.observe.wording import (
     shortened,
     utc_text,
 )
-from ticdc_assets.registry.ddl_statement import DdlAction
+from ticdc_assets.registry.ddl.statement import DdlAction
 
 POINTS = 2000
 """How many points a line has at most."""

@@ -18,9 +18,9 @@ import pyarrow as pa
 from ticdc_assets.base.errors import ImageError, shorten
 from ticdc_assets.model.schemas import ColumnSchema, RowShape, SentColumn, TableSchema
 from ticdc_assets.model.values import canonical_of, physical_of
-from ticdc_assets.registry.ddl import parse_ddl
+from ticdc_assets.registry.ddl.reader import parse_ddl
 from ticdc_assets.registry.evolution import CanonicalRow
-from ticdc_assets.registry.generated_columns import GeneratedColumns
+from ticdc_assets.registry.inference.generated_columns import GeneratedColumns
 from ticdc_assets.source.exports.dialect import DUMPLING_OPTION
 from ticdc_assets.wire.rows import image_from_json, image_to_json, shape_text
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from ticdc_assets.base.errors import InputError, shorten
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.model.tso import MAX_TSO
-from ticdc_assets.registry.ddl import parse_ddl
-from ticdc_assets.registry.ddl_statement import DdlAction
-from ticdc_assets.registry.inferred_columns import DATABASE_DEFAULTS, defaults_after
-from ticdc_assets.registry.inferred_schemas import created_schema
+from ticdc_assets.registry.ddl.reader import parse_ddl
+from ticdc_assets.registry.ddl.statement import DdlAction
+from ticdc_assets.registry.inference.columns import DATABASE_DEFAULTS, defaults_after
+from ticdc_assets.registry.inference.schemas import created_schema
 from ticdc_assets.source.exports.folder import ExportedTable
 
 

@@ -1,0 +1,204 @@
+"""What DDL texts say of columns and sent schemas do not: their order, and which are virtual.
+
+In: a `SchemaHistory`. Out: schemas with their columns in upstream's order (`ColumnFacts.ordered`),
+and the history with `ColumnSchema.virtual` set (`with_virtual_columns`). Schemas inferred from
+texts have both already.
+
+The Simple protocol sends columns in the order of their creation, so a column added FIRST or AFTER
+another comes last. The texts of the DDL say where it belongs; an export's CREATE TABLE has the
+whole order. If a table was altered before its first message and there is no export, its first
+schema counts. The order decides only how a mirror looks: values are matched by column names.
+
+The Simple protocol does not send which columns are virtual. It matters because no row has such a
+column, and TiCDC uses no key over one. The text of the DDL that defines the column says it, and so
+does the name of the hidden column that TiDB adds for an expression in an index.
+
+Facts are carried to the later schemas of a table, through renames of the table and of columns and
+through other ids. They are a pure function of the history, computed again whenever that grows.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ticdc_assets.model.schemas import TableSchema, is_of_expression
+from ticdc_assets.registry.ddl.statement import (
+    ChangeKind,
+    DdlAction,
+    DdlStatement,
+    GeneratedKind,
+)
+from ticdc_assets.registry.history import (
+    INFERRED_SOURCES,
+    RegisteredDdl,
+    SchemaHistory,
+    exchange_of,
+    folded,
+    is_snapshot,
+)
+from ticdc_assets.registry.inference.columns import DATABASE_DEFAULTS
+from ticdc_assets.registry.inference.schemas import altered_schema
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """Columns of one schema by their names in lower case: all in their order, and the virtual."""
+
+    order: tuple[str, ...] = ()
+    virtual: frozenset[str] = frozenset()
+
+
+_NOTHING: Final = _Facts()
+_OF_COLUMNS: Final = frozenset(
+    {
+        ChangeKind.ADD_COLUMN,
+        ChangeKind.DROP_COLUMN,
+        ChangeKind.MODIFY_COLUMN,
+        ChangeKind.CHANGE_COLUMN,
+        ChangeKind.RENAME_COLUMN,
+    }
+)
+
+
+def with_virtual_columns(history: SchemaHistory) -> SchemaHistory:
+    """Return `history` with its virtual columns marked, or itself if nothing changes."""
+    facts = ColumnFacts(history)
+    ddls = [facts.marked_ddl(ddl) for ddl in history.ddls]
+    versions = [
+        replace(version, schema=facts.marked(version.schema)) for version in history.versions
+    ]
+    if versions == history.versions and ddls == history.ddls:
+        return history
+    return history.with_schemas(versions, ddls)
+
+
+class ColumnFacts:
+    """What the DDL of a history say of the columns of all its tables."""
+
+    def __init__(self, history: SchemaHistory) -> None:
+        self._inferred = {
+            version.key for version in history.versions if version.source in INFERRED_SOURCES
+        }
+        self._by_id: dict[tuple[int, int], _Facts] = {}
+        self._by_name: dict[tuple[str, str], dict[int, _Facts]] = {}
+        self._exported: dict[tuple[str, str], _Facts] = {}
+        for ddl in history.ddls:
+            self._follow(ddl)
+
+    def ordered(self, schema: TableSchema) -> TableSchema:
+        """Return `schema` with its columns in upstream's order, columns without a place last."""
+        places = {name: place for place, name in enumerate(self._of(schema).order)}
+        if not places or self._is_inferred(schema):
+            return schema
+        columns = tuple(
+            sorted(schema.columns, key=lambda column: places.get(column.name.lower(), len(places)))
+        )
+        return schema if columns == schema.columns else replace(schema, columns=columns)
+
+    def marked(self, schema: TableSchema) -> TableSchema:
+        """Return `schema` with its virtual columns marked, and no others."""
+        if self._is_inferred(schema):
+            return schema
+        names = self._of(schema).virtual
+        hidden = {
+            name
+            for index in schema.indexes
+            for name in index.columns
+            if is_of_expression(index, name)
+        }
+        if not names and not hidden and not any(column.virtual for column in schema.columns):
+            return schema
+        columns = tuple(
+            replace(column, virtual=column.name.lower() in names or column.name in hidden)
+            for column in schema.columns
+        )
+        return schema if columns == schema.columns else replace(schema, columns=columns)
+
+    def marked_ddl(self, ddl: RegisteredDdl) -> RegisteredDdl:
+        """Return a DDL with the virtual columns of its schemas marked."""
+        before, after = ddl.event.pre_schema, ddl.event.schema
+        event = replace(
+            ddl.event,
+            pre_schema=before and self.marked(before),
+            schema=after and self.marked(after),
+        )
+        return ddl if event == ddl.event else replace(ddl, event=event)
+
+    def _is_inferred(self, schema: TableSchema) -> bool:
+        return (schema.database, schema.table, schema.version) in self._inferred
+
+    def _follow(self, ddl: RegisteredDdl) -> None:
+        statement, after = ddl.beyond_schemas, ddl.event.schema
+        if after is None:
+            return
+        sent = _names(after)
+        if any(change.kind in _OF_COLUMNS for change in statement.changes):
+            before = ddl.event.pre_schema or after
+            facts = _facts_after(self.ordered(self.marked(before)), statement)
+        else:
+            facts = self._before(statement, ddl.event.pre_schema, after)
+        order = sent if is_snapshot(ddl.event) else (*facts.order, *sent)
+        present = set(sent)
+        facts = _Facts(
+            tuple(name for name in dict.fromkeys(order) if name in present),
+            facts.virtual
+            | {
+                column.name.lower()
+                for column in statement.columns
+                if column.generated is GeneratedKind.VIRTUAL
+            },
+        )
+        self._by_id[after.table_id, after.version] = facts
+        name = folded(after.name)
+        self._by_name.setdefault(name, {})[after.version] = facts
+        if is_snapshot(ddl.event):
+            self._exported.setdefault(name, facts)
+
+    def _before(
+        self, statement: DdlStatement, before: TableSchema | None, after: TableSchema
+    ) -> _Facts:
+        """Return the facts of a table just before a statement: of a new one, those it begins with.
+
+        Args:
+            statement: the statement.
+            before: the schema before it, None if none was sent.
+            after: the schema after it.
+        """
+        # Of an EXCHANGE PARTITION it is that of another table.
+        if before is not None and exchange_of(statement) is None:
+            return self._of(before)
+        if statement.action is DdlAction.CREATE_TABLE:
+            return _NOTHING
+        if statement.action is not DdlAction.CREATE_TABLE_LIKE or statement.like is None:
+            return self._of(after)
+        name = folded((statement.like.database or after.database, statement.like.table))
+        return self._newest(name, after.version) or _NOTHING
+
+    def _of(self, schema: TableSchema) -> _Facts:
+        """Return the facts of a schema; one whose DDL was not seen has those of the one before."""
+        name = folded(schema.name)
+        return (
+            self._by_id.get((schema.table_id, schema.version))
+            or self._newest(name, schema.version)
+            # A later export says what the table was all along, as far as is known.
+            or self._exported.get(name, _NOTHING)
+        )
+
+    def _newest(self, name: tuple[str, str], version: int) -> _Facts | None:
+        """Return the newest facts of a table up to a version."""
+        versions = self._by_name.get(name, {})
+        newest = max((item for item in versions if item <= version), default=None)
+        return None if newest is None else versions[newest]
+
+
+def _names(schema: TableSchema) -> tuple[str, ...]:
+    return tuple(column.name.lower() for column in schema.columns)
+
+
+def _facts_after(table: TableSchema, statement: DdlStatement) -> _Facts:
+    """Return the facts of a table with its columns in order after the changes of a statement."""
+    # Neither charsets nor the zone matter for names.
+    changed = altered_schema(
+        table, statement, version=table.version, defaults=DATABASE_DEFAULTS, timezone="UTC"
+    ).schema
+    virtual = frozenset(column.name.lower() for column in changed.columns if column.virtual)
+    return _Facts(_names(changed), virtual)

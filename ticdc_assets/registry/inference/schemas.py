@@ -1,0 +1,416 @@
+"""Schemas from DDL text: after CREATE TABLE, and after ALTER TABLE.
+
+In: a `DdlStatement`, for a change also the schema before it. Out: an `Inferred`: the `TableSchema`
+after it, as the Simple protocol would send it, and notes on what could not be applied. It is pure,
+so replays and rebuilds agree, and total: no statement and no schema raises.
+
+The changes of one statement are applied one after the other, dropped indexes first: TiDB refuses a
+statement that changes one column or one index twice (`checkOperateSameColAndIdx` in
+pkg/ddl/multi_schema_change.go of pingcap/tidb). A DDL event proves that its statement succeeded
+upstream. So a change that does not fit the schema (an unknown column) shows that the schema was
+incomplete; it is skipped and noted, and its new column or index replaces one that should not have
+been there.
+
+Where this differs from the schemas that TiCDC sends:
+
+* columns are in the order of the table (the Simple protocol sends them by column id);
+* D of FLOAT(M,D) and DOUBLE(M,D) is in `decimal` (TiCDC leaves it out);
+* a NOT NULL unique key is not listed a second time as an index `primary` (see `schemas`);
+* `nullable` of an index is that of its columns (golden/QUIRKS.md B11);
+* an index over expressions has the columns among its parts only, and one over some rows only
+  (WHERE) is not unique: neither identifies rows. TiDB's hidden columns for expressions are not
+  there;
+* TiDB's own index for a foreign key is left out.
+
+The caller handles names of tables: RENAME changes nothing here. Schemas have no partitions,
+comments, placement and the like.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from ticdc_assets.base.errors import shorten
+from ticdc_assets.model.schemas import ColumnSchema, IndexSchema, TableSchema
+from ticdc_assets.registry.ddl.statement import (
+    AlterChange,
+    ChangeKind,
+    ColumnDefinition,
+    DdlStatement,
+    IndexDefinition,
+)
+from ticdc_assets.registry.ddl.tokens import shown_sql
+from ticdc_assets.registry.inference.columns import (
+    BINARY,
+    BINARY_TWINS,
+    PRIMARY,
+    ROW_ID,
+    TEXT_TYPES,
+    Defaults,
+    column_schema,
+    defaults_after,
+    finished_indexes,
+    free_index_name,
+    named_defaults,
+)
+from ticdc_assets.registry.inference.defaults import sent_default
+
+
+@dataclass(frozen=True, slots=True)
+class Inferred:
+    """A schema that a text implies.
+
+    Attributes:
+        schema: the schema after the statement.
+        notes: one sentence for each piece that was not understood or could not be applied.
+    """
+
+    schema: TableSchema
+    notes: tuple[str, ...] = ()
+
+
+def created_schema(
+    statement: DdlStatement,
+    *,
+    database: str,
+    table: str,
+    table_id: int,
+    version: int,
+    defaults: Defaults,
+    timezone: str,
+) -> Inferred:
+    """Return the schema of a CREATE TABLE (of one with LIKE: a table without columns).
+
+    Args:
+        statement: the statement.
+        database: database of the table.
+        table: name of the table.
+        table_id: id of the new schema.
+        version: version of the new schema.
+        defaults: the database's defaults; the statement's options come first.
+        timezone: zone of the session that ran it, for defaults of TIMESTAMP columns.
+    """
+    work = _Table(defaults_after(statement, defaults), timezone)
+    for definition in statement.columns[:_MOST_CHANGES]:
+        if work.named(definition.name) is None:
+            work.add(work.built(definition))
+        else:
+            work.note(f"column {shorten(definition.name)} is defined twice")
+    taken = {index.name.lower() for index in statement.indexes if index.name is not None}
+    for index in statement.indexes[:_MOST_CHANGES]:
+        work.add_index(index, created=True, taken=taken)
+    if statement.query is not None:
+        work.note("columns that come from a query are not known")
+    return work.finished(
+        TableSchema(
+            database=database,
+            table=table,
+            table_id=table_id,
+            version=version,
+            columns=(),
+            indexes=(),
+        ),
+        statement,
+    )
+
+
+def altered_schema(
+    schema: TableSchema,
+    statement: DdlStatement,
+    *,
+    version: int,
+    defaults: Defaults,
+    timezone: str,
+) -> Inferred:
+    """Return `schema` after the changes of ALTER TABLE, CREATE INDEX or DROP INDEX.
+
+    Args:
+        schema: the schema before the statement.
+        statement: the statement; one without changes leaves all but the version as it was.
+        version: version of the schema after it.
+        defaults: the table's defaults (`defaults_after`); CHARACTER SET DEFAULT means them too.
+        timezone: zone of the session that ran it, for defaults of TIMESTAMP columns.
+    """
+    work = _Table(defaults, timezone)
+    for column in schema.columns:
+        work.add(column)
+    work.indexes = list(schema.own_indexes)
+    # A column that is dropped takes an index over it alone with it.
+    for change in sorted(
+        statement.changes[:_MOST_CHANGES], key=lambda item: item.kind not in _FIRST
+    ):
+        apply = _CHANGES.get(change.kind)
+        if apply is not None:
+            apply(work, change)
+    if len(statement.changes) > _MOST_CHANGES:
+        work.note(f"only the first {_MOST_CHANGES} changes were read")
+    return work.finished(replace(schema, version=version), statement)
+
+
+# ------------------------------------------------------------------------------- the working table
+
+
+_FIRST: Final = frozenset({ChangeKind.DROP_INDEX, ChangeKind.DROP_PRIMARY_KEY})
+
+
+_MOST_COLUMNS: Final = 4096
+_MOST_INDEXES: Final = 512
+"""The most that TiDB allows; a statement that defines more did not succeed."""
+
+_MOST_CHANGES: Final = 4 * _MOST_COLUMNS
+_MOST_NOTES: Final = 100
+
+
+@dataclass(slots=True)
+class _Table:
+    """The columns and indexes while a statement is applied.
+
+    `columns` has the columns by their names in lower case, `order` these names in their order.
+    """
+
+    defaults: Defaults
+    timezone: str
+    columns: dict[str, ColumnSchema] = field(default_factory=dict[str, ColumnSchema])
+    order: list[str] = field(default_factory=list[str])
+    indexes: list[IndexSchema] = field(default_factory=list[IndexSchema])
+    notes: list[str] = field(default_factory=list[str])
+    converted: Defaults | None = None
+
+    def note(self, text: str) -> None:
+        if len(self.notes) < _MOST_NOTES:
+            self.notes.append(text)
+
+    def built(self, definition: ColumnDefinition) -> ColumnSchema:
+        return column_schema(definition, defaults=self.defaults, timezone=self.timezone)
+
+    # Columns ----------------------------------------------------------------------------------
+
+    def named(self, name: str) -> ColumnSchema | None:
+        return self.columns.get(name.lower())
+
+    def known(self, change: AlterChange) -> ColumnSchema | None:
+        """Return the column of `change`, or note that there is none."""
+        column = None if change.name is None else self.named(change.name)
+        if column is None and not change.conditional:
+            self.note(f"{_words(change)}: no column {shorten(change.name)}")
+        return column
+
+    def add(self, column: ColumnSchema, after: str | None = None) -> None:
+        """Add a new column where `AlterChange.after` says, or last, if there is room for it."""
+        if len(self.order) >= _MOST_COLUMNS:
+            self.note(f"a table has at most {_MOST_COLUMNS} columns")
+            return
+        self.columns[column.name.lower()] = column
+        self.order.append(column.name.lower())
+        self.place(column, after)
+
+    def redefine(self, old: ColumnSchema, new: ColumnSchema, change: AlterChange) -> None:
+        """Replace a column and move it as `change` says; note that its new name is taken."""
+        name, new_name = old.name.lower(), new.name.lower()
+        if new_name != name and new_name in self.columns:
+            self.note(f"{_words(change)}: {shorten(new.name)} was there already")
+            return
+        del self.columns[name]
+        self.columns[new_name] = new
+        self.order[self.order.index(name)] = new_name
+        if new.name != old.name:
+            names = {old.name: new.name}
+            self.indexes = [
+                replace(index, columns=tuple(names.get(item, item) for item in index.columns))
+                for index in self.indexes
+            ]
+        self.place(new, change.after)
+
+    def place(self, column: ColumnSchema, after: str | None) -> None:
+        """Move a column where `AlterChange.after` says."""
+        if after is None:
+            return
+        name, other = column.name.lower(), after.lower()
+        if other == name or (other and other not in self.columns):
+            self.note(f"AFTER: no column {shorten(after)}")
+            return
+        self.order.remove(name)
+        self.order.insert(self.order.index(other) + 1 if other else 0, name)
+
+    def remove(self, column: ColumnSchema) -> None:
+        """Take `column` out of the table and its indexes; an index without columns goes too."""
+        self.order.remove(column.name.lower())
+        del self.columns[column.name.lower()]
+        alone = (column.name,)
+        self.indexes = [
+            replace(index, columns=tuple(name for name in index.columns if name != column.name))
+            for index in self.indexes
+            if index.columns != alone
+        ]
+
+    # Indexes ----------------------------------------------------------------------------------
+
+    def index_named(self, name: str) -> IndexSchema | None:
+        folded = name.lower()
+        return next((index for index in self.indexes if index.name.lower() == folded), None)
+
+    def add_index(
+        self, index: IndexDefinition, *, created: bool, taken: Collection[str] = ()
+    ) -> None:
+        """Add an index of CREATE TABLE (`created`) or of a later statement."""
+        if len(self.indexes) >= _MOST_INDEXES:
+            self.note(f"a table has at most {_MOST_INDEXES} indexes")
+            return
+        missing = [name for name in index.columns if self.named(name) is None]
+        if missing:
+            self.note(f"index {shorten(index.name)}: no column {shorten(missing[0])}")
+            return
+        columns = tuple(dict.fromkeys(self.columns[name.lower()].name for name in index.columns))
+        whole = len(index.columns) == len(index.parts)
+        name = index.name
+        if index.primary:
+            if not columns or not whole:
+                self.note("a primary key over expressions is not understood")
+                return
+            self.indexes = [other for other in self.indexes if not other.primary]
+            # TiDB lists no index for a clustered integer key.
+            name = ROW_ID if created and index.clustered is not False else PRIMARY
+        elif name is None:
+            # CREATE checks all parts for an expression, ALTER the first.
+            parts = index.parts if created else index.parts[:1]
+            wanted = columns[0] if columns and None not in parts else "expression_index"
+            used = {other.name.lower() for other in self.indexes}
+            name = free_index_name(wanted, used.union(taken))
+        else:
+            old = self.index_named(name)
+            if old is not None:
+                self.note(f"index {shorten(name)} was there already")
+                self.indexes.remove(old)
+        self.indexes.append(
+            IndexSchema(
+                name=name,
+                unique=index.primary or (index.unique and whole and index.condition is None),
+                primary=index.primary,
+                nullable=False,
+                columns=columns,
+            )
+        )
+
+    # The end ----------------------------------------------------------------------------------
+
+    def finished(self, schema: TableSchema, statement: DdlStatement) -> Inferred:
+        """Return `schema` with the columns and indexes of this table."""
+        if statement.unparsed is not None:
+            self.note(f"not understood: {shown_sql(statement.unparsed, 160)}")
+        columns = [self.columns[name] for name in self.order]
+        if self.converted is not None:
+            columns = [_in_charset(column, self.converted) for column in columns]
+        key = {name for index in self.indexes if index.primary for name in index.columns}
+        whole = tuple(
+            replace(column, nullable=False) if column.name in key and column.nullable else column
+            for column in columns
+        )
+        return Inferred(
+            replace(schema, columns=whole, indexes=finished_indexes(self.indexes, whole)),
+            tuple(self.notes),
+        )
+
+
+def _words(change: AlterChange) -> str:
+    return change.kind.value.replace("_", " ")
+
+
+# -------------------------------------------------------------------------------------- the changes
+
+
+def _add_column(table: _Table, change: AlterChange) -> None:
+    definition = change.column
+    if definition is None:
+        return
+    present = table.named(definition.name)
+    if present is None:
+        table.add(table.built(definition), change.after)
+    elif not change.conditional:
+        table.note(f"add column: {shorten(definition.name)} was there already")
+        table.redefine(present, table.built(definition), change)
+
+
+def _drop_column(table: _Table, change: AlterChange) -> None:
+    column = table.known(change)
+    if column is not None:
+        table.remove(column)
+
+
+def _redefined(table: _Table, change: AlterChange) -> None:
+    column = table.known(change)
+    if column is None:
+        return
+    match change:
+        case AlterChange(column=ColumnDefinition() as definition):
+            # MODIFY, too, takes the name as it is written: its case may have changed.
+            new = table.built(definition)
+        case AlterChange(new_name=str(name)):
+            new = replace(column, name=name)
+        case _:
+            new = replace(column, default=None)
+            if change.default is not None:
+                default = sent_default(change.default, new, table.timezone)
+                new = replace(new, default=default)
+    table.redefine(column, new, change)
+
+
+def _add_index(table: _Table, change: AlterChange) -> None:
+    index = change.index
+    if index is None:
+        return
+    is_there = index.name is not None and table.index_named(index.name) is not None
+    if not (change.conditional and is_there):
+        table.add_index(index, created=False)
+
+
+def _drop_primary_key(table: _Table, change: AlterChange) -> None:
+    kept = [index for index in table.indexes if not index.primary]
+    if len(kept) == len(table.indexes) and not change.conditional:
+        table.note("drop primary key: there was none")
+    table.indexes = kept
+
+
+def _drop_index(table: _Table, change: AlterChange) -> None:
+    index = None if change.name is None else table.index_named(change.name)
+    if index is not None:
+        table.indexes.remove(index)
+    elif not change.conditional:
+        table.note(f"drop index: no index {shorten(change.name)}")
+
+
+def _rename_index(table: _Table, change: AlterChange) -> None:
+    index = None if change.name is None else table.index_named(change.name)
+    if index is not None and change.new_name is not None:
+        table.indexes[table.indexes.index(index)] = replace(index, name=change.new_name)
+    elif not change.conditional:
+        table.note(f"rename index: no index {shorten(change.name)}")
+
+
+def _convert_charset(table: _Table, change: AlterChange) -> None:
+    table.converted = named_defaults(change.charset, change.collation, table.defaults)
+
+
+def _in_charset(column: ColumnSchema, text: Defaults) -> ColumnSchema:
+    if column.mysql_type not in TEXT_TYPES:
+        return column
+    mysql_type = column.mysql_type
+    if text.charset == BINARY:
+        mysql_type = BINARY_TWINS.get(mysql_type, mysql_type)
+    return replace(column, mysql_type=mysql_type, charset=text.charset, collation=text.collation)
+
+
+_CHANGES: Final[dict[ChangeKind, Callable[[_Table, AlterChange], None]]] = {
+    ChangeKind.ADD_COLUMN: _add_column,
+    ChangeKind.DROP_COLUMN: _drop_column,
+    ChangeKind.MODIFY_COLUMN: _redefined,
+    ChangeKind.CHANGE_COLUMN: _redefined,
+    ChangeKind.RENAME_COLUMN: _redefined,
+    ChangeKind.SET_DEFAULT: _redefined,
+    ChangeKind.DROP_DEFAULT: _redefined,
+    ChangeKind.DROP_PRIMARY_KEY: _drop_primary_key,
+    ChangeKind.ADD_INDEX: _add_index,
+    ChangeKind.DROP_INDEX: _drop_index,
+    ChangeKind.RENAME_INDEX: _rename_index,
+    ChangeKind.CONVERT_CHARSET: _convert_charset,
+}
+"""The changes that a schema shows; all others leave it as it is."""
