@@ -195,7 +195,7 @@ class RowResolver:
                 before = {**after, **before}
             row, missing = version.read(before, "before", shape)
             if schema_version is None and not self._key:
-                self._require_whole(missing)
+                version.require_whole(missing)
             # A row with a key ends whatever else is known of it.
             carried = version.carry(row, MAX_TSO if self._key else commit_ts, "before")
             old_key = self.key_of(carried, "before")
@@ -276,17 +276,6 @@ class RowResolver:
             fault=error,
             removed=carried.removed,
         )
-
-    def _require_whole(self, missing: Sequence[str]) -> None:
-        """Refuse an incomplete old image of a table without a key: it matches no row."""
-        lacking = [name for name in missing if name not in self._plan.generated]
-        if lacking:
-            raise ImageError(
-                "partial_image",
-                f"before.{lacking[0]}",
-                "the whole row, as no key of its table is known",
-                f"an image without {shorten(lacking)}",
-            )
 
     def number_of(self, schema_version: int | None, commit_ts: int) -> int:
         """Return the number of the plan's schema version that a row is read with.
@@ -418,6 +407,22 @@ class SchemaReader:
                 shorten(extra),
             )
         return row, tuple(missing)
+
+    def require_whole(self, missing: Sequence[str]) -> None:
+        """Refuse an incomplete old image of a table without a key: it matches no row.
+
+        Args:
+            missing: columns of this schema that it lacks; all images lack the virtual ones.
+        """
+        virtual = {column.name for column in self._schema.columns if column.virtual}
+        lacking = [name for name in missing if name not in virtual]
+        if lacking:
+            raise ImageError(
+                "partial_image",
+                f"before.{lacking[0]}",
+                "the whole row, as no key of its table is known",
+                f"an image without {shorten(lacking)}",
+            )
 
     def readable(self, image: Mapping[str, PhysicalValue], shape: RowShape | None) -> CanonicalRow:
         """Return the columns of an image that can be read under this schema."""
