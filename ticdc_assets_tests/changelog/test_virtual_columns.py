@@ -2,6 +2,8 @@
 
 import pytest
 
+from ticdc_assets.changelog.resolve import RowResolver
+from ticdc_assets.model.events import Op
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.changelog.lives import only_table
 from ticdc_assets_tests.changelog.test_handle_keys import values
@@ -59,3 +61,31 @@ def test_deletes_from_before_one_goes_are_whole(wire_format: WireFormat, sql: st
     )
     assert table.quarantined == []
     assert values(table, "a", "c") == [("2", "6"), ("3", "7")]
+
+
+@pytest.mark.parametrize(
+    ("created_as", "sql", "lacked"),
+    [
+        (KEYLESS, "alter table t1 add column v int as (a + 1) virtual not null", ("v",)),
+        (WITH_VIRTUAL, "alter table t1 rename column v to w", ("w",)),
+        (WITH_VIRTUAL, "alter table t1 drop column v", ()),
+        (KEYLESS, "alter table t1 add column d int not null", ()),
+    ],
+)
+def test_every_row_lacks_the_virtual_columns_of_the_mirror(
+    created_as: str, sql: str, lacked: tuple[str, ...]
+) -> None:
+    one = created(created_as)
+    two = altered(one, sql, version=20)
+    wire_format = WireFormat.OPEN_PROTOCOL
+    plan = only_table(
+        [
+            ddl(wire_format, created_as, ts=10, after=one),
+            row(wire_format, one, ts=15, after={"a": "1", "c": "5"}),
+            ddl(wire_format, sql, ts=20, after=two, before=one),
+        ]
+    ).plan
+    (put,) = RowResolver(plan, "UTC").resolve(
+        Op.INSERT, None, commit_ts=15, before=None, after={"a": "1", "c": "5"}
+    )
+    assert put.missing == lacked
