@@ -63,7 +63,7 @@ class ResolvedChange:
         is_delete: whether the row goes.
         partial: True for a put with the key alone: it adds a row that is not there, and leaves an
             existing row as it was.
-        missing: columns of the cited schema that the after image lacks (virtual generated ones).
+        missing: columns of the mirror that the row put lacks (virtual generated ones).
         fault: why the row does not survive a later schema step, None if it does; `values` lacks
             those columns. The fault of a put is void if the row changes again.
         casts: (column, commit ts of the DDL) of the values that did not fit when their column was
@@ -195,7 +195,7 @@ class RowResolver:
                 before = {**after, **before}
             row, missing = version.read(before, "before", shape)
             if schema_version is None and not self._key:
-                self._require_whole(missing)
+                version.require_whole(missing)
             # A row with a key ends whatever else is known of it.
             carried = version.carry(row, MAX_TSO if self._key else commit_ts, "before")
             old_key = self.key_of(carried, "before")
@@ -214,7 +214,7 @@ class RowResolver:
             )
         if after is not None and op is not Op.DELETE:
             try:
-                row, missing = version.read(after, "after", shape)
+                row, _ = version.read(after, "after", shape)
             except ImageError as error:
                 refused = self._refused(error, op, version, after, commit_ts, old_key, shape)
                 if refused is None:
@@ -233,8 +233,7 @@ class RowResolver:
                     values=carried.row,
                     is_delete=False,
                     partial=partial,
-                    # A cut image does not show which columns are never sent.
-                    missing=() if partial else missing,
+                    missing=self._lacked(carried.row, partial=partial),
                     fault=carried.fault,
                     casts=carried.casts,
                     removed=carried.removed,
@@ -277,16 +276,16 @@ class RowResolver:
             removed=carried.removed,
         )
 
-    def _require_whole(self, missing: Sequence[str]) -> None:
-        """Refuse an incomplete old image of a table without a key: it matches no row."""
-        lacking = [name for name in missing if name not in self._plan.generated]
-        if lacking:
-            raise ImageError(
-                "partial_image",
-                f"before.{lacking[0]}",
-                "the whole row, as no key of its table is known",
-                f"an image without {shorten(lacking)}",
-            )
+    def _lacked(self, row: CanonicalRow, *, partial: bool) -> tuple[str, ...]:
+        """Return the columns of the mirror that a carried row lacks."""
+        if len(row) == len(self._columns):
+            return ()
+        return tuple(
+            column.name
+            for column in self._columns
+            # A cut image does not show which columns are never sent.
+            if column.name not in row and (column.virtual or not partial)
+        )
 
     def number_of(self, schema_version: int | None, commit_ts: int) -> int:
         """Return the number of the plan's schema version that a row is read with.
@@ -418,6 +417,22 @@ class SchemaReader:
                 shorten(extra),
             )
         return row, tuple(missing)
+
+    def require_whole(self, missing: Sequence[str]) -> None:
+        """Refuse an incomplete old image of a table without a key: it matches no row.
+
+        Args:
+            missing: columns of this schema that it lacks; all images lack the virtual ones.
+        """
+        virtual = {column.name for column in self._schema.columns if column.virtual}
+        lacking = [name for name in missing if name not in virtual]
+        if lacking:
+            raise ImageError(
+                "partial_image",
+                f"before.{lacking[0]}",
+                "the whole row, as no key of its table is known",
+                f"an image without {shorten(lacking)}",
+            )
 
     def readable(self, image: Mapping[str, PhysicalValue], shape: RowShape | None) -> CanonicalRow:
         """Return the columns of an image that can be read under this schema."""

@@ -13,7 +13,7 @@ gives the same result.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
@@ -307,12 +307,18 @@ def hidden_columns(mirror: MirrorPlan, folded: Folded) -> list[str]:
     The DDL text shows them. Without it (a changefeed read from its middle) the rows do: an image of
     the Simple protocol has every column except virtual generated ones.
     """
-    hidden = mirror.generated | folded.before.hidden
-    if folded.counts.puts:
-        never = folded.never_sent
-        # A mirror that had rows knows its columns: only new ones may join.
-        hidden = (hidden & never) | (never - folded.before.columns)
-    return sorted(hidden & {column.name for column in mirror.schema.columns})
+    hidden = known_hidden(mirror, folded.before.hidden)
+    if not folded.counts.puts:
+        return hidden
+    never = folded.never_sent
+    # A mirror that had rows knows its columns: only new ones may join.
+    return sorted(never & {*hidden, *(never - folded.before.columns)})
+
+
+def known_hidden(mirror: MirrorPlan, before: Iterable[str]) -> list[str]:
+    """Return the columns that are never sent, as far as DDL text and earlier rows show them."""
+    names = {column.name for column in mirror.schema.columns}
+    return sorted(names & {*mirror.generated, *before})
 
 
 def is_touched(mirror: MirrorPlan, base: Base) -> bool:

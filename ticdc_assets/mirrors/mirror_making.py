@@ -29,6 +29,7 @@ from ticdc_assets.mirrors.change_folding import (
     ChangeFolding,
     hidden_columns,
     is_touched,
+    known_hidden,
 )
 from ticdc_assets.mirrors.history_writing import HistoryWriter
 from ticdc_assets.mirrors.in_place import goes_on
@@ -278,6 +279,8 @@ class MirrorMaker:
     ) -> MirrorCut:
         """Replace the rows that changed since the last cut."""
         made = self._carried(mirror, before.mirror)
+        if altered:
+            made = replace(made, hidden=known_hidden(mirror, before.mirror.hidden))
         if not changed:
             if not altered and not writer.is_ahead:
                 return made

@@ -318,8 +318,8 @@ class StepNotes:
 class RowTransform:
     """A step compiled into a function from a row of the old schema to one of the new.
 
-    A column that is absent in the row stays absent. Values that the new columns cannot hold are
-    left out, and are in the notes.
+    A column that is absent in the row stays absent, and so does an added virtual one, which no row
+    has. Values that the new columns cannot hold are left out, and are in the notes.
 
     Args:
         step: the step.
@@ -337,9 +337,12 @@ class RowTransform:
         self._kept: list[tuple[str, str]] = []
         self._cast: list[tuple[str, str, Cast, TextCast | None]] = []
         self._added: list[tuple[str, str | None]] = []
+        self._absent: list[str] = []
         for item in step.columns:
             column, source = item.column, item.source
-            if source is None:
+            if source is None and column.virtual:
+                self._absent.append(column.name)
+            elif source is None:
                 self._added.append((column.name, _added_value(item, timezone, step.at)[0]))
             elif cast_is_identity(source, column):
                 self._kept.append((column.name, source.name))
@@ -356,7 +359,8 @@ class RowTransform:
         if self._cast:
             return None
         kept: dict[str, Origin] = {name: (source, None) for name, source in self._kept}
-        return kept | {name: (None, value) for name, value in self._added}
+        added: dict[str, Origin] = {name: (None, value) for name, value in self._added}
+        return kept | added | dict.fromkeys(self._absent, (None, None))
 
     def __call__(self, row: CanonicalRow, notes: StepNotes) -> CanonicalRow:
         """Return the row under the new schema."""

@@ -245,7 +245,7 @@ class ColumnOperations:
             "sequence": pa.StructArray.from_arrays(sequence, fields=list(SEQUENCE_TYPE)),
             "is_delete": pa.array(is_delete),
             "is_partial": pa.array(np.zeros(size, np.bool_)),
-            "missing": column(self._missing(images, reading.names), is_key=False),
+            "missing": column(self._missing(images, reading), is_key=False),
             **{
                 f"c{number}": column(item, is_key=number in self._key_set)
                 for number, item in enumerate(columns)
@@ -293,16 +293,27 @@ class ColumnOperations:
         places[chosen] = np.arange(len(chosen))
         return _taken(keys, places, places == _NONE)
 
-    def _missing(self, images: Images, names: Sequence[str]) -> "pa.Array[Any]":
-        """Return which of some columns each image lacks, null for none."""
+    def _missing(self, images: Images, reading: _Reading) -> "pa.Array[Any]":
+        """Return which columns of the mirror each image lacks, null for none."""
         kind = self._schema.field("missing").type
-        lacking = np.flatnonzero(images.exact & (images.counts < len(names)))
+        columns = [*zip(self._table.columns, reading.sources, strict=True)]
+        # An added virtual column is in no row.
+        is_added = any(item.virtual for item, source in columns if not isinstance(source, int))
+        is_short = images.counts < len(reading.names)
+        lacking = np.flatnonzero(images.exact & (is_short | is_added))
         if not len(lacking):
             return pa.nulls(len(images.counts), kind)
-        patterns, which = np.unique(images.forms[:, lacking] == ABSENT, axis=1, return_inverse=True)
+        absent = [
+            images.forms[source, lacking] == ABSENT
+            if isinstance(source, int)
+            else np.full(len(lacking), item.virtual)
+            for item, source in columns
+        ]
+        patterns, which = np.unique(np.array(absent), axis=1, return_inverse=True)
         lists = pa.array(
             [
-                [name for name, lacks in zip(names, pattern, strict=True) if lacks]
+                [item.name for (item, _), lacks in zip(columns, pattern, strict=True) if lacks]
+                or None
                 for pattern in patterns.T.tolist()
             ],
             kind,

@@ -1,0 +1,91 @@
+"""Virtual generated columns that come, go and change their names: no row ever has them."""
+
+import pytest
+
+from ticdc_assets.changelog.resolve import RowResolver
+from ticdc_assets.model.events import Op
+from ticdc_assets.wire import WireFormat
+from ticdc_assets_tests.changelog.lives import only_table
+from ticdc_assets_tests.changelog.test_handle_keys import values
+from ticdc_assets_tests.text_tables import altered, created, ddl, row
+
+FORMATS = tuple(WireFormat)
+KEYLESS = "create table t1 (a int, c int)"
+WITH_VIRTUAL = "create table t1 (a int, v int as (a + 1) virtual, c int)"
+
+
+@pytest.mark.parametrize("nullable", ["", " not null"])
+@pytest.mark.parametrize("wire_format", FORMATS)
+def test_rows_from_before_an_added_one_are_still_found(
+    wire_format: WireFormat, nullable: str
+) -> None:
+    one = created(KEYLESS)
+    add = f"alter table t1 add column v int as (a + 1) virtual{nullable}"
+    two = altered(one, add, version=20)
+    table = only_table(
+        [
+            ddl(wire_format, KEYLESS, ts=10, after=one),
+            row(wire_format, one, ts=15, after={"a": "1", "c": "5"}),
+            row(wire_format, one, ts=16, after={"a": "2", "c": "6"}),
+            ddl(wire_format, add, ts=20, after=two, before=one),
+            row(wire_format, two, ts=25, before={"a": "1", "c": "5"}),
+        ]
+    )
+    assert table.plan.generated == {"v"}
+    assert table.unknown_deletes == 0
+    assert values(table, "a", "c", "v") == [("2", "6", None)]
+    assert (table.quarantined, table.plan.caveats) == ([], ())
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "alter table t1 drop column v",
+        "alter table t1 rename column v to w",
+        "alter table t1 change v w int as (a + 1) virtual",
+    ],
+)
+@pytest.mark.parametrize("wire_format", FORMATS)
+def test_deletes_from_before_one_goes_are_whole(wire_format: WireFormat, sql: str) -> None:
+    one = created(WITH_VIRTUAL)
+    two = altered(one, sql, version=20)
+    table = only_table(
+        [
+            ddl(wire_format, WITH_VIRTUAL, ts=10, after=one),
+            row(wire_format, one, ts=15, after={"a": "1", "c": "5"}),
+            row(wire_format, one, ts=16, after={"a": "2", "c": "6"}),
+            row(wire_format, one, ts=17, before={"a": "1", "c": "5"}),
+            ddl(wire_format, sql, ts=20, after=two, before=one),
+            row(wire_format, two, ts=25, after={"a": "3", "c": "7"}),
+        ]
+    )
+    assert table.quarantined == []
+    assert values(table, "a", "c") == [("2", "6"), ("3", "7")]
+
+
+@pytest.mark.parametrize(
+    ("created_as", "sql", "lacked"),
+    [
+        (KEYLESS, "alter table t1 add column v int as (a + 1) virtual not null", ("v",)),
+        (WITH_VIRTUAL, "alter table t1 rename column v to w", ("w",)),
+        (WITH_VIRTUAL, "alter table t1 drop column v", ()),
+        (KEYLESS, "alter table t1 add column d int not null", ()),
+    ],
+)
+def test_every_row_lacks_the_virtual_columns_of_the_mirror(
+    created_as: str, sql: str, lacked: tuple[str, ...]
+) -> None:
+    one = created(created_as)
+    two = altered(one, sql, version=20)
+    wire_format = WireFormat.OPEN_PROTOCOL
+    plan = only_table(
+        [
+            ddl(wire_format, created_as, ts=10, after=one),
+            row(wire_format, one, ts=15, after={"a": "1", "c": "5"}),
+            ddl(wire_format, sql, ts=20, after=two, before=one),
+        ]
+    ).plan
+    (put,) = RowResolver(plan, "UTC").resolve(
+        Op.INSERT, None, commit_ts=15, before=None, after={"a": "1", "c": "5"}
+    )
+    assert put.missing == lacked
