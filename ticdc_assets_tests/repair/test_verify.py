@@ -19,7 +19,7 @@ from ticdc_assets.base.errors import (
     PrerequisiteError,
     StoreUnavailableError,
 )
-from ticdc_assets.config import ClaimCheck, Retention, TableChoice, TableFilter, Writer
+from ticdc_assets.config import ClaimCheck, Compression, Retention, TableChoice, TableFilter, Writer
 from ticdc_assets.delta.lock import side_lock, writer_lock
 from ticdc_assets.delta.opening import latest_version
 from ticdc_assets.demo.simulator.alterations import DropColumn
@@ -58,6 +58,8 @@ from ticdc_assets_tests.lake.killing import raising
 from ticdc_assets_tests.repair.test_retention import (
     DAY,
     KEYED,
+    an_insert,
+    in_lz4,
     keyed_beyond_base,
     keyed_upstream,
     sent_later,
@@ -605,6 +607,41 @@ def test_rows_without_a_key_may_become_equal(
     feed.sync()
     assert feed.rows() == truth_rows(changefeed.truth())
     assert_clean(feed)
+
+
+def test_a_delete_without_its_row_may_find_an_equal_one_in_a_table_without_a_key(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The insert is in quarantine, and a DDL makes its row equal to another one."""
+    upstream = upstream_of(BAG, (column("id", "int"), column("v", "varchar(20)")))
+    changefeed = StandInChangefeed(upstream, "d", options=FeedOptions(force_replicate=True))
+    feed = Feed.of(spark, tmp_path)
+    with upstream.transaction() as transaction:
+        transaction.insert(BAG, {"id": "1", "v": "refused"})
+    records = list(changefeed.tick())
+    refused = an_insert(records, "bag")
+    feed.write([in_lz4(item) if item is refused else item for item in records])
+    feed.sync()
+    (key,) = upstream.rows(BAG)
+    with upstream.transaction() as transaction:
+        transaction.insert(BAG, {"id": "1", "v": "taken"})
+        transaction.delete(BAG, key)
+    feed.follow(changefeed)
+    assert assert_clean(feed).notes() == []
+    upstream.alter_table(BAG, DropColumn(name="v"))
+    feed.follow(changefeed)
+    truth = truth_rows(changefeed.truth())
+    assert feed.rows() == truth
+    found = verified(feed)
+    (item,) = found.mirrors
+    assert (item.finding, item.counts.too_many, found.equal) == (Finding.NOT_PROVEN, 1, True)
+    assert found.notes()[0].startswith("d.bag cannot be proven: it has no key")
+    with pytest.raises(LossError, match=r"d\.bag: it has no key"):
+        rebuild(feed.lake)
+    feed = feed.having(compression=Compression.LZ4)
+    feed.sync(refold=redrive(feed.lake).refold)
+    assert feed.rows() == truth
+    assert assert_clean(feed).notes() == []
 
 
 @pytest.mark.parametrize(
