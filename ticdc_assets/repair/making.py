@@ -99,7 +99,7 @@ class Made:
         proof_from: TSO of the base cut that it starts from; None if it starts empty.
         refused: records that were decoded before and are refused now.
         decodable: events of quarantined records that can be decoded now.
-        unproven: tables whose rows it cannot rebuild, each with the reason, in one clause.
+        unproven: tables whose rows it cannot rebuild, each with the reason, and when it can.
     """
 
     paths: LakePaths
@@ -376,11 +376,35 @@ class Making:
         # The mirrors' change log may have rows whose records are gone.
         lacking = {
             (item.database, item.table): "records that it was made from are gone, and the base cut "
-            "lacks their rows"
+            f"lacks their rows{_UNTIL_LATER_BASE}"
             for item in (cut.mirrors if cut is not None else ())
             if has_caveat_below(item.caveats)
         }
-        return lacking | self._late_below(side)
+        return self._ambiguous_bags(side) | lacking | self._late_below(side)
+
+    def _ambiguous_bags(self, side: LakePaths) -> dict[TableName, str]:
+        """Return the tables without a key whose deletes may remove other rows in one fold.
+
+        A delete found no row, for example because the insert is in quarantine. If a later DDL makes
+        rows equal, it may find one: a fold of all changes compares rows as they are after the DDL.
+        """
+        bags = {
+            (item.database, item.table)
+            for item in self._cut.mirrors
+            if item.unknown_deletes and not item.table_schema.handle_key
+        }
+        if not bags:
+            return {}
+        return {
+            mirror.name: "it has no key, deletes of it found no row, and a later DDL may have made "
+            "other rows equal to theirs; it can when those rows are known"
+            for mirror in self._knowledge(side).plan(self._cut.tso).mirrors
+            if mirror.name in bags
+            and any(step.changes_rows for plan in mirror.sources() for step in plan.steps)
+        }
+
+    def _knowledge(self, side: LakePaths) -> Knowledge:
+        return Knowledge.of(side, self._lake.changefeed.timezone)
 
     def _late_below(self, side: LakePaths) -> dict[TableName, str]:
         """Return the tables with rows that landed after the base and are not above it.
@@ -399,15 +423,20 @@ class Making:
             return {}
         rows = below.group_by(below.column_names).aggregate([]).to_pylist()
         late: dict[TableName, str] = {}
-        for mirror in (
-            Knowledge.of(side, self._lake.changefeed.timezone).plan(self._cut.tso).mirrors
-        ):
+        for mirror in self._knowledge(side).plan(self._cut.tso).mirrors:
             seeds = {item.exported.seed for item in mirror.sources() if item.exported is not None}
             if any(mirror.takes((row["database"], row["table"]), row["commit_ts"]) for row in rows):
-                late[mirror.name] = "row changes of it landed late, below the base cut"
+                late[mirror.name] = (
+                    f"row changes of it landed late, below the base cut{_UNTIL_LATER_BASE}"
+                )
             elif not self._late_seeds.isdisjoint(seeds):
-                late[mirror.name] = "an export of it was seeded late, below the base cut"
+                late[mirror.name] = (
+                    f"an export of it was seeded late, below the base cut{_UNTIL_LATER_BASE}"
+                )
         return late
+
+
+_UNTIL_LATER_BASE = "; it can when retention takes a later base cut"
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,7 @@ class VerifiedMirror:
         history_examples: some of them.
         foreign: commits on its Delta table after the cut's version by other programs.
         error: why the mirror or its rebuild cannot be read; None if both can.
-        not_proven: why its rebuild cannot determine its rows, in one clause, if that is the
+        not_proven: why its rebuild cannot determine its rows, and when it can, if that is the
             finding.
     """
 
@@ -202,8 +202,7 @@ class Verification:
                 "kept, so the rebuild starts from the mirrors of that base cut."
             )
         notes += (
-            f"{joined_name(item.database, item.table)} cannot be proven: {item.not_proven}; it can "
-            "when retention takes a later base cut."
+            f"{joined_name(item.database, item.table)} cannot be proven: {item.not_proven}."
             for item in self.mirrors
             if item.finding is Finding.NOT_PROVEN
         )

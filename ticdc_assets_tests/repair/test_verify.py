@@ -43,6 +43,7 @@ from ticdc_assets.repair.verifying import Finding, Verification, VerifiedMirror,
 from ticdc_assets.spark.frames import delta_frame
 from ticdc_assets.storage.paths import names_in
 from ticdc_assets.wire import WireFormat
+from ticdc_assets.wire.compression import Compression
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.commands import files
 from ticdc_assets_tests.demo.simulator.builders import churn, fill, plain_upstream, upstream_of
@@ -58,6 +59,8 @@ from ticdc_assets_tests.lake.killing import raising
 from ticdc_assets_tests.repair.test_retention import (
     DAY,
     KEYED,
+    an_insert,
+    in_lz4,
     keyed_beyond_base,
     keyed_upstream,
     sent_later,
@@ -605,6 +608,42 @@ def test_rows_without_a_key_may_become_equal(
     feed.sync()
     assert feed.rows() == truth_rows(changefeed.truth())
     assert_clean(feed)
+
+
+def test_a_delete_without_its_row_may_find_an_equal_one_in_a_table_without_a_key(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The insert is in quarantine, and a DDL makes its row equal to another one."""
+    upstream = upstream_of(BAG, (column("id", "int"), column("v", "varchar(20)")))
+    changefeed = StandInChangefeed(upstream, "d", options=FeedOptions(force_replicate=True))
+    feed = Feed.of(spark, tmp_path)
+    with upstream.transaction() as transaction:
+        transaction.insert(BAG, {"id": "1", "v": "refused"})
+    records = list(changefeed.tick())
+    refused = an_insert(records, "bag")
+    feed.write([in_lz4(item) if item is refused else item for item in records])
+    feed.sync()
+    (key,) = upstream.rows(BAG)
+    with upstream.transaction() as transaction:
+        transaction.insert(BAG, {"id": "1", "v": "taken"})
+    with upstream.transaction() as transaction:
+        transaction.delete(BAG, key)
+    feed.follow(changefeed)
+    assert assert_clean(feed).notes() == []
+    upstream.alter_table(BAG, DropColumn(name="v"))
+    feed.follow(changefeed)
+    truth = truth_rows(changefeed.truth())
+    assert feed.rows() == truth
+    found = verified(feed)
+    (item,) = found.mirrors
+    assert (item.finding, item.counts.too_many, found.equal) == (Finding.NOT_PROVEN, 1, True)
+    assert found.notes()[0].startswith("d.bag cannot be proven: it has no key")
+    with pytest.raises(LossError, match=r"d\.bag: it has no key"):
+        rebuild(feed.lake)
+    feed = feed.having(compression=Compression.LZ4)
+    feed.sync(refold=redrive(feed.lake).refold)
+    assert feed.rows() == truth
+    assert feed.mirror(*BAG).unknown_deletes == 0
 
 
 @pytest.mark.parametrize(
