@@ -43,7 +43,7 @@ from ticdc_assets.repair.retention import retain
 from ticdc_assets.rows import rows_of_work
 from ticdc_assets.spark import executing
 from ticdc_assets.spark.session import functions
-from ticdc_assets_tests.demo.simulator.builders import churn, plain_upstream
+from ticdc_assets_tests.demo.simulator.builders import churn, fill, plain_upstream
 from ticdc_assets_tests.golden import Rows
 from ticdc_assets_tests.lake.feeds import Feed, truth_rows
 from ticdc_assets_tests.lake.killing import before, killed
@@ -381,3 +381,34 @@ def test_behind_a_truncation_totals_go_on_and_days_before_it_are_refused(
     assert log_rows(feed) == log
     assert read_truncation_point(feed.paths).number == 1
     assert feed.rows() == truth(story)
+
+
+def test_no_schema_is_truncated_that_is_registered_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """After a killed run the next one reads them all again; one of them is in a bootstrap alone."""
+    upstream = plain_upstream(KEYED, LEFT_ALONE)
+    options = FeedOptions(first_ts=upstream.clock.next())
+    changefeed = StandInChangefeed(upstream, "d", partitions=1, options=options)
+    ages = Retention(change_log=timedelta(hours=1))
+    feed = Feed.of(spark, tmp_path).having(retention=ages)
+    for name in (KEYED, LEFT_ALONE):
+        fill(upstream, name, rows=4)
+    feed.write(changefeed.tick())
+    sync_at(feed, Yesterday)
+    upstream.alter_table(KEYED, AddColumn(column=column("n", "int", default="7")))
+    churn(upstream, steps=4, seed=1)
+    feed.write(changefeed.tick())
+    sync_at(feed, Today)
+    DeltaTable.forPath(spark, str(feed.paths.change_log)).delete(
+        f"landed_day = date'{TODAY}' and kind = 'ddl'"
+    )
+    with killed(before(redecoding, "register_new")):
+        again(feed, [TODAY])
+    done = retain(feed.lake, now=BEGAN)
+    assert (done.changes, len(done.notes)) == (0, 1)
+    assert "its schemas were not registered yet" in done.notes[0]
+    feed.sync()
+    assert feed.rows() == truth_rows(changefeed.truth())
+    assert retain(feed.lake, now=BEGAN).changes
+    assert feed.rows() == truth_rows(changefeed.truth())
