@@ -469,14 +469,16 @@ class _Day:
 
     def _close(self) -> int:
         """Close faults that no longer occur; return how many faults of decoding these are."""
-        applied = {
-            place_of(row) for row in read_quarantine(self._lake.paths) if row["stage"] == "apply"
-        }
-        gone = applied - places_in_log(self._lake.paths, applied)
-        close_rows(self._lake.paths, "apply", gone, Closing.REMOVED)
-        of_day = ds.field("landed_day") == self._day
-        released = self._faults & places_in_log(self._lake.paths, self._faults, of_day)
-        close_rows(self._lake.paths, "decode", released, Closing.REDRIVE)
+        paths = self._lake.paths
+        applied, waiting = (
+            {place_of(row) for row in read_quarantine(paths) if row["stage"] == stage}
+            for stage in ("apply", "decode")
+        )
+        close_rows(paths, "apply", applied - places_in_log(paths, applied), Closing.REMOVED)
+        # One that was given up stays closed as it is.
+        waiting &= self._faults
+        released = waiting & places_in_log(paths, waiting, ds.field("landed_day") == self._day)
+        close_rows(paths, "decode", released, Closing.REDRIVE)
         return len(released)
 
 
