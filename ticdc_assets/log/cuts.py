@@ -567,10 +567,13 @@ def _readable(values: "pa.Array[Any]") -> "pa.Array[Any]":
 
 def void_numbers(paths: LakePaths) -> frozenset[int]:
     """Return the numbers of the void cuts; needs no Spark."""
+    return frozenset(number for numbers in voided(paths).values() for number in numbers)
+
+
+def voided(paths: LakePaths) -> dict[int, range]:
+    """Return the numbers of the cuts that a rewind made void, by its cut's number; no Spark."""
     rows = read_rows(paths.cuts, ds.field("rewind").is_valid(), columns=["number", "rewind"])
-    return frozenset(
-        number for row in rows for number in range(row["rewind"]["number"] + 1, row["number"])
-    )
+    return {row["number"]: range(row["rewind"]["number"] + 1, row["number"]) for row in rows}
 
 
 def same_content(cut: Cut, last: Cut) -> bool:

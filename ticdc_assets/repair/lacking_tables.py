@@ -63,6 +63,10 @@ class BaseCuts:
         self._mirrored = {mirror.mirror_id for mirror in require_cut(lake.paths).mirrors}
         self._registered = commit_metadata(lake.paths.schema_registry).get("batch", 0)
         self._newest_schemas = statistics.newest_batch(SCHEMA_KINDS)
+        # The next registering reads all schemas again.
+        self._corrected_schemas = max(
+            (item.batch for item in statistics.corrections if item.kind in SCHEMA_KINDS), default=0
+        )
         self._compared = _compared(lake.paths, statistics)
         self._has_unapplied = cuts[-1].batch < statistics.batch
         self._undecoded = [
@@ -82,7 +86,8 @@ class BaseCuts:
         if cut.batch > self._compared:
             return "its row checksums were not compared yet"
         # A batch without DDL and bootstraps leaves the registry as it is.
-        if 0 < self._registered < min(cut.batch, self._newest_schemas):
+        registered = max(min(cut.batch, self._newest_schemas), self._corrected_schemas)
+        if 0 < self._registered < registered:
             return "its schemas were not registered yet"
         undecoded = [row for row in self._undecoded if row["batch"] <= cut.batch]
         if undecoded:

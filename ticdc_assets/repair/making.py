@@ -28,7 +28,7 @@ original order. For a single mirror, the whole change log is decoded, and only t
 """
 
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -46,6 +46,7 @@ from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.delta.control import read_rows, read_table
 from ticdc_assets.delta.damage import require_answer
 from ticdc_assets.delta.fencing import require_lease
+from ticdc_assets.delta.files import WrittenFile
 from ticdc_assets.delta.generations import paths_of
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.opening import latest_version
@@ -69,7 +70,7 @@ from ticdc_assets.log.positions import landed_batch
 from ticdc_assets.log.quarantine import FAULT_SCHEMA, append_fault_files, append_faults, places_in
 from ticdc_assets.log.schema_tables import read_history, register_new, up_to, write_history
 from ticdc_assets.log.seed_decoding import close_former, decoded_files
-from ticdc_assets.log.seeds import APPLICATION, read_seeds
+from ticdc_assets.log.seeds import APPLICATION, decoded_seed, read_seeds
 from ticdc_assets.log.totals import Totals, joined_totals
 from ticdc_assets.mirrors.applying import apply_changes
 from ticdc_assets.mirrors.truncation_points import (
@@ -191,6 +192,7 @@ class Making:
         self._to_stay = to_stay
         self._known = KnownRecords(lake.paths, cut, may_be_broken=to_stay)
         self._left_out = LeftOut()
+        self._last_seed = 0
         self._lost_seeds: set[int] = set()
         self._late_seeds: set[int] = set()
         self._truncation_point = read_raw_truncation_point(lake.paths)
@@ -320,20 +322,27 @@ class Making:
         landed_seeds = {item.seed for item in read_seeds(self._lake.paths)}
         numbers = self._known.if_whole(self._seeds_of_cut, landed_seeds)
         self._lost_seeds = numbers - landed_seeds
-        for number in sorted(numbers & landed_seeds):
-            found = decoded_files(self._lake, number, batch=landed, into=side)
+
+        def append(number: int, files: Sequence[WrittenFile]) -> None:
             append_files(
                 side.change_log,
-                found.changes,
+                files,
                 CHANGE_LOG_SCHEMA,
                 app_id=APPLICATION,
                 version=number,
                 metadata={"batch": landed, "landed": landed},
             )
+
+        for number in sorted(numbers & landed_seeds):
+            found = decoded_files(self._lake, number, batch=landed, into=side)
+            append(number, found.changes)
             totals += found.totals
             if self._to_stay:
                 append_fault_files(side, found.faults, app_id=APPLICATION, version=number)
                 close_former(side, number)
+        # The base has the rows of the others: no sync may decode them again.
+        if self._last_seed:
+            append(self._last_seed, [])
         return totals
 
     def _seeds_of_cut(self) -> set[int]:
@@ -343,10 +352,11 @@ class Making:
         """
         seeds = read_rows(
             self._lake.paths.change_log,
-            (ds.field("kind") == DDL)
-            & (ds.field("ddl_type") == SNAPSHOT_DDL)
-            & (ds.field("batch") <= self._cut.batch),
+            (ds.field("kind") == DDL) & (ds.field("ddl_type") == SNAPSHOT_DDL),
         )
+        later = [row["partition"] for row in seeds if row["batch"] > self._cut.batch]
+        self._last_seed = min([decoded_seed(self._lake.paths) + 1, *later]) - 1
+        seeds = [row for row in seeds if row["batch"] <= self._cut.batch]
         base = self._truncation_point.cut
         if base is None:
             return {row["partition"] for row in seeds}

@@ -1,15 +1,16 @@
 """Decode the records of whole landing days again, and replace their rows in the change log.
 
 In: landing days (UTC) and their records in `raw_messages`. Out: nothing if the day's rows are
-equal, by sums of their hashes. If they differ, because the decoder was fixed or rows were lost,
-changed or added, the day's partition of `change_log` is replaced in one commit. Events that are
-refused now enter the quarantine, events that can be decoded now leave it, and the totals of the day
-are computed again. Then the schema registry, the mirrors and the row checksums that were made from
-what differed are made again, and a cut at the same TSO is published.
+equal, by sums of their hashes for each kind and table. If some differ, because the decoder was
+fixed or rows were lost, changed or added, the day's partition of `change_log` is replaced in one
+commit: the rows of the kinds and tables that differ are those decoded now, all others stay. Events
+that are refused now enter the quarantine, events that can be decoded now leave it, and the totals
+of the day are computed again. Then the schema registry, the mirrors and the row checksums that were
+made from what differed are made again, and a cut at the same TSO is published.
 
-A row belongs to the batch in which its record was first decoded, as if it had been correct from the
-start. A row whose record was in quarantine is new, and belongs to the commit's batch, like a
-redriven row, which keeps its batch. Rows of exports that landed on the day stay.
+Rows that stay keep their batch. Rows decoded now belong to the day's first batch, so no cut counts
+them as late: its `Correction` says that older cuts are made from others. A row whose record was in
+quarantine is new, and belongs to the commit's batch.
 
 A record that was decoded before and is refused now, for example because its claim-check file is
 gone, would lose its rows: the day stays as it is, and the error names the records, unless losses
@@ -27,8 +28,9 @@ cannot be compared completely. A row whose landing day was changed is missing on
 on the other until that day is decoded again too.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass
 from datetime import UTC, date, timedelta
 from typing import Any
 
@@ -41,18 +43,17 @@ from ticdc_assets.base.names import counted
 from ticdc_assets.base.progress import tell
 from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.delta.control import read_table
-from ticdc_assets.delta.files import WrittenFile
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.opening import latest_version
-from ticdc_assets.delta.queries import asking, view_files
+from ticdc_assets.delta.queries import asking
 from ticdc_assets.log.ahead import TS_AHEAD, is_ahead, limit_ms
 from ticdc_assets.log.change_files import (
     CHANGE_LOG_SCHEMA,
     FILE_COLUMNS,
     RECORD_COLUMNS,
     Choose,
+    Decode,
     DecodedFiles,
-    coordinates_of,
     decode_into_files,
     rows_of,
     tasks_for,
@@ -65,9 +66,10 @@ from ticdc_assets.log.decoding import Decoding, accepted_clocks, decode_new, rec
 from ticdc_assets.log.positions import decoded_position
 from ticdc_assets.log.quarantine import (
     CLOSED_BY,
+    FAULT_SCHEMA,
     Closing,
     Place,
-    append_fault_files,
+    append_faults,
     close_rows,
     place_of,
     places_in,
@@ -75,7 +77,6 @@ from ticdc_assets.log.quarantine import (
     read_quarantine,
 )
 from ticdc_assets.log.schema_tables import SCHEMA_KINDS, register_new
-from ticdc_assets.log.totals import NO_TOPIC
 from ticdc_assets.mirrors.applying import apply_changes
 from ticdc_assets.mirrors.standing import Applying
 from ticdc_assets.mirrors.truncation_points import read_raw_truncation_point, read_truncation_point
@@ -84,7 +85,9 @@ from ticdc_assets.model.tso import LOGICAL_BITS
 from ticdc_assets.repair.known_records import errors_in, refused_records
 from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.spark.executing import executor
+from ticdc_assets.spark.scratch import WRITING, Scratch
 from ticdc_assets.storage.lake_paths import LakePaths
+from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire.rows import COORDINATES, ERROR, ROW, SNAPSHOT
 
 
@@ -176,9 +179,7 @@ def redecode(lake: Lake, days: Collection[date], *, accept_losses: bool = False)
     """
     _require_kept(lake.paths, days)
     decoding = decode_new(lake)
-    redecoded = tuple(
-        _Day(lake, day).redecode(accept_losses=accept_losses) for day in sorted(set(days))
-    )
+    redecoded = _redecoded(lake, set(days), accept_losses=accept_losses)
     return Redecoding(days=redecoded, decoding=decoding, applying=_folded(lake))
 
 
@@ -212,7 +213,17 @@ def redecode_ahead(lake: Lake) -> tuple[RedecodedDay, ...]:
     # Kafka's timestamp may still justify some of them.
     ahead = read_table(lake.paths.change_log, _is_ahead(limit_ms(limit)), columns=["landed_day"])
     days = [] if ahead is None else ahead["landed_day"].unique().to_pylist()
-    return tuple(_Day(lake, day).redecode() for day in sorted(days))
+    return _redecoded(lake, days)
+
+
+def _redecoded(
+    lake: Lake, days: Iterable[date], *, accept_losses: bool = False
+) -> tuple[RedecodedDay, ...]:
+    with closing(Scratch(lake.paths, WRITING)) as scratch:
+        return tuple(
+            _Day(lake, day, scratch.folder()).redecode(accept_losses=accept_losses)
+            for day in sorted(days)
+        )
 
 
 def first_whole_day(paths: LakePaths) -> date:
@@ -247,56 +258,61 @@ def _is_ahead(most_ms: int) -> ds.Expression:
 
 
 class _Day:
-    """One landing day to decode again."""
+    """One landing day to decode again.
 
-    def __init__(self, lake: Lake, day: date) -> None:
+    Args:
+        lake: the changefeed's lake.
+        day: the day.
+        folder: a folder for files of this run.
+    """
+
+    def __init__(self, lake: Lake, day: date, folder: AnyPath) -> None:
         self._lake = lake
         self._day = day
-        every = read_quarantine(lake.paths, open_only=False)
-        faults = [row for row in every if row["stage"] == "decode"]
-        # One that was given up is in quarantine too: if it is refused again, that is nothing new.
+        self._side = LakePaths(root=folder, changefeed=lake.paths.changefeed)
+        # Those that were given up are in quarantine too: if they are refused again, that is nothing
+        # new.
         self._faults = {
-            place_of(row)
-            for row in faults
-            if row["redriven_at"] is None or row[CLOSED_BY] == Closing.GIVEN_UP
+            place_of(row): row["redriven_at"] is None
+            for row in read_quarantine(lake.paths, open_only=False)
+            if row["stage"] == "decode"
+            and (row["redriven_at"] is None or row[CLOSED_BY] == Closing.GIVEN_UP)
         }
-        self._once_refused = {place_of(row)[:-1] for row in faults}
 
-    def redecode(self, *, accept_losses: bool = False) -> RedecodedDay:
-        """Decode the day, compare it with the existing rows, and replace those."""
+    def redecode(self, *, accept_losses: bool) -> RedecodedDay:
+        """Decode the day, compare it with the existing rows, and replace those that differ."""
         tell(f"decoding the records landed on {self._day} again")
         paths = self._lake.paths
         if latest_version(paths.raw_messages) is None:
             return RedecodedDay(day=self._day, records=0)
         there = rows_of(paths.change_log, FILE_COLUMNS, day=self._day)
         before = self._sums(there)
-        batch, landed = decoded_position(paths)
-        found = self._decoded(batch)
+        batch = decoded_position(paths)[0] + 1
+        found = self._decoded(min((item["first"] for item in before), default=batch), batch)
         if before and not found.records:
             raise NotFoundError(
                 f"change_log of changefeed {paths.changefeed!r} has rows that landed on "
                 f"{self._day}, but raw_messages has no record of that day: nothing was changed"
             )
-        try:
-            losses = self._losses(found)
-            if not accept_losses:
-                self._require_none(losses)
-            files = [paths.change_log / file.path for file in found.changes]
-            after = self._sums(Rows.of_files(files, _FILE_SCHEMA))
-            kept_ts = read_truncation_point(paths).tso
-            corrections = [
-                Correction(**item, batch=batch + 1, kept_ts=kept_ts)
-                for item in _differing(before, after)
-            ]
-        except BaseException:
-            self._remove(found)
-            raise
+        losses = self._losses(found)
+        if losses and not accept_losses:
+            raise LossError(
+                f"{self._day} was not decoded again, because it would lose rows: "
+                f"{'; '.join(losses)}. Nothing was changed; this does it nevertheless: "
+                f"ticdc-assets backfill {paths.changefeed} --day {self._day} --accept-losses"
+            )
+        files = [self._side.change_log / file.path for file in found.changes]
+        decoded = Rows.of_files(files, _FILE_SCHEMA)
+        after = self._sums(decoded)
+        kept_ts = read_truncation_point(paths).tso
+        corrections = [
+            Correction(**item, batch=batch, kept_ts=kept_ts) for item in _differing(before, after)
+        ]
         # This comes first: otherwise the rows that a killed run removed would be nowhere.
-        append_fault_files(paths, found.faults, app_id="redecode")
+        faults = [self._side.quarantine / file.path for file in found.faults]
+        append_faults(paths, Rows.of_files(faults, FAULT_SCHEMA).tables(), app_id="redecode")
         if corrections:
-            self._replace(found, there, corrections, batch=batch + 1, landed=landed)
-        else:
-            self._remove(replace(found, faults=[]))
+            self._replace(there, decoded, corrections, batch)
         return RedecodedDay(
             day=self._day,
             records=found.records,
@@ -310,87 +326,26 @@ class _Day:
                 if item.kind == ROW and item.database is not None and item.table is not None
             ),
             schemas=any(item.kind in SCHEMA_KINDS for item in corrections),
-            batch=batch + 1 if corrections else None,
+            batch=batch if corrections else None,
             losses=losses,
         )
 
-    def _require_none(self, losses: Collection[str]) -> None:
-        if losses:
-            raise LossError(
-                f"{self._day} was not decoded again, because it would lose rows: "
-                f"{'; '.join(losses)}. Nothing was changed; this does it nevertheless: "
-                f"ticdc-assets backfill {self._lake.paths.changefeed} --day {self._day} "
-                "--accept-losses"
-            )
+    def _decoded(self, first: int, batch: int) -> DecodedFiles:
+        """Decode the day's records into files of this run.
 
-    def _decoded(self, batch: int) -> DecodedFiles:
-        """Decode the day's records into files that no commit names yet."""
+        Args:
+            first: the batch of their rows.
+            batch: the batch of rows whose record is in quarantine.
+        """
         clocks = accepted_clocks(self._lake.paths)
         return decode_into_files(
             self._lake.spark,
             rows_of(self._lake.paths.raw_messages, RECORD_COLUMNS, day=self._day),
-            record_decoder(self._lake.changefeed, None, clocks=clocks),
-            batch=batch,
-            into=self._lake.paths,
-            choose=_numbered(self._batches(), self._faults, self._later_batches(batch + 1)),
+            record_decoder(self._lake.changefeed, first, clocks=clocks),
+            batch=batch - 1,
+            into=self._side,
+            choose=_unlike(frozenset(self._faults), batch),
         )
-
-    def _remove(self, found: DecodedFiles) -> None:
-        """Remove files that no commit names."""
-        for table, files in (
-            (self._lake.paths.change_log, found.changes),
-            (self._lake.paths.quarantine, found.faults),
-        ):
-            for file in files:
-                (table / file.path).unlink(missing_ok=True)
-
-    def _batches(self) -> dict[int, int]:
-        """Return the change log's batch for each landed batch of the day.
-
-        Redriven rows have a later batch, so the lowest batch that begins in it is the one. A landed
-        batch without one has the same distance to its batch as the next lower one. Records are
-        found by their offsets: a clock may say the same moment twice.
-        """
-        place = [*COORDINATES, "batch"]
-        batches: dict[int, int] = {}
-        distance = 0
-        with asking() as engine:
-            for name in ("raw_messages", "change_log"):
-                rows = rows_of(getattr(self._lake.paths, name), place, day=self._day)
-                if rows.groups:
-                    view_files(engine, name, list(dict.fromkeys(path for path, _ in rows.groups)))
-                else:
-                    fields = [CHANGE_LOG_SCHEMA.field(own) for own in place]
-                    engine.register(name, pa.schema(fields).empty_table())
-            for number, decoded in engine.execute(_FIRST_BATCHES).fetchall():
-                if decoded is not None and decoded >= number:
-                    distance = decoded - number
-                batches[number] = number + distance
-        return batches
-
-    def _later_batches(self, batch: int) -> dict[Place, int]:
-        """Return the batches of records whose rows came later than the records landed.
-
-        A cut from before a redrive lacks the redriven rows. So these keep their batch: with that of
-        their record, the cut would seem to have them.
-
-        Args:
-            batch: the batch of rows whose record is in quarantine.
-        """
-        found = dict.fromkeys((place[:-1] for place in self._faults), batch)
-        if not self._once_refused:
-            return found
-        offsets = sorted({record[2] for record in self._once_refused})
-        log = read_table(
-            self._lake.paths.change_log,
-            (ds.field("landed_day") == self._day) & ds.field("offset").isin(offsets),
-            columns=[*COORDINATES, "batch"],
-        )
-        for *place, own in zip(*log.to_pydict().values(), strict=True) if log is not None else ():
-            record = tuple(place)
-            if record in self._once_refused:
-                found[record] = max(own, found.get(record, 0))
-        return found
 
     def _sums(self, rows: Rows) -> list[dict[str, Any]]:
         """Return parts of the sums over rows that came from records, by kind and table."""
@@ -409,11 +364,9 @@ class _Day:
         )
         return runs_on.run(summed, rows.parts(), tasks=tasks_for(rows, runs_on.workers))
 
-    # Losses -------------------------------------------------------------------------------------
-
     def _losses(self, found: DecodedFiles) -> tuple[str, ...]:
         """Return the decoded records that are refused now, a clause each."""
-        errors = errors_in(self._lake.paths, found).filter(ds.field("reason") != TS_AHEAD)
+        errors = errors_in(self._side, found).filter(ds.field("reason") != TS_AHEAD)
         log = read_table(
             self._lake.paths.change_log,
             (ds.field("landed_day") == self._day)
@@ -425,28 +378,28 @@ class _Day:
         # A record without rows has nothing to lose.
         return tuple(item.clause for item in refused_records(errors, log, waiting=errors))
 
-    # Writing ----------------------------------------------------------------------------------
-
     def _replace(
-        self,
-        found: DecodedFiles,
-        there: Rows,
-        corrections: Iterable[Correction],
-        *,
-        batch: int,
-        landed: int,
+        self, there: Rows, decoded: Rows, corrections: Collection[Correction], batch: int
     ) -> None:
-        """Replace the day's partition by the decoded rows, in one commit."""
-        exported = self._exported(there)
+        """Replace the rows that differ, in one commit of the day's partition."""
+        paths = self._lake.paths
+        differing = frozenset((item.kind, item.database, item.table) for item in corrections)
+        files = [
+            file
+            for rows, differ in ((there, False), (decoded, True))
+            for file in decode_into_files(
+                self._lake.spark, rows, _of_groups(differing, differ), batch=batch, into=paths
+            ).changes
+        ]
         append_files(
-            self._lake.paths.change_log,
-            [*found.changes, *exported],
+            paths.change_log,
+            files,
             CHANGE_LOG_SCHEMA,
             app_id="decode",
             version=batch,
             metadata={
                 "batch": batch,
-                "landed": landed,
+                "landed": decoded_position(paths)[1],
                 "redecode": self._day.isoformat(),
                 "corrections": [asdict(item) for item in corrections],
             },
@@ -455,28 +408,15 @@ class _Day:
         )
         replace_day(self._lake)
 
-    def _exported(self, there: Rows) -> Sequence[WrittenFile]:
-        """Write the day's rows of exports again."""
-        if not any(row["topic"] == NO_TOPIC for row in read_statistics(self._lake.paths).rows):
-            return []
-
-        def exported(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for rows in batches:
-                yield from with_day(rows.filter(_is_exported(rows))).to_batches()
-
-        into = self._lake.paths
-        return decode_into_files(self._lake.spark, there, exported, batch=0, into=into).changes
-
     def _close(self) -> int:
         """Close faults that no longer occur; return how many faults of decoding these are."""
-        applied = {
-            place_of(row) for row in read_quarantine(self._lake.paths) if row["stage"] == "apply"
-        }
-        gone = applied - places_in_log(self._lake.paths, applied)
-        close_rows(self._lake.paths, "apply", gone, Closing.REMOVED)
-        of_day = ds.field("landed_day") == self._day
-        released = self._faults & places_in_log(self._lake.paths, self._faults, of_day)
-        close_rows(self._lake.paths, "decode", released, Closing.REDRIVE)
+        paths = self._lake.paths
+        applied = {place_of(row) for row in read_quarantine(paths) if row["stage"] == "apply"}
+        gone = applied - places_in_log(paths, applied)
+        close_rows(paths, "apply", gone, Closing.REMOVED)
+        waiting = {place for place, is_open in self._faults.items() if is_open}
+        released = waiting & places_in_log(paths, waiting, ds.field("landed_day") == self._day)
+        close_rows(paths, "decode", released, Closing.REDRIVE)
         return len(released)
 
 
@@ -514,6 +454,25 @@ def _differing(
 
 _GROUP = ("kind", "database", "table")
 
+_FILE_SCHEMA = pa.schema([CHANGE_LOG_SCHEMA.field(name) for name in FILE_COLUMNS])
+
+
+def _of_groups(groups: Collection[tuple[Any, ...]], wanted: bool) -> Decode:
+    """Return the function to the rows of some kinds and tables, or to all others.
+
+    Rows of exports are never of these: no record has them.
+    """
+
+    def chosen(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for rows in batches:
+            keys = zip(*(rows.column(name).to_pylist() for name in _GROUP), strict=True)
+            is_of = pa.array([key in groups for key in keys], pa.bool_())
+            is_of = pc.and_not(is_of, _is_exported(rows))
+            own = rows.filter(is_of if wanted else pc.invert(is_of))
+            yield from with_day(own).to_batches()
+
+    return chosen
+
 
 def _is_exported(rows: pa.RecordBatch) -> "pa.Array[bool]":
     """Return for each row whether it came from an export."""
@@ -523,55 +482,24 @@ def _is_exported(rows: pa.RecordBatch) -> "pa.Array[bool]":
     )
 
 
-_FILE_SCHEMA = pa.schema([CHANGE_LOG_SCHEMA.field(name) for name in FILE_COLUMNS])
-
-_FIRST_BATCHES = """
-    WITH landed AS (
-        SELECT topic, "partition", batch, min("offset") AS start FROM raw_messages GROUP BY ALL
-    ), changes AS (
-        SELECT topic, "partition", batch, min("offset") AS start FROM change_log GROUP BY ALL
-    ), decoded AS (
-        SELECT landed.batch, min(changes.batch) AS first
-        FROM changes ASOF JOIN landed
-            ON changes.topic = landed.topic
-            AND changes."partition" = landed."partition"
-            AND changes.start >= landed.start
-        GROUP BY landed.batch
-    )
-    SELECT DISTINCT landed.batch, decoded.first
-    FROM landed LEFT JOIN decoded ON decoded.batch = landed.batch
-    ORDER BY landed.batch
-"""
-"""Each landed batch, and the batch of the change log that it was decoded into, if rows show it."""
-
-
-def _numbered(
-    batches: Mapping[int, int], known: Collection[Place], later: Mapping[Place, int]
-) -> Choose:
-    """Choose the rows to write, and give them their batches.
+def _unlike(known: Collection[Place], batch: int) -> Choose:
+    """Choose the rows that are not in quarantine; rows of a record there are of a new batch.
 
     Args:
-        batches: batch of the change log by landed batch.
         known: places in quarantine; events that are refused there again are not new.
-        later: batch of the change log by record, if it is another one.
+        batch: the new batch.
     """
+    records = frozenset(place[:-1] for place in known)
 
     def choose(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
-        numbers = [batches[batch] for batch in rows.column("batch").to_pylist()]
-        if later:
-            numbers = [
-                later.get(record, number)
-                for record, number in zip(coordinates_of(rows), numbers, strict=True)
-            ]
+        if not known:
+            return rows, 0
+        places = places_in(rows)
+        is_new = pa.array([place[:-1] in records for place in places], pa.bool_())
         column = rows.schema.get_field_index("batch")
-        numbered = rows.set_column(column, "batch", pa.array(numbers, pa.int64()))
-        if known:
-            is_error = pc.equal(rows.column("kind"), ERROR).to_pylist()
-            taken = [
-                not bad or place not in known
-                for bad, place in zip(is_error, places_in(rows), strict=True)
-            ]
-            numbered = numbered.filter(pa.array(taken, pa.bool_()))
-        return numbered, 0
+        numbers = pc.if_else(is_new, pa.scalar(batch, pa.int64()), rows.column("batch"))
+        is_known = pa.array([place in known for place in places], pa.bool_())
+        is_known = pc.and_(is_known, pc.equal(rows.column("kind"), ERROR))
+        return rows.set_column(column, "batch", numbers).filter(pc.invert(is_known)), 0
 
     return choose

@@ -48,7 +48,7 @@ from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.log_reading import log_state
 from ticdc_assets.delta.opening import open_table
 from ticdc_assets.log.change_statistics import ChangeStatistics, read_groups, read_statistics
-from ticdc_assets.log.cuts import Cut, CutHead, read_cuts, read_heads
+from ticdc_assets.log.cuts import Cut, CutHead, read_cuts, read_heads, voided
 from ticdc_assets.log.decoding import landed_up_to
 from ticdc_assets.log.positions import decoded_position, landed_batch
 from ticdc_assets.log.quarantine import read_quarantine
@@ -354,8 +354,11 @@ class _Retention:
         paths, cuts = self._lake.paths, read_heads(self._lake.paths)
         points = (self.done.truncation_point, self.done.raw_truncation_point)
         numbers = kept_cuts(cuts, self._ages, self._now, *points)
-        gone = [cut.number for cut in cuts if cut.number not in numbers]
-        removed = self._remove(paths.cuts, ds.field("number").isin(gone), ("number",))
+        gone = {cut.number for cut in cuts if cut.number not in numbers}
+        # Void cuts go with the cut of the rewind: without it, nothing says that they are void.
+        void = voided(paths)
+        gone = gone.union(*(void.get(number, ()) for number in gone))
+        removed = self._remove(paths.cuts, ds.field("number").isin(sorted(gone)), ("number",))
         self.done = replace(self.done, cuts=removed)
 
     def remove_landings(self) -> None:

@@ -199,14 +199,15 @@ def seed(
 
 
 def _require_above(paths: LakePaths, export: Export) -> None:
-    """Refuse an export below the change log's oldest change, or if the changes have no TSO."""
+    """Refuse an export that no kept change follows, or if the changes have no TSO."""
     if read_statistics(paths).es_only:
         raise ConfigError(
             "the messages of the changefeed carry no commit ts, so an export cannot be placed "
             "among them: set `enable-tidb-extension=true` in the sink URI"
         )
     truncation_point = read_truncation_point(paths)
-    if truncation_point.cut is not None and export.tso < truncation_point.tso:
+    # At the TSO of the base, the base has the rows of the table.
+    if truncation_point.cut is not None and export.tso <= truncation_point.tso:
         raise ConfigError(
             f"the export is at {time_with_tso(export.tso)}, and changes up to "
             f"{time_with_tso(truncation_point.tso)} were removed by retention: export again"

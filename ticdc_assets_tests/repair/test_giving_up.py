@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import NotFoundError
@@ -20,6 +21,7 @@ from ticdc_assets.repair.redriving import redrive
 from ticdc_assets.repair.retention import retain
 from ticdc_assets.repair.verifying import verify
 from ticdc_assets.source.capture import CaptureRecord
+from ticdc_assets.spark.session import functions
 from ticdc_assets_tests.demo.simulator.builders import fill, plain_upstream
 from ticdc_assets_tests.lake.feeds import Feed, LandingClock, truth_rows
 from ticdc_assets_tests.lake.killing import before, killed
@@ -132,3 +134,16 @@ def test_giving_up_is_safe_to_run_again(lost: Lost) -> None:
     assert len(read_accepted(lost.feed.paths)) == 1
     with pytest.raises(NotFoundError, match="no undecodable record in quarantine at topic 'd'"):
         lost.give_up()
+
+
+def test_a_record_that_was_given_up_is_decoded_again_once(lost: Lost, spark: SparkSession) -> None:
+    feed, day = lost.feed, LandingClock.at.date()
+    lost.give_up()
+    value = next(item.value for item in lost.changefeed.tick() if item.value is not None)
+    DeltaTable.forPath(spark, str(feed.paths.raw_messages)).update(
+        f"offset = {lost.offset}", {"value": functions(spark).lit(value)}
+    )
+    (first,) = redecode(feed.lake, [day]).days
+    assert (first.rows - first.before, first.released) == (1, 0)
+    assert redecode(feed.lake, [day]).equal
+    assert read_quarantine(feed.paths) == []

@@ -40,10 +40,11 @@ from ticdc_assets.repair.maintenance import maintain
 from ticdc_assets.repair.redecoding import RedecodedDay, redecode
 from ticdc_assets.repair.redriving import redrive
 from ticdc_assets.repair.retention import retain
+from ticdc_assets.repair.verifying import verify
 from ticdc_assets.rows import rows_of_work
 from ticdc_assets.spark import executing
 from ticdc_assets.spark.session import functions
-from ticdc_assets_tests.demo.simulator.builders import churn, plain_upstream
+from ticdc_assets_tests.demo.simulator.builders import churn, fill, plain_upstream
 from ticdc_assets_tests.golden import Rows
 from ticdc_assets_tests.lake.feeds import Feed, truth_rows
 from ticdc_assets_tests.lake.killing import before, killed
@@ -127,7 +128,8 @@ def groups(feed: Feed) -> list[dict[str, Any]]:
 
 def log_rows(feed: Feed) -> list[dict[str, Any]]:
     """Return the change log, whole, in an order of its own."""
-    return sorted(read_rows(feed.paths.change_log), key=repr)
+    rows = read_rows(feed.paths.change_log)
+    return sorted(rows, key=lambda row: repr(row | {"batch": 0}))
 
 
 def rows_files(feed: Feed) -> set[Path]:
@@ -209,31 +211,36 @@ def test_what_was_lost_changed_or_added_is_put_right(story: Story, feed: Feed) -
     assert feed.sync().outcome is Outcome.UNCHANGED
 
 
-def test_landings_of_one_moment_keep_their_batches(spark: SparkSession, tmp_path: Path) -> None:
-    """A clock may say the same twice; by now the records are in one file."""
-
-    def lose_rows(day: date) -> None:
-        where = f"landed_day = date'{day}' and kind = 'row'"
-        DeltaTable.forPath(spark, str(feed.paths.change_log)).delete(where)
-
-    upstream = plain_upstream(KEYED, rows=4)
+def test_cuts_of_a_day_that_is_corrected_stay_right(spark: SparkSession, tmp_path: Path) -> None:
+    """What is decoded again is of the day's first batch, and what is equal stays as it is."""
+    upstream = plain_upstream(KEYED, LEFT_ALONE, rows=4)
     changefeed = StandInChangefeed(upstream, "d", partitions=1)
     feed = Feed.of(spark, tmp_path)
-    feed.write(changefeed.tick())
-    sync_at(feed, Today)
-    # Days that are corrected take batches of the change log too.
-    lose_rows(TODAY)
-    again(feed, [TODAY])
-    for number in (1, 2):
-        churn(upstream, steps=4, seed=number)
+    moments: dict[int, Rows] = {}
+    for number in range(4):
         feed.write(changefeed.tick())
-        sync_at(feed, Yesterday)
+        sync_at(feed, Today)
+        moments[feed.cut.tso] = truth_rows(changefeed.truth())
+        churn(upstream, steps=4, seed=number)
+    # The last records wait to be landed; a redecoding does not land them.
     maintain(feed.lake)
     log = log_rows(feed)
-    assert {row["batch"] for row in log} == {1, 3, 4}
-    lose_rows(YESTERDAY)
-    again(feed, [YESTERDAY])
-    assert log_rows(feed) == log
+    DeltaTable.forPath(spark, str(feed.paths.change_log)).delete(
+        f"landed_day = date'{TODAY}' and kind = 'row' and `table` = '{KEYED[1]}'"
+    )
+    (day,) = again(feed, [TODAY])
+    assert day.tables == (KEYED,)
+    assert (feed.cut.late, feed.cut.replays) == (0, 0)
+    there = log_rows(feed)
+    assert [row | {"batch": 0} for row in there] == [row | {"batch": 0} for row in log]
+    assert [row for row in there if row["table"] != KEYED[1]] == [
+        row for row in log if row["table"] != KEYED[1]
+    ]
+    for tso, rows in moments.items():
+        assert feed.rows_as_of(tso) == rows
+    assert verify(feed.lake).equal
+    feed.follow(changefeed)
+    assert feed.cut.late == 0
     assert feed.rows() == truth_rows(changefeed.truth())
 
 
@@ -381,3 +388,34 @@ def test_behind_a_truncation_totals_go_on_and_days_before_it_are_refused(
     assert log_rows(feed) == log
     assert read_truncation_point(feed.paths).number == 1
     assert feed.rows() == truth(story)
+
+
+def test_no_schema_is_truncated_that_is_registered_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """After a killed run the next one reads them all again; one of them is in a bootstrap alone."""
+    upstream = plain_upstream(KEYED, LEFT_ALONE)
+    options = FeedOptions(first_ts=upstream.clock.next())
+    changefeed = StandInChangefeed(upstream, "d", partitions=1, options=options)
+    ages = Retention(change_log=timedelta(hours=1))
+    feed = Feed.of(spark, tmp_path).having(retention=ages)
+    for name in (KEYED, LEFT_ALONE):
+        fill(upstream, name, rows=4)
+    feed.write(changefeed.tick())
+    sync_at(feed, Yesterday)
+    upstream.alter_table(KEYED, AddColumn(column=column("n", "int", default="7")))
+    churn(upstream, steps=4, seed=1)
+    feed.write(changefeed.tick())
+    sync_at(feed, Today)
+    DeltaTable.forPath(spark, str(feed.paths.change_log)).delete(
+        f"landed_day = date'{TODAY}' and kind = 'ddl'"
+    )
+    with killed(before(redecoding, "register_new")):
+        again(feed, [TODAY])
+    done = retain(feed.lake, now=BEGAN)
+    assert (done.changes, len(done.notes)) == (0, 1)
+    assert "its schemas were not registered yet" in done.notes[0]
+    feed.sync()
+    assert feed.rows() == truth_rows(changefeed.truth())
+    assert retain(feed.lake, now=BEGAN).changes
+    assert feed.rows() == truth_rows(changefeed.truth())

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import NotFoundError
 from ticdc_assets.config import ALL_TABLES
+from ticdc_assets.delta.control import read_rows
 from ticdc_assets.demo.simulator.alterations import AddColumn
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.clock import wall_clock_ms
@@ -34,11 +35,12 @@ from ticdc_assets.repair import redecoding, redriving, rewinding
 from ticdc_assets.repair.maintenance import maintain
 from ticdc_assets.repair.redecoding import redecode, redecode_ahead
 from ticdc_assets.repair.redriving import redrive
+from ticdc_assets.repair.retention import retain
 from ticdc_assets.repair.rewinding import Rewinding, rewind
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.demo.simulator.builders import churn, fill, plain_upstream, upstream_of
-from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
+from ticdc_assets_tests.lake.feeds import Feed, grow_cuts_older, treat_as_large, truth_rows
 from ticdc_assets_tests.lake.killing import before, killed
 from ticdc_assets_tests.repair.test_maintenance import history_texts
 from ticdc_assets_tests.repair.test_verify import assert_clean
@@ -196,6 +198,20 @@ def test_after_it_the_lake_is_as_if_it_had_never_believed_it(story: Story, feed:
     assert redrive(feed.having(max_ahead_seconds=1e12).lake).decoded == 3
     assert feed.sync().cut is not None
     assert feed.cut.tso == MAX_TSO
+
+
+def test_void_cuts_go_with_the_cut_that_made_them_void(story: Story, feed: Feed) -> None:
+    cut = rewound(feed, tso=story.right.tso).cut
+    void = void_numbers(feed.paths)
+    feed.sync()
+    # Of cuts older than a day only the newest of an hour stays.
+    grow_cuts_older(feed.paths, 48)
+    for _ in range(2):
+        retain(feed.lake)
+        assert void.isdisjoint(item.number for item in read_cuts(feed.paths))
+        there = {row["number"] for row in read_rows(feed.paths.cuts, columns=["number"])}
+        # It stays if the next hour has begun since.
+        assert cut.number in there or void.isdisjoint(there)
 
 
 def test_a_run_that_was_killed_is_finished_by_the_next_one(story: Story, feed: Feed) -> None:

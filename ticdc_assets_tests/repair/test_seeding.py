@@ -505,6 +505,43 @@ def test_rows_of_exports_go_after_the_point_that_says_so(
         assert {item.table: item.caveats for item in scene.feed.cut.mirrors} == caveats
 
 
+def test_exports_below_the_base_of_a_rebuild_are_not_decoded_again(
+    spark: SparkSession, tmp_path: Path, clock: type[LandingClock]
+) -> None:
+    scene = Scene(spark, tmp_path)
+    scene.feed = scene.feed.having(retention=Retention(raw_messages=timedelta(days=1)))
+    scene.seed()
+    scene.sync()
+    clock.at += timedelta(days=1)
+    churn(scene.upstream, steps=3, seed=3)
+    scene.sync()
+    paths = scene.feed.paths
+    with killed(before(retention._Retention, "remove_exported")):
+        retain(scene.feed.lake, now=read_cuts(paths)[0].published_at + timedelta(days=1))
+    assert rows_landed(paths) > 0
+    rows, exported = scene.feed.rows(), read_statistics(paths).exported_rows()
+    caveats = {item.table: item.caveats for item in scene.feed.cut.mirrors}
+    for _ in range(2):
+        scene.feed.rebuild(accept_losses=True)
+        scene.sync()
+        assert scene.feed.rows() == rows
+        assert read_statistics(scene.feed.paths).exported_rows() == exported
+        assert {item.table: item.caveats for item in scene.feed.cut.mirrors} == caveats
+
+
+def test_an_export_at_or_below_the_base_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """The base has the rows of its tables at its TSO, and no row at it that lands later counts."""
+    scene = Scene(spark, tmp_path)
+    scene.feed = scene.feed.having(retention=Retention(change_log=timedelta(days=1)))
+    scene.sync()
+    done = retain(scene.feed.lake, now=scene.feed.cut.published_at + timedelta(days=1))
+    base = done.truncation_point.tso
+    assert base == scene.feed.cut.tso
+    for tso in (base - 1, base):
+        with pytest.raises(ConfigError, match="were removed by retention: export again"):
+            seed(scene.feed.lake, str(tmp_path / "export"), tso=tso)
+
+
 def rows_landed(paths: LakePaths) -> int:
     """Return how many rows of exports are landed."""
     rows = read_table(paths.snapshot_rows, columns=["batch"])
