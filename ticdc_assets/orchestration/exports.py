@@ -31,6 +31,7 @@ from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
 from ticdc_assets.orchestration.table_schemas import definition_metadata
 from ticdc_assets.orchestration.verdicts import runbook
+from ticdc_assets.orchestration.workers import name_worker
 from ticdc_assets.repair.diffing import diff
 from ticdc_assets.repair.seeding import seed_balance
 from ticdc_assets.source.exports.dialect import dialect_of
@@ -144,6 +145,7 @@ def export_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
         if not config.folder:
             context.log.info("no export is named; run the job %s with one", names.job("diff"))
             return
+        name_worker(context, steps.paths, steps.changefeed.writer)
         with reported_failures(steps.paths), listened(context.log.info):
             lake = steps.lake.using(ticdc_spark.spark_session)
             found = diff(lake, config.folder, **config.meant())
