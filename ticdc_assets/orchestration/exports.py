@@ -45,6 +45,9 @@ _LOOK_CRON = "*/15 * * * *"
 _RUN_KEY = "dagster/run_key"
 """Tag of a run: the key of the request that it comes from."""
 
+_WITHOUT_RESULT = (DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
+"""How a comparison ends that is made again: a run is cancelled too when the UI stops."""
+
 
 class ExportConfig(dg.Config):
     """An export, and the form of its files."""
@@ -187,9 +190,8 @@ def export_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
         if not ready:
             left_out = f"; {counted(len(unread), 'folder')} cannot be read" if unread else ""
             return dg.SkipReason(
-                f"{counted(len(exports), 'finished export')} in the folder, none at or below the "
-                "newest cut"
-                f"{left_out}"
+                f"{counted(len(exports), 'finished export')} in {folder}, none at or below the "
+                f"newest cut{left_out}"
             )
         tso, place = max(ready)
         key = f"{place}@{tso}"
@@ -197,7 +199,7 @@ def export_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
         tried = context.instance.get_run_records(
             RunsFilter(job_name=names.job("diff"), tags={_RUN_KEY: key}), limit=RUNS_LOOKED_AT
         )
-        if tried and tried[0].dagster_run.status is not DagsterRunStatus.FAILURE:
+        if tried and tried[0].dagster_run.status not in _WITHOUT_RESULT:
             run_id = tried[0].dagster_run.run_id
             return dg.SkipReason(f"each export is compared once: {place} by run {run_id}")
         if pause := pause_after_failures(tried, utc_now()):
