@@ -66,9 +66,20 @@ class MirrorAssets:
             cut = newest_cut(steps.paths)
         except UNREADABLE:
             cut = None
+        return cls.at(steps, cut)
+
+    @classmethod
+    def at(cls, steps: ChangefeedSteps, cut: Cut | None) -> "MirrorAssets":
+        """Return the mirrors of a cut."""
         mirrors = () if cut is None else cut.mirrors
         shown = assets_of(cut, steps.changefeed)
         return cls(steps=steps, mirrors=shown, left_out=len(mirrors) - len(shown))
+
+    @property
+    def keys(self) -> frozenset[dg.AssetKey]:
+        """The keys of the assets: of mirrors and histories, or the one that all share."""
+        shared = {self.steps.names.asset("mirrors")} if self.left_out else set[dg.AssetKey]()
+        return frozenset(self.by_key) | shared
 
     @cached_property
     def by_key(self) -> Mapping[dg.AssetKey, Table]:
