@@ -136,7 +136,7 @@ def _reload(
         return "", ""
     said = f"; {counted(len(differing), 'asset')} of tables new or gone: reload the code location"
     server, origin = os.environ.get(WEBSERVER), context.code_location_origin
-    paths = json.dumps(sorted(key.path for key in keys))
+    paths = json.dumps(sorted(key.to_user_string() for key in keys))
     digest = hashlib.sha256(paths.encode()).hexdigest()[:16]
     if not server or origin is None or digest == asked:
         return said, asked
