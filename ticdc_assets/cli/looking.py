@@ -97,7 +97,9 @@ def metrics(changefeed: str | None, output: Path | None, listen: str | None) -> 
             raise click.UsageError("--output and --listen exclude each other")
         end_progress_lines()
         host, port = _address(listen)
-        load_settings()
+        settings = load_settings()
+        if changefeed is not None:
+            settings.changefeed(changefeed)  # a wrong name is an error now, not at each request
         try:
             with serve_figures(lambda: _figures(changefeed)[0], host, port) as url:
                 note(f"serving {url} until Ctrl-C")

@@ -174,7 +174,7 @@ class Settings:
         """
         named = (os.environ if env is None else env).get(HOME_VARIABLE)
         if named:
-            return Path(named).absolute()
+            return Path(os.path.expanduser(named)).absolute()  # noqa: PTH111  # as Dagster does
         if isinstance(self.lake, RemotePath):
             return self.path.parent / INSTANCE_FOLDER
         return self.lake / "_dagster"
@@ -496,7 +496,10 @@ def _load_yaml(content: bytes | str, path: Path) -> Any:
         mark = error.problem_mark or error.context_mark
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         hint = _hint_of_line(content, mark.line) if mark else ""
-        raise ConfigError(f"{path}{where}: not valid YAML: {error.problem}{hint}") from None
+        # "while parsing ..." adds nothing to the place; any other context begins the sentence.
+        context = error.context or "while"
+        begun = "" if context.startswith("while") else f"{context}, "
+        raise ConfigError(f"{path}{where}: not valid YAML: {begun}{error.problem}{hint}") from None
     except yaml.reader.ReaderError as error:
         raise ConfigError(
             f"{path}, position {error.position}: not valid YAML: {error.reason}"

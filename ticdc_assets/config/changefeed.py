@@ -191,8 +191,10 @@ def _span(value: Any, _: ValidationInfo) -> timedelta:
 
 
 @reads("a folder, or its URI without credentials")
-def _folder(value: Any, _: ValidationInfo) -> str:
+def _folder(value: Any, info: ValidationInfo) -> str:
     folder = matched(_ANY, value)[0]
+    if "://" not in folder:
+        return str(cast(File, info.context).folder / Path(folder).expanduser())
     if _has_credentials(folder):
         raise ValueError("a URI")
     return folder
@@ -529,8 +531,8 @@ class Changefeed:
 
     exports: Annotated[str | None, _folder] = Field(
         default=None,
-        description="folder, or its URI, whose subfolders are exports of the upstream: the "
-        "mirrors are compared with each",
+        description="folder, relative to the settings' folder, or its URI, whose subfolders are "
+        "exports of the upstream: the mirrors are compared with each",
     )
 
     def keeps_history(self, database: str, table: str) -> bool:

@@ -285,7 +285,7 @@ def check_home(home: Path, env: Mapping[str, str]) -> Check:
         return Check.failed("dagster home", found, needed, fix)
 
     another = f"change its permissions or set {HOME_VARIABLE} to another folder"
-    if named and not Path(named).is_absolute():
+    if named and not Path(os.path.expanduser(named)).is_absolute():  # noqa: PTH111
         fix = f"write it as {home}"
         return wrong(
             f"{HOME_VARIABLE}={named}, which Dagster's own programs do not accept as a path", fix

@@ -12,7 +12,13 @@ from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, RunRecord, Ru
 
 from ticdc_assets.base.names import counted
 from ticdc_assets.observe.wording import duration
-from ticdc_assets.orchestration.partitions import CHANGEFEED_TAG, REPORT, FeedNames, JobKind
+from ticdc_assets.orchestration.partitions import (
+    CHANGEFEED_TAG,
+    REPORT,
+    TABLE_LAG,
+    FeedNames,
+    JobKind,
+)
 from ticdc_assets.orchestration.workers import is_gone, worker_of
 
 QUEUED_STATUSES = (DagsterRunStatus.NOT_STARTED, DagsterRunStatus.QUEUED)
@@ -48,9 +54,12 @@ _READING_JOBS: tuple[JobKind, ...] = ("verify", "diff", "report")
 
 
 def active_runs(instance: DagsterInstance, names: FeedNames) -> list[DagsterRun]:
-    """Return the runs of the changefeed that are queued or at work."""
-    runs = instance.get_runs(filters=RunsFilter(statuses=list(ACTIVE_STATUSES)))
-    return [run for run in runs if _belongs(run, names)]
+    """Return the runs of the changefeed that write and are queued or at work."""
+    return [run for run in _unfinished(instance) if _belongs(run, names)]
+
+
+def _unfinished(instance: DagsterInstance) -> Sequence[DagsterRun]:
+    return instance.get_runs(filters=RunsFilter(statuses=list(ACTIVE_STATUSES)))
 
 
 def pause_after_failures(records: Sequence[RunRecord], now: datetime) -> str:
@@ -113,12 +122,15 @@ FOLLOW_TAG = "ticdc/follow"
 
 
 def end_orphans(instance: DagsterInstance, names: FeedNames, now: datetime) -> list[str]:
-    """Mark runs as failed whose process has ended without a report; return their ids.
+    """Mark runs as ended whose process has ended without a report; return their ids.
 
-    Without this, a run that was killed at work would look active for ever.
+    Without this, a run that was killed at work would look active for ever, and one that only reads
+    would keep its place among the runs that the instance allows.
     """
     ended: list[str] = []
-    for run in active_runs(instance, names):
+    for run in _unfinished(instance):
+        if not (_belongs(run, names) or _reads(run, names)):
+            continue
         worker = worker_of(run)
         if worker is not None and is_gone(worker):
             process = f"{worker.process.process} of {worker.process.host}"
@@ -130,7 +142,11 @@ def end_orphans(instance: DagsterInstance, names: FeedNames, now: datetime) -> l
         # It may have ended well meanwhile.
         fresh = instance.get_run_by_id(run.run_id)
         if fresh is not None and fresh.status in ACTIVE_STATUSES:
-            instance.report_run_failed(fresh, why)
+            if fresh.status is DagsterRunStatus.CANCELING:
+                # As a failure it would be started again.
+                instance.report_run_canceled(fresh, why)
+            else:
+                instance.report_run_failed(fresh, why)
             ended.append(run.run_id)
     return ended
 
@@ -151,7 +167,7 @@ def _died_early(
 
 
 def _belongs(run: DagsterRun, names: FeedNames) -> bool:
-    """Return whether a run writes to the changefeed's tables."""
+    """Return whether a run writes to the changefeed's tables, or waits for its pool."""
     if run.job_name in map(names.job, _READING_JOBS):
         return False
     return (
@@ -163,4 +179,16 @@ def _belongs(run: DagsterRun, names: FeedNames) -> bool:
             key.path[0] == names.changefeed and key != names.asset(REPORT)
             for key in run.asset_selection or ()
         )
+        or any(
+            key.name == TABLE_LAG and key.asset_key.path[0] == names.changefeed
+            for key in run.asset_check_selection or ()
+        )
+    )
+
+
+def _reads(run: DagsterRun, names: FeedNames) -> bool:
+    """Return whether a run only reads the changefeed's tables."""
+    checked = (key.asset_key for key in run.asset_check_selection or ())
+    return run.job_name in map(names.job, _READING_JOBS) or any(
+        key.path[0] == names.changefeed for key in (*(run.asset_selection or ()), *checked)
     )

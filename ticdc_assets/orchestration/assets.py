@@ -34,6 +34,7 @@ from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
 from ticdc_assets.orchestration.syncing import Reporter, Syncing, log_events, result_of
 from ticdc_assets.orchestration.table_schemas import definition_metadata
+from ticdc_assets.orchestration.workers import name_worker
 from ticdc_assets.repair.redecoding import redecode
 from ticdc_assets.spark.compute import watched
 
@@ -268,6 +269,7 @@ def _report(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         from ticdc_assets.observe.report.page import page
         from ticdc_assets.storage.paths import write_at_once
 
+        name_worker(context, steps.paths, steps.changefeed.writer)
         with reported_failures(steps.paths):
             overview = read_overview(steps.lake)
         text, place = page([overview]), steps.paths.report

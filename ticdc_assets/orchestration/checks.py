@@ -40,6 +40,7 @@ from ticdc_assets.orchestration.status_metadata import (
 )
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
 from ticdc_assets.orchestration.verdicts import CheckVerdict, evaluations, runbook
+from ticdc_assets.orchestration.workers import name_worker
 from ticdc_assets.repair.uniqueness import count_keys
 from ticdc_assets.repair.verifying import verify
 
@@ -244,6 +245,7 @@ def _spark_check(
             context.log.info("not run with a materialisation; run the job %s", names.job("verify"))
             return
         lake = steps.lake.using(ticdc_spark.spark_session)
+        name_worker(context, lake.paths, steps.changefeed.writer)
         with reported_failures(lake.paths):
             verdict = judge(lake)
         yield verdict.result(spec.key)

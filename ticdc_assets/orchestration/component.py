@@ -91,12 +91,14 @@ def read_attributes(attributes: Mapping[str, Any], folder: Path) -> Settings:
         ConfigError: an attribute is wrong.
     """
     entry = {key: value for key, value in attributes.items() if key != "lake"}
-    lake = attributes.get("lake")
+    lake = _texts(attributes["lake"]) if "lake" in attributes else None
     path = folder / "defs.yaml"
     try:
         changefeeds = parse_changefeeds({"changefeeds": [_texts(entry)]}, path=path, env=os.environ)
     except ConfigError as error:
         raise ConfigError(str(error).replace("changefeeds[0]", "attributes")) from None
+    if lake == "":
+        raise ConfigError(f"{path}: lake: expected a folder, got nothing")
     if lake is not None and "://" in lake:
         raise ConfigError(
             f"{path}: lake: expected a folder; a lake in a store is named by TICDC_LAKE, and "
@@ -110,12 +112,14 @@ def _texts(value: Any) -> Any:
     """Return values with texts for scalars, as the reader of the changefeeds file gives them."""
     match value:
         case dict():
-            return {str(key): _texts(item) for key, item in value.items() if item is not None}
+            return {str(key): _texts(item) for key, item in value.items()}
         case list() | tuple():
             return [_texts(item) for item in value]
         case bool():
             return str(value).lower()
         case date():
             return value.isoformat()
+        case None:
+            return ""  # as from the file; a template of a variable that is not set gives it
         case _:
             return str(value)

@@ -31,6 +31,7 @@ from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
 from ticdc_assets.orchestration.table_schemas import definition_metadata
 from ticdc_assets.orchestration.verdicts import runbook
+from ticdc_assets.orchestration.workers import name_worker
 from ticdc_assets.repair.diffing import diff
 from ticdc_assets.repair.seeding import seed_balance
 from ticdc_assets.source.exports.dialect import dialect_of
@@ -43,6 +44,9 @@ _LOOK_CRON = "*/15 * * * *"
 
 _RUN_KEY = "dagster/run_key"
 """Tag of a run: the key of the request that it comes from."""
+
+_WITHOUT_RESULT = (DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
+"""How a comparison ends that is made again: a run is cancelled too when the UI stops."""
 
 
 class ExportConfig(dg.Config):
@@ -144,6 +148,7 @@ def export_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
         if not config.folder:
             context.log.info("no export is named; run the job %s with one", names.job("diff"))
             return
+        name_worker(context, steps.paths, steps.changefeed.writer)
         with reported_failures(steps.paths), listened(context.log.info):
             lake = steps.lake.using(ticdc_spark.spark_session)
             found = diff(lake, config.folder, **config.meant())
@@ -185,9 +190,8 @@ def export_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
         if not ready:
             left_out = f"; {counted(len(unread), 'folder')} cannot be read" if unread else ""
             return dg.SkipReason(
-                f"{counted(len(exports), 'finished export')} in the folder, none at or below the "
-                "newest cut"
-                f"{left_out}"
+                f"{counted(len(exports), 'finished export')} in {folder}, none at or below the "
+                f"newest cut{left_out}"
             )
         tso, place = max(ready)
         key = f"{place}@{tso}"
@@ -195,7 +199,7 @@ def export_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
         tried = context.instance.get_run_records(
             RunsFilter(job_name=names.job("diff"), tags={_RUN_KEY: key}), limit=RUNS_LOOKED_AT
         )
-        if tried and tried[0].dagster_run.status is not DagsterRunStatus.FAILURE:
+        if tried and tried[0].dagster_run.status not in _WITHOUT_RESULT:
             run_id = tried[0].dagster_run.run_id
             return dg.SkipReason(f"each export is compared once: {place} by run {run_id}")
         if pause := pause_after_failures(tried, utc_now()):

@@ -32,15 +32,13 @@ from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.wording import duration
 from ticdc_assets.orchestration.metadata import utc_now
-from ticdc_assets.orchestration.partitions import FeedNames
+from ticdc_assets.orchestration.partitions import TABLE_LAG, FeedNames
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
 from ticdc_assets.orchestration.syncing import DATA_VERSION, Reporter, assets_of, log_events
 from ticdc_assets.orchestration.table_schemas import mirror_columns
 from ticdc_assets.orchestration.verdicts import CheckVerdict, runbook
 from ticdc_assets.storage.lake_paths import LakePaths
-
-TABLE_LAG = "table_lag"
 
 Table = tuple[str, str]
 """(database, table)."""
@@ -68,9 +66,20 @@ class MirrorAssets:
             cut = newest_cut(steps.paths)
         except UNREADABLE:
             cut = None
+        return cls.at(steps, cut)
+
+    @classmethod
+    def at(cls, steps: ChangefeedSteps, cut: Cut | None) -> "MirrorAssets":
+        """Return the mirrors of a cut."""
         mirrors = () if cut is None else cut.mirrors
         shown = assets_of(cut, steps.changefeed)
         return cls(steps=steps, mirrors=shown, left_out=len(mirrors) - len(shown))
+
+    @property
+    def keys(self) -> frozenset[dg.AssetKey]:
+        """The keys of the assets: of mirrors and histories, or the one that all share."""
+        shared = {self.steps.names.asset("mirrors")} if self.left_out else set[dg.AssetKey]()
+        return frozenset(self.by_key) | shared
 
     @cached_property
     def by_key(self) -> Mapping[dg.AssetKey, Table]:

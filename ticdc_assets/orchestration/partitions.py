@@ -23,6 +23,9 @@ DAY_FORMAT = "%Y-%m-%d"
 REPORT = "report"
 """Name of the asset that is a page for people; what makes it reads, and no sync waits for it."""
 
+TABLE_LAG = "table_lag"
+"""Name of the check of each mirror; it is of the step that folds mirrors, which is in the pool."""
+
 JobKind: TypeAlias = Literal[
     "sync",
     "follow",

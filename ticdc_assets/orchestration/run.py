@@ -490,7 +490,7 @@ def _begin_to_stop_runs(settings: Settings, session: int) -> list[str]:
         for run in instance.get_runs(filters=at_work):
             worker = worker_of(run)
             try:
-                # Runs that only read name no worker.
+                # Runs of small checks name no worker.
                 is_ours = worker is None or os.getsid(worker.process.process) == session
             except OSError:
                 continue  # it has just ended

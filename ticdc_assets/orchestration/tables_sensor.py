@@ -5,10 +5,11 @@ level differs from the one in Dagster, and a reason in numbers. What Dagster has
 is wiped: an asset without a definition would stay in the catalogue forever. The lake keeps its
 cuts.
 
-A code location shows the mirrors of the cut at which it was loaded. If tables were created or
-dropped since, the sensor says so. If `TICDC_WEBSERVER_URL` names the web server, it asks the server
-to reload the location, once for each set of tables, so a location that does not load is not
-reloaded forever. The cursor is a digest of that set.
+A code location shows the mirrors of the cut at which it was loaded. If their assets are others
+since, because tables were created or dropped, got a history, or became too many, the sensor says
+so. If `TICDC_WEBSERVER_URL` names the web server, it asks the server to reload the location, once
+for each set of assets, so a location that does not load is not reloaded forever. The cursor is a
+digest of that set.
 """
 
 import hashlib
@@ -28,7 +29,6 @@ from ticdc_assets.observe.verdicts import Level
 from ticdc_assets.orchestration.metadata import utc_now
 from ticdc_assets.orchestration.mirror_assets import MirrorAssets, lag_verdicts
 from ticdc_assets.orchestration.steps import ChangefeedSteps
-from ticdc_assets.orchestration.syncing import assets_of
 from ticdc_assets.orchestration.verdicts import shown_verdicts
 
 INTERVAL_SECONDS = 60
@@ -90,18 +90,12 @@ def wipe_ghosts(
     """Wipe the records of mirrors that are no longer assets; return their keys."""
     if cut is None:
         return []  # without a cut, no table is known to be gone
-    names, shown = steps.names, assets_of(cut, steps.changefeed)
-    alive = {names.asset("mirrors")} if cut.mirrors and not shown else set[dg.AssetKey]()
-    for item in shown:
-        alive.add(names.mirror(item.database, item.table))
-        if item.history_version is not None:
-            alive.add(names.history(item.database, item.table))
     there = [
         key
         for root in ("mirrors", "histories")
-        for key in instance.get_asset_keys(prefix=[names.changefeed, root])
+        for key in instance.get_asset_keys(prefix=[steps.names.changefeed, root])
     ]
-    gone = sorted(set(there) - alive)
+    gone = sorted(set(there) - MirrorAssets.at(steps, cut).keys)
     if gone:
         instance.wipe_assets(gone)
     return gone
@@ -132,18 +126,18 @@ def _lag_events(
 def _reload(
     context: dg.SensorEvaluationContext, shown: MirrorAssets, cut: Cut | None, asked: str
 ) -> tuple[str, str]:
-    """Return a sentence about tables without an asset and assets without a table, and a digest.
+    """Return a sentence about assets that are missing or have no table, and a digest.
 
     If the web server is known, it reloads the location. The digest is for the cursor.
     """
-    mirrors = assets_of(cut, shown.steps.changefeed)
-    tables = frozenset((item.database, item.table) for item in mirrors)
-    differing = tables ^ shown.tables
+    keys = MirrorAssets.at(shown.steps, cut).keys
+    differing = keys ^ shown.keys
     if cut is None or not differing:
         return "", ""
-    said = f"; {counted(len(differing), 'table')} created or dropped: reload the code location"
+    said = f"; {counted(len(differing), 'asset')} of tables new or gone: reload the code location"
     server, origin = os.environ.get(WEBSERVER), context.code_location_origin
-    digest = hashlib.sha256(json.dumps(sorted(tables)).encode()).hexdigest()[:16]
+    paths = json.dumps(sorted(key.to_user_string() for key in keys))
+    digest = hashlib.sha256(paths.encode()).hexdigest()[:16]
     if not server or origin is None or digest == asked:
         return said, asked
     try:

@@ -95,7 +95,9 @@ _LOCKS: dict[LakePaths, tuple[ExitStack, str]] = {}
 
 
 def name_worker(
-    context: dg.AssetExecutionContext | dg.OpExecutionContext, paths: LakePaths, writer: Writer
+    context: dg.AssetExecutionContext | dg.OpExecutionContext | dg.AssetCheckExecutionContext,
+    paths: LakePaths,
+    writer: Writer,
 ) -> None:
     """Tag the run of a step with the process that works on it, unless it has this tag.
 

@@ -147,6 +147,7 @@ OF_ONE_CHANGEFEED = [
     ["tables", "shop", "--json"],
     ["status", "shop"],
     ["metrics", "shop"],
+    ["metrics", "shop", "--listen", "65535"],
     ["show", "shop", "d", "t"],
     ["dump", "shop"],
     ["quarantine", "shop"],

@@ -127,6 +127,27 @@ def test_capture_is_relative_to_the_file() -> None:
     assert absolute == CaptureSource(path=Path("/data/m.jsonl"))
 
 
+@pytest.mark.parametrize(
+    ("folder", "expected"),
+    [
+        ("exports", f"{PATH.parent}/exports"),
+        ("/data/exports", "/data/exports"),
+        ("~/exports", f"{Path.home()}/exports"),
+        ("s3://bucket/exports", "s3://bucket/exports"),
+    ],
+)
+def test_exports_are_relative_to_the_file(folder: str, expected: str) -> None:
+    assert parse(entry(exports=folder))[0].exports == expected
+
+
+def test_the_instance_is_where_dagster_looks_for_it(tmp_path: Path) -> None:
+    settings = load_settings(write(tmp_path, entry()))
+    assert settings.home({"DAGSTER_HOME": "~/instance"}) == Path.home() / "instance"
+    # Dagster leaves it as it is, and refuses it, as `doctor` says.
+    odd = settings.home({"DAGSTER_HOME": "~no-such-user/x"})
+    assert odd == Path("~no-such-user/x").absolute()
+
+
 def test_scalars_are_text_whatever_yaml_thinks() -> None:
     text = """
 changefeeds:
@@ -731,6 +752,10 @@ def test_what_is_enough_to_talk_to_a_broker(servers: str, options: dict[str, Any
         ("changefeeds:\n\t- a", ", line 2, column 1: not valid YAML"),
         ("a: &x [*x]", ", line 1, column 4: not valid YAML"),
         ("a: *x", ", line 1, column 4: not valid YAML"),
+        (
+            "a: 1\n---\nb: 2\n",
+            ", line 2, column 1: not valid YAML: expected a single document in the stream, but",
+        ),
         (
             "topics:\n  - {schema}_{table}\n",
             ", line 2, column 13: not valid YAML: expected <block end>, but found '<scalar>'; "

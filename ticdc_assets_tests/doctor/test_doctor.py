@@ -99,6 +99,7 @@ def test_a_home_that_is_not_there_yet(tmp_path: Path) -> None:
 def test_homes_that_do_not_work(tmp_path: Path) -> None:
     relative = check_home(Path("home").absolute(), {"DAGSTER_HOME": "home"})
     assert (relative.ok, relative.fix) == (False, f"write it as {Path('home').absolute()}")
+    assert check_home(tmp_path, {"DAGSTER_HOME": "~/home"}).ok, "Dagster takes it"
     (tmp_path / "file").touch()
     below_a_file = check_home(tmp_path / "file" / "home", {})
     assert not below_a_file.ok

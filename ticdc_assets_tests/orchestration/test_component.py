@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -189,6 +190,23 @@ def test_the_lake_of_a_component_may_be_at_home(
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     attributes = yaml.safe_load(component("shop", lake="~/lake"))["attributes"]
     assert read_attributes(attributes, tmp_path).lake == tmp_path / "home" / "lake"
+
+
+@pytest.mark.parametrize(
+    ("more", "mistake"),
+    [
+        ({"source": {"capture": None}}, "attributes.source.capture: expected"),
+        ({"history": [None]}, "attributes.history[0]: expected database.table"),
+        ({"lag_warn_seconds": None}, "attributes.lag_warn_seconds: expected a number"),
+        ({"lake": None}, "lake: expected a folder, got nothing"),
+    ],
+)
+def test_a_template_without_its_variable_is_a_mistake(
+    tmp_path: Path, more: dict[str, Any], mistake: str
+) -> None:
+    attributes = yaml.safe_load(component("shop", **more))["attributes"]
+    with pytest.raises(ConfigError, match=re.escape(mistake)):
+        read_attributes(attributes, tmp_path)
 
 
 def test_a_project_keeps_its_executor_and_its_resources(

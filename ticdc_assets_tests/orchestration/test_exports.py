@@ -154,6 +154,8 @@ def test_the_schedule_compares_each_finished_export_once(
     with monkeypatch.context() as patch:
         patch.setattr(exports_module, "utc_now", lambda: utc_now() + timedelta(minutes=2))
         assert looked() == [first]
+    instance.report_run_canceled(ran(first))
+    assert looked() == [first], "a comparison that was cancelled has no result"
     compared = f"each export is compared once: {exported} by run {ran(first).run_id}"
     assert looked() == compared
     later = exported.parent / "second"
@@ -172,7 +174,8 @@ def test_the_schedule_compares_each_finished_export_once(
     shutil.rmtree(exported)
     shutil.rmtree(later)
     assert looked() == (
-        "0 finished exports in the folder, none at or below the newest cut; 1 folder cannot be read"
+        f"0 finished exports in {exported.parent}, none at or below the newest cut; "
+        "1 folder cannot be read"
     )
     shutil.rmtree(exported.parent)
     assert "none at or below" in looked()

@@ -66,6 +66,17 @@ def test_a_run_that_follows_lets_in_every_other_run_of_its_changefeed(
     found = run_to_let_in(instance, shop.names, own, NOW)
     assert found == f"shop_maintenance {queued} is queued"
     assert ended not in found
+    instance.report_run_failed(recorded(instance, queued))
+    # The check of a mirror is of the step that folds mirrors, which waits for the pool.
+    job = definitions.resolve_implicit_global_asset_job_def()
+    for check, is_let_in in (("table_lag", True), ("a check of the user's", False)):
+        checks = frozenset({dg.AssetCheckKey(shop.names.mirror(*ORDERS), check)})
+        made = instance.create_run_for_job(job)
+        instance.delete_run(made.run_id)
+        checking = instance.add_run(made._replace(asset_check_selection=checks))
+        found = run_to_let_in(instance, shop.names, own, NOW)
+        assert (checking.run_id in found) is is_let_in
+        instance.report_run_failed(checking)
     others = replace(shop.names, changefeed="crm")
     assert run_to_let_in(instance, others, "none", NOW) == "", "runs of others are not its own"
 

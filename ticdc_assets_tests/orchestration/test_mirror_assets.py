@@ -2,6 +2,7 @@
 
 import itertools
 import threading
+from dataclasses import replace
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
@@ -18,8 +19,8 @@ from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.log.cuts import publish
 from ticdc_assets.orchestration.changefeeds import all_definitions, definitions_of
 from ticdc_assets.orchestration.metadata import sample_metadata
-from ticdc_assets.orchestration.mirror_assets import TABLE_LAG, MirrorAssets
-from ticdc_assets.orchestration.partitions import FeedNames
+from ticdc_assets.orchestration.mirror_assets import MirrorAssets
+from ticdc_assets.orchestration.partitions import TABLE_LAG, FeedNames
 from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.orchestration.tables_sensor import WEBSERVER, reload_location, tick
 from ticdc_assets_tests.observe.report.small_lake import cut_of, mirror_of, published
@@ -133,7 +134,25 @@ def test_tables_that_came_or_went_ask_for_a_reload(
     mirrors = (mirror_of("shop", "orders"), mirror_of("shop", "new"))
     publish(steps.paths, cut_of(2, ago(4), 1, mirrors=mirrors))
     said = str(tick(context, shown, NOW).skip_reason)
-    assert "2 tables created or dropped: reload the code location" in said
+    assert "2 assets of tables new or gone: reload the code location" in said
+
+
+def test_assets_that_no_table_brought_ask_for_a_reload(
+    steps: ChangefeedSteps, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(WEBSERVER, raising=False)
+    many = replace(steps, changefeed=replace(steps.changefeed, dagster=InDagster(table_assets=1)))
+    context = dg.build_sensor_context(instance=instance)
+    empty = MirrorAssets.of(many)
+    published(steps.paths, ("shop", "orders"), ("shop", "items"))
+    said = str(tick(context, empty, NOW).skip_reason)
+    assert "1 asset of tables new or gone: reload" in said, "the one that all share"
+    assert "reload" not in str(tick(context, MirrorAssets.of(many), NOW).skip_reason)
+    shown = MirrorAssets.of(steps)
+    mirrors = (mirror_of("shop", "orders", history_version=1), mirror_of("shop", "items"))
+    publish(steps.paths, cut_of(2, ago(4), 1, mirrors=mirrors))
+    said = str(tick(context, shown, NOW).skip_reason)
+    assert "1 asset of tables new or gone: reload" in said, "a history"
 
 
 @pytest.mark.dagster

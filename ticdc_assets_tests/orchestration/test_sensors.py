@@ -32,12 +32,12 @@ from ticdc_assets.log.sources import accept
 from ticdc_assets.model import tso
 from ticdc_assets.observe.status_reading import read_status, see_status
 from ticdc_assets.orchestration import sensors
-from ticdc_assets.orchestration.active_runs import end_orphans
+from ticdc_assets.orchestration.active_runs import active_runs, end_orphans
 from ticdc_assets.orchestration.changefeeds import definitions_of
 from ticdc_assets.orchestration.exports import export_schedules
 from ticdc_assets.orchestration.jobs import redecode_schedule
 from ticdc_assets.orchestration.metadata import LOOKED_AT_BATCH
-from ticdc_assets.orchestration.partitions import FeedNames
+from ticdc_assets.orchestration.partitions import FeedNames, JobKind
 from ticdc_assets.orchestration.sensors import (
     SensorCursor,
     SensorState,
@@ -272,12 +272,33 @@ def test_a_run_whose_process_is_gone_does_not_stay_active(
         DagsterRunStatus.QUEUED,
         tags={WORKER_TAG: f"{ended_process()}#{gone.run_id[:8]}"},
     )
-    assert end_orphans(instance, NAMES, NOW) == [gone.run_id]
+    cancelled = run_of(instance, shop, tags={WORKER_TAG: ended_process()})
+    instance.report_run_canceling(cancelled)
+    assert set(end_orphans(instance, NAMES, NOW)) == {gone.run_id, cancelled.run_id}
+    assert recorded(instance, cancelled.run_id).status is DagsterRunStatus.CANCELED
     runs = (gone, alive, elsewhere, untagged)
     statuses = [recorded(instance, run.run_id).status for run in runs]
     assert statuses == [DagsterRunStatus.FAILURE, *[DagsterRunStatus.STARTED] * 3]
     assert end_orphans(instance, NAMES, NOW) == []
     assert recorded(instance, again.run_id).status is DagsterRunStatus.QUEUED
+
+
+@pytest.mark.parametrize("kind", ["verify", "report", "diff"])
+def test_a_run_that_only_reads_does_not_keep_its_place_for_ever(
+    instance: dg.DagsterInstance, shop: SmallShop, kind: JobKind
+) -> None:
+    op = {"diff": {NAMES.op("mirror_equals_source"): {"config": {"folder": "none"}}}}
+    job = shop.definitions.resolve_job_def(NAMES.job(kind))
+    done = job.execute_in_process(
+        instance=instance, raise_on_error=False, run_config={"ops": op.get(kind, {})}
+    )
+    assert worker_of(recorded(instance, done.run_id)) is not None, "it says who works on it"
+    run = instance.create_run_for_job(
+        job, status=DagsterRunStatus.STARTED, tags={WORKER_TAG: ended_process()}
+    )
+    assert active_runs(instance, NAMES) == [], "no sync waits for it"
+    assert end_orphans(instance, FeedNames(changefeed="crm"), NOW) == []
+    assert end_orphans(instance, NAMES, NOW) == [run.run_id]
 
 
 def test_a_run_outlives_the_processes_of_its_steps(
