@@ -11,10 +11,14 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from ticdc_assets.model.events import Event
-from ticdc_assets.wire import canal_json, craft, open_protocol, simple_avro, simple_json
+from ticdc_assets.wire.canal import reference as canal_json
 from ticdc_assets.wire.compression import Compression, decompressed
+from ticdc_assets.wire.craft import reference as craft
 from ticdc_assets.wire.formats import WireFormat
+from ticdc_assets.wire.open import reference as open_protocol
 from ticdc_assets.wire.record import Record
+from ticdc_assets.wire.simple import avro_reference as simple_avro
+from ticdc_assets.wire.simple import json_reference as simple_json
 
 
 def decode(

@@ -11,7 +11,7 @@ a 64-bit integer (fraction, exponent, too many digits) becomes an `OtherNumber`,
 is accepted in fields that nobody reads, and refused by the readers of others. No text is converted
 to a large integer, so the cost stays linear.
 
-Not handled here: what the fields mean (`simple_message`), and which are required.
+Not handled here: what the fields mean (`simple.message`), and which are required.
 """
 
 import json

@@ -1,9 +1,9 @@
 """The kinds of JSON values in messages, read strictly.
 
-In: a value as `go_json.parse` gives it (or `avro`, whose values are like these), and its JSON path;
-or an object and the name of one of its fields. Out: the value with its type, or a `WireError` with
-that path. A number is never text, text never a number, and true not an integer: TiCDC's encoders
-write one type for each field. Every reader depends on its arguments alone.
+In: a value as `go_json.parse` gives it (or `simple.avro`, whose values are like these), and its
+JSON path; or an object and the name of one of its fields. Out: the value with its type, or a
+`WireError` with that path. A number is never text, text never a number, and true not an integer:
+TiCDC's encoders write one type for each field. Every reader depends on its arguments alone.
 
 Not handled: which fields a message has (the formats' own tables of `Field`), and what they mean.
 """
