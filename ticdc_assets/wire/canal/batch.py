@@ -24,9 +24,8 @@ from ticdc_assets.model.schemas import RowShape
 from ticdc_assets.model.tso import LOGICAL_BITS
 from ticdc_assets.wire.canal import reference, table_loops
 from ticdc_assets.wire.canal.reference import EXTENSION, FIELDS, WATERMARK_TYPE, Columns
-from ticdc_assets.wire.json_fields import read_names
-from ticdc_assets.wire.rows import SourcedRows
-from ticdc_assets.wire.tape.column_rows import row_columns, values_of
+from ticdc_assets.wire.fields import read_names
+from ticdc_assets.wire.rows import SourcedRows, row_columns
 from ticdc_assets.wire.tape.image_loops import ROOT
 from ticdc_assets.wire.tape.json_loops import Flags, Octets, Places
 from ticdc_assets.wire.tape.reading import (
@@ -39,6 +38,7 @@ from ticdc_assets.wire.tape.reading import (
     chosen_of,
     numbered,
     tape_of,
+    values_of,
     workspace,
 )
 from ticdc_assets.wire.tape.token_loops import FALSE, NONE

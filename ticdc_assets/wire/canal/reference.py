@@ -75,9 +75,11 @@ from ticdc_assets.model.events import (
 from ticdc_assets.model.schemas import RowShape, SentColumn, sent_shape
 from ticdc_assets.model.tso import from_physical_ms
 from ticdc_assets.wire import go_json
-from ticdc_assets.wire.fields import Field, Kind, Presence
-from ticdc_assets.wire.json_fields import (
+from ticdc_assets.wire.fields import (
     READERS,
+    Field,
+    Kind,
+    Presence,
     optional,
     read_array,
     read_boolean,
@@ -87,8 +89,7 @@ from ticdc_assets.wire.json_fields import (
     required,
     wrong_type,
 )
-from ticdc_assets.wire.record import Record
-from ticdc_assets.wire.repeating import check_repeated, stored_bytes
+from ticdc_assets.wire.record import Record, check_repeated, stored_bytes
 from ticdc_assets.wire.simple.message import DDL_TYPES
 
 WATERMARK_TYPE: Final = "TIDB_WATERMARK"

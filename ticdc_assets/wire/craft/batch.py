@@ -23,11 +23,10 @@ from ticdc_assets.wire.column_types import TYPE_NAMES
 from ticdc_assets.wire.craft import reference, row_loops
 from ticdc_assets.wire.craft.layout import MAX_FLAGS
 from ticdc_assets.wire.craft.values import form_of
-from ticdc_assets.wire.rows import SourcedRows
-from ticdc_assets.wire.tape.column_rows import row_columns, values_of
+from ticdc_assets.wire.rows import SourcedRows, row_columns
 from ticdc_assets.wire.tape.image_loops import Images
 from ticdc_assets.wire.tape.json_loops import Octets
-from ticdc_assets.wire.tape.reading import ColumnList, Shapes, chosen_of, workspace
+from ticdc_assets.wire.tape.reading import ColumnList, Shapes, chosen_of, values_of, workspace
 
 _INSERT, _UPDATE, _DELETE = range(3)
 

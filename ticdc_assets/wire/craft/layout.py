@@ -49,8 +49,7 @@ from typing import Final, NamedTuple
 from ticdc_assets.base.errors import UnsupportedVersionError, WireError, shorten
 from ticdc_assets.model.tso import MAX_TSO
 from ticdc_assets.wire.craft.chunks import Reader, reversed_uvarint
-from ticdc_assets.wire.record import text_of
-from ticdc_assets.wire.repeating import stored_bytes
+from ticdc_assets.wire.record import stored_bytes, text_of
 
 VERSION: Final = 1
 """The only version of the format."""

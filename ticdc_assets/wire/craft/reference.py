@@ -47,8 +47,7 @@ from ticdc_assets.wire.craft.layout import (
     read_message,
 )
 from ticdc_assets.wire.craft.values import READERS, form_of
-from ticdc_assets.wire.record import Record, content_of
-from ticdc_assets.wire.repeating import check_repeated, stored_bytes
+from ticdc_assets.wire.record import Record, check_repeated, content_of, stored_bytes
 
 MAX_ACTION_CODE: Final = 255
 """TiDB's numbers for DDL statements are bytes."""

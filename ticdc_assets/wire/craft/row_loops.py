@@ -58,7 +58,7 @@ FLAGS_SHIFT: Final = 8
 """Where flags are in a label, after the type code."""
 
 NULL_FORM, TEXT_FORM, BYTES_FORM, SIGNED_FORM, UNSIGNED_FORM, FLOAT_FORM, DOUBLE_FORM = range(7)
-"""The forms of values, as `binary.forms.Form` numbers them."""
+"""The forms of values, as `binary.reader.Form` numbers them."""
 
 _VERSION, _ROW_KIND, _AFTER, _BEFORE = 1, 1, 1, 2
 _MOST_NAME_BYTES: Final = 256

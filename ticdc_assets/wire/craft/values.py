@@ -36,7 +36,7 @@ from typing import Final
 from ticdc_assets.base.errors import WireError, shorten
 from ticdc_assets.model.schemas import ColumnFlag
 from ticdc_assets.model.values.floats import double_text, float_text, to_float32
-from ticdc_assets.wire.binary.forms import Form
+from ticdc_assets.wire.binary.reader import Form
 from ticdc_assets.wire.column_types import TYPE_NAMES
 from ticdc_assets.wire.craft.chunks import Reader
 from ticdc_assets.wire.record import text_of

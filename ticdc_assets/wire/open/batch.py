@@ -23,9 +23,8 @@ from ticdc_assets.wire.fields import Field, Kind
 from ticdc_assets.wire.open import part_loops, reference
 from ticdc_assets.wire.open.reference import KEYS, VALUE, base_type_of, column_flags
 from ticdc_assets.wire.open.values import SPELLINGS, spelling
-from ticdc_assets.wire.rows import SourcedRows
+from ticdc_assets.wire.rows import SourcedRows, row_columns
 from ticdc_assets.wire.tape import value_loops as loops
-from ticdc_assets.wire.tape.column_rows import row_columns, texts_of, values_of
 from ticdc_assets.wire.tape.json_loops import Flags, Ints, Octets, Places
 from ticdc_assets.wire.tape.reading import (
     Checked,
@@ -36,9 +35,10 @@ from ticdc_assets.wire.tape.reading import (
     Tape,
     chosen_of,
     tape_of,
+    values_of,
     workspace,
 )
-from ticdc_assets.wire.tape.texts import double_texts, float_texts, gathered_texts
+from ticdc_assets.wire.tape.texts import double_texts, float_texts, gathered_texts, texts_of
 from ticdc_assets.wire.tape.token_loops import NONE, Nodes
 
 _TYPES: Final = (reference.ROW, reference.WATERMARK)

@@ -84,10 +84,11 @@ from ticdc_assets.model.schemas import ColumnFlag, SentColumn, sent_shape
 from ticdc_assets.model.tso import MAX_TSO
 from ticdc_assets.wire import go_json
 from ticdc_assets.wire.column_types import TYPE_NAMES, ddl_word
-from ticdc_assets.wire.fields import Field, Kind, Presence
-from ticdc_assets.wire.go_json import OtherNumber
-from ticdc_assets.wire.json_fields import (
+from ticdc_assets.wire.fields import (
     READERS,
+    Field,
+    Kind,
+    Presence,
     optional,
     read_boolean,
     read_fields,
@@ -95,6 +96,7 @@ from ticdc_assets.wire.json_fields import (
     read_object,
     required_not_null,
 )
+from ticdc_assets.wire.go_json import OtherNumber
 from ticdc_assets.wire.open.values import (
     BYTES,
     SentValue,

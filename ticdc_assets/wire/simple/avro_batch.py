@@ -21,14 +21,14 @@ import pyarrow as pa
 from ticdc_assets.wire.binary.node_loops import ROOM
 from ticdc_assets.wire.binary.tape import BinaryTape
 from ticdc_assets.wire.fields import LARGEST, Kind
-from ticdc_assets.wire.rows import SourcedRows
+from ticdc_assets.wire.rows import SourcedRows, row_columns
 from ticdc_assets.wire.simple import avro, avro_loops, avro_reference
 from ticdc_assets.wire.simple.avro_loops import FLAG_FIELD, NUMBER_FIELD, TEXT_FIELD
 from ticdc_assets.wire.simple.message import CHECKSUM, FIELDS, VERSION, MessageType
-from ticdc_assets.wire.tape.column_rows import checksum_texts, row_columns, values_of
 from ticdc_assets.wire.tape.image_loops import Images
 from ticdc_assets.wire.tape.json_loops import Flags
-from ticdc_assets.wire.tape.reading import chosen_of, workspace
+from ticdc_assets.wire.tape.reading import chosen_of, values_of, workspace
+from ticdc_assets.wire.tape.texts import object_texts
 from ticdc_assets.wire.tape.token_loops import NONE
 
 _INSERT, _, _DELETE = range(len(avro_reference.DML_SYMBOLS))
@@ -115,12 +115,13 @@ def decode_exact(batch: pa.RecordBatch) -> SourcedRows:
         after=chosen_of(after_texts, chosen),
         handle_key_only=values["handleKeyOnly"] == 1,
         claim_check_location=tape.filled_strings(values["claimCheckLocation"]),
-        checksum=checksum_texts(
+        checksum=object_texts(
             values["has checksum"] == 1,
-            [
-                values[field.name] == 1 if field.kind is Kind.BOOLEAN else values[field.name]
+            {
+                field.name: pa.array(own == 1 if field.kind is Kind.BOOLEAN else own)
                 for field in CHECKSUM
-            ],
+                for own in [values[field.name]]
+            },
         ),
     )
     return SourcedRows.of(batch, chosen, columns)

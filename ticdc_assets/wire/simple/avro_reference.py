@@ -65,10 +65,9 @@ from ticdc_assets.model.schemas import (
     sent_schema,
 )
 from ticdc_assets.model.values.floats import double_text, float_text
-from ticdc_assets.wire.binary.forms import Form
-from ticdc_assets.wire.fields import Kind
+from ticdc_assets.wire.binary.reader import Form
+from ticdc_assets.wire.fields import READERS, Kind, Reader, read_fields, required_not_null
 from ticdc_assets.wire.go_json import member
-from ticdc_assets.wire.json_fields import READERS, Reader, read_fields, required_not_null
 from ticdc_assets.wire.record import Record, content_of
 from ticdc_assets.wire.simple import avro
 from ticdc_assets.wire.simple.message import (

@@ -14,9 +14,14 @@ import numpy as np
 import pyarrow as pa
 
 from ticdc_assets.wire.fields import Field, Kind
-from ticdc_assets.wire.rows import SourcedRows
-from ticdc_assets.wire.simple.message import CHECKSUM, FIELDS, OPS, VERSION, MessageType
-from ticdc_assets.wire.tape.column_rows import checksum_texts, row_columns, values_of
+from ticdc_assets.wire.rows import SourcedRows, row_columns
+from ticdc_assets.wire.simple.message import (
+    CHECKSUM,
+    FIELDS,
+    OPS,
+    VERSION,
+    MessageType,
+)
 from ticdc_assets.wire.tape.image_loops import Images
 from ticdc_assets.wire.tape.reading import (
     ImageLists,
@@ -24,8 +29,10 @@ from ticdc_assets.wire.tape.reading import (
     chosen_of,
     distinct_lists,
     tape_of,
+    values_of,
     workspace,
 )
+from ticdc_assets.wire.tape.texts import object_texts
 from ticdc_assets.wire.tape.token_loops import NONE
 from ticdc_assets.wire.tape.value_loops import ZONED_WAY
 
@@ -71,13 +78,13 @@ def decode_exact(batch: pa.RecordBatch) -> SourcedRows:
         after=chosen_of(after_texts, chosen),
         handle_key_only=tape.is_true(checked.of("handleKeyOnly", chosen)),
         claim_check_location=tape.filled_strings(checked.of("claimCheckLocation", chosen)),
-        checksum=checksum_texts(
+        checksum=object_texts(
             checked.of("checksum", chosen) >= 0,
-            [
-                tape.is_true(values) if field.kind is Kind.BOOLEAN else values
+            {
+                field.name: pa.array(tape.is_true(own) if field.kind is Kind.BOOLEAN else own)
                 for field in CHECKSUM
-                for values in [checksums.of(field.name, chosen)]
-            ],
+                for own in [checksums.of(field.name, chosen)]
+            },
         ),
     )
     return SourcedRows.of(batch, chosen, columns)

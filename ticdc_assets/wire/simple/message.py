@@ -47,8 +47,7 @@ from ticdc_assets.model.events import (
     Watermark,
 )
 from ticdc_assets.model.schemas import TableSchema
-from ticdc_assets.wire.fields import Field, Kind, Presence
-from ticdc_assets.wire.json_fields import read_fields, read_object
+from ticdc_assets.wire.fields import Field, Kind, Presence, read_fields, read_object
 
 VERSION: Final = 1
 """The only version of the protocol."""

@@ -18,16 +18,17 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ticdc_assets.base.errors import WireError
 from ticdc_assets.model.schemas import RowShape
 from ticdc_assets.wire.fields import LARGEST, Field, Kind
 from ticdc_assets.wire.go_json import LEAST_BYTES_OF_TOO_MANY
-from ticdc_assets.wire.rows import shape_text
+from ticdc_assets.wire.rows import PIECE_BYTES, shape_text, takeable
 from ticdc_assets.wire.tape import image_loops, token_loops
 from ticdc_assets.wire.tape.image_loops import Images
 from ticdc_assets.wire.tape.json_loops import Flags, Ints, Octets, Places, Texts
-from ticdc_assets.wire.tape.texts import PADDING, room_for, texts_in
+from ticdc_assets.wire.tape.texts import PADDING, room_for, texts_in, texts_of
 from ticdc_assets.wire.tape.token_loops import NONE, Nodes
 from ticdc_assets.wire.tape.value_loops import LAST_PLAIN_WAY
 
@@ -245,6 +246,20 @@ def tape_of(texts: Texts, rules: Rules, place: Workspace) -> tuple[Tape, Places]
     found = np.empty((len(rules.fields), len(roots)), np.int32)
     count = token_loops.tokenized(texts, rules.names, nodes, roots, found)
     return Tape(texts, nodes[: max(count, 1)], roots, place), found
+
+
+def values_of(batch: pa.RecordBatch, *, room: int = 0) -> Texts:
+    """Return the values of records in `workspace("value")`, one that is null or too long as empty.
+
+    Args:
+        batch: records with a column `value`.
+        room: for how many bytes there is room after the values, for each byte of them.
+    """
+    column = takeable(batch.column("value"))
+    is_long = pc.greater(pc.binary_length(column), PIECE_BYTES)
+    if pc.any(is_long).as_py():
+        column = pc.if_else(is_long, pa.scalar(None, column.type), column)
+    return texts_of(column, partial(workspace("value").padded, room=room))
 
 
 @cache

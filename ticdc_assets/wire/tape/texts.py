@@ -6,7 +6,7 @@ Numbers are written by Arrow; its FLOAT and DOUBLE have the same shortest digits
 except powers of two and exponents, which `values.floats` writes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from ticdc_assets.model.values.floats import double_text, float_text
 from ticdc_assets.model.values.word_loops import gathered
-from ticdc_assets.wire.tape.json_loops import Flags, Ints, Octets
+from ticdc_assets.wire.tape.json_loops import Flags, Ints, Octets, Texts
 
 PADDING: Final = 256
 """Zeros after the bytes: more than is read in one go from any place."""
@@ -42,6 +42,22 @@ def texts_in(octets: Octets, ends: Ints, present: Flags | None = None) -> "pa.Ar
     )
 
 
+def texts_of(column: "pa.Array[Any]", to_octets: Callable[[Octets], Octets]) -> Texts:
+    """Return the values of a binary column, null as empty."""
+    column = column.cast(pa.large_binary())
+    count = len(column)
+    _, raw_offsets, content = column.buffers()
+    if not count or raw_offsets is None:
+        nothing = np.empty(0, np.int64)
+        return Texts(to_octets(np.empty(0, np.uint8)), nothing, nothing)
+    offsets = np.frombuffer(raw_offsets, np.int64, count=column.offset + count + 1)[column.offset :]
+    valid = column.is_valid().to_numpy(zero_copy_only=False)
+    ends = np.where(valid, offsets[1:], offsets[:-1])
+    low, high = int(offsets[0]), int(offsets[-1])
+    octets = np.frombuffer(content or b"", np.uint8)[low:high]
+    return Texts(to_octets(octets), offsets[:-1] - low, ends - low)
+
+
 def gathered_texts(octets: Octets, starts: Ints, ends: Ints) -> "pa.Array[Any]":
     """Return the bytes of each range as text, which has to be UTF-8.
 
@@ -54,6 +70,17 @@ def gathered_texts(octets: Octets, starts: Ints, ends: Ints) -> "pa.Array[Any]":
     written = room_for(int(ends_written[-1]) if len(starts) else 0)
     gathered(octets, starts, ends, written)
     return texts_in(written, ends_written)
+
+
+def object_texts(there: Flags, members: "Mapping[str, pa.Array[Any]]") -> "pa.Array[Any]":
+    """Return objects of JSON with these members, numbers and booleans; null where there is none."""
+    if not there.any():
+        return pa.nulls(len(there), pa.string())
+    parts: list[Any] = []
+    for name, values in members.items():
+        parts += f'{"," if parts else "{"}"{name}":', values.cast(pa.string())
+    texts = pc.binary_join_element_wise(*parts, "}", "")
+    return pc.if_else(pa.array(there), texts, pa.scalar(None, pa.string()))
 
 
 def float_texts(numbers: np.ndarray[Any, np.dtype[np.float32]]) -> "pa.Array[Any]":

@@ -27,12 +27,12 @@ from ticdc_assets.model.events import (
 )
 from ticdc_assets.model.schemas import RowShape, SentColumn, TableSchema
 from ticdc_assets.model.tso import MAX_TSO
-from ticdc_assets.wire import WireFormat, decode, repeating
+from ticdc_assets.wire import WireFormat, decode
+from ticdc_assets.wire import record as record_module
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.canal import reference
 from ticdc_assets.wire.fields import LARGEST, Kind
-from ticdc_assets.wire.record import Record
-from ticdc_assets.wire.repeating import MAX_REPEATED
+from ticdc_assets.wire.record import MAX_REPEATED, Record
 from ticdc_assets_tests import strategies
 from ticdc_assets_tests.events import ddl_event, row_event
 from ticdc_assets_tests.examples import examples
@@ -572,11 +572,11 @@ def test_what_is_repeated_is_counted_as_it_is_stored(label: str) -> None:
     value = having(INSERT, mysqlType={"id": mysql_type}, data=[{"id": "1"}] * 30)
     stored = 30 * len(json.dumps(mysql_type, ensure_ascii=False).encode())
     # What is said of database, table and key besides is less than that.
-    with mock.patch.object(repeating, "MOST_REPEATED_BYTES", stored + 30 * 100):
+    with mock.patch.object(record_module, "MOST_REPEATED_BYTES", stored + 30 * 100):
         (outcome,) = assert_equal([value])
     assert isinstance(outcome, list)
     assert len(outcome) == 30
-    with mock.patch.object(repeating, "MOST_REPEATED_BYTES", stored):
+    with mock.patch.object(record_module, "MOST_REPEATED_BYTES", stored):
         (refusal,) = assert_equal([value])
     assert refusal[:2] == ("too_many_rows", "$.data")
 

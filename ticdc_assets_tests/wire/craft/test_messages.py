@@ -33,7 +33,8 @@ from ticdc_assets.model.events import (
 )
 from ticdc_assets.model.schemas import ColumnFlag, RowShape, SentColumn
 from ticdc_assets.model.values.floats import to_float32
-from ticdc_assets.wire import WireFormat, repeating
+from ticdc_assets.wire import WireFormat
+from ticdc_assets.wire import record as record_module
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.craft.chunks import Reader, reversed_uvarint
 from ticdc_assets.wire.craft.layout import MAX_NAME_BYTES, ColumnGroup, EventKind, GroupKind, Header
@@ -489,10 +490,10 @@ def test_what_a_long_message_says_again_has_a_limit() -> None:
         kind=GroupKind.AFTER, names=("\x01" * 40,), types=(3,), flags=(0,), values=(None,)
     )
     value = write_rows([header] * 100, [[null]] * 100)
-    with mock.patch.object(repeating, "MOST_REPEATED_BYTES", 100 * 242):
+    with mock.patch.object(record_module, "MOST_REPEATED_BYTES", 100 * 242):
         assert len(decode(Record(key=None, value=value))) == 100
     with (
-        mock.patch.object(repeating, "MOST_REPEATED_BYTES", 100 * 242 - 1),
+        mock.patch.object(record_module, "MOST_REPEATED_BYTES", 100 * 242 - 1),
         pytest.raises(WireError, match="too_many_rows"),
     ):
         decode(Record(key=None, value=value))
