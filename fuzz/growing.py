@@ -15,7 +15,7 @@ from fuzz.binary_damage import craft_message, frames_of, write_avro
 from fuzz.json_damage import nodes_of
 from ticdc_assets.demo.simulator.encoders.craft_layout import write_rows
 from ticdc_assets.wire import WireFormat
-from ticdc_assets.wire.binary.reader import Form
+from ticdc_assets.wire.codes import Form
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.simple import avro_reference
 from ticdc_assets_tests.wire.differing import framed

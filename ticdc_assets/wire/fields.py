@@ -12,12 +12,13 @@ TiCDC's encoders write one type for each field.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from ticdc_assets.base.errors import WireError, shorten
 from ticdc_assets.model.tso import LOGICAL_BITS, MAX_TSO
+from ticdc_assets.wire.codes import Presence
 
 
 class Kind(StrEnum):
@@ -52,14 +53,6 @@ LARGEST: Final[Mapping[Kind, int]] = {
     Kind.UINT32: 2**32 - 1,
 }
 """The greatest number of each kind of those that begin at 0."""
-
-
-class Presence(IntEnum):
-    """Whether a field must be there; null counts as absent. The loops know the numbers."""
-
-    ABSENT = 1
-    OPTIONAL = 2
-    REQUIRED = 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,10 +22,8 @@ from typing import Any, Final
 import numpy as np
 
 from ticdc_assets.base.errors import WireError, shorten
+from ticdc_assets.wire.codes import MAX_DEPTH
 from ticdc_assets.wire.record import content_of, text_of
-
-MAX_DEPTH: Final = 100
-"""Most nested arrays and objects that are read; a table schema needs 6."""
 
 MAX_VALUES: Final = 1_000_000
 """Most nested values that are read: each takes many times its bytes.

@@ -12,7 +12,7 @@ from ticdc_assets.demo.simulator.encoders import encode
 from ticdc_assets.model.events import Event
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.batch import BATCH_READERS
-from ticdc_assets.wire.go_json import MAX_DEPTH
+from ticdc_assets.wire.codes import MAX_DEPTH
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests import strategies
 from ticdc_assets_tests.wire import golden

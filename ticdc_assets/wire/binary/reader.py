@@ -1,4 +1,4 @@
-"""Bytes read from front to back, for the reference readers of Avro and Craft, and forms of values.
+"""Bytes read from front to back, for the reference readers of Avro and Craft.
 
 In: a range of bytes. Out: numbers and slices, or a `WireError` that names the byte. Every length is
 compared with the bytes that are left before it is used.
@@ -8,13 +8,8 @@ compared with the bytes that are left before it is used.
 
 Numbers that take more bytes than they need are accepted, as in Go; those of more than 64 bits are
 refused.
-
-A form says how the text of a value is built (`events.PhysicalValue`). The tables of the formats
-(`simple.avro_reference.BRANCHES`, `craft.values`) name the form of each type; the references read a
-value by its form, and the batch readers know its number (`simple.avro_loops`, `craft.row_loops`).
 """
 
-from enum import IntEnum
 from typing import Final, NoReturn
 
 from ticdc_assets.base.errors import WireError, shorten
@@ -23,22 +18,6 @@ MAX_UINT64: Final = 2**64 - 1
 
 LONGEST_NUMBER: Final = 10
 """Bytes of a number of 64 bits."""
-
-
-class Form(IntEnum):
-    """How the text of a value is built."""
-
-    NULL = 0
-    TEXT = 1
-    """Bytes in UTF-8."""
-    BASE64 = 2
-    """Bytes, in base64."""
-    SIGNED = 3
-    UNSIGNED = 4
-    FLOAT = 5
-    DOUBLE = 6
-    ZONED = 7
-    """A location and a text, both in UTF-8: a TIMESTAMP with its time zone."""
 
 
 class ByteReader:

@@ -7,36 +7,8 @@ path. Decoding depends on the value alone.
 
 This is the readable reference; `batch` gives the same meaning faster.
 
-    field       kind     INSERT UPDATE DELETE  DDL  TIDB_WATERMARK
-    database    name       x      x      x     text
-    table       name       x      x      x     text
-    pkNames     names      o      o      o
-    isDdl       boolean  false  false  false   true   false
-    type        word       x      x      x      x       x
-    es          ms         e      e      e      e
-    ts          integer    o      o      o      o       o
-    sql         name                            x
-    sqlType     object     o      o      o
-    mysqlType   types      x      x      x
-    old         images     -      x      =
-    data        images     x      x      x
-    _tidb       object     o      o      o      o       x
-      .commitTs            integer         x      x      x      x
-      .watermarkTs         integer                              x
-      .onlyHandleKey       boolean         o      o      o
-      .claimCheckLocation  text            o      o      o
-
-x required and not null, o may be missing or null, - must be missing or null, e required where there
-is no `_tidb`, = missing, null, or the same as `data` (TiDB before 5.4), blank: ignored, as `id`
-always is. A newer TiCDC may add fields (`_tidb.rowkey` is one). The kinds:
-
-    integer   JSON integer, 0 to 2^63-1; `ms` is one to 2^45-1, so that it can be shifted to a TSO
-    text      JSON string; a `name` is one that is not empty
-    boolean   true or false
-    names     array of text
-    object    JSON object; of `sqlType` only the order of its names counts
-    types     object: column name to text, the column's type; null where no column is sent
-    images    array of objects, one a row: column name to string, null or number
+The fields are in `FIELDS`, `EXTENSION` and `DDL_FIELDS`, and as a table in
+docs/formats/canal_json.md. Others are ignored: a newer TiCDC may add some (`_tidb.rowkey` is one).
 
 With the extension a row's commit ts is `_tidb.commitTs`; without it there is only `es`, the commit
 ts without its logical part, and the event says so (`es_only`).
@@ -75,11 +47,11 @@ from ticdc_assets.model.events import (
 from ticdc_assets.model.schemas import RowShape, SentColumn, sent_shape
 from ticdc_assets.model.tso import from_physical_ms
 from ticdc_assets.wire import go_json
+from ticdc_assets.wire.codes import Presence
 from ticdc_assets.wire.fields import (
     READERS,
     Field,
     Kind,
-    Presence,
     optional,
     read_array,
     read_boolean,

@@ -35,7 +35,7 @@ from ticdc_assets.model.events import (
     Watermark,
 )
 from ticdc_assets.model.schemas import ColumnFlag, RowShape, SentColumn, sent_shape
-from ticdc_assets.wire.column_types import TYPE_NAMES, ddl_word
+from ticdc_assets.wire.column_types import MAX_ACTION_CODE, TYPE_NAMES, ddl_word
 from ticdc_assets.wire.craft.chunks import Reader
 from ticdc_assets.wire.craft.layout import (
     Body,
@@ -48,9 +48,6 @@ from ticdc_assets.wire.craft.layout import (
 )
 from ticdc_assets.wire.craft.values import READERS, form_of
 from ticdc_assets.wire.record import Record, check_repeated, content_of, stored_bytes
-
-MAX_ACTION_CODE: Final = 255
-"""TiDB's numbers for DDL statements are bytes."""
 
 
 def decode(record: Record) -> list[Event]:

@@ -16,9 +16,15 @@ import numpy as np
 
 from ticdc_assets.base.compiled import compiled, inlined
 from ticdc_assets.wire.binary.node_loops import (
+    BYTES_FORM,
     COLUMN_BYTES,
+    DOUBLE_FORM,
+    FLOAT_FORM,
     MORE,
     NULL_NODE,
+    SIGNED_FORM,
+    TEXT_FORM,
+    UNSIGNED_FORM,
     USED_NODES,
     USED_WRITTEN,
     Target,
@@ -56,9 +62,6 @@ ROW_BYTES: Final = 8
 
 FLAGS_SHIFT: Final = 8
 """Where flags are in a label, after the type code."""
-
-NULL_FORM, TEXT_FORM, BYTES_FORM, SIGNED_FORM, UNSIGNED_FORM, FLOAT_FORM, DOUBLE_FORM = range(7)
-"""The forms of values, as `binary.reader.Form` numbers them."""
 
 _VERSION, _ROW_KIND, _AFTER, _BEFORE = 1, 1, 1, 2
 _MOST_NAME_BYTES: Final = 256

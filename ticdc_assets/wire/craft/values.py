@@ -4,16 +4,9 @@ In: the bytes of one value that is not NULL, with the type code and the flags of
 its text as the Simple protocol spells it, or a `WireError` that names the byte. Reading keeps no
 state.
 
-    type                                                    bytes
-    date datetime newdate timestamp time                    the text
-    decimal json vector                                     the text
-    tinyint smallint mediumint int bigint                   varint, with UNSIGNED uvarint
-    year                                                    varint, UNSIGNED or not
-    enum set bit                                            uvarint: index, mask, the bits
-    float double                                            float64
-    char varchar text, without BINARY                       the text in UTF-8
-    the same with BINARY: binary varbinary blob             the bytes
-    null                                                    none: always NULL
+`_BY_TYPE` says how each type is sent (docs/formats/craft.md has it as a table). FLOAT and DOUBLE
+are 8 bytes, SIGNED numbers varints, UNSIGNED ones uvarints, everything else is the text or the
+bytes.
 
 FLOAT is damaged by TiCDC itself: its encoder writes the 8 bytes where it reserved 4, so that the
 next number of the message overwrites up to 4 of the upper ones (golden/QUIRKS.md E1). The lost
@@ -36,7 +29,7 @@ from typing import Final
 from ticdc_assets.base.errors import WireError, shorten
 from ticdc_assets.model.schemas import ColumnFlag
 from ticdc_assets.model.values.floats import double_text, float_text, to_float32
-from ticdc_assets.wire.binary.reader import Form
+from ticdc_assets.wire.codes import Form
 from ticdc_assets.wire.column_types import TYPE_NAMES
 from ticdc_assets.wire.craft.chunks import Reader
 from ticdc_assets.wire.record import text_of

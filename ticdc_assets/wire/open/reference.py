@@ -14,17 +14,9 @@ This is the readable reference; `batch` gives the same meaning faster. Of the re
 The value of a record with only watermarks may be missing, null or empty: the protocol says that a
 watermark has none, and TiCDC writes a length of 0.
 
-All numbers are big-endian. Of a key (`t`: 1 row, 2 DDL, 3 watermark):
-
-    field  kind     row  DDL  watermark   meaning
-    ts     integer   x    x       x       commit ts, watermark ts
-    scm    text      x    o               database
-    tbl    text      x    o               table; after the change, for a DDL
-    rid    signed    o                    TiDB's integer row id
-    ptn    integer   o                    id of the physical partition
-    t      integer   x    x       x       kind of the event
-    ohk    boolean   o                    the columns were cut to the handle key (large message)
-    ccl    text      o                    where the whole message was put; cut to the handle key too
+All numbers are big-endian. The fields of a key are in `KEYS`, and as a table in
+docs/formats/open_protocol.md; `rid` is TiDB's integer row id, `ptn` the id of the physical
+partition, `ohk` that the columns were cut to the handle key, `ccl` where the whole message was put.
 
 Of the value of a row: `u` alone is an INSERT, `u` and `p` an UPDATE, `d` a DELETE; each an object
 of column name to column. Of the value of a DDL: `q` (text) and `t` (action code, 0 to 255), both
@@ -33,13 +25,12 @@ text is the bootstrap of a table without its content (`send-all-bootstrap-at-sta
 no place for a schema. Of a column:
 
     t      integer   type code, see `column_types`; one that is not known refuses the record
-    h      boolean   o; handle key, deprecated
-    f      integer   o; flags, see `ColumnFlag`; without it 0, or HANDLE_KEY with `h`
+    h      boolean   handle key, deprecated
+    f      integer   flags, see `ColumnFlag`; without it 0, or HANDLE_KEY with `h`
     v      any       see `values`; null is NULL, missing is refused
 
-x required (a text must not be empty, as TiCDC leaves out what is empty), o may be missing or null,
-blank: ignored. Unknown fields are ignored too: a newer TiCDC may add some. An image that is
-missing, null or empty counts as absent.
+`h` and `f` may be missing or null. Unknown fields are ignored: a newer TiCDC may add some. An image
+that is missing, null or empty counts as absent.
 
 The flags of a column may be outdated. TiCDC's new encoder keeps them by the id of a partition and
 drops them by that of the table: a column that came to a partitioned table since has `f` 0, and one
@@ -83,12 +74,12 @@ from ticdc_assets.model.events import (
 from ticdc_assets.model.schemas import ColumnFlag, SentColumn, sent_shape
 from ticdc_assets.model.tso import MAX_TSO
 from ticdc_assets.wire import go_json
-from ticdc_assets.wire.column_types import TYPE_NAMES, ddl_word
+from ticdc_assets.wire.codes import Presence, Spelling
+from ticdc_assets.wire.column_types import MAX_ACTION_CODE, TYPE_NAMES, ddl_word
 from ticdc_assets.wire.fields import (
     READERS,
     Field,
     Kind,
-    Presence,
     optional,
     read_boolean,
     read_fields,
@@ -97,13 +88,7 @@ from ticdc_assets.wire.fields import (
     required_not_null,
 )
 from ticdc_assets.wire.go_json import OtherNumber
-from ticdc_assets.wire.open.values import (
-    BYTES,
-    SentValue,
-    Spelling,
-    physical_values,
-    read_integer,
-)
+from ticdc_assets.wire.open.values import BYTES, SentValue, physical_values, read_integer
 from ticdc_assets.wire.record import Record, content_of, moved
 
 VERSION: Final = 1
@@ -145,7 +130,6 @@ VERSION_BYTES: Final = VERSION.to_bytes(NUMBER_SIZE)
 MAX_FLAGS: Final = 2**16 - 1
 """TiCDC has eight flags; a few more are read for those of a newer one."""
 
-MAX_ACTION_CODE: Final = 255
 _CODE_DIGITS: Final = 3
 
 

@@ -33,30 +33,15 @@ import math
 import re
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Mapping, Sequence
-from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from ticdc_assets.base.errors import WireError, shorten
 from ticdc_assets.model.schemas import ColumnFlag
 from ticdc_assets.model.values.floats import double_text, float_text, to_float32
+from ticdc_assets.wire.codes import Spelling
 from ticdc_assets.wire.fields import read_text, wrong_type
 from ticdc_assets.wire.go_json import OtherNumber
 from ticdc_assets.wire.open.go_quote import is_quoted, unquote
-
-
-class Spelling(IntEnum):
-    """How the values of a type are written, by the numbers of the ways in `tape.value_loops`."""
-
-    TEXT = 1
-    INTEGER = 5
-    UNSIGNED = 6
-    FLOAT = 7
-    DOUBLE = 8
-    NULL = 9
-    QUOTED = 10
-    TEXT_IN_BASE64 = 11
-    BYTES_IN_BASE64 = 12
-
 
 _SPELLINGS: Final[Mapping[tuple[int, ...], tuple[Spelling, Spelling]]] = {
     (1, 2, 3, 8, 9, 13): (Spelling.INTEGER, Spelling.INTEGER),

@@ -67,6 +67,7 @@ def _rules(fields: Sequence[tuple[str, avro.AvroType]]) -> Iterator[tuple[str, i
 # The branch of the last image is after the other image.
 _FIELDS: Final = tuple(_rules(avro_reference.DML.fields[:-1]))
 _RULES: Final = np.array([tuple(rule) for _, *rule in _FIELDS], avro_loops.RULE)
+_FORMS: Final = np.array(avro_reference.FORMS, np.uint8)
 
 
 def decode_exact(batch: pa.RecordBatch) -> SourcedRows:
@@ -82,7 +83,7 @@ def decode_exact(batch: pa.RecordBatch) -> SourcedRows:
         """Return the images at `at`, which moves past them."""
         return binary.lists.listed(
             np.where(is_there & (at >= 0), at, NONE),
-            partial(avro_loops.entries_listed, binary.target, texts.ends, at),
+            partial(avro_loops.entries_listed, binary.target, _FORMS, texts.ends, at),
         )
 
     has_data = values["has data"] == 1

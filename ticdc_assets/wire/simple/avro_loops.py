@@ -14,10 +14,18 @@ import numpy as np
 
 from ticdc_assets.base.compiled import compiled, inlined
 from ticdc_assets.wire.binary.node_loops import (
+    BYTES_FORM,
     COLUMN_BYTES,
+    DOUBLE_FORM,
+    FLOAT_FORM,
+    NULL_FORM,
     NULL_NODE,
+    SIGNED_FORM,
+    TEXT_FORM,
+    UNSIGNED_FORM,
     USED_NODES,
     USED_WRITTEN,
+    ZONED_FORM,
     Target,
     bytes_put,
     float_put,
@@ -43,8 +51,6 @@ field), and the greatest number.
 """
 
 MOST_ENTRIES: Final = 65_536
-_NULL, _SIGNED, _FLOAT, _DOUBLE, _TEXT, _BYTES, _ZONED, _UNSIGNED = range(8)
-"""The branches of `avro_reference.VALUES`."""
 _TWO: Final = np.uint64(2)
 
 
@@ -105,12 +111,18 @@ def fields_read(
 
 @compiled
 def entries_listed(
-    target: Target, ends: Ints, places: Ints, columns: Columns, images: Images
+    target: Target,
+    forms: Octets,
+    ends: Ints,
+    places: Ints,
+    columns: Columns,
+    images: Images,
 ) -> None:
     """Find the column of each entry of an image, and put its value on the tape.
 
     Args:
         target: gets names and values.
+        forms: the form of the values of each branch.
         ends: where each message ends.
         places: gets the place after each image that is there, -1 if it is not as TiCDC writes it,
             or has a name twice.
@@ -138,7 +150,7 @@ def entries_listed(
                 if at < 0:
                     break
                 name = text_put(target, first, at, True)
-                value, at = _value_put(target, at, end)
+                value, at = _value_put(target, forms, at, end)
                 if name < 0 or value < 0 or at < 0:
                     at = np.int64(-1)
                     break
@@ -165,34 +177,35 @@ def entries_listed(
 
 
 @inlined
-def _value_put(target: Target, at: int, end: int) -> tuple[int, int]:
+def _value_put(target: Target, forms: Octets, at: int, end: int) -> tuple[int, int]:
     """Put the value of an entry on the tape; return its node, and the place after it."""
     octets = target.octets
     twice, at = uvarint(octets, at, end)
     branch, value = np.int64(twice >> ONE), np.int64(NONE)
-    if at < 0 or twice & ONE != 0:
+    if at < 0 or twice & ONE != 0 or branch >= len(forms):
         return value, -1
-    if branch == _NULL:
+    form = forms[branch]
+    if form == NULL_FORM:
         value = np.int64(NULL_NODE)
-    elif branch in (_SIGNED, _UNSIGNED):
+    elif form in (SIGNED_FORM, UNSIGNED_FORM):
         number, at = uvarint(octets, at, end)
-        if branch == _SIGNED:
+        if form == SIGNED_FORM:
             value = integer_put(target, signed(number))
         else:
             value = number_put(target, np.uint64(signed(number)), False)
-    elif branch in (_FLOAT, _DOUBLE):
-        size = 4 if branch == _FLOAT else 8
+    elif form in (FLOAT_FORM, DOUBLE_FORM):
+        size = 4 if form == FLOAT_FORM else 8
         if end - at < size:
             return value, -1
-        value = float_put(target, at, size, branch == _FLOAT, False)
+        value = float_put(target, at, size, form == FLOAT_FORM, False)
         at += size
-    elif branch in (_TEXT, _BYTES):
+    elif form in (TEXT_FORM, BYTES_FORM):
         first, at = _ranged(octets, at, end)
-        if at >= 0 and branch == _TEXT:
+        if at >= 0 and form == TEXT_FORM:
             value = text_put(target, first, at, False)
         elif at >= 0:
             value = bytes_put(target, first, at)
-    elif branch == _ZONED:
+    elif form == ZONED_FORM:
         first, last = _ranged(octets, at, end)
         second, at = _ranged(octets, last, end)
         if at >= 0:

@@ -9,19 +9,8 @@ alone.
 This is the readable reference; `avro_batch` gives the same meaning faster. What the fields
 mean, and which a message type has, is a table in `message`, shared with the JSON encoding.
 
-    Message    long 11 (the branch of a union of all records), type: enum MESSAGE_TYPES,
-               payload: union of Watermark, Bootstrap, DDL, DML (the branch that `type` says)
-    Watermark  version int, commitTs long, buildTs long
-    Bootstrap  version int, buildTs long, tableSchema TableSchema
-    DDL        version int, type enum DDL_SYMBOLS, sql string, commitTs long, buildTs long,
-               tableSchema optional TableSchema, preTableSchema optional TableSchema
-    DML        version int, database string, table string, tableID long, type enum DML_SYMBOLS,
-               commitTs long, buildTs long, schemaVersion long, claimCheckLocation optional string,
-               handleKeyOnly optional boolean, checksum optional Checksum, data optional image,
-               old optional image
-    Checksum   version int, corrupted boolean, current long, previous long
-    image      map of the union VALUES, by the name of the column
-    TableSchema, ColumnSchema, DataType, IndexSchema: see the tables
+A message is the branch `MESSAGE_BRANCH` of a union of all records, a symbol of `MESSAGE_TYPES`, and
+the branch of a union that this symbol says: a version, and the fields in `PAYLOADS`.
 
 Values become the spelling that all formats share (`events.PhysicalValue`):
 
@@ -65,7 +54,7 @@ from ticdc_assets.model.schemas import (
     sent_schema,
 )
 from ticdc_assets.model.values.floats import double_text, float_text
-from ticdc_assets.wire.binary.reader import Form
+from ticdc_assets.wire.codes import Form
 from ticdc_assets.wire.fields import READERS, Kind, Reader, read_fields, required_not_null
 from ticdc_assets.wire.go_json import member
 from ticdc_assets.wire.record import Record, content_of

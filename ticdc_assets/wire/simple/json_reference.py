@@ -25,10 +25,10 @@ from ticdc_assets.base.errors import WireError, shorten
 from ticdc_assets.model.events import Event, PhysicalValue, ZonedTimestamp
 from ticdc_assets.model.schemas import sent_schema
 from ticdc_assets.wire import go_json
+from ticdc_assets.wire.codes import Presence
 from ticdc_assets.wire.fields import (
     READERS,
     Kind,
-    Presence,
     Reader,
     read_fields,
     read_natural,

@@ -3,28 +3,10 @@
 In: the fields of one message, already converted: by their meaning `int`, `str`, `bool`, an image, a
 `Checksum`, a `TableSchema`. Out: one event, or a `WireError` that names the field.
 
-    field               kind       INSERT UPDATE DELETE  DDL  BOOTSTRAP  WATERMARK
-    version             integer      1      1      1      1       1          1
-    database            name         x      x      x
-    table               name         x      x      x
-    tableID             integer      x      x      x
-    type                text         x      x      x      x       x          x
-    sql                 name                              x
-    commitTs            integer      x      x      x      x    (always 0)    x
-    buildTs             integer      x      x      x      x       x          x
-    schemaVersion       integer      x      x      x
-    claimCheckLocation  text         o      o      o
-    handleKeyOnly       boolean      o      o      o
-    checksum            checksum     o      o      o
-    data                image        x      x      -
-    old                 image        -      x      x
-    tableSchema         schema                            o       x
-    preTableSchema      schema                            o
-
-x required and not null, o may be missing or null, - must be missing or null, blank: ignored (a
-newer TiCDC may add fields). A `name` is a text that is not empty: TiCDC leaves out empty fields. So
-in JSON all images may be missing where there is a `claimCheckLocation`: nothing is left of a row
-that was cut to a key which its table does not have.
+The fields of each type are in `FIELDS`, and as a table in docs/formats/simple.md. Others are
+ignored: a newer TiCDC may add fields. TiCDC leaves out empty fields. So in JSON all images may be
+missing where there is a `claimCheckLocation`: nothing is left of a row that was cut to a key which
+its table does not have.
 
 Source: `message` and `getDDLType` in pingcap/tiflow pkg/sink/codec/simple/message.go at 017624f.
 
@@ -47,7 +29,8 @@ from ticdc_assets.model.events import (
     Watermark,
 )
 from ticdc_assets.model.schemas import TableSchema
-from ticdc_assets.wire.fields import Field, Kind, Presence, read_fields, read_object
+from ticdc_assets.wire.codes import Presence
+from ticdc_assets.wire.fields import Field, Kind, read_fields, read_object
 
 VERSION: Final = 1
 """The only version of the protocol."""

@@ -21,6 +21,7 @@ import numpy as np
 from ticdc_assets.base.compiled import compiled, inlined
 from ticdc_assets.model.values.vector_loops import word_at
 from ticdc_assets.model.values.word_loops import copied, number_end, same, stop
+from ticdc_assets.wire.codes import MAX_DEPTH, Presence
 from ticdc_assets.wire.tape.character_loops import text_written
 from ticdc_assets.wire.tape.json_loops import (
     BYTE,
@@ -66,7 +67,6 @@ Nodes: TypeAlias = Any
 NONE: Final = -1
 """In place of a node: there is none."""
 
-MAX_DEPTH: Final = 100
 _NULL_WORD, _TRUE_WORD = (np.uint64(int.from_bytes(word, "little")) for word in (b"null", b"true"))
 _FALSE_WORD: Final = np.uint64(int.from_bytes(b"false", "little"))
 FOUR_BYTES, _FIVE_BYTES = np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFFFFFF)
@@ -312,8 +312,8 @@ def words_of(octets: Octets, nodes: Nodes, at: Places, names: Names, found: Ints
                 found[number] = _number_of(octets, node.start, size, names)
 
 
-_NOT_LOOKED_AT, _ABSENT, _OPTIONAL, _REQUIRED = range(4)
-"""The presence of a field, as `fields.Presence` numbers it; 0 if nobody looks at the field."""
+_NOT_LOOKED_AT, _ABSENT, _REQUIRED = 0, int(Presence.ABSENT), int(Presence.REQUIRED)
+"""The presence of a field; 0 if nobody looks at the field."""
 
 RULE: Final = np.dtype(
     [("presence", np.int8), ("filled", np.bool_), ("kinds", np.int32), ("most", np.int64)]

@@ -16,6 +16,7 @@ from ticdc_assets.base.compiled import compiled, inlined
 from ticdc_assets.model.values.text_loops import from_base64
 from ticdc_assets.model.values.vector_loops import put_word, word_at
 from ticdc_assets.model.values.word_loops import copied
+from ticdc_assets.wire.codes import Spelling
 from ticdc_assets.wire.tape.character_loops import (
     bytes_in_text,
     hex_digit,
@@ -66,12 +67,8 @@ _GO_UNESCAPED[list(b'abfnrtv\\"')] = list(b'\a\b\f\n\r\t\v\\"')
     QUOTED_WAY,
     TEXT_IN_BASE64_WAY,
     BYTES_IN_BASE64_WAY,
-) = range(13)
-"""How the values of a column become text.
-
-Text as it is; text, or a text in a zone; text or a number; text whose characters are bytes; and the
-ways of Open Protocol, whose numbers are those of `open.values.Spelling`.
-"""
+) = map(int, Spelling)
+"""The ways in which the values of a column become text, as `Spelling` numbers them."""
 
 LAST_PLAIN_WAY: Final = NUMBER_WAY
 """Up to this way, a string without escapes is the text."""

@@ -31,7 +31,7 @@ from ticdc_assets.model.events import (
 )
 from ticdc_assets.model.schemas import RowShape, SentColumn
 from ticdc_assets.model.values.floats import to_float32
-from ticdc_assets.wire.binary.reader import Form
+from ticdc_assets.wire.codes import Form
 from ticdc_assets.wire.craft.layout import ColumnGroup, EventKind, GroupKind, Header
 from ticdc_assets.wire.craft.values import form_of
 from ticdc_assets.wire.record import Record

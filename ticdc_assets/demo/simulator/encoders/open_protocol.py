@@ -37,8 +37,9 @@ from ticdc_assets.model.events import (
 )
 from ticdc_assets.model.schemas import ColumnFlag, SentColumn
 from ticdc_assets.model.values.floats import double_text, float_text, to_float32
+from ticdc_assets.wire.codes import Spelling
 from ticdc_assets.wire.open.reference import DDL, NUMBER_SIZE, ROW, VERSION_BYTES, WATERMARK
-from ticdc_assets.wire.open.values import Spelling, from_base64, spelling
+from ticdc_assets.wire.open.values import from_base64, spelling
 from ticdc_assets.wire.record import Record
 
 _IMAGES: Final[Mapping[Op, Mapping[str, str]]] = {

@@ -21,7 +21,7 @@ from ticdc_assets.model.schemas import (
     TableSchema,
     schema_to_json,
 )
-from ticdc_assets.wire.binary.reader import Form
+from ticdc_assets.wire.codes import Form
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.simple import avro
 from ticdc_assets.wire.simple.avro_reference import (
