@@ -215,7 +215,7 @@ def _by_fastavro(messages: Messages) -> Callable[[], None]:
     from fastavro import schemaless_reader
 
     # The schema in fastavro's own words, which the tests hold against TiCDC's messages.
-    from ticdc_assets_tests.wire.test_simple_avro_fastavro import SCHEMA
+    from ticdc_assets_tests.wire.simple.test_avro_fastavro import SCHEMA
 
     values = [item.value for item in messages.records if item.value is not None]
 

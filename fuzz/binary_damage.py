@@ -20,9 +20,10 @@ from fuzz.json_damage import damaged_json
 from ticdc_assets.base.errors import WireError
 from ticdc_assets.demo.simulator.encoders.avro import write
 from ticdc_assets.demo.simulator.encoders.craft_layout import write_event, write_rows
-from ticdc_assets.wire import WireFormat, avro, simple_avro
-from ticdc_assets.wire.craft_layout import ColumnGroup, Header, Message, read_group, read_message
+from ticdc_assets.wire import WireFormat
+from ticdc_assets.wire.craft.layout import ColumnGroup, Header, Message, read_group, read_message
 from ticdc_assets.wire.record import Record
+from ticdc_assets.wire.simple import avro, avro_reference
 from ticdc_assets_tests.wire.differing import framed
 
 Structured: TypeAlias = Callable[[random.Random, Record, Sequence[bytes]], Record]
@@ -124,10 +125,10 @@ def _avro_message(value: bytes) -> tuple[str, Mapping[str, Any]] | None:
     try:
         if reader.varint() != 11:
             return None
-        wrapper = avro.Enum(simple_avro.MESSAGE_TYPES).read(reader)
+        wrapper = avro.Enum(avro_reference.MESSAGE_TYPES).read(reader)
         reader.varint()
         avro.INT.read(reader)
-        return wrapper, simple_avro.PAYLOADS[wrapper].read(reader)
+        return wrapper, avro_reference.PAYLOADS[wrapper].read(reader)
     except WireError:
         return None
 
@@ -136,11 +137,11 @@ def write_avro(wrapper: str, payload: Mapping[str, Any], *, version: int = 1) ->
     """Return the message of `payload`."""
     out = bytearray()
     write(out, avro.LONG, 11)
-    number = simple_avro.MESSAGE_TYPES.index(wrapper)
+    number = avro_reference.MESSAGE_TYPES.index(wrapper)
     write(out, avro.LONG, number)
     write(out, avro.LONG, number)
     write(out, avro.INT, version)
-    write(out, simple_avro.PAYLOADS[wrapper], payload)
+    write(out, avro_reference.PAYLOADS[wrapper], payload)
     return bytes(out)
 
 
@@ -149,7 +150,7 @@ def _simple_avro(generator: random.Random, record: Record, _others: Sequence[byt
     if message is None:
         return record
     wrapper, payload = message
-    kind = simple_avro.PAYLOADS[wrapper]
+    kind = avro_reference.PAYLOADS[wrapper]
     for _ in range(generator.choice((0, 1, 1, 1, 2, 3))):
         payload = _changed(generator, kind, payload)
     version = generator.choice((0, 2, -1)) if generator.random() < 0.01 else 1
@@ -166,10 +167,10 @@ def _in_other_blocks(generator: random.Random, payload: Mapping[str, Any], messa
     """Return `message` with the items of an image or of a schema in other blocks, fit or not."""
     schema = payload.get("tableSchema") or {}
     found: list[tuple[avro.Map | avro.Array, Any]] = [
-        (avro.Map(simple_avro.VALUES), payload.get("data")),
-        (avro.Map(simple_avro.VALUES), payload.get("old")),
-        (avro.Array(simple_avro.COLUMN_SCHEMA), schema.get("columns")),
-        (avro.Array(simple_avro.INDEX_SCHEMA), schema.get("indexes")),
+        (avro.Map(avro_reference.VALUES), payload.get("data")),
+        (avro.Map(avro_reference.VALUES), payload.get("old")),
+        (avro.Array(avro_reference.COLUMN_SCHEMA), schema.get("columns")),
+        (avro.Array(avro_reference.INDEX_SCHEMA), schema.get("indexes")),
     ]
     present = [(kind, items) for kind, items in found if items]
     if not present:

@@ -14,9 +14,10 @@ from typing import Any, TypeAlias
 from fuzz.binary_damage import craft_message, frames_of, write_avro
 from fuzz.json_damage import nodes_of
 from ticdc_assets.demo.simulator.encoders.craft_layout import write_rows
-from ticdc_assets.wire import WireFormat, simple_avro
+from ticdc_assets.wire import WireFormat
+from ticdc_assets.wire.codes import Form
 from ticdc_assets.wire.record import Record
-from ticdc_assets.wire.value_forms import Form
+from ticdc_assets.wire.simple import avro_reference
 from ticdc_assets_tests.wire.differing import framed
 
 Grow: TypeAlias = Callable[[random.Random, Record, int], Record]
@@ -132,7 +133,7 @@ def _open_json(generator: random.Random, record: Record, size: int) -> Record:
 def _avro_many(generator: random.Random, record: Record, size: int) -> Record:
     """Make a row with very many columns, or a schema with very many of anything."""
     form, value = generator.choice(((Form.NULL, None), (Form.SIGNED, 1), (Form.TEXT, "")))
-    sent = simple_avro.FORMS.index(form), value
+    sent = avro_reference.FORMS.index(form), value
     image = {str(number): sent for number in range(size // 8)}
     row: dict[str, Any] = {
         "database": "d",

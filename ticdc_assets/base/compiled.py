@@ -1,8 +1,8 @@
 """Loops over bytes, compiled to machine code.
 
 In: a function of numbers and numpy arrays, in a module called `*_loops.py`, which uses only
-functions and constants of such modules. Out: the same function, compiled by numba when it is first
-called with arguments of new types.
+functions and constants of such modules, and numbers of modules called `codes.py`. Out: the same
+function, compiled by numba when it is first called with arguments of new types.
 
 Compiled code is stored in a folder of the user that no other user may write (`user_cache`), so only
 the first process on a machine waits for it; without such a folder each process compiles for itself.
@@ -129,7 +129,7 @@ def _setting(name: str, value: str) -> Generator[None]:
         setattr(config, name, before)
 
 
-_LOOPS = ("_loops.py", "compiled.py")
+_LOOPS = ("_loops.py", "codes.py", "compiled.py")
 
 
 @cache

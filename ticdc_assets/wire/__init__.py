@@ -11,10 +11,14 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from ticdc_assets.model.events import Event
-from ticdc_assets.wire import canal_json, craft, open_protocol, simple_avro, simple_json
+from ticdc_assets.wire.canal.reference import decode as decode_canal_json
 from ticdc_assets.wire.compression import Compression, decompressed
+from ticdc_assets.wire.craft.reference import decode as decode_craft
 from ticdc_assets.wire.formats import WireFormat
+from ticdc_assets.wire.open.reference import decode as decode_open_protocol
 from ticdc_assets.wire.record import Record
+from ticdc_assets.wire.simple.avro_reference import decode as decode_simple_avro
+from ticdc_assets.wire.simple.json_reference import decode as decode_simple_json
 
 
 def decode(
@@ -34,9 +38,9 @@ def decode(
 
 
 DECODERS: Final[Mapping[WireFormat, Callable[[Record], list[Event]]]] = {
-    WireFormat.SIMPLE_JSON: simple_json.decode,
-    WireFormat.SIMPLE_AVRO: simple_avro.decode,
-    WireFormat.OPEN_PROTOCOL: open_protocol.decode,
-    WireFormat.CANAL_JSON: canal_json.decode,
-    WireFormat.CRAFT: craft.decode,
+    WireFormat.SIMPLE_JSON: decode_simple_json,
+    WireFormat.SIMPLE_AVRO: decode_simple_avro,
+    WireFormat.OPEN_PROTOCOL: decode_open_protocol,
+    WireFormat.CANAL_JSON: decode_canal_json,
+    WireFormat.CRAFT: decode_craft,
 }

@@ -185,10 +185,10 @@ def _at_once(module: str, batch: pa.RecordBatch) -> SourcedRows:
 
 
 BATCH_READERS: Final[Mapping[WireFormat, Callable[[pa.RecordBatch], SourcedRows]]] = {
-    WireFormat.SIMPLE_JSON: partial(_at_once, "simple_json_batch"),
-    WireFormat.SIMPLE_AVRO: partial(_at_once, "simple_avro_batch"),
-    WireFormat.CANAL_JSON: partial(_at_once, "canal_json_batch"),
-    WireFormat.CRAFT: partial(_at_once, "craft_batch"),
-    WireFormat.OPEN_PROTOCOL: partial(_at_once, "open_protocol_batch"),
+    WireFormat.SIMPLE_JSON: partial(_at_once, "simple.json_batch"),
+    WireFormat.SIMPLE_AVRO: partial(_at_once, "simple.avro_batch"),
+    WireFormat.CANAL_JSON: partial(_at_once, "canal.batch"),
+    WireFormat.CRAFT: partial(_at_once, "craft.batch"),
+    WireFormat.OPEN_PROTOCOL: partial(_at_once, "open.batch"),
 }
 """The batch readers; they leave some records to the reference."""

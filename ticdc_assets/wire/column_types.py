@@ -79,6 +79,9 @@ DDL_WORDS: Final[Mapping[int, str]] = {
 
 OTHER_DDL: Final = "QUERY"
 
+MAX_ACTION_CODE: Final = 255
+"""TiDB's numbers for DDL statements are bytes."""
+
 
 def ddl_word(action_code: int) -> str:
     """Return the Simple protocol's word for TiDB's `action_code` of a DDL statement."""

@@ -31,8 +31,8 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 
 from ticdc_assets.base.errors import WireError, shorten
-from ticdc_assets.wire import open_protocol
 from ticdc_assets.wire.formats import WireFormat
+from ticdc_assets.wire.open.reference import map_values
 from ticdc_assets.wire.record import Record, content_of, moved
 
 MAX_DECOMPRESSED: Final = 64 * 1024 * 1024
@@ -109,7 +109,7 @@ def changed(wire_format: WireFormat, record: Record, change: Change) -> Record:
 _CHANGES: Final[Mapping[WireFormat, Callable[[Record, Change], Record]]] = {
     WireFormat.SIMPLE_JSON: _change_value,
     WireFormat.SIMPLE_AVRO: _change_value,
-    WireFormat.OPEN_PROTOCOL: open_protocol.map_values,
+    WireFormat.OPEN_PROTOCOL: map_values,
     WireFormat.CANAL_JSON: _change_value,
 }
 

@@ -11,7 +11,7 @@ a 64-bit integer (fraction, exponent, too many digits) becomes an `OtherNumber`,
 is accepted in fields that nobody reads, and refused by the readers of others. No text is converted
 to a large integer, so the cost stays linear.
 
-Not handled here: what the fields mean (`simple_message`), and which are required.
+Not handled here: what the fields mean (`simple.message`), and which are required.
 """
 
 import json
@@ -22,10 +22,8 @@ from typing import Any, Final
 import numpy as np
 
 from ticdc_assets.base.errors import WireError, shorten
+from ticdc_assets.wire.codes import MAX_DEPTH
 from ticdc_assets.wire.record import content_of, text_of
-
-MAX_DEPTH: Final = 100
-"""Most nested arrays and objects that are read; a table schema needs 6."""
 
 MAX_VALUES: Final = 1_000_000
 """Most nested values that are read: each takes many times its bytes.

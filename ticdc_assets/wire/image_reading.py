@@ -18,7 +18,7 @@ from ticdc_assets.model.values.column_loops import ABSENT, NULL, Column
 from ticdc_assets.model.values.columns import Flags, Places
 from ticdc_assets.model.values.vector_loops import PADDING
 from ticdc_assets.wire import image_loops as loops
-from ticdc_assets.wire.column_rows import texts_of
+from ticdc_assets.wire.tape.texts import texts_of
 
 MOST_BYTES: Final = 1 << 30
 """Bytes of images that are read at once, so that places in them fit int32."""

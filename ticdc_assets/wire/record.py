@@ -1,11 +1,23 @@
 """A Kafka record as `wire` sees it: key and value. Coordinates stay with the caller.
 
-Also what all formats check in the same way: that a value has content, and that bytes are text.
+Also what formats check in the same way: that a value has content, that bytes are text, and that a
+message does not grow too much by names and types that it has once, and its rows each.
 """
 
 from dataclasses import dataclass
+from json.encoder import encode_basestring
+from typing import Final
 
 from ticdc_assets.base.errors import WireError, shorten
+
+MAX_REPEATED: Final = 64
+"""How many times its own length a message may grow by what its rows repeat.
+
+Columns of rows end at 2 GiB; everything else in them grows to at most six times its length.
+"""
+
+MOST_REPEATED_BYTES: Final = 1 << 30
+"""Bytes by which the longest message may grow in this way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,3 +65,24 @@ def moved(error: WireError, start: str) -> WireError:
     where, _, first = start.rpartition("byte ")
     byte = int(first) + int(error.position.removeprefix("byte "))
     return WireError(error.reason, f"{where}byte {byte}", error.expected, error.got)
+
+
+def stored_bytes(text: str) -> int:
+    """Return how many bytes `text` takes in a JSON text, between its quotes."""
+    return len(encode_basestring(text).encode()) - 2
+
+
+def check_repeated(size: int, length: int, position: str) -> None:
+    """Refuse a message of `length` bytes whose rows repeat `size` bytes, if these are too many.
+
+    Raises:
+        WireError: they are too many.
+    """
+    most = min(length * MAX_REPEATED, MOST_REPEATED_BYTES)
+    if size > most:
+        raise WireError(
+            "too_many_rows",
+            position,
+            f"names and types that, repeated in each row, take {most} bytes",
+            f"{size} bytes",
+        )

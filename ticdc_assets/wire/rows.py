@@ -26,6 +26,7 @@ from ticdc_assets.model.events import (
     DdlEvent,
     Event,
     Image,
+    Op,
     PhysicalValue,
     RowChange,
     Watermark,
@@ -96,6 +97,8 @@ PLACE: Final = (*COORDINATES, "index")
 """The columns that identify a change."""
 PLACE_SCHEMA: Final = pa.schema([CHANGE_SCHEMA.field(name) for name in PLACE])
 """These columns with their types."""
+
+_Flags: TypeAlias = npt.NDArray[np.bool_]
 
 Row: TypeAlias = dict[str, Any]
 """Columns of one row by their names, without coordinates; columns that it lacks are null."""
@@ -239,6 +242,41 @@ class SourcedRows:
                 ]
             )
         return SourcedRows(sources=sources[order], rows=rows)
+
+
+def row_columns(
+    rows: _Flags,
+    *,
+    op: npt.NDArray[np.int64],
+    index: "pa.Array[Any] | None" = None,
+    handle_key_only: _Flags,
+    es_only: _Flags | None = None,
+    **columns: "pa.Array[Any]",
+) -> "Mapping[str, pa.Array[Any]]":
+    """Return the columns of row changes and watermarks.
+
+    Args:
+        rows: which are row changes; the others are watermarks.
+        op: what each did: 0 for an insert, 1 for an update, 2 for a delete.
+        index: the number of each in its record; all 0 if None.
+        handle_key_only: whether its columns were cut.
+        es_only: whether its commit ts has no logical part; all have one if None.
+        columns: the other columns, null where a watermark has none.
+    """
+    marks = ~rows
+    no = np.zeros(len(rows), np.bool_)
+    return {
+        "index": pa.array(np.zeros(len(rows), np.int32)) if index is None else index,
+        "kind": _KINDS.take(pa.array(rows.view(np.int8))),
+        "op": _OPS.take(pa.array(op, mask=marks)),
+        "handle_key_only": pa.array(handle_key_only, mask=marks),
+        "es_only": pa.array(no if es_only is None else es_only, mask=marks),
+        **columns,
+    }
+
+
+_KINDS: Final = pa.array([WATERMARK, ROW])
+_OPS: Final = pa.array([Op.INSERT.value, Op.UPDATE.value, Op.DELETE.value])
 
 
 def read_by(

@@ -184,3 +184,18 @@ def test_arrays_that_belong_together_are_one_parameter(root: Path) -> None:
     assert len(counted) > 50
     many = {place for place, count in counted.items() if count > MOST_PARAMETERS}
     assert not many, sorted(many)
+
+
+def test_loops_take_numbers_only_from_what_their_digest_covers(root: Path) -> None:
+    """Else compiled code would be used on when such a number changes."""
+    package = root / "ticdc_assets"
+    others = {
+        (str(path.relative_to(package)), node.module)
+        for ending in ("_loops.py", "codes.py")
+        for path in package.rglob(f"*{ending}")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom)
+        and (node.module or "").startswith("ticdc_assets.")
+        and not f"{node.module}.py".endswith(compiled._LOOPS)
+    }
+    assert not others, sorted(others)

@@ -12,14 +12,14 @@ from ticdc_assets.model.mysql_types import arrow_type, lacks_sign
 from ticdc_assets.model.schemas import ColumnFlag, RowShape, SentColumn
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.batch import decode_batch
-from ticdc_assets.wire.open_protocol import DDL, ROW
+from ticdc_assets.wire.open.reference import DDL, ROW
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.rows import ROW as ROW_KIND
 from ticdc_assets_tests.changelog.lives import only_table
 from ticdc_assets_tests.events import ddl_event, row_event
 from ticdc_assets_tests.reference.fold import FoldedTable
 from ticdc_assets_tests.wire.comparing import assert_equal, batch_of
-from ticdc_assets_tests.wire.test_open_protocol import record as open_record
+from ticdc_assets_tests.wire.open.test_messages import record as open_record
 
 OPEN = WireFormat.OPEN_PROTOCOL
 ID = {"t": 3, "h": True, "f": 11}

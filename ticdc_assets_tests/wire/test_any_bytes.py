@@ -18,16 +18,14 @@ from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.batch import BATCH_READERS, decode_batch
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.examples import examples
-from ticdc_assets_tests.wire import (
-    simple_messages,
-    test_canal_json,
-    test_craft,
-    test_open_protocol,
-    test_simple_avro,
-)
+from ticdc_assets_tests.wire.canal import test_messages as test_canal_json
 from ticdc_assets_tests.wire.comparing import Input, Outcome, assert_equal, batch_of, record_of
+from ticdc_assets_tests.wire.craft import test_messages as test_craft
 from ticdc_assets_tests.wire.differing import framed, parts
-from ticdc_assets_tests.wire.test_open_protocol import number
+from ticdc_assets_tests.wire.open import test_messages as test_open_protocol
+from ticdc_assets_tests.wire.open.test_messages import number
+from ticdc_assets_tests.wire.simple import messages as simple_messages
+from ticdc_assets_tests.wire.simple import test_avro as test_simple_avro
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from ticdc_assets.demo.simulator.encoders import encode
 from ticdc_assets.model.events import Event
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.batch import BATCH_READERS
-from ticdc_assets.wire.go_json import MAX_DEPTH
+from ticdc_assets.wire.codes import MAX_DEPTH
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests import strategies
 from ticdc_assets_tests.wire import golden
@@ -25,7 +25,8 @@ from ticdc_assets_tests.wire.comparing import (
     record_of,
 )
 from ticdc_assets_tests.wire.differing import Difference, differing
-from ticdc_assets_tests.wire.simple_messages import INSERT
+from ticdc_assets_tests.wire.open.test_messages import record as open_record
+from ticdc_assets_tests.wire.simple.messages import INSERT
 from ticdc_assets_tests.wire.test_json_batch import (
     OPEN,
     OPEN_DELETE,
@@ -35,7 +36,6 @@ from ticdc_assets_tests.wire.test_json_batch import (
     OPEN_VALUE,
     PLAIN,
 )
-from ticdc_assets_tests.wire.test_open_protocol import record as open_record
 
 SIMPLE, CANAL = WireFormat.SIMPLE_JSON, WireFormat.CANAL_JSON
 OPEN_FORMAT = WireFormat.OPEN_PROTOCOL

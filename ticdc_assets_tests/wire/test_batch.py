@@ -14,7 +14,7 @@ from ticdc_assets.base.errors import WireError
 from ticdc_assets.demo.simulator.encoders import encode
 from ticdc_assets.model.events import Bootstrap, Image, RowChange
 from ticdc_assets.model.schemas import TableSchema, schema_to_json
-from ticdc_assets.wire import WireFormat, go_json, json_tape
+from ticdc_assets.wire import WireFormat, go_json
 from ticdc_assets.wire import batch as batch_module
 from ticdc_assets.wire.batch import decode_batch, decode_pieces
 from ticdc_assets.wire.compression import Compression
@@ -26,11 +26,12 @@ from ticdc_assets.wire.rows import (
     image_from_json,
     image_to_json,
 )
+from ticdc_assets.wire.tape import reading
 from ticdc_assets_tests import strategies
 from ticdc_assets_tests.demo.simulator.compressing import compressed
 from ticdc_assets_tests.fresh import printed
 from ticdc_assets_tests.wire.comparing import assert_equal, batch_of
-from ticdc_assets_tests.wire.simple_messages import (
+from ticdc_assets_tests.wire.simple.messages import (
     BOOTSTRAP,
     DATABASE_DDL,
     DDL,
@@ -283,7 +284,7 @@ def test_a_message_of_too_many_values_is_refused(
     wire_format: WireFormat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(go_json, "MAX_VALUES", 1_000)
-    monkeypatch.setattr(json_tape, "LEAST_BYTES_OF_TOO_MANY", 2_000)
+    monkeypatch.setattr(reading, "LEAST_BYTES_OF_TOO_MANY", 2_000)
     many = b'{"x":[' + b"{}," * 1_100 + b"1]}"
     text = INSERT.replace(b'"id":"1"', b'"id":"1' + b"[{," * 1_000 + b'"')
     assert len(text) > 3_000

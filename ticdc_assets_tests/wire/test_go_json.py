@@ -5,7 +5,8 @@ import pytest
 from ticdc_assets.base.errors import WireError
 from ticdc_assets.demo.simulator.encoders.go_json import dumps
 from ticdc_assets.wire import go_json
-from ticdc_assets.wire.go_json import MAX_DEPTH, OtherNumber
+from ticdc_assets.wire.codes import MAX_DEPTH
+from ticdc_assets.wire.go_json import OtherNumber
 
 
 def refusal(value: bytes | None) -> tuple[str, str]:

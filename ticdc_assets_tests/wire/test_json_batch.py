@@ -9,21 +9,19 @@ import pyarrow as pa
 import pytest
 
 from ticdc_assets.model.values.floats import double_text, float_text, to_float32
-from ticdc_assets.wire import (
-    WireFormat,
-    canal_json_batch,
-    open_protocol,
-    open_protocol_batch,
-)
+from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.batch import BATCH_READERS, decode_batch
+from ticdc_assets.wire.canal import batch as canal_batch
+from ticdc_assets.wire.open import batch as open_batch
+from ticdc_assets.wire.open import reference as open_reference
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.rows import ROW, read_by
 from ticdc_assets_tests.wire import golden
+from ticdc_assets_tests.wire.canal.test_messages import DELETE as CANAL_DELETE
+from ticdc_assets_tests.wire.canal.test_messages import WATERMARK as CANAL_WATERMARK
 from ticdc_assets_tests.wire.comparing import Input, assert_equal, batch_of
-from ticdc_assets_tests.wire.simple_messages import DELETE, INSERT, UPDATE, WATERMARK
-from ticdc_assets_tests.wire.test_canal_json import DELETE as CANAL_DELETE
-from ticdc_assets_tests.wire.test_canal_json import WATERMARK as CANAL_WATERMARK
-from ticdc_assets_tests.wire.test_open_protocol import record as open_record
+from ticdc_assets_tests.wire.open.test_messages import record as open_record
+from ticdc_assets_tests.wire.simple.messages import DELETE, INSERT, UPDATE, WATERMARK
 
 SIMPLE_UPDATE = (
     b'{"version":1,"database":"d","table":"t","tableID":1,"type":"UPDATE","commitTs":3,'
@@ -189,7 +187,7 @@ def test_the_image_before_an_update_of_canal_json_may_have_any_columns_in_any_or
         for key in (b"", b'"', b'","commitTs":1,"a":"', b"\\", b"\\u0041", b"\x1f")
     ]
     assert_equal(values, WireFormat.CANAL_JSON)
-    exact = canal_json_batch.decode_exact(batch_of(values))
+    exact = canal_batch.decode_exact(batch_of(values))
     assert exact.sources.tolist()[:16] == list(range(16))
 
 
@@ -238,7 +236,7 @@ def test_many_columns_with_long_names_and_numbers_of_other_widths() -> None:
             f'"data":[{{{row}}}]}}'.encode()
         )
     assert_equal(values, WireFormat.CANAL_JSON)
-    exact = canal_json_batch.decode_exact(batch_of(values))
+    exact = canal_batch.decode_exact(batch_of(values))
     assert len(exact.sources) == len(values)
 
 
@@ -260,8 +258,8 @@ def assert_written_alike(records: list[Input]) -> None:
     """Assert that rows are equal to the last byte of their texts, whichever way they take."""
     assert_equal(records, WireFormat.OPEN_PROTOCOL)
     batch = batch_of(records)
-    exact = open_protocol_batch.decode_exact(batch)
-    rows = read_by(open_protocol.decode, batch, np.arange(batch.num_rows)).rows
+    exact = open_batch.decode_exact(batch)
+    rows = read_by(open_reference.decode, batch, np.arange(batch.num_rows)).rows
     taken = set(batch.column("offset").take(pa.array(exact.sources)).to_pylist())
     among = [offset in taken for offset in rows.column("offset").to_pylist()]
     assert exact.rows.equals(rows.filter(pa.array(among)))

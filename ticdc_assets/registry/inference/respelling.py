@@ -5,7 +5,7 @@ differ, the function from the value as the row spells it to the value as the sch
 spelled (`events.PhysicalValue`). Pure functions.
 
 The flags of Open Protocol may be those of an earlier type of a column, or empty
-(`wire.open_protocol`), while the encoder writes values by the current type. An image in the change
+(`wire.open.reference`), while the encoder writes values by the current type. An image in the change
 log has values as the flags say; here, where the schema is known, they get the spelling of the type:
 
     row says    known to hold    the value is
@@ -23,7 +23,7 @@ from ticdc_assets.model.events import PhysicalValue
 from ticdc_assets.model.mysql_types import Kind, base_type, kind_of
 from ticdc_assets.model.schemas import ColumnSchema, RowShape, SentColumn, TableSchema
 from ticdc_assets.registry.inference.columns import BINARY_TWINS
-from ticdc_assets.wire.go_quote import unquote, unquoted_text
+from ticdc_assets.wire.open.go_quote import unquote, unquoted_text
 
 Respelling = Callable[[PhysicalValue], PhysicalValue]
 

@@ -22,7 +22,7 @@ A column that the schema has and a row lacks proves nothing: virtual generated c
 rows, and an image may be cut.
 
 The base type and the handle key of a column with flags are current, but the flags may be of an
-earlier type or empty (`wire.open_protocol`). So flags of 0, apart from the handle key, say nothing
+earlier type or empty (`wire.open.reference`). So flags of 0, apart from the handle key, say nothing
 of a type. Flags decide whether a column is UNSIGNED, and whether it holds text or bytes, only where
 no DDL or export did, which give a column its length and its character set. `respelling` reads
 values that were sent under other flags.

@@ -10,9 +10,9 @@ from typing import Any
 
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.model.events import Event
-from ticdc_assets.wire.open_protocol import ROW
+from ticdc_assets.wire.open.reference import ROW
 from ticdc_assets.wire.record import Record
-from ticdc_assets_tests.wire.test_open_protocol import record as open_record
+from ticdc_assets_tests.wire.open.test_messages import record as open_record
 
 NULL_WHERE_ZERO = frozenset({7, 10, 11, 12, 246, 247, 248})
 """Type codes of DECIMAL, ENUM, SET and the types of time but YEAR."""

@@ -1,14 +1,14 @@
-"""Avro's binary encoding, written as every Avro library does: `wire.avro` backwards.
+"""Avro's binary encoding, written as every Avro library does: `wire.simple.avro` backwards.
 
-In: a type of `wire.avro` and a value of it, as that module reads it. Out: the bytes, appended; or a
-`ValueError` for what is no value of the type.
+In: a type of `wire.simple.avro` and a value of it, as that module reads it. Out: the bytes,
+appended; or a `ValueError` for what is no value of the type.
 """
 
 from typing import Any
 
 from ticdc_assets.base.errors import shorten
 from ticdc_assets.demo.simulator.encoders.craft_layout import write_varint
-from ticdc_assets.wire.avro import (
+from ticdc_assets.wire.simple.avro import (
     BYTES,
     LONG,
     STRING,

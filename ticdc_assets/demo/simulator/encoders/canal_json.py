@@ -1,7 +1,7 @@
 """Canal-JSON: one record an event.
 
 In: events whose rows have their shape. Out: records whose value is one JSON object, as
-`wire.canal_json` reads it. The new TiCDC sends DDL without text, which are its bootstraps.
+`wire.canal.reference` reads it. The new TiCDC sends DDL without text, which are its bootstraps.
 
 Source: getJavaSQLType in pingcap/tiflow pkg/sink/codec/canal at 017624f.
 """
@@ -25,7 +25,7 @@ from ticdc_assets.model.events import (
 from ticdc_assets.model.mysql_types import base_type
 from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.model.tso import physical_ms
-from ticdc_assets.wire.canal_json import OPS, WATERMARK_TYPE, is_binary_type
+from ticdc_assets.wire.canal.reference import OPS, WATERMARK_TYPE, is_binary_type
 from ticdc_assets.wire.column_types import OTHER_DDL
 from ticdc_assets.wire.record import Record
 

@@ -1,8 +1,8 @@
 """Craft: the events of a batch in one record.
 
 In: events whose rows have their shape, with flags. Out: records whose value is a message, as
-`wire.craft` reads it, and no key. How values are written is said by `wire.craft_values`; FLOAT is
-written right, which TiCDC does not do.
+`wire.craft.reference` reads it, and no key. How values are written is said by `wire.craft.values`;
+FLOAT is written right, which TiCDC does not do.
 """
 
 import struct
@@ -31,10 +31,10 @@ from ticdc_assets.model.events import (
 )
 from ticdc_assets.model.schemas import RowShape, SentColumn
 from ticdc_assets.model.values.floats import to_float32
-from ticdc_assets.wire.craft_layout import ColumnGroup, EventKind, GroupKind, Header
-from ticdc_assets.wire.craft_values import form_of
+from ticdc_assets.wire.codes import Form
+from ticdc_assets.wire.craft.layout import ColumnGroup, EventKind, GroupKind, Header
+from ticdc_assets.wire.craft.values import form_of
 from ticdc_assets.wire.record import Record
-from ticdc_assets.wire.value_forms import Form
 
 
 def encode(events: Sequence[Event], *, max_batch_size: int = DEFAULT_BATCH_SIZE) -> list[Record]:

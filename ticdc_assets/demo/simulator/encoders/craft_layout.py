@@ -1,4 +1,4 @@
-"""The bytes of a message of Craft: `wire.craft_layout` and `wire.craft_bytes` backwards.
+"""The bytes of a message of Craft: `wire.craft.layout` and `wire.craft.chunks` backwards.
 
 In: headers, column groups and bodies. Out: the message that TiCDC writes of them. Nothing is
 checked: tests write what no encoder would.
@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
-from ticdc_assets.wire.craft_bytes import MAX_UINT64, Reader, wrapped
-from ticdc_assets.wire.craft_layout import HEADER, VERSION, ColumnGroup, Header
+from ticdc_assets.wire.craft.chunks import MAX_UINT64, Reader, wrapped
+from ticdc_assets.wire.craft.layout import HEADER, VERSION, ColumnGroup, Header
 
 
 def write_rows(headers: Sequence[Header], rows: Sequence[Sequence[ColumnGroup]]) -> bytes:

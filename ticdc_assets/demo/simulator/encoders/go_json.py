@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import orjson
 
-from ticdc_assets.wire.go_quote import escaped
+from ticdc_assets.wire.open.go_quote import escaped
 
 # encoding/json with SetEscapeHTML(true), its default. \b and \f have had their short form since
 # Go 1.22, and orjson writes them so too; DEL is no control character for either.

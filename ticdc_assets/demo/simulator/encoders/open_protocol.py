@@ -1,7 +1,7 @@
 """Open Protocol: the events of a batch in one record, as the old and the new TiCDC write them.
 
 In: events whose rows have their shape. Out: records whose key and value hold the same number of
-parts, as `wire.open_protocol` reads them.
+parts, as `wire.open.reference` reads them.
 
 The new TiCDC writes columns in the order of the table, the key with its members in another order
 and no row id, a DDL with its names even where it has none, and `<`, `>` and `&` as they are.
@@ -37,8 +37,9 @@ from ticdc_assets.model.events import (
 )
 from ticdc_assets.model.schemas import ColumnFlag, SentColumn
 from ticdc_assets.model.values.floats import double_text, float_text, to_float32
-from ticdc_assets.wire.open_protocol import DDL, NUMBER_SIZE, ROW, VERSION_BYTES, WATERMARK
-from ticdc_assets.wire.open_values import Spelling, from_base64, spelling
+from ticdc_assets.wire.codes import Spelling
+from ticdc_assets.wire.open.reference import DDL, NUMBER_SIZE, ROW, VERSION_BYTES, WATERMARK
+from ticdc_assets.wire.open.values import from_base64, spelling
 from ticdc_assets.wire.record import Record
 
 _IMAGES: Final[Mapping[Op, Mapping[str, str]]] = {

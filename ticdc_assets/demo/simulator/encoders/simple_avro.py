@@ -1,7 +1,7 @@
 """The Simple protocol in Avro: one record an event.
 
 In: events whose rows have their shape. Out: records whose value is one message, as
-`wire.simple_avro` reads it; its tables are the layout here too.
+`wire.simple.avro_reference` reads it; its tables are the layout here too.
 """
 
 from base64 import b64decode
@@ -21,9 +21,10 @@ from ticdc_assets.model.schemas import (
     TableSchema,
     schema_to_json,
 )
-from ticdc_assets.wire import avro
+from ticdc_assets.wire.codes import Form
 from ticdc_assets.wire.record import Record
-from ticdc_assets.wire.simple_avro import (
+from ticdc_assets.wire.simple import avro
+from ticdc_assets.wire.simple.avro_reference import (
     DDL_SYMBOLS,
     FORMS,
     HEADER_ENUM,
@@ -31,8 +32,7 @@ from ticdc_assets.wire.simple_avro import (
     MESSAGE_TYPES,
     PAYLOADS,
 )
-from ticdc_assets.wire.simple_message import OPS, VERSION, MessageType
-from ticdc_assets.wire.value_forms import Form
+from ticdc_assets.wire.simple.message import OPS, VERSION, MessageType
 
 
 def encode(events: Sequence[Event], *, ticdc: bool = False) -> list[Record]:

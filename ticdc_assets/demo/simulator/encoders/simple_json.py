@@ -1,8 +1,8 @@
 """The Simple protocol in JSON: one record an event; and the fields that its Avro has too.
 
-In: events. Out: records whose value is one JSON object, as `wire.simple_json` reads it. The fields
-are in the order of TiCDC's struct, with the names of the JSON encoding and values as
-`wire.simple_message.Fields` has them.
+In: events. Out: records whose value is one JSON object, as `wire.simple.json_reference` reads it.
+The fields are in the order of TiCDC's struct, with the names of the JSON encoding and values as
+`wire.simple.message.FIELDS` has them.
 
 What Go's `omitempty` leaves out is left out, but for an empty image: TiCDC drops it, and such a
 message looks like a damaged one, so it is kept.
@@ -25,7 +25,7 @@ from ticdc_assets.model.events import (
 )
 from ticdc_assets.model.schemas import TableSchema, schema_to_json
 from ticdc_assets.wire.record import Record
-from ticdc_assets.wire.simple_message import OPS, VERSION, MessageType, message_type
+from ticdc_assets.wire.simple.message import OPS, VERSION, MessageType, message_type
 
 _TYPES_OF_OPS: Final = {op: kind for kind, op in OPS.items()}
 
