@@ -15,6 +15,7 @@ import resource
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from os import getpid, sysconf
 from pathlib import Path
@@ -287,10 +288,10 @@ def _family() -> list[int]:
     """Return this process and its living descendants, but for what is left out."""
     family = [getpid()]
     for pid in family:
-        for children in Path(f"/proc/{pid}/task").glob("*/children"):
-            try:
-                found = map(int, children.read_text(encoding="ascii").split())
-            except OSError:
-                continue
-            family.extend(child for child in found if child not in _left_out)
+        # A process, or one of its threads, may end meanwhile.
+        with suppress(OSError):
+            for children in Path(f"/proc/{pid}/task").glob("*/children"):
+                with suppress(OSError):
+                    found = map(int, children.read_text(encoding="ascii").split())
+                    family.extend(child for child in found if child not in _left_out)
     return family
