@@ -115,7 +115,7 @@ timestamp: `dt` => refused
 # Rows.
 decimal(20,10): `id` / 3 => refused
 tinyint: `id` * 100 => refused
-int: round(`id` + 8, -1) => refused
+int: round(`id` + 18, -1) => refused | round(`id` * 1000000000000000000, 2) => refused
 int unsigned: -`id` => refused
 varchar(2): `v` => refused
 varchar(9): upper(`ci`) => refused
