@@ -65,10 +65,12 @@ class LineagePlans:
             self._step(old, new, leading.get(place, ()))
             for place, (old, new) in enumerate(pairwise(versions), start=1)
         ]
-        # Steps before a TRUNCATE changed no rows that are left.
+        # Steps before a TRUNCATE changed no rows that are left. Rows above an export that cite an
+        # older schema take the step to that of the export.
+        below_ts = lineage.floor_ts - (lineage.exported is not None)
         caveats = [
             *lineage.caveats,
-            *(item for step in steps for item in step.caveats if item.since_ts > lineage.floor_ts),
+            *(item for step in steps for item in step.caveats if item.since_ts > below_ts),
         ]
         caveats += self._partial_caveats(lineage)
         caveats += self._lacking_caveats(lineage, versions)

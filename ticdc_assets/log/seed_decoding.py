@@ -150,7 +150,12 @@ def row_decoder(seeds: Iterable[Seed], batch: int) -> Decode:
                 key = (seed.seed, *seed.name)
                 if key not in makers:
                     makers[key] = ImageMaker(
-                        seed.schema, seed.dialect, seed.timezone, seed.create_sql
+                        seed.schema,
+                        seed.dialect,
+                        seed.timezone,
+                        seed.create_sql,
+                        # Messages may have the columns in another order.
+                        is_ordered=bool(seed.create_sql),
                     )
                 yield _decoded(own, seed, makers[key], batch)
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_assets.base.errors import ConfigError, NotFoundError
+from ticdc_assets.base.errors import ConfigError, ImageError, NotFoundError
 from ticdc_assets.base.names import joined_name
 from ticdc_assets.changelog.plan import TableName
 from ticdc_assets.config import Settings, load_settings
@@ -28,9 +28,10 @@ from ticdc_assets.mirrors.history import HistoryFolding
 from ticdc_assets.mirrors.truncation_points import read_truncation_point
 from ticdc_assets.mirrors.validity import Knowledge
 from ticdc_assets.mirrors.versions import relation_of, rows_as_stored
-from ticdc_assets.model.schemas import TableSchema
+from ticdc_assets.model.mysql_types import Kind, kind_of
+from ticdc_assets.model.schemas import ColumnSchema, TableSchema
 from ticdc_assets.model.tso import moment_text, to_datetime
-from ticdc_assets.model.values import UNFIT, key_text, typed_of
+from ticdc_assets.model.values import UNFIT, canonical_of, key_text, typed_of
 from ticdc_assets.reading.as_of import incomplete, require_changes
 from ticdc_assets.reading.mirrors import applied_ts, require_mirror, text_lines
 from ticdc_assets.rows.history_layout import HistoryLayout
@@ -268,11 +269,12 @@ def row_versions(
     """
     mirror = require_mirror(cut, *name)
     schema = mirror.table_schema
-    values = parse_key(schema, key)
+    timezone = lake.changefeed.timezone
+    values = _canonical_key(schema, key, timezone)
     layout = HistoryLayout(schema=schema)
     versions: list[dict[str, Any]] = []
     for batch in _versions_of(lake, cut, mirror, values):
-        found = canonical_rows(batch, MirrorLayout(schema=schema), lake.changefeed.timezone)
+        found = canonical_rows(batch, MirrorLayout(schema=schema), timezone)
         own = batch.select(
             [layout.op, layout.valid_from, layout.valid_to, layout.ended_by]
         ).to_pylist()
@@ -326,6 +328,30 @@ def parse_key(schema: TableSchema, text: str) -> dict[str, str]:
             f"commas, got {text[:80]!r}"
         )
     return dict(zip(columns, fields, strict=True))
+
+
+def _canonical_key(schema: TableSchema, text: str, timezone: str) -> dict[str, str]:
+    """Return the values of a key as people write it in canonical text, in the key's order."""
+    given = parse_key(schema, text)
+    return {
+        name: _canonical(given[name], column, timezone)
+        for name in schema.handle_key
+        if (column := schema.column(name)) is not None
+    }
+
+
+def _canonical(text: str, column: ColumnSchema, timezone: str) -> str:
+    kind = kind_of(column)
+    if kind is Kind.BINARY:
+        return text.lower()
+    if kind in (Kind.ENUM, Kind.SET):
+        # People write labels, and messages have numbers.
+        return text
+    try:
+        return canonical_of(column, timezone)(text) or text
+    except ImageError:
+        # It may be a value of a past type.
+        return text
 
 
 def _versions_of(

@@ -9,7 +9,7 @@ from ticdc_assets.demo.simulator.alterations import AddColumn, DropColumn, Renam
 from ticdc_assets.demo.simulator.changefeed import FeedOptions
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.upstream import Upstream
-from ticdc_assets.model.events import SNAPSHOT_DDL, Event, Op, RowChange
+from ticdc_assets.model.events import SNAPSHOT_DDL, DdlEvent, Event, Op, RowChange
 from ticdc_assets.model.values import physical_of
 from ticdc_assets.registry.history import Coordinates
 from ticdc_assets_tests.demo.simulator.builders import churn, fill
@@ -140,3 +140,22 @@ def test_a_table_is_incomplete_up_to_its_export(variant: Variant) -> None:
     plan = build_plan(history, groups, changefeed.watermark_ts, "UTC")
     assert {mirror.table for mirror in plan.mirrors} == {"bag", "keyed", "new"}
     assert {(mirror.incomplete_until, mirror.caveats) for mirror in plan.mirrors} == {(None, ())}
+
+
+@with_commit_ts
+def test_an_export_that_lacks_a_column_of_the_rows_has_a_caveat(variant: Variant) -> None:
+    """Dumpling leaves columns out of rows and schema; then mirrors may not have them either."""
+    upstream, name = two_tables(), ("d", "keyed")
+    at, export = exported(upstream, only="keyed")
+    ((place, ddl), *_) = export
+    assert isinstance(ddl, DdlEvent)
+    assert ddl.schema is not None
+    less = replace(ddl.schema, columns=ddl.schema.columns[:1])
+    churn(upstream, steps=6, tables=[name])
+    changefeed = variant.changefeed(upstream, FeedOptions(first_ts=at, force_replicate=True))
+    events = [*variant.events(changefeed.tick()), (place, replace(ddl, schema=less))]
+    plan = build_plan(
+        collect_history(events, "UTC"), group_rows(events), changefeed.watermark_ts, "UTC"
+    )
+    caveats = {mirror.name: [str(item) for item in mirror.caveats] for mirror in plan.mirrors}
+    assert any("schema changed without a DDL message" in item for item in caveats[name])

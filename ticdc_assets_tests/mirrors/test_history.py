@@ -15,7 +15,9 @@ from pyspark.sql import SparkSession
 from ticdc_assets.base.errors import NotFoundError
 from ticdc_assets.config import Retention, TableChoice
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.export import export_upstream
+from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log.cuts import MirrorCut
 from ticdc_assets.reading.histories import deleted_lines, read_history, row_versions
 from ticdc_assets.repair.retention import retain
@@ -210,6 +212,29 @@ def test_a_history_is_merged_taken_back_and_read(
     assert row_versions(feed.lake, alone, name, f"id={key}") == told
     assert len(told) > 1
     assert [item["valid_to"] for item in told[:-1]] == [item["valid_from"] for item in told[1:]]
+
+
+def test_a_row_by_a_key_as_people_write_it(spark: SparkSession, tmp_path: Path) -> None:
+    """Its values in any spelling and, with their names, in any order."""
+    upstream, name = Upstream(), ("d", "prices")
+    upstream.create_database("d")
+    types = {"price": "decimal(10,2)", "at": "datetime(3)", "code": "varbinary(4)"}
+    columns = [column(name, kind, nullable=False) for name, kind in types.items()]
+    upstream.create_table(name, columns, primary_key=tuple(types))
+    with upstream.transaction() as transaction:
+        transaction.insert(name, {"price": "1.50", "at": "2024-02-29 01:02:03.000", "code": "0xab"})
+        transaction.insert(name, {"price": "1.05", "at": "2024-02-29 01:02:03.000", "code": "0xab"})
+    changefeed = StandInChangefeed(upstream, "d")
+    for feed in (Feed.of(spark, tmp_path), with_history(Feed.of(spark, tmp_path), "*.*")):
+        feed.follow(changefeed)
+        for key in (
+            "1.50,2024-02-29 01:02:03.000,0xab",
+            "01.5,2024-02-29 01:02:03,0xAB",
+            "code=0xAB,at=2024-02-29 01:02:03,price=1.5",
+        ):
+            (version,) = row_versions(feed.lake, feed.cut, name, key)
+            assert version["row"]["price"] == "1.50"
+        assert row_versions(feed.lake, feed.cut, name, "2,no time,0xab") == []
 
 
 def test_a_moment_that_a_history_does_not_know_is_refused(

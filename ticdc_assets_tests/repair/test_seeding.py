@@ -633,6 +633,13 @@ def test_parquet_files_with_the_schemas_of_the_registry(
     assert set(found.refused) == set(scene.upstream.tables)
     assert found.tables == ()
     scene.sync()
+    # Of rows that do not name their columns, the registry's order says nothing.
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    (plain / "d.keyed.000000000.sql").write_text("INSERT INTO `keyed` VALUES (1,'a',NULL);\n")
+    (refused,) = seed(scene.feed.lake, str(plain), tso=scene.at).tables
+    assert (refused.rows, refused.quarantined) == (0, 1)
+    assert "names of columns" in (refused.fault or "")
     found = seed(scene.feed.lake, uri, tso=scene.at)
     assert found.refused == {}
     assert sum(item.quarantined for item in found.tables) == 0

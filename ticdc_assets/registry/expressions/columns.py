@@ -81,7 +81,9 @@ def column_term(column: ColumnSchema, timezone: str) -> Term:
                 raise refused(f"a text in charset {column.charset[:40]}")
             if kind is not Kind.TEXT and not column.elements:
                 raise refused("a label that is not known")
-            return TextTerm(read_by(column, str), column.collation.lower())
+            return TextTerm(
+                read_by(column, str), column.collation.lower(), is_label=kind is not Kind.TEXT
+            )
         case Kind.JSON:
             return JsonTerm(read_by(column, str))
         case kind:
@@ -152,6 +154,7 @@ def stored(term: Term, column: ColumnSchema, timezone: str) -> Callable[[Canonic
         return term.evaluate
     if kind not in _STORED.get(type(term), ()):
         raise refused(f"what a column of kind {kind} stores of such a value")
+    _refuse_label(term, kind)
     if isinstance(term, TextTerm) or (kind in _TEXTS and not isinstance(term, JsonTerm)):
         text = text_term(term, "storing")
         source = ColumnSchema(name=column.name, mysql_type="longtext", charset="utf8mb4")
@@ -204,6 +207,7 @@ def converted(term: Term, column: ColumnSchema, timezone: str) -> Term:
     if isinstance(term, DoubleTerm):
         raise refused("CAST of floating point")
     kind = kind_of(column)
+    _refuse_label(term, kind)
     if isinstance(term, TextTerm | JsonTerm):
         pattern = _WRITTEN[kind]
 
@@ -224,6 +228,12 @@ def converted(term: Term, column: ColumnSchema, timezone: str) -> Term:
             return MomentTerm(mapped(text_of, parse_moment))
         case _:
             return MomentTerm(mapped(text_of, parse_moment), fractional_digits(column))
+
+
+def _refuse_label(term: Term, kind: Kind) -> None:
+    """Refuse an ENUM or SET as a number: TiDB takes the number of the label, not its text."""
+    if isinstance(term, TextTerm) and term.is_label and kind in _NUMBERS:
+        raise refused("a label as a number")
 
 
 _DAY: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"

@@ -6,7 +6,7 @@ A quotient with more digits than TiDB keeps is refused where it would count.
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from math import ceil, floor
+from math import ceil, copysign, floor, trunc
 from typing import Any, Final, TypeAlias
 
 from ticdc_assets.registry.evolution import CanonicalRow
@@ -85,6 +85,21 @@ def rounded_quotient(
         return once
 
     return mapped(unrounded, rounded)
+
+
+def _rounded_whole(value: Number, digits: int) -> Number:
+    """Return the rounded value of a whole number, if it is the same in all versions of TiDB.
+
+    They round whole numbers to digits by way of a double, halves to even or away from zero.
+    """
+    rounded, ten = half_up(value, digits), float(f"1e{digits}")
+    shifted = float(value) * ten
+    if any(
+        int(whole / ten) != rounded
+        for whole in (round(shifted), trunc(shifted + copysign(0.5, shifted)))
+    ):
+        raise refused("ROUND of such a whole number")
+    return rounded
 
 
 def double_of(term: Term, what: str) -> Callable[[CanonicalRow], float | None]:
@@ -184,7 +199,8 @@ def _rounding(name: str, arguments: Sequence[Term]) -> Term:
 
     def change(value: Number) -> Number:
         if not cuts:
-            return half_up(value, digits)
+            is_whole = not number.fractional and len(arguments) == 2
+            return (_rounded_whole if is_whole else half_up)(value, digits)
         return Fraction(_cut_quotient(value * ten, 1) or 0) / ten
 
     scale = number.scale

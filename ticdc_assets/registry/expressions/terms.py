@@ -104,11 +104,13 @@ class TextTerm:
         evaluate: its value.
         collation: the collation by which it compares, "" where that is not known.
         literal: the string, where the text writes it; it means a date or time where one is needed.
+        is_label: whether it is an ENUM or a SET, which is another number than its text.
     """
 
     evaluate: Callable[[CanonicalRow], str | None]
     collation: str = ""
     literal: str | None = None
+    is_label: bool = False
 
 
 @dataclass(frozen=True, slots=True)

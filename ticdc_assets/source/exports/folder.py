@@ -316,7 +316,10 @@ def _tso_of(filesystem: fs.FileSystem, root: str, infos: Mapping[str, fs.FileInf
         raise ConfigError("the file `metadata` does not say `Finished dump at`: export again")
     found = _POS.search(text)
     if found is None:
-        raise ConfigError("the file `metadata` has no `Pos`, which is the TSO of the export")
+        # Dumpling writes the time there if its `--snapshot` was a time.
+        raise ConfigError(
+            "the file `metadata` has no `Pos` with the TSO of the export: give the TSO with --tso"
+        )
     tso = int(found[1])
     if tso > MAX_TSO or physical_ms(tso) < _OLDEST_MS:
         raise ConfigError(

@@ -65,12 +65,20 @@ class ImageMaker:
         dialect: how its CSV files are written.
         timezone: zone of the session that exported it, for TIMESTAMP columns.
         create_sql: its CREATE TABLE; "" if unknown.
+        is_ordered: whether the columns of the schema are in the order of the table.
     """
 
     def __init__(
-        self, schema: TableSchema, dialect: CsvDialect, timezone: str, create_sql: str = ""
+        self,
+        schema: TableSchema,
+        dialect: CsvDialect,
+        timezone: str,
+        create_sql: str = "",
+        *,
+        is_ordered: bool = True,
     ) -> None:
         self._dialect = dialect
+        self._is_ordered = is_ordered
         self._columns = {column.name.lower(): column for column in schema.columns}
         self._lacking = LackingColumns(schema, create_sql, timezone)
         self._timezone = timezone
@@ -98,6 +106,9 @@ class ImageMaker:
             return _refused(len(rows), "invalid_row", "a first row with names of columns", got)
         if columns is not None:
             return self._made(rows, format, list(columns))
+        if not self._is_ordered:
+            expected = "a schema file, or names of columns (--complete-insert, no --no-header)"
+            return _refused(len(rows), "unnamed_columns", expected, "neither")
         # A file without names has the columns that Dumpling writes with or without its option.
         found = [self._made(rows, format, names) for names in self._lacking.usual]
         return min(found, key=lambda images: images.errors)
@@ -122,7 +133,7 @@ class ImageMaker:
         spellings = _PARQUET_SPELLINGS if format == "parquet" else _SPELLINGS
         for number, column in enumerate(known):
             values, is_hex = fields.values(number)
-            if format == "csv" and not dialect.quote and _holds_null_text(column):
+            if format == "csv" and not dialect.quote and not column.nullable:
                 # Without quotes, NULL and the same text are written alike.
                 values = pc.fill_null(values, pa.scalar(dialect.null.encode(), pa.large_binary()))
             zone = self._timezone if kind_of(column) is Kind.TIMESTAMP else None
@@ -244,12 +255,6 @@ def _refused(size: int, reason: str, expected: str, got: str) -> ExportImages:
 
 
 _MOMENTS: Final = frozenset({Kind.DATETIME, Kind.TIMESTAMP})
-_TEXTS: Final = frozenset({Kind.TEXT, Kind.BINARY, Kind.ENUM, Kind.SET})
-
-
-def _holds_null_text(column: ColumnSchema) -> bool:
-    """Whether what is written like NULL is a text in a column."""
-    return not column.nullable and kind_of(column) in _TEXTS
 
 
 def _are_instants(values: "pa.Array[Any]") -> bool:

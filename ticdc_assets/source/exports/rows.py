@@ -442,7 +442,7 @@ def _field_texts(column: "pa.Array[Any]") -> "pa.Array[Any]":
     elif pa.types.is_nested(kind):
         texts = pa.array(
             [
-                None if value is None else json.dumps(value, default=str)
+                None if value is None else json.dumps(value, default=str, ensure_ascii=False)
                 for value in column.to_pylist()
             ],
             pa.string(),

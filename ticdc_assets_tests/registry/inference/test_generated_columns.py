@@ -66,7 +66,7 @@ int: `id` div 2 => 3 | `id` % 4 => 3 | `p` => 10 | `p` + 0.45 => 11 | floor(`id`
     (`v` is not null) + isnull(`v`) + (`v` <> 'x') => 2 | `d` < '2024-03-01' => 1 |
     month(`d`) * 100 + day(`d`) => 229 | datediff(`dt`, `d`) => 306 |
     json_extract(`j`, '$.n') => 5 | `j` ->> '$.t' => 42 | cast(`j` ->> '$.t' as signed) => 42 |
-    json_length(`j`) => 6
+    json_length(`j`) => 6 | round(`id`, -1) => 10 | round(`id`, 2) => 7 | round(`p`, -1) => 10
 decimal(12,3): `p` * 1.1 => 11.055
 decimal(12,2): `p` * `u` => 30.15
 decimal(10,4): `id` / 3 => 2.3333
@@ -115,6 +115,7 @@ timestamp: `dt` => refused
 # Rows.
 decimal(20,10): `id` / 3 => refused
 tinyint: `id` * 100 => refused
+int: round(`id` + 18, -1) => refused | round(`id` * 1000000000000000000, 2) => refused
 int unsigned: -`id` => refused
 varchar(2): `v` => refused
 varchar(9): upper(`ci`) => refused
@@ -174,3 +175,12 @@ def test_a_rounded_quotient_is_the_exact_one(price: Decimal, by: int) -> None:
 @examples(300)
 def test_any_text_is_read_or_refused(text: str) -> None:
     generated_by(f"CREATE TABLE t (id int, x int AS ({text}) STORED)").complete({"id": "1"}, ["x"])
+
+
+def test_an_enum_as_a_number_is_not_its_text() -> None:
+    """TiDB takes the index of the label: 1 for '10'."""
+    columns = generated_by(
+        "CREATE TABLE `t` (`e` enum('10','20'), `i` int AS (`e`) STORED, "
+        "`c` int AS (cast(`e` as signed)) STORED, `v` varchar(9) AS (`e`) STORED)"
+    )
+    assert columns.complete({"e": "10"}, ["i", "c", "v"]) == {"v": "10"}

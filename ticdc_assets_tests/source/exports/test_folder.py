@@ -87,6 +87,7 @@ def test_names_that_begin_with_an_underscore_are_names(tmp_path: Path) -> None:
         (None, "no file `metadata`"),
         ("Started dump at: 2024-01-01 00:00:00\n", "Finished dump at"),
         (METADATA.replace("Pos", "Place"), "no `Pos`"),
+        (METADATA.replace("446266324640595968", "2024-01-01 00:00:00"), "no `Pos`.*--tso"),
         (METADATA.replace("446266324640595968", "7502"), "not from TiDB"),
     ],
 )

@@ -213,7 +213,7 @@ def test_parquet_types_as_the_columns_spell_them(tmp_path: Path) -> None:
             "x": pa.array(["ff", "'\\"], pa.string()),
             "e": pa.array(["b", "a"], pa.string()).dictionary_encode(),
             "f": pa.array([1e30, -0.5]),
-            "j": pa.array([[{"k": 1}], []]),
+            "j": pa.array([[{"k": "é"}], []]),
             "y": pa.array([2024, 0], pa.int16()),
             "o": pa.array([True, False]),
             # Arrow prints it as 1.2E-7, and zero as 0E-8.
@@ -246,7 +246,7 @@ def test_parquet_types_as_the_columns_spell_them(tmp_path: Path) -> None:
         "x": b64encode(b"ff").decode(),
         "e": "2",
         "f": "1e+30",
-        "j": '[{"k": 1}]',
+        "j": '[{"k": "é"}]',
         "y": "2024",
         "o": "1",
         "g": "0.00000012",
@@ -277,6 +277,27 @@ def test_without_quotes_null_is_a_text_where_no_null_can_be(null: str) -> None:
     rows = pa.array([f'{null},{null},"x"'.encode()])
     (image,) = quoted.make(rows, format="csv", columns=None).images.to_pylist()
     assert json.loads(image) == {"a": None, "b": None, "e": "1"}
+
+
+def test_without_quotes_null_is_a_document_where_no_null_can_be() -> None:
+    own = schema("CREATE TABLE `t` (`j` json NOT NULL, `k` json, `n` int NOT NULL)")
+    maker = ImageMaker(own, CsvDialect(quote="", null="null"), "UTC")
+    made = maker.make(pa.array([b"null,null,null"]), format="csv", columns=None)
+    (image,) = made.images.to_pylist()
+    # No number is written so, and reading the image refuses it.
+    assert json.loads(image) == {"j": "null", "k": None, "n": "null"}
+
+
+def test_without_the_order_of_columns_files_must_name_them() -> None:
+    """The old TiCDC sends the columns of Simple by id: the registry may have another order."""
+    own = schema("CREATE TABLE `t` (`a` int, `b` int)")
+    maker = ImageMaker(own, CsvDialect(), "UTC", is_ordered=False)
+    for form, row in (("sql", b"(1,2)"), ("csv", b"1,2")):
+        made = maker.make(pa.array([row]), format=form, columns=None)
+        assert made.images.to_pylist() == [None]
+        assert made.reason.to_pylist() == ["unnamed_columns"]
+        made = maker.make(pa.array([row]), format=form, columns=["b", "a"])
+        assert json.loads(made.images[0].as_py()) == {"b": "1", "a": "2"}
 
 
 def test_labels_that_differ_by_case_are_two_labels() -> None:
