@@ -340,9 +340,10 @@ class Making:
             if self._to_stay:
                 append_fault_files(side, found.faults, app_id=APPLICATION, version=number)
                 close_former(side, number)
-        # The base has the rows of the others: no sync may decode them again.
-        if self._last_seed:
-            append(self._last_seed, [])
+        # The base has the rows of the others: no sync may decode them again. Numbers of seeds that
+        # are lost are given again.
+        if last := min(self._last_seed, max(landed_seeds, default=0)):
+            append(last, [])
         return totals
 
     def _seeds_of_cut(self) -> set[int]:
