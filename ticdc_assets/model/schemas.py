@@ -94,7 +94,7 @@ class TableSchema:
     Attributes:
         database: database the table is in.
         table: table name.
-        table_id: logical table id upstream; `NO_TABLE_ID` where a message has none.
+        table_id: logical table id upstream; `NO_TABLE_ID` or 0 where a message has none (`has_id`).
         version: schema version, a TSO (TiDB's UpdateTS). RENAME and TRUNCATE keep it.
         columns: columns in the order sent (column-id order in the Simple protocol).
         indexes: indexes in the order sent.
@@ -111,6 +111,15 @@ class TableSchema:
     def name(self) -> tuple[str, str]:
         """(database, table)."""
         return (self.database, self.table)
+
+    @property
+    def has_id(self) -> bool:
+        """Whether the table id is one.
+
+        TiCDC v8.5.4 and v8.5.5 send 0 with partition DDL (`buildDDLEventCommonWithTableID` in
+        logservice/schemastore/persist_storage_ddl_handlers.go of pingcap/ticdc).
+        """
+        return self.table_id > 0
 
     @property
     def own_indexes(self) -> tuple[IndexSchema, ...]:
