@@ -1,7 +1,8 @@
 """Tables written as DDL text, and the events that TiCDC's messages of them decode to.
 
 Messages say of a table what TiCDC says: the Simple protocol its schema, with the first NOT NULL
-unique key listed again as `primary`, the others text and flags. No message says what is virtual.
+unique key listed again as `primary`, the others text and flags. No message says what is virtual, or
+which index is over some rows only.
 """
 
 from dataclasses import replace
@@ -46,9 +47,9 @@ def altered(schema: TableSchema, sql: str, *, version: int) -> TableSchema:
 
 
 def as_sent(schema: TableSchema) -> TableSchema:
-    """Return a schema as the Simple protocol sends it: it does not say what is virtual."""
+    """Return a schema as the Simple protocol sends it, without what only DDL text says."""
     nullable = {column.name for column in schema.columns if column.nullable}
-    indexes = schema.indexes
+    indexes = tuple(replace(index, partial=False) for index in schema.indexes)
     if not any(index.primary for index in indexes):
         first = [
             index.columns

@@ -73,13 +73,18 @@ class ColumnSchema:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexSchema:
-    """One index: its name, kind and columns in key order."""
+    """One index: its name, kind and columns in key order.
+
+    `partial`: it covers the rows of a WHERE alone, so a unique one identifies no row. No message
+    says so, and TiCDC uses such a key; DDL text does (`registry.inference.column_facts`).
+    """
 
     name: str
     unique: bool
     primary: bool
     nullable: bool
     columns: tuple[str, ...]
+    partial: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +94,7 @@ class TableSchema:
     Attributes:
         database: database the table is in.
         table: table name.
-        table_id: logical table id upstream; `NO_TABLE_ID` where a message has none.
+        table_id: logical table id upstream; `NO_TABLE_ID` or 0 where a message has none (`has_id`).
         version: schema version, a TSO (TiDB's UpdateTS). RENAME and TRUNCATE keep it.
         columns: columns in the order sent (column-id order in the Simple protocol).
         indexes: indexes in the order sent.
@@ -108,6 +113,15 @@ class TableSchema:
         return (self.database, self.table)
 
     @property
+    def has_id(self) -> bool:
+        """Whether the table id is one.
+
+        TiCDC v8.5.4 and v8.5.5 send 0 with partition DDL (`buildDDLEventCommonWithTableID` in
+        logservice/schemastore/persist_storage_ddl_handlers.go of pingcap/ticdc).
+        """
+        return self.table_id > 0
+
+    @property
     def own_indexes(self) -> tuple[IndexSchema, ...]:
         """The indexes that the table has.
 
@@ -123,7 +137,12 @@ class TableSchema:
         if not index.primary or index.name != "primary":
             return False
         column = self.column(index.columns[0]) if len(index.columns) == 1 else None
-        if column is not None and column.mysql_type in _INTEGER_TYPES and not column.virtual:
+        if (
+            column is not None
+            and column.mysql_type in _INTEGER_TYPES
+            and not column.virtual
+            and not any(other.partial and other.columns == index.columns for other in self.indexes)
+        ):
             return False
         nullable = {column.name for column in self.columns if column.nullable}
         for other in self.indexes:
@@ -145,8 +164,9 @@ class TableSchema:
 
         Of several unique keys it is the one with the fewest columns, the first of those, as in
         TiCDC (`findHandleIndex` in cdc/model/schema_storage.go of pingcap/tiflow). One over a
-        virtual generated column is none. Nullability is judged by the columns: the `nullable` that
-        TiCDC sends with an index is wrong from the second encoding on (golden/QUIRKS.md B11).
+        virtual generated column or over some rows only is none. Nullability is judged by the
+        columns: the `nullable` that TiCDC sends with an index is wrong from the second encoding on
+        (golden/QUIRKS.md B11).
         """
         indexes = self.own_indexes
         for index in indexes:
@@ -156,7 +176,10 @@ class TableSchema:
         keys = [
             index.columns
             for index in indexes
-            if index.unique and index.columns and unfit.isdisjoint(index.columns)
+            if index.unique
+            and not index.partial
+            and index.columns
+            and unfit.isdisjoint(index.columns)
         ]
         return min(keys, key=len, default=())
 
@@ -400,6 +423,8 @@ def schema_to_json(schema: TableSchema) -> dict[str, Any]:
                 "primary": index.primary,
                 "nullable": index.nullable,
                 "columns": list(index.columns),
+                # This package's own field; TiCDC has none.
+                **({"partial": True} if index.partial else {}),
             }
             for index in schema.indexes
         ],
@@ -501,6 +526,7 @@ def _index_from_json(value: Any, position: str) -> IndexSchema:
         primary=reader.boolean("primary", default=False),
         nullable=reader.boolean("nullable", default=False),
         columns=columns,
+        partial=reader.boolean("partial", default=False),
     )
 
 

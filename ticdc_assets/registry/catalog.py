@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final, TypeAlias
 
-from ticdc_assets.model.schemas import NO_TABLE_ID, RowShape, TableSchema
+from ticdc_assets.model.schemas import RowShape, TableSchema
 from ticdc_assets.model.tso import MAX_TSO
 from ticdc_assets.registry.ddl.parts import name_in_text, parts_of
 from ticdc_assets.registry.ddl.reader import parse_ddl_script
@@ -308,7 +308,7 @@ class Catalog:
 
     def _with_id(self, schema: TableSchema) -> TableSchema:
         """Return a schema with an id, if it was sent without one."""
-        if schema.table_id != NO_TABLE_ID:
+        if schema.has_id:
             return schema
         name = schema.name
         known = self._tables.find(name)
@@ -481,7 +481,7 @@ class Catalog:
         before = event.pre_schema or before or sent
         before = replace(before, database=name[0], table=name[1], table_id=table_id)
         after = replace(sent, database=move.new[0], table=move.new[1])
-        if after.table_id == NO_TABLE_ID:
+        if not after.has_id:
             after = replace(after, table_id=table_id)
         return replace(part, event=replace(new, schema=after, pre_schema=before), notes=notes)
 

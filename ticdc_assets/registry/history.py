@@ -175,10 +175,13 @@ _WITHOUT_TEXT = DdlStatement(action=DdlAction.UNKNOWN, unparsed="")
 
 _CREATES_TABLE = re.compile(r"\s*CREATE\s+TABLE\b", re.IGNORECASE)
 # A digit may come before a word: the version in an executable comment.
-_SAYS_MORE = re.compile(r"(?<![A-Za-z_$])(?:PARTITION|LIKE|AS)(?![\w$])|;\s*[^\s;]", re.IGNORECASE)
+_SAYS_MORE = re.compile(
+    r"(?<![A-Za-z_$])(?:PARTITION|LIKE|AS|WHERE)(?![\w$])|;\s*[^\s;]", re.IGNORECASE
+)
 """Words of a text that says more.
 
-A word before partitions, the table to be like, a generated column's expression; a statement.
+A word before partitions, the table to be like, a generated column's expression, the condition of a
+partial index; a statement.
 """
 
 
@@ -241,9 +244,9 @@ def same_structure(left: TableSchema, right: TableSchema) -> bool:
     """Whether two schemas of one version agree.
 
     The table id may differ (TRUNCATE keeps the version). The `nullable` of an index is ignored:
-    TiCDC computes it wrongly from the second encoding on (golden/QUIRKS.md B11). So is `virtual` of
-    a column, which no message says. The fraction of a time type counts as it is meant: in Avro the
-    new TiCDC sends it for TIMESTAMP, and the old one for none.
+    TiCDC computes it wrongly from the second encoding on (golden/QUIRKS.md B11). So are `virtual`
+    of a column and `partial` of an index, which no message says. The fraction of a time type counts
+    as it is meant: in Avro the new TiCDC sends it for TIMESTAMP, and the old one for none.
     """
 
     def compared(column: ColumnSchema) -> ColumnSchema:
@@ -255,7 +258,7 @@ def same_structure(left: TableSchema, right: TableSchema) -> bool:
     def shape(schema: TableSchema) -> tuple[object, ...]:
         return (
             frozenset(map(compared, schema.columns)),
-            tuple(replace(index, nullable=False) for index in schema.indexes),
+            tuple(replace(index, nullable=False, partial=False) for index in schema.indexes),
         )
 
     return shape(left) == shape(right)

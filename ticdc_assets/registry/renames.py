@@ -24,7 +24,6 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ticdc_assets.model.schemas import NO_TABLE_ID
 from ticdc_assets.registry.ddl.parts import name_in_text
 from ticdc_assets.registry.history import Name, RegisteredDdl, folded
 from ticdc_assets.registry.known_tables import KnownTables
@@ -286,9 +285,7 @@ def _move(part: RegisteredDdl, tables: KnownTables) -> Move | None:
     before, after = event.pre_schema, event.schema
     pair = next(iter(part.statement.renames), None)
     sent_ids = [
-        schema.table_id
-        for schema in (before, after)
-        if schema is not None and schema.table_id != NO_TABLE_ID
+        schema.table_id for schema in (before, after) if schema is not None and schema.has_id
     ]
     table_id = sent_ids[0] if sent_ids else None
     notes: tuple[str, ...] = ()

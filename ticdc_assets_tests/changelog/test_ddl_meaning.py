@@ -176,6 +176,27 @@ def test_a_cyclic_rename_of_tables_that_were_not_seen_before() -> None:
     }
 
 
+@pytest.mark.parametrize("altered", ["a", "b", "a b", "b a"])
+def test_partition_ddl_without_a_table_id_leaves_tables_apart(altered: str) -> None:
+    """TiCDC v8.5.4 and v8.5.5 send the id 0 with it, and right ones with other DDL."""
+    life = created(schemas=True)
+    versions = dict.fromkeys("ab", 100)
+    for version, name in enumerate(altered.split(), start=1_100):
+        versions[name] = version
+        sql = f"ALTER TABLE `d`.`{name}` ADD PARTITION (PARTITION `p9` VALUES LESS THAN (99))"
+        life.ddl(sql, table(f"d.{name}", 0, version), word="ALTER")
+    for number, (sql, name, table_id, version) in enumerate(
+        [
+            ("RENAME TABLE `d`.`a` TO `d`.`tmp`;", "d.tmp", NO_TABLE_ID, versions["a"]),
+            ("RENAME TABLE `d`.`b` TO `d`.`a`;", "d.a", B.table_id, versions["b"]),
+            ("RENAME TABLE `d`.`tmp` TO `d`.`b`;", "d.b", A.table_id, versions["a"]),
+        ]
+    ):
+        life.ddl(sql, table(name, table_id, version), word="RENAME", same_ts=number > 0)
+    assert life.rows() == {"d.a": of(("2", "was b")), "d.b": of(("1", "was a"))}
+    assert life.caveats() == {}
+
+
 def test_an_id_under_another_name_is_marked() -> None:
     life = created(schemas=True)
     after = table("d.c", 130, 200, "id v w")

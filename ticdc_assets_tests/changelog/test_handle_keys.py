@@ -16,6 +16,8 @@ from ticdc_assets.model.schemas import (
     RowShape,
     SentColumn,
     TableSchema,
+    schema_from_text,
+    schema_to_text,
 )
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.changelog.lives import only_table
@@ -153,6 +155,69 @@ def test_ddl_changes_which_columns_are_virtual_and_the_key(wire_format: WireForm
     table = only_table(events)
     assert table.plan.schema.handle_key == ("bb",)
     assert table.plan.generated == frozenset()
+
+
+def as_ticdc_has_it(schema: TableSchema) -> TableSchema:
+    """Return a schema with the keys that TiCDC sees: it does not look at WHERE."""
+    return replace(schema, indexes=tuple(replace(item, partial=False) for item in schema.indexes))
+
+
+@pytest.mark.parametrize(
+    ("keys", "key"),
+    [
+        ("unique u(a) where b = 1", ()),
+        ("unique (a) where b = 1", ()),
+        ("unique u(a) where b = 1, unique v(a, c)", ("a", "c")),
+        ("unique v(a, c), unique u(a) where b = 1", ("a", "c")),
+    ],
+)
+@pytest.mark.parametrize("wire_format", FORMATS)
+def test_no_key_is_over_some_rows_only(
+    wire_format: WireFormat, keys: str, key: tuple[str, ...]
+) -> None:
+    """TiCDC uses it all the same. Rows that it does not cover may be equal in its columns."""
+    sql = f"create table t1 (a int not null, b int, c int not null, {keys})"
+    schema = created(sql)
+    sent = as_ticdc_has_it(schema)
+    rows = ({"a": "1", "b": "1", "c": "5"}, {"a": "1", "b": "2", "c": "6"})
+    table = only_table(
+        [
+            ddl(wire_format, sql, ts=10, after=schema),
+            row(wire_format, sent, ts=20, after=rows[0]),
+            row(wire_format, sent, ts=21, after=rows[1]),
+            row(wire_format, sent, ts=22, before=rows[1], after=rows[1] | {"b": "3"}),
+        ]
+    )
+    assert table.plan.schema.handle_key == key
+    assert values(table, "a", "b", "c") == [("1", "1", "5"), ("1", "3", "6")]
+    assert (table.quarantined, table.plan.caveats) == ([], ())
+    assert schema_from_text(schema_to_text(schema)) == schema
+
+
+@pytest.mark.parametrize("wire_format", FORMATS)
+def test_ddl_changes_which_indexes_are_over_some_rows_only(wire_format: WireFormat) -> None:
+    texts = (
+        "create table t1 (a int not null, c int not null, unique v(a, c))",
+        "create unique index u on t1 (a) where c > 1",
+        "alter table t1 rename index u to w, add column d int",
+        "alter table t1 drop index w, add unique index u(a)",
+    )
+    schema = created(texts[0])
+    events = [ddl(wire_format, texts[0], ts=10, after=schema)]
+    keys: list[tuple[str, ...]] = []
+    for ts, text in enumerate(texts[1:], start=1):
+        before, schema = schema, altered(schema, text, version=10 + 10 * ts)
+        events += [
+            ddl(wire_format, text, ts=10 + 10 * ts, after=schema, before=before),
+            row(
+                wire_format,
+                as_ticdc_has_it(schema),
+                ts=15 + 10 * ts,
+                after={column.name: str(ts) for column in schema.columns},
+            ),
+        ]
+        keys.append(only_table(events).plan.schema.handle_key)
+    assert keys == [("a", "c"), ("a", "c"), ("a",)]
 
 
 def test_a_hidden_column_of_an_expression_is_no_key() -> None:

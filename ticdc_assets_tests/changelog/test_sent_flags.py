@@ -231,6 +231,37 @@ def test_flags_that_come_later_say_what_those_of_0_did_not() -> None:
     assert (found["3"]["c"], found["3"]["b"], found["3"]["v"]) == ("8", "0x61", "0x22")
 
 
+@pytest.mark.parametrize("is_keyed", [True, False])
+def test_the_flags_of_a_row_count_for_its_image_before(*, is_keyed: bool) -> None:
+    """TiCDC v8.5.4 and v8.5.5 send TiDB's flags in `p` with only-output-updated-columns.
+
+    There 1 is NOT NULL, not binary, and 128 is binary.
+    """
+    number = ID if is_keyed else {"t": 3, "f": 65}
+    texts = {"s": (15, 0), "t": (252, 0), "b": (15, 65), "x": (252, 65)}
+
+    def image(*values: str) -> dict[str, dict[str, Any]]:
+        named = zip(texts.items(), values, strict=True)
+        columns = {name: {"t": t, "f": f, "v": value} for (name, (t, f)), value in named}
+        return {"id": {**number, "v": 1}, **columns}
+
+    old = ("old", b64encode(b"old").decode(), r"\xff\x01", b64encode(b"\xff").decode())
+    new = ("new", b64encode(b"new").decode(), r"\xff\x02", b64encode(b"\xfe").decode())
+    before = image(*old)
+    del before["id"]
+    for name, flags in (("s", 4097), ("t", 4113), ("b", 128), ("x", 144)):
+        before[name]["f"] = flags
+    key_text = " primary key" if is_keyed else ""
+    sql = f"create table t (id int{key_text}, s varchar(9) not null, t text not null, "
+    table = folded(
+        ddl(10, sql + "b varbinary(9), x blob)"),
+        row(20, partition=None, u=image(*old)),
+        row(30, partition=None, u=image(*new), p=before),
+    )
+    assert table.quarantined == []
+    assert table.listed() == [{"id": "1", "s": "new", "t": "new", "b": "0xff02", "x": "0xfe"}]
+
+
 def test_a_value_proves_bytes_where_nothing_else_tells() -> None:
     table = folded(put(20, 1, b=(252, 0, "YQ==")), put(30, 2, b=(252, 0, "/w==")))
     assert {number: item["b"] for number, item in rows(table).items()} == {"1": "0x61", "2": "0xff"}

@@ -1,8 +1,8 @@
-"""What DDL texts say of columns and sent schemas do not: their order, and which are virtual.
+"""What DDL texts say and sent schemas do not: the order of columns, virtual and partial ones.
 
 In: a `SchemaHistory`. Out: schemas with their columns in upstream's order (`ColumnFacts.ordered`),
-and the history with `ColumnSchema.virtual` set (`with_virtual_columns`). Schemas inferred from
-texts have both already.
+and the history with `ColumnSchema.virtual` and `IndexSchema.partial` set (`with_virtual_columns`).
+Schemas inferred from texts have all of it already.
 
 The Simple protocol sends columns in the order of their creation, so a column added FIRST or AFTER
 another comes last. The texts of the DDL say where it belongs; an export's CREATE TABLE has the
@@ -12,6 +12,9 @@ schema counts. The order decides only how a mirror looks: values are matched by 
 The Simple protocol does not send which columns are virtual. It matters because no row has such a
 column, and TiCDC uses no key over one. The text of the DDL that defines the column says it, and so
 does the name of the hidden column that TiDB adds for an expression in an index.
+
+Nor does it send the WHERE of an index. TiCDC takes a unique index over some rows for the key of a
+table without a shorter one, but other rows may have equal values in its columns.
 
 Facts are carried to the later schemas of a table, through renames of the table and of columns and
 through other ids. They are a pure function of the history, computed again whenever that grows.
@@ -41,10 +44,11 @@ from ticdc_assets.registry.inference.schemas import altered_schema
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """Columns of one schema by their names in lower case: all in their order, and the virtual."""
+    """Names of one schema in lower case: its columns in order, virtual ones, partial indexes."""
 
     order: tuple[str, ...] = ()
     virtual: frozenset[str] = frozenset()
+    partial: frozenset[str] = frozenset()
 
 
 _NOTHING: Final = _Facts()
@@ -60,7 +64,7 @@ _OF_COLUMNS: Final = frozenset(
 
 
 def with_virtual_columns(history: SchemaHistory) -> SchemaHistory:
-    """Return `history` with its virtual columns marked, or itself if nothing changes."""
+    """Return `history` with what `ColumnFacts` marks, or itself if nothing changes."""
     facts = ColumnFacts(history)
     ddls = [facts.marked_ddl(ddl) for ddl in history.ddls]
     versions = [
@@ -95,10 +99,17 @@ class ColumnFacts:
         return schema if columns == schema.columns else replace(schema, columns=columns)
 
     def marked(self, schema: TableSchema) -> TableSchema:
-        """Return `schema` with its virtual columns marked, and no others."""
+        """Return `schema` with its virtual columns and partial indexes marked, and no others."""
         if self._is_inferred(schema):
             return schema
-        names = self._of(schema).virtual
+        facts = self._of(schema)
+        names = facts.virtual
+        if facts.partial or any(index.partial for index in schema.indexes):
+            indexes = tuple(
+                replace(index, partial=index.name.lower() in facts.partial)
+                for index in schema.indexes
+            )
+            schema = replace(schema, indexes=indexes)
         hidden = {
             name
             for index in schema.indexes
@@ -114,7 +125,7 @@ class ColumnFacts:
         return schema if columns == schema.columns else replace(schema, columns=columns)
 
     def marked_ddl(self, ddl: RegisteredDdl) -> RegisteredDdl:
-        """Return a DDL with the virtual columns of its schemas marked."""
+        """Return a DDL with its schemas marked."""
         before, after = ddl.event.pre_schema, ddl.event.schema
         event = replace(
             ddl.event,
@@ -146,6 +157,7 @@ class ColumnFacts:
                 for column in statement.columns
                 if column.generated is GeneratedKind.VIRTUAL
             },
+            _partial_after(facts.partial, statement, after),
         )
         self._by_id[after.table_id, after.version] = facts
         name = folded(after.name)
@@ -201,4 +213,30 @@ def _facts_after(table: TableSchema, statement: DdlStatement) -> _Facts:
         table, statement, version=table.version, defaults=DATABASE_DEFAULTS, timezone="UTC"
     ).schema
     virtual = frozenset(column.name.lower() for column in changed.columns if column.virtual)
-    return _Facts(_names(changed), virtual)
+    partial = frozenset(index.name.lower() for index in changed.indexes if index.partial)
+    return _Facts(_names(changed), virtual, partial)
+
+
+def _partial_after(
+    before: frozenset[str], statement: DdlStatement, after: TableSchema
+) -> frozenset[str]:
+    """Return the partial indexes after a statement, of which `before` were there."""
+    names = set(before)
+    defined = list(statement.indexes)
+    for change in statement.changes:
+        if change.kind is ChangeKind.RENAME_INDEX and (change.name or "").lower() in names:
+            names.add((change.new_name or "").lower())
+        if change.index is not None:
+            defined.append(change.index)
+    for index in defined:
+        if index.condition is not None and index.name is not None:
+            names.add(index.name.lower())
+        elif index.condition is not None:
+            # TiDB named it.
+            columns = [name.lower() for name in index.columns]
+            names |= {
+                other.name.lower()
+                for other in after.indexes
+                if not other.primary and [name.lower() for name in other.columns] == columns
+            }
+    return frozenset(names & {index.name.lower() for index in after.indexes})

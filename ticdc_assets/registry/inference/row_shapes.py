@@ -104,7 +104,7 @@ def fits(schema: TableSchema, shape: RowShape) -> bool:
     if (
         handle is not None
         and handle != set(schema.handle_key)
-        and not _is_rest_of_key(handle, schema.own_indexes, schema.columns)
+        and not _is_of_no_key(handle, schema.own_indexes, schema.columns)
     ):
         return False
     primary = _primary_key(shape)
@@ -175,13 +175,14 @@ def _handle_key(shape: RowShape) -> set[str] | None:
     return None if unsaid and not marked else marked
 
 
-def _is_rest_of_key(
+def _is_of_no_key(
     handle: Collection[str], indexes: Iterable[IndexSchema], columns: Iterable[ColumnSchema]
 ) -> bool:
-    """Return whether marked columns are what rows have of a key with virtual columns.
+    """Return whether marked columns are those of a key that identifies no row.
 
-    The new TiCDC chooses such a key too (`initIndexColumns` in pkg/common/table_info_helper.go of
-    pingcap/ticdc), though no row has its virtual columns. The others do not identify a row.
+    The new TiCDC chooses a key with virtual columns too (`initIndexColumns` in
+    pkg/common/table_info_helper.go of pingcap/ticdc), though rows have only its other columns. Each
+    TiCDC chooses a key that holds for the rows of its WHERE alone.
     """
     by_name = {column.name: column for column in columns}
     for index in indexes:
@@ -189,7 +190,7 @@ def _is_rest_of_key(
         sent = {column.name for column in own if not column.virtual}
         if (
             index.unique
-            and len(sent) < len(own)
+            and (index.partial or len(sent) < len(own))
             and sent == set(handle)
             and not any(column.nullable for column in own)
         ):
@@ -402,7 +403,7 @@ def _with_key(
     if named is not None:
         return _required(columns, named), _with_primary_key(indexes, named)
     handle = _handle_key(shape)
-    if handle is None or _is_rest_of_key(handle, indexes, columns):
+    if handle is None or _is_of_no_key(handle, indexes, columns):
         return columns, indexes
     marked = [column for column in shape.columns if column.name in handle]
     names = tuple(dict.fromkeys(column.name for column in marked))

@@ -17,9 +17,8 @@ Where this differs from the schemas that TiCDC sends:
 * D of FLOAT(M,D) and DOUBLE(M,D) is in `decimal` (TiCDC leaves it out);
 * a NOT NULL unique key is not listed a second time as an index `primary` (see `schemas`);
 * `nullable` of an index is that of its columns (golden/QUIRKS.md B11);
-* an index over expressions has the columns among its parts only, and one over some rows only
-  (WHERE) is not unique: neither identifies rows. TiDB's hidden columns for expressions are not
-  there;
+* an index over expressions has the columns among its parts only and is not unique: it identifies
+  no rows. TiDB's hidden columns for expressions are not there;
 * TiDB's own index for a foreign key is left out.
 
 The caller handles names of tables: RENAME changes nothing here. Schemas have no partitions,
@@ -284,10 +283,11 @@ class _Table:
         self.indexes.append(
             IndexSchema(
                 name=name,
-                unique=index.primary or (index.unique and whole and index.condition is None),
+                unique=index.primary or (index.unique and whole),
                 primary=index.primary,
                 nullable=False,
                 columns=columns,
+                partial=index.condition is not None and not index.primary,
             )
         )
 

@@ -146,7 +146,11 @@ def _shape(after: ColumnList, before: ColumnList, is_partial: bool) -> RowShape 
     for image in (after, before):
         for name, label in zip(image.names, image.labels, strict=True):
             # The first description of a name counts, and its first place.
-            said.setdefault(name, _said(label))
+            code, flags, _ = _said(label)
+            first = said.setdefault(name, _said(label))
+            if code in SPELLINGS and spelling(code, flags) is not spelling(code, first[1]):
+                # These images were written by other flags; the reference reads them.
+                return None
     if any(code not in SPELLINGS for code, _, _ in said.values()):
         return None
     columns = tuple(

@@ -46,6 +46,9 @@ next such column (`writeColumnFieldValueIfUpdated` in codec.go). Such members `t
 of `p` that are not objects are skipped, and the shape of the row says so (`RowShape.damaged`): `u`
 is whole.
 
+The flags in `p` are those of `u`: v8.5.4 and v8.5.5 of TiCDC's new encoder write TiDB's flags into
+`p` there, where the same bits mean something else.
+
 An UPDATE without its old values (old value off, or all columns of `p` left out as unchanged) looks
 like an INSERT and is decoded as one.
 

@@ -103,10 +103,13 @@ def physical_values(
 ) -> tuple[list[str | None], list[Spelling]]:
     """Return the physical values of a column in the images of one row, and how each is spelled.
 
+    Args:
+        values: the values, the first of them with the flags that count for all.
+
     Raises:
         WireError: a value does not fit its type.
     """
-    said = [spelling(sent.code, sent.flags) for sent in values]
+    said = [spelling(sent.code, values[0].flags) for sent in values]
     try:
         return _read_all(values, said), said
     except WireError:

@@ -37,7 +37,8 @@ def require_nothing_beyond(sql: str) -> None:
     ]
     assert statement.action is DdlAction.CREATE_TABLE
     # The rows of a query come as changes.
-    told = (statement.like, statement.partitioning, virtual)
+    partial = [index for index in statement.indexes if index.condition is not None]
+    told = (statement.like, statement.partitioning, virtual, partial)
     assert not any(told)
     assert not statement.changes
     assert not statement.renames
@@ -68,6 +69,7 @@ def test_a_table_that_its_schema_tells_is_not_read_through(sql: str) -> None:
         "CREATE TABLE t1 (a int, b int AS(a + 1))",
         "CREATE TABLE t1 (a int, b int generated always as (a + 1) virtual)",
         "CREATE TABLE t1 (a int, b int /*!50706AS (a + 1) */)",
+        "CREATE TABLE t1 (a int, unique u(a) WHERE a > 1)",
         "CREATE TABLE t1 AS SELECT 1 AS a",
         "CREATE VIEW t1 AS SELECT 1",
         "CREATE TEMPORARY TABLE t1 (a int)",
@@ -102,6 +104,7 @@ _COLUMNS = st.sampled_from(
     (
         *("b int as (a + 1)", "b int AS(a + 1) stored", "b int /*!50706as (a + 1) */ virtual"),
         *("b int generated always as (a + 1)", "b int comment 'like'", "`as` int"),
+        *("unique u(a) where a > 1", "key (a)where(a is null)"),
     )
 )
 _OPTIONS = st.sampled_from(

@@ -344,7 +344,7 @@ a int not null, b int not null, unique x (a, b), unique y (b), unique z (a) -> u
     unique y(b); unique z(a) / b
 a int not null, unique u ((a + 1)) -> u() /
 a int not null, unique ((a + 1), a) -> expression_index(a) /
-a int not null, unique u (a) where a > 5 -> u(a) /
+a int not null, unique u (a) where a > 5 -> unique u(a) /
 a varchar(99) not null, unique u (a(5)) -> unique u(a) / a
 `PRIMARY` int, key (`PRIMARY`) -> PRIMARY_2(PRIMARY) /
 a int, fulltext f (a), constraint k foreign key (a) references p (a) -> f(a) /
