@@ -16,6 +16,7 @@ from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.accepted_gaps import AcceptedGap, close_accepted
 from ticdc_assets.log.change_statistics import ChangeStatistics, read_statistics
 from ticdc_assets.log.cuts import Cut, choice_text, filter_text, name_mirrors, newest_cut
+from ticdc_assets.log.positions import decoded_position, landed_batch
 from ticdc_assets.log.watermark import read_watermark
 from ticdc_assets.model.tso import es_cut, moment_text, physical_ms
 
@@ -102,6 +103,10 @@ def standing(
     # Without commit ts, completeness is unknown: everything that landed is applied.
     limit = statistics.newest_change if statistics.es_only else watermark.watermark_ts
     waits = bool(watermark.waiting) and not statistics.es_only
+    undecoded = landed_batch(lake.paths) > decoded_position(lake.paths)[1]
+    if undecoded and not statistics.es_only:
+        # A topic that seems to be at rest may have begun in them, below the decoded watermarks.
+        limit = None if last is None else last.tso
     if complete_ts is not None:
         limit, waits = max(limit or 0, complete_ts), False
     if limit is None or waits:
@@ -110,7 +115,7 @@ def standing(
             Outcome.WAITING,
             f"no watermark yet from {waiting}"
             if waiting
-            else "nothing of the source has landed yet: run "
+            else "nothing of the source is decoded yet: run "
             f"`ticdc-assets sync {lake.changefeed.name}`",
         )
     if statistics.es_only:
@@ -136,9 +141,8 @@ def standing(
         # It decides which mirrors may lack rows from before the changefeed.
         and last.complete_tables == choice_text(lake.changefeed.complete_tables)
     ):
-        return position(
-            Outcome.UNCHANGED, f"the mirrors are at {last.moment} and nothing new was landed"
-        )
+        what = "records that landed are not decoded yet" if undecoded else "nothing new was landed"
+        return position(Outcome.UNCHANGED, f"the mirrors are at {last.moment} and {what}")
     return position(None)
 
 

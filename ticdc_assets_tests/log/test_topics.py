@@ -172,6 +172,39 @@ def test_a_landing_that_was_killed_before_its_log_moves_no_watermark(
     assert_at_truth(feed, shop)
 
 
+def test_records_that_landed_and_are_not_decoded_move_no_watermark(
+    spark: Any, tmp_path: Path
+) -> None:
+    """A topic at rest may have begun in them."""
+    shop = Shop(WireFormat.SIMPLE_JSON)
+    feed = Feed.of(spark, tmp_path, partitions={shop.topic(B): 2})
+    shop.create(A)
+    shop.write(A)
+    feed.write(shop.records())
+    feed.sync()
+    last = feed.cut
+    shop.create(B)
+    shop.write(B)
+    records = shop.records()
+    offsets = read_position(feed.paths).next_offsets
+    marks = {
+        place: replace(item, offset=offsets[place])
+        for item in records
+        if (place := (item.topic, item.partition))[0] == shop.topic(A)
+    }
+    feed.write([item for item in records if item.topic == shop.topic(B)] + [*marks.values()])
+    # The watermarks of one topic are decoded; the other topic has landed since.
+    feed.land(max_records=len(marks))
+    decode_new(feed.lake)
+    register_new(feed.lake)
+    feed.land()
+    apply_changes(feed.lake)
+    assert feed.cut.tso == last.tso
+    feed.sync()
+    assert feed.cut.late == 0
+    assert_at_truth(feed, shop)
+
+
 # A broker ----------------------------------------------------------------------------------------
 
 
