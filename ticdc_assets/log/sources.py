@@ -57,6 +57,7 @@ class Gap:
         to_offset: offset at which landing can continue; None if it cannot.
         offset_base: what landing adds to the source's offsets from there on.
         topic_id: id of the topic now; None if there is none.
+        remedy: how to continue if landing cannot.
     """
 
     changefeed: str
@@ -68,6 +69,7 @@ class Gap:
     to_offset: int | None
     offset_base: int
     topic_id: str | None
+    remedy: str = ""
 
     @property
     def error(self) -> LandingGapError:
@@ -80,12 +82,7 @@ class Gap:
     def fix(self) -> str:
         """How to continue."""
         if self.to_offset is None:
-            return (
-                f"create topic {self.topic!r} with at least "
-                f"{counted(self.partition + 1, 'partition')} "
-                "(TiCDC does when the changefeed starts, with auto-create-topic), then accept "
-                "the loss"
-            )
+            return self.remedy
         return (
             f"`ticdc-assets accept-gap {self.changefeed} {self.topic} {self.partition}` continues "
             "after it and marks the mirrors that may lack changes"
@@ -186,7 +183,7 @@ def compare(lake: Lake, position: Position, ranges: Ranges, ids: Mapping[str, st
     partitions, gone = _with_gone(lake.paths, partitions, position)
     return SourceState(
         partitions=partitions,
-        gaps=tuple(_gaps(lake.changefeed.name, partitions, position, begun, ids)),
+        gaps=tuple(_gaps(lake.changefeed, partitions, position, begun, ids)),
         gone=gone,
     )
 
@@ -212,23 +209,36 @@ def _begun(
 
 def capture_ranges(source: CaptureSource) -> dict[TopicPartition, OffsetRange]:
     """Return the offsets of each partition of a whole capture; it is read again if it changed."""
-    try:
-        stat = source.path.stat()
-    except OSError:
-        ranges = _ranges_in(source.path)  # its error explains the problem
-    else:
-        ranges = _unchanged_ranges(source.path, stat.st_size, stat.st_mtime_ns)
     empty = OffsetRange(earliest=0, end=0)
     listed = {(topic, number) for topic, n in source.partitions.items() for number in range(n)}
-    return {**dict.fromkeys(sorted(listed), empty), **ranges}
+    return {**dict.fromkeys(sorted(listed), empty), **_looked_into(source.path).ranges}
+
+
+def ends_within_a_record(source: CaptureSource) -> bool:
+    """Return whether a capture is still written to, or was cut: its end is no end of a record."""
+    return _looked_into(source.path).incomplete_tail
+
+
+@dataclass(frozen=True, slots=True)
+class _Capture:
+    ranges: Ranges
+    incomplete_tail: bool
+
+
+def _looked_into(path: Path) -> _Capture:
+    try:
+        stat = path.stat()
+    except OSError:
+        return _read(path)  # its error explains the problem
+    return _unchanged(path, stat.st_size, stat.st_mtime_ns)
 
 
 @lru_cache(maxsize=16)
-def _unchanged_ranges(path: Path, _size: int, _time_ns: int) -> Ranges:
-    return _ranges_in(path)
+def _unchanged(path: Path, _size: int, _time_ns: int) -> _Capture:
+    return _read(path)
 
 
-def _ranges_in(path: Path) -> Ranges:
+def _read(path: Path) -> _Capture:
     ranges: dict[TopicPartition, tuple[int, int]] = {}
 
     def seen(topic: str, partition: int, offset: int) -> bool:
@@ -242,7 +252,10 @@ def _ranges_in(path: Path) -> Ranges:
     with CaptureReader(path, wanted=seen) as records:
         for _ in records:
             pass
-    return {place: OffsetRange(earliest=first, end=end) for place, (first, end) in ranges.items()}
+    return _Capture(
+        {place: OffsetRange(earliest=first, end=end) for place, (first, end) in ranges.items()},
+        records.incomplete_tail,
+    )
 
 
 def _with_gone(
@@ -273,7 +286,7 @@ def _with_gone(
 
 
 def _gaps(
-    changefeed: str,
+    changefeed: Changefeed,
     partitions: Iterable[PartitionOffsets],
     position: Position,
     begun: Mapping[TopicPartition, int],
@@ -281,21 +294,26 @@ def _gaps(
 ) -> list[Gap]:
     """Return the gaps, with those of missing partitions first."""
     items = {item.place: item for item in partitions}
-    gaps = [
-        Gap(
-            changefeed=changefeed,
-            topic=topic,
-            partition=partition,
-            landed=landed,
-            available=0,
-            cause="the source no longer has this partition",
-            to_offset=None,
-            offset_base=position.base((topic, partition)),
-            topic_id=ids.get(topic),
+    topics = {item.topic for item in partitions}
+    gaps: list[Gap] = []
+    for (topic, partition), landed in sorted(position.next_offsets.items()):
+        if (topic, partition) in items:
+            continue
+        cause, remedy = _missing(changefeed, topic, partition, is_there=topic in topics)
+        gaps.append(
+            Gap(
+                changefeed=changefeed.name,
+                topic=topic,
+                partition=partition,
+                landed=landed,
+                available=0,
+                cause=cause,
+                to_offset=None,
+                offset_base=position.base((topic, partition)),
+                topic_id=ids.get(topic),
+                remedy=remedy,
+            )
         )
-        for (topic, partition), landed in sorted(position.next_offsets.items())
-        if (topic, partition) not in items
-    ]
     for place, item in items.items():
         landed, base = begun.get(place), position.base(place)
         if landed is None:
@@ -320,7 +338,7 @@ def _gaps(
             continue
         gaps.append(
             Gap(
-                changefeed=changefeed,
+                changefeed=changefeed.name,
                 topic=item.topic,
                 partition=item.partition,
                 landed=landed,
@@ -332,6 +350,25 @@ def _gaps(
             )
         )
     return gaps
+
+
+def _missing(
+    changefeed: Changefeed, topic: str, partition: int, *, is_there: bool
+) -> tuple[str, str]:
+    """Return why a landed partition is not listed, and how to continue."""
+    source = changefeed.source
+    if isinstance(source, KafkaSource) and not source.takes(topic):
+        cause = "source.kafka.topics no longer names this topic"
+        return cause, "name it there again: its records may be of any table"
+    create = (
+        f"create topic {topic!r} with at least {counted(partition + 1, 'partition')} "
+        "(TiCDC does when the changefeed starts, with auto-create-topic), then accept the loss"
+    )
+    if isinstance(source, KafkaSource) and not is_there:
+        # Brokers list no topic that the client may not describe.
+        cause = "the source no longer has this topic, or this client may no longer see it"
+        return cause, f"give the client the right DESCRIBE on it if it is there; else {create}"
+    return "the source no longer has this partition", create
 
 
 def accept(lake: Lake, topic: str, partition: int) -> AcceptedGap:

@@ -341,6 +341,27 @@ def test_what_is_not_there_at_all_cannot_be_accepted(tmp_path: Path) -> None:
     assert read_accepted(shop.feed.paths) == ()
 
 
+@pytest.mark.parametrize(
+    ("topics", "there", "said"),
+    [
+        (("other",), "other", "source.kafka.topics no longer names this topic"),
+        (("other", "shop"), "other", "the right DESCRIBE on it if it is there; else create topic"),
+        (("shop",), "shop", "no longer has this partition; create topic 'shop' with at least 2 pa"),
+    ],
+)
+def test_why_a_landed_partition_is_missing(
+    tmp_path: Path, topics: tuple[str, ...], there: str, said: str
+) -> None:
+    source = KafkaSource(bootstrap_servers="127.0.0.1:1", topics=topics)
+    lake = Shop(tmp_path).feed.lake
+    lake = replace(lake, changefeed=replace(lake.changefeed, source=source))
+    position = Position(batch=1, next_offsets={("shop", 1): 10}, topic_ids={})
+    ranges = {(there, 0): OffsetRange(earliest=0, end=0)}
+    (gap,) = compare(lake, position, ranges, {}).gaps
+    assert gap.to_offset is None
+    assert said in str(gap.error)
+
+
 def test_a_gap_that_is_accepted_with_nothing_behind_it(tmp_path: Path) -> None:
     """As many records are there as were landed, less one: the next one comes later."""
     shop = Shop(tmp_path)
