@@ -273,6 +273,30 @@ def test_range_whose_records_are_gone_is_an_error(broker: OwnBroker, topic: str)
 
 
 @pytest.mark.kafka
+def test_a_record_that_was_damaged_on_disk_is_an_error(broker: OwnBroker, topic: str) -> None:
+    """A broker sends what its disk has; the client alone can compare the checksum."""
+    broker.create_topic(topic, 1)
+    value = b'{"a message": "of TiCDC"}'
+    given = [replace(record, value=value) for record in records(topic, 3, partitions=1)]
+    for record in given:
+        produce(broker.source(), [record])
+    (log,) = (broker.directory / "topics" / f"{topic}-0").glob("*.log")
+    content = log.read_bytes()
+    assert content.count(value) == 3
+    at = content.index(value, content.index(value) + 1)
+    with log.open("r+b") as file:
+        file.seek(at + value.index(b"T"))
+        file.write(b"X")
+    got: list[CaptureRecord] = []
+    with pytest.raises(SourceUnavailableError, match=r"partition 0: .*CRC32C") as caught:
+        got.extend(consume(broker.source(), end_offsets(broker.source(topic))))
+    assert got == []
+    assert "let another replica lead" in str(caught.value)
+    taken = replace(broker.source(), options={"check.crcs": OptionValue("false", "false")})
+    assert len(list(consume(taken, end_offsets(broker.source(topic))))) == 3
+
+
+@pytest.mark.kafka
 def test_last_records_may_come_a_moment_later(broker: OwnBroker, topic: str) -> None:
     """As from a replica that knows less than the leader, whose offsets were listed."""
     broker.create_topic(topic, 1)

@@ -172,6 +172,7 @@ def fetch(
         Consumer,
         {
             ISOLATION: "read_uncommitted",  # the default of Java's client, not of librdkafka
+            "check.crcs": "true",  # likewise: a broker sends what its disk has
             # With a full buffer the client would pause its requests for a whole second.
             "fetch.queue.backoff.ms": "5",
             "queued.max.messages.kbytes": "16384",
@@ -265,7 +266,14 @@ def _require_end(source: KafkaSource, message: Message, error: KafkaError) -> No
     )
     if error.code() in NO_RIGHT:
         raise SourceRefusedError(reason, RIGHT_FIX)
-    raise SourceUnavailableError(reason)
+    fix = _DAMAGE_FIX if error.code() == KafkaError._BAD_MSG else ""
+    raise SourceUnavailableError(reason, fix)
+
+
+_DAMAGE_FIX: Final = (
+    "let another replica lead the partition; or set source.kafka.options.check.crcs to false, "
+    "which lands what the broker has"
+)
 
 
 def _coordinates(message: Message) -> tuple[str, int]:
