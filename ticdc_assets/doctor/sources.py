@@ -31,6 +31,7 @@ from ticdc_assets.wire.record import Record
 
 LEAST_RETENTION_MS: Final = 7 * 86_400_000
 """Retention of a topic below which the check warns: a longer outage of syncs loses changes."""
+_UNCLEAN: Final = "unclean.leader.election.enable"
 _TOPICS_LOOKED_AT: Final = 20
 _PARTITIONS_LOOKED_AT: Final = 3
 _CAPTURE_RECORDS: Final = 20
@@ -226,7 +227,8 @@ def _check_retention(
     needed = "cleanup.policy=delete and a retention of a week or more"
     try:
         settings = administration.topic_settings(
-            topics.there, ("cleanup.policy", "retention.ms", "retention.bytes")
+            topics.there,
+            ("cleanup.policy", "retention.ms", "retention.bytes", _UNCLEAN),
         )
     except TicdcError as error:
         # Reading settings needs another right than reading records.
@@ -262,6 +264,16 @@ def _check_retention(
             f"retention.bytes set for {listed(limited)}, so a burst shortens it",
             needed,
             _alter(limited, "retention.bytes=-1"),
+            vital=False,
+        )
+    unclean = [topic for topic, values in settings.items() if values[_UNCLEAN] == "true"]
+    if unclean:
+        return Check.failed(
+            name,
+            f"{_UNCLEAN}=true of {listed(unclean)}",
+            f"{_UNCLEAN}=false",
+            "a replica without the newest records may become the leader, and landing does not "
+            f"notice others at offsets that it has; {_alter(unclean, f'{_UNCLEAN}=false')}",
             vital=False,
         )
     kept = "for ever" if any(time < 0 for time in times.values()) else "a week or more"
@@ -307,9 +319,19 @@ def _check_capture(
         size = source.path.stat().st_size
         landed = []
         if lake is not None:
-            from ticdc_assets.log.sources import capture_ranges
+            from ticdc_assets.log.sources import capture_ranges, ends_within_a_record
 
             landed = _check_landed(changefeed, lake, capture_ranges(source), {})
+            if ends_within_a_record(source):
+                landed.append(
+                    Check.failed(
+                        f"end {changefeed.name}",
+                        f"{source.path} ends in the middle of a record",
+                        "a whole capture",
+                        "copy it again, unless it is still written to: the rest is missing",
+                        vital=False,
+                    )
+                )
     except TicdcError as error:
         fix = "put the file there, or correct source.capture in the configuration"
         return [Check.failed(name, str(error), needed, fix)]

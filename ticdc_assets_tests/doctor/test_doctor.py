@@ -164,6 +164,17 @@ def test_a_capture_that_is_empty(tmp_path: Path) -> None:
     assert checks["format shop"].ok
 
 
+def test_a_capture_that_was_cut(tmp_path: Path) -> None:
+    """It looks like one that has ended."""
+    source = captured(tmp_path, WireFormat.SIMPLE_JSON)
+    checked = changefeed(source, WireFormat.SIMPLE_JSON.value)
+    assert all(check.ok for check in check_source(checked, lake=tmp_path / "lake"))
+    source.path.write_bytes(source.path.read_bytes()[:-10])
+    check = only_wrong(check_source(checked, lake=tmp_path / "lake"))
+    assert check.name == "end shop"
+    assert not check.vital
+
+
 @pytest.mark.parametrize("wire_format", list(WireFormat))
 def test_every_format_is_recognised(tmp_path: Path, wire_format: WireFormat) -> None:
     source = captured(tmp_path, wire_format)
@@ -265,3 +276,14 @@ def test_a_topic_that_is_compacted(broker: OwnBroker, topic: str) -> None:
     assert not check.ok
     assert check.vital
     assert "cleanup.policy=delete" in check.fix
+
+
+@pytest.mark.kafka
+def test_a_topic_that_may_lose_landed_records(broker: OwnBroker, topic: str) -> None:
+    broker.create_topic(
+        topic, 1, config={"unclean.leader.election.enable": "true", "retention.ms": "-1"}
+    )
+    check = by_name(check_source(changefeed(broker.source(topic))))["retention shop"]
+    assert not check.ok
+    assert not check.vital
+    assert "--add-config unclean.leader.election.enable=false" in check.fix
