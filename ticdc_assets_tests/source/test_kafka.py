@@ -315,6 +315,21 @@ def test_last_records_may_come_a_moment_later(broker: OwnBroker, topic: str) -> 
     later.join()
 
 
+@pytest.mark.kafka
+@pytest.mark.thorough
+def test_records_may_take_long(broker: OwnBroker, topic: str) -> None:
+    """As on a slow link, where the client gives nothing before it has a whole answer of 16 MiB."""
+    broker.create_topic(topic, 1)
+    given = records(topic, 10, partitions=1)
+    produce(broker.source(), given[:7])
+    fetching = fetch(broker.source(), {(topic, 0): OffsetRange(earliest=0, end=10)})
+    assert len(next(fetching)) == 7
+    later = Timer(17, produce, [broker.source(), given[7:]])
+    later.start()
+    assert [item.value() for some in fetching for item in some] == [it.value for it in given[7:]]
+    later.join()
+
+
 @pytest.mark.parametrize(
     ("size", "number"), [(0, 1000), (1_000, 1000), (1 << 20, 16), (20 << 20, 1)]
 )

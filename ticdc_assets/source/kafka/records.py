@@ -20,11 +20,16 @@ from ticdc_assets.source.kafka.connection import (
     ISOLATION,
     NO_RIGHT,
     RIGHT_FIX,
-    TIMEOUT_SECONDS,
     Trouble,
     client_of,
     client_options,
 )
+
+_SILENT_SECONDS: Final = 60.0
+"""How long a broker may send no record, as for the client itself.
+
+An answer has up to 16 MiB and is read to its end first, so a slow link needs the time.
+"""
 
 
 def produce(
@@ -112,7 +117,7 @@ def consume(
     ranges: Mapping[tuple[str, int], OffsetRange],
     *,
     limit: int | None = None,
-    timeout_seconds: float = TIMEOUT_SECONDS,
+    timeout_seconds: float = _SILENT_SECONDS,
 ) -> Iterator[CaptureRecord]:
     """Read the records of `ranges`, in order within each partition: those that `fetch` yields.
 
@@ -147,7 +152,7 @@ def fetch(
     source: KafkaSource,
     ranges: Mapping[tuple[str, int], OffsetRange],
     *,
-    timeout_seconds: float = TIMEOUT_SECONDS,
+    timeout_seconds: float = _SILENT_SECONDS,
 ) -> Iterator[list[Message]]:
     """Yield the records of `ranges`, some hundreds at a time, in order within each partition.
 
