@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from ticdc_assets.base.errors import SourceUnavailableError
 from ticdc_assets.config import CaptureSource, KafkaSource
 from ticdc_assets.delta.appending import BOUNDED, DISTINCT
 from ticdc_assets.delta.files import GROUP_BYTES, FileLayout, WrittenFile, gathered, write_rows
@@ -181,12 +182,14 @@ def read_into_file(source: CaptureSource, ranges: Ranges, batch: LandingBatch) -
     """Read ranges of a capture into a file; the arguments are those of `fetch_into_files`.
 
     Raises:
-        SourceUnavailableError: the capture cannot be read.
+        SourceUnavailableError: the capture cannot be read, or lost its end.
         CaptureError: it is malformed.
     """
     wanted = batch.sent(ranges)
+    newest: dict[tuple[str, int], int] = {}
 
     def is_wanted(topic: str, partition: int, offset: int) -> bool:
+        newest[topic, partition] = offset
         span = wanted.get((topic, partition))
         return span is not None and span.earliest <= offset < span.end
 
@@ -202,6 +205,12 @@ def read_into_file(source: CaptureSource, ranges: Ranges, batch: LandingBatch) -
                     held, size = [], 0
             if held:
                 yield columns_of(held)
+        # Its ranges were read before. The last offset of a limited range may have no record.
+        if any(newest.get(place, -1) < span.end - 1 for place, span in wanted.items()):
+            raise SourceUnavailableError(
+                f"capture {source.path} lost its end while it was read",
+                "replace it by a rename, not in place; the next sync reads it again",
+            )
 
     return write_columns(columns(), ranges, batch)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ticdc_assets.base.errors import LandingGapError, NotFoundError
+from ticdc_assets.base.errors import LandingGapError, NotFoundError, SourceUnavailableError
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource
 from ticdc_assets.config.topics import TopicPattern
 from ticdc_assets.delta.control import read_table
@@ -346,7 +346,7 @@ def test_what_is_not_there_at_all_cannot_be_accepted(tmp_path: Path) -> None:
     [
         (("other",), "other", "source.kafka.topics no longer names this topic"),
         (("other", "shop"), "other", "the right DESCRIBE on it if it is there; else create topic"),
-        (("shop",), "shop", "no longer has this partition; create topic 'shop' with at least 2 pa"),
+        (("shop",), "shop", "create topic 'shop' with at least 2 partitions"),
     ],
 )
 def test_why_a_landed_partition_is_missing(
@@ -377,6 +377,27 @@ def test_a_gap_that_is_accepted_with_nothing_behind_it(tmp_path: Path) -> None:
     assert feed.land().records == 1
     assert feed.sync().outcome is Outcome.UNCHANGED
     assert feed.rows() == truth_rows(shop.changefeed.truth())
+
+
+def test_a_capture_that_loses_its_end_while_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while another program copies it in place: the offsets were listed before."""
+    shop = Shop(tmp_path)
+    records = shop.insert(ORDERS)
+    shop.feed.write(records)
+
+    def listed(source: CaptureSource) -> Any:
+        ranges = sources.capture_ranges(source)
+        shop.capture.write_bytes(shop.capture.read_bytes()[:-10])
+        return ranges
+
+    monkeypatch.setattr(landing, "capture_ranges", listed)
+    with pytest.raises(SourceUnavailableError, match="lost its end while it was read"):
+        shop.feed.land()
+    monkeypatch.undo()
+    shop.replace_capture(records)
+    assert shop.feed.land().records == len(records)
 
 
 # Which mirrors -----------------------------------------------------------------------------------
