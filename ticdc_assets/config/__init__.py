@@ -14,6 +14,7 @@ This module connects to nothing and opens no other file; `preflight` does that.
 """
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -216,10 +217,13 @@ def _lake(env: Mapping[str, str], storage: Storage) -> AnyPath:
     value = env.get(LAKE_VARIABLE) or DEFAULT_LAKE
     if "://" in value:
         try:
-            return remote_path(value, storage, env)
+            remote = remote_path(value, storage, env)
         except ConfigError as error:
             raise ConfigError(f"{LAKE_VARIABLE}: {error}") from None
+        require_literal(remote, LAKE_VARIABLE)
+        return remote
     lake = _path_of(env, LAKE_VARIABLE, DEFAULT_LAKE)
+    require_literal(lake, LAKE_VARIABLE)
     try:
         place = nearest_existing(lake)
     except OSError as error:
@@ -232,6 +236,29 @@ def _lake(env: Mapping[str, str], storage: Storage) -> AnyPath:
             f"{LAKE_VARIABLE}: the lake is {lake}, and {place} is not a folder; choose another one"
         )
     return lake
+
+
+def require_literal(lake: AnyPath, where: str) -> None:
+    """Refuse a lake whose path delta-rs takes for another one: it decodes escapes in paths.
+
+    Its checkpoints would be those of a table in that other folder.
+
+    Args:
+        lake: the root of the lake.
+        where: the setting that names it.
+
+    Raises:
+        ConfigError: the path has such an escape.
+    """
+    found = _ESCAPE.search(str(lake))
+    if found is not None:
+        raise ConfigError(
+            f"{where}: the lake is {lake}, and delta-rs reads {found[0]} in a path as another "
+            "character; choose another one"
+        )
+
+
+_ESCAPE: Final = re.compile(r"%[0-9A-Fa-f]{2}|\\")
 
 
 def load_settings(env: Mapping[str, str] | None = None, *, partly: bool = False) -> Settings:

@@ -63,6 +63,9 @@ OWN: Final[Mapping[str, str]] = {
     # A version that a kept cut names may be old: the cuts keep its files, not their age. Delta
     # would otherwise refuse to read the version, and to restore it when a killed run is undone.
     _TIME_TRAVEL_BY_AGE: "false",
+    # Names from upstream and texts of queries are data: Spark would put the value of a variable of
+    # the environment in place of `${env:NAME}`.
+    "spark.sql.variable.substitute": "false",
 }
 """Properties of every session that only this package sets."""
 

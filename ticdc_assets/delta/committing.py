@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -34,7 +34,7 @@ from ticdc_assets.delta.delta_protocol import (
 )
 from ticdc_assets.delta.fencing import APP_ID, leased_transaction, require_lease
 from ticdc_assets.delta.files import WrittenFile, read_footer
-from ticdc_assets.delta.log_reading import commit_path, forget, note_commit
+from ticdc_assets.delta.log_reading import LAST_CHECKPOINT, commit_path, forget, note_commit
 from ticdc_assets.storage.creating import create
 from ticdc_assets.storage.paths import LOG, AnyPath, RemotePath, delta_options
 
@@ -172,6 +172,10 @@ def commit_state(
     require_lease(path)
     interval = int(wanted.configuration.get("delta.checkpointInterval", _CHECKPOINT_INTERVAL))
     if version and version % interval == 0:
+        if isinstance(path, Path):
+            # Spark's checksum of the file that delta-rs replaces: with it Spark would take the new
+            # one for damaged, and wait three seconds before it reads the table.
+            (path / LOG / f".{LAST_CHECKPOINT}.crc").unlink(missing_ok=True)
         with reading(path):
             DeltaTable(str(path), storage_options=delta_options(path)).create_checkpoint()
     return version

@@ -75,6 +75,12 @@ def dataset_of(table: LogState, path: AnyPath) -> ds.Dataset:
         default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True)
     )
     types = tuple((name, table.schema.field(name).type) for name in table.partition_columns)
+    # A mirror may have a DECIMAL of that name; delta-rs bounds those by 64-bit integers.
+    bounded = tuple(
+        item.name
+        for item in table.schema
+        if item.name in _FILTERED and pa.types.is_integer(item.type)
+    )
     fragments = [
         form.make_fragment(
             name_of(action),
@@ -82,6 +88,7 @@ def dataset_of(table: LogState, path: AnyPath) -> ds.Dataset:
             partition_expression=_guarantee(
                 types,
                 tuple(partition_of(action).get(name) for name, _ in types),
+                bounded,
                 action.get("stats"),
             ),
             # A size that is not known here is one more request to a store.
@@ -98,7 +105,10 @@ _FILTERED = ("batch", "commit_ts", "number")
 
 @lru_cache(maxsize=1 << 14)
 def _guarantee(
-    types: tuple[tuple[str, pa.DataType], ...], values: tuple[str | None, ...], stats: str | None
+    types: tuple[tuple[str, pa.DataType], ...],
+    values: tuple[str | None, ...],
+    bounded: tuple[str, ...],
+    stats: str | None,
 ) -> ds.Expression:
     """Return what holds for all rows of a file, from the log's statistics.
 
@@ -107,13 +117,14 @@ def _guarantee(
     Args:
         types: the partition columns.
         values: the file's value of each.
+        bounded: the columns whose bounds count.
         stats: its statistics.
     """
     guarantee = ds.scalar(True)
     for (name, kind), value in zip(types, values, strict=True):
         field = ds.field(name)
         guarantee &= field == pa.scalar(value).cast(kind) if value else field.is_null()
-    for name in _FILTERED:
+    for name in bounded:
         low, high = _bounds(stats, name)
         field = ds.field(name)
         # Bounds cover only values that are not null.

@@ -115,8 +115,8 @@ def vector_of(table: AnyPath, action: Mapping[str, Any]) -> DeletionVector | Non
     text, size, gone = vector["pathOrInlineDv"], vector["sizeInBytes"], vector["cardinality"]
     if vector["storageType"] == "i":
         return DeletionVector(size=size, cardinality=gone, data=inline_vector(text))
-    if vector["storageType"] == "u":
-        text = vector_path(text)
+    # A file elsewhere is named by a URI.
+    text = vector_path(text) if vector["storageType"] == "u" else unquote(text)
     return DeletionVector(
         size=size, cardinality=gone, path=file_at(table, text), offset=vector.get("offset") or 0
     )

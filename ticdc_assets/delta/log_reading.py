@@ -317,17 +317,16 @@ def _found(table: AnyPath, version: int | None) -> _Found:
     if not there and not log.is_dir():
         raise NoCommitError(f"its {LOG} is no folder")
     commits: set[int] = set()
-    checkpoints: dict[int, list[AnyPath]] = {}
-    parts: dict[int, int] = {}
+    checkpoints: dict[tuple[int, int], list[AnyPath]] = {}
     for name in there:
         if match := _COMMIT.fullmatch(name):
             commits.add(int(match[1]))
         elif match := _CHECKPOINT.fullmatch(name):
-            checkpoints.setdefault(int(match[1]), []).append(log / name)
-            parts[int(match[1])] = int(match[2] or 1)
+            checkpoints.setdefault((int(match[1]), int(match[2] or 0)), []).append(log / name)
         elif _SECOND_LAYOUT.fullmatch(name):
             raise _second_layout()
-    whole = {number: paths for number, paths in checkpoints.items() if len(paths) >= parts[number]}
+    # A version may have several, and one of several parts may lack some of them.
+    whole = {number: paths for (number, parts), paths in checkpoints.items() if len(paths) >= parts}
     newest = max(commits | whole.keys(), default=None)
     if newest is None:
         raise NoCommitError(f"its {LOG} has no commit")
@@ -337,7 +336,8 @@ def _found(table: AnyPath, version: int | None) -> _Found:
     # An object does not vanish, and to read one is a request.
     is_named = LAST_CHECKPOINT in there and not isinstance(log, RemotePath)
     hint = _hint(log) if is_named else None
-    if hint is not None and hint not in whole:
+    # A writer that was killed after a newer checkpoint did not name it.
+    if hint is not None and hint > max(whole, default=-1):
         raise BrokenTableError(f"checkpoint {hint}, which its {LAST_CHECKPOINT} names, is missing")
     first = max((number for number in whole if number <= target), default=-1)
     return _Found(newest, target, first, whole.get(first, ()))

@@ -18,7 +18,13 @@ import dagster as dg
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from ticdc_assets.base.errors import ConfigError
-from ticdc_assets.config import Changefeed, Settings, lake_path, parse_changefeeds
+from ticdc_assets.config import (
+    Changefeed,
+    Settings,
+    lake_path,
+    parse_changefeeds,
+    require_literal,
+)
 from ticdc_assets.config.reading import Keys, fields_of
 from ticdc_assets.config.sources import SourceKeys
 from ticdc_assets.orchestration.changefeeds import definitions_of
@@ -105,6 +111,7 @@ def read_attributes(attributes: Mapping[str, Any], folder: Path) -> Settings:
             "reached as the changefeeds file says"
         )
     root = lake_path() if lake is None else (folder / Path(lake).expanduser()).absolute()
+    require_literal(root, f"{path}: lake")
     return Settings(changefeeds=changefeeds, lake=root, path=path)
 
 

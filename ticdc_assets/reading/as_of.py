@@ -169,9 +169,9 @@ class AsOf:
             for cut in read_heads(lake.paths)
             if cut.tso <= tso and cut.generation == lake.paths.generation
         ]
-        self._base: Cut | None = None
-        if below:
-            (self._base,) = read_cuts(lake.paths, number=max(below)[1])
+        # Retention may have removed it in the meantime, and older ones with it.
+        found = read_cuts(lake.paths, number=max(below)[1]) if below else []
+        self._base: Cut | None = next(iter(found), None)
 
     @cached_property
     def plan(self) -> Plan:

@@ -60,7 +60,7 @@ _PART = r'(?:"(?:[^"]|"")*"|[^".\s]+)'
 _CATALOG = "memory"
 """The engine's own name for its one database, which may precede that of a table."""
 _NAMED = re.compile(
-    rf"(?:{_CATALOG}\.(?={_PART}\.))?({_PART})(?:\.({_PART}))?(?:\s+AS\s.*)?",
+    rf"(?:{_CATALOG}\.(?={_PART}\.))?({_PART})(?:\.({_PART}))?(?:\s+(?:AS|TABLESAMPLE)\s.*)?",
     re.DOTALL | re.IGNORECASE,
 )
 

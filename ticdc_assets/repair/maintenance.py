@@ -25,7 +25,7 @@ between a compaction and publishing, the next sync undoes the new versions.
 A mirror or a history that cannot be maintained stays as it is and does not stop the others; an
 error at the end names it.
 
-Not handled: Z-ORDER and clustering; object stores (the lake is a folder).
+Not handled: Z-ORDER and clustering.
 """
 
 import re

@@ -825,6 +825,15 @@ def test_a_lake_is_a_folder_or_a_uri(tmp_path: Path) -> None:
     assert settings.home({}) == tmp_path / ".dagster_home"
 
 
+@pytest.mark.parametrize("name", ["a%20b", "feature%2fone", "a\\b"])
+def test_a_lake_whose_path_delta_rs_decodes_is_refused(tmp_path: Path, name: str) -> None:
+    for lake in (str(tmp_path / name / "lake"), f"s3://bucket/{name}"):
+        with pytest.raises(ConfigError, match=r"TICDC_LAKE: the lake is .*, and delta-rs reads"):
+            load_settings(_lake(tmp_path, lake) | {"AWS_REGION": "here"})
+    odd = tmp_path / "a b%zz#[1]é?100%"
+    assert load_settings(_lake(tmp_path, str(odd))).lake == odd
+
+
 def test_paths_that_cannot_be_used_are_told(tmp_path: Path) -> None:
     far = f"/tmp/{'a' * 300}/lake"
     with pytest.raises(ConfigError, match=r"TICDC_LAKE: the lake is /tmp/a+/lake, which cannot be"):

@@ -825,3 +825,15 @@ def test_control_tables_lose_what_was_never_committed(tmp_path: Path) -> None:
     vacuum(paths, Failures("maintenance"))
     assert not orphan.exists()
     assert commit_metadata(table) == {"number": 1}
+
+
+def test_a_checkpoint_leaves_no_checksum_of_an_older_hint(tmp_path: Path) -> None:
+    table = tmp_path / "feed" / "cuts"
+    write_table(table, pa.table({"number": [0]}), overwrite=False, metadata={})
+    checksum = table / "_delta_log" / "._last_checkpoint.crc"
+    checksum.write_bytes(b"of a file that Spark wrote")
+    for number in range(1, 21):
+        assert checksum.exists()
+        write_table(table, pa.table({"number": [number]}), overwrite=False, metadata={})
+    assert log_state(table).version == 20
+    assert not checksum.exists()

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -86,3 +87,12 @@ def test_a_table_of_no_files_has_its_columns(tmp_path: Path) -> None:
 
 def _paths(found: ds.Dataset, condition: ds.Expression | None) -> Sequence[str]:
     return [fragment.path for fragment in found.get_fragments(filter=condition)]
+
+
+def test_bounds_of_decimals_leave_out_no_rows(tmp_path: Path) -> None:
+    """Bounds of delta-rs end where 64 bits end, and a mirror may have such a column."""
+    number = Decimal(2**64 - 1)
+    rows = pa.table({"number": pa.array([number], pa.decimal128(20))})
+    write_deltalake(str(tmp_path), rows)
+    found = dataset_of(log_state(tmp_path), tmp_path)
+    assert found.to_table(filter=ds.field("number") == number) == rows

@@ -31,6 +31,7 @@ from ticdc_assets.delta.log_reading import (
 )
 from ticdc_assets.delta.opening import open_table
 from ticdc_assets.delta.renewing import renew_if_lost
+from ticdc_assets.repair.log_cleaning import _clean_log
 
 
 def read_version(path: Path, version: int) -> pa.Table:
@@ -196,6 +197,40 @@ def test_a_checkpoint_with_its_files_in_sidecars_is_refused(table: Path) -> None
         removable(table, datetime.now(UTC) + timedelta(hours=1))
     with pytest.raises(LakeDamagedError, match="a checkpoint of the second layout"):
         open_table(table)
+
+
+def test_a_checkpoint_that_lacks_a_part_is_not_read(table: Path) -> None:
+    """Two writers divide the same checkpoint into two and into three parts, and both are killed."""
+    wanted = live_files(table)
+    part = pq.read_table(with_checkpoint(table)).slice(0, 1)
+    with_checkpoint(table).unlink()
+    (table / "_delta_log" / "_last_checkpoint").unlink()
+    for number, parts in ((1, 2), (1, 3), (2, 3)):
+        name = f"{2:020}.checkpoint.{number:010}.{parts:010}.parquet"
+        pq.write_table(part, table / "_delta_log" / name)
+    assert live_files(table) == wanted
+
+
+def test_a_newer_checkpoint_replaces_the_one_that_is_named(table: Path) -> None:
+    """A writer is killed before it names its checkpoint, and cleaning removes the named one."""
+    named = with_checkpoint(table)
+    hint = table / "_delta_log" / "_last_checkpoint"
+    before = hint.read_bytes()
+    write_deltalake(str(table), rows(4), mode="append")
+    DeltaTable(str(table)).create_checkpoint()
+    hint.write_bytes(before)
+    assert _clean_log(table, 3) > 0
+    assert not named.exists()
+    assert broken(table, footers=True) is None
+    assert len(live_files(table)) == 3
+
+
+def test_an_absolute_path_of_a_vector_is_a_uri(tmp_path: Path) -> None:
+    file = tmp_path / "a b#100%é" / "vector.bin"
+    place = {"storageType": "p", "pathOrInlineDv": file.as_uri(), "offset": 1}
+    vector = vector_of(tmp_path, {"deletionVector": place | {"sizeInBytes": 9, "cardinality": 1}})
+    assert vector is not None
+    assert vector.path == file
 
 
 def test_a_first_commit_that_was_interrupted_is_no_damage(tmp_path: Path) -> None:

@@ -170,6 +170,15 @@ def test_a_cut_that_is_published_meanwhile_is_read_whole_or_not_at_all(
     assert (found.version, found.applied_ts) in published
 
 
+def test_a_cut_that_retention_removes_meanwhile_is_not_needed(
+    growing: tuple[Feed, Callable[[], int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed, _ = growing
+    wanted = feed.rows_as_of(feed.cut.tso)
+    monkeypatch.setattr(as_of, "read_cuts", lambda *_, **__: [])
+    assert feed.rows_as_of(feed.cut.tso) == wanted
+
+
 def test_what_came_late_is_in_its_place(
     spark: SparkSession, tmp_path: Path, golden_dir: Callable[..., Path]
 ) -> None:

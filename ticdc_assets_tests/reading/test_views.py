@@ -82,6 +82,8 @@ def test_a_query_reads_one_cut_and_leaves_nothing(
     then = scenario.state(first)["kinds", "types"].total()
     assert answer("SELECT count(*) FROM kinds.types", first) == [[str(then)]]
     assert answer("SELECT NULL, X'00FF', 1.50, true") == [[None, "0x00ff", "1.50", "true"]]
+    for text in ("${env:PATH}", "${spark.app.name}"):
+        assert answer(f"SELECT '{text}'") == [[text]]
     with pytest.raises(QueryError, match=r"no table kinds\.nothing; the tables are: kinds\.types"):
         answer("SELECT * FROM kinds.nothing")
     with pytest.raises(QueryError, match="CAST_INVALID_INPUT"):
