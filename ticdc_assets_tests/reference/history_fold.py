@@ -169,7 +169,7 @@ def _carried(version: RowVersion, carrier: VersionCarrier, resolver: RowResolver
         version,
         row=carried.row,
         kept=carried.kept,
-        key=resolver.key_of(carried),
+        key=resolver.key_of(carried) if is_current else "",  # it may lack the key of today
         ends_at=ends_at,
         removed_by=removed_by,
     )
