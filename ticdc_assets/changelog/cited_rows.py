@@ -82,7 +82,12 @@ def attach_groups(
         The groups all of whose rows are of a time in which no table has their name; and those some
         of whose rows may be of such a time, while others are of a table's time.
     """
-    owners = {table_id: lineage.mirror_id for lineage in lineages for table_id in lineage.ids}
+    # FLASHBACK and EXCHANGE PARTITION may give an id to a second table.
+    owners: dict[int, list[tuple[str, int]]] = {}
+    for lineage in lineages:
+        for table_id, lost_ts in lineage.ids.items():
+            until_ts = cut_ts if lost_ts is None else lost_ts
+            owners.setdefault(table_id, []).append((lineage.mirror_id, until_ts))
     past = set(snapshots)
     # TiDB gives one version to the schemas of several tables: only (table, version) is unique.
     made_by: dict[tuple[TableName, int], set[str]] = {}
@@ -113,8 +118,8 @@ def attach_groups(
         near = {lineage.mirror_id for lineage in lying_in}
         makers = made_by.get((folded(group.name), schema.version), set()) & near
         if not makers:
-            owner = owners.get(schema.table_id)
-            makers = {owner} if owner in near else near
+            known = owners.get(schema.table_id, ())
+            makers = near & {owner for owner, until_ts in known if group.min_ts <= until_ts} or near
         for lineage in lying_in:
             if lineage.mirror_id not in makers:
                 continue

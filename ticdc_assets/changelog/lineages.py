@@ -49,13 +49,14 @@ class Lineage:
 
     Two lineages are equal only if they are one object: a snapshot equals its table in all but time.
 
+    `ids`: its table ids, each with the commit ts at which it lost it (None if it did not).
     `is_whole`: all of its rows are known, from its CREATE or an export on. `held_above`: held rows
     above it belong to this table, those before a handover too. `received`: the rows of other tables
     that it has at `floor_ts`.
     """
 
     mirror_id: str
-    ids: set[int]
+    ids: dict[int, int | None]
     table_id: int
     bindings: list[Binding]
     has_id: bool = True
@@ -120,17 +121,17 @@ class Lineage:
 
     def take_id(self, schema: TableSchema) -> None:
         """Set the table's id."""
-        self.ids.add(schema.table_id)
+        self.ids[schema.table_id] = None
         self.table_id = schema.table_id
         self.has_id = True
 
-    def lose_id(self) -> None:
-        """Forget the id.
+    def lose_id(self, ts: int) -> None:
+        """Note that the id is no longer that of the table.
 
         EXCHANGE PARTITION gives it to the partition, and no message has the new id. The next
         exchanged table may get the old one.
         """
-        self.ids.clear()
+        self.ids = {key: ts if lost_ts is None else lost_ts for key, lost_ts in self.ids.items()}
         self.has_id = False
 
     def take_spellings(

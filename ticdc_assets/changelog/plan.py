@@ -280,6 +280,11 @@ class MirrorPlan(TablePlan):
     past_digest: str = ""
     reads_shapes: bool = field(default=False, compare=False)
 
+    @property
+    def pasts(self) -> "list[MirrorPlan]":
+        """The plans that its history goes on from: of its table, and of rows handed over to it."""
+        return [*filter(None, [self.earlier]), *(part.plan for part in self.parts)]
+
     def sources(
         self, goes_on: Callable[["MirrorPlan"], bool] = lambda _: True
     ) -> Iterator["MirrorPlan"]:

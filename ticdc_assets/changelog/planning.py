@@ -373,7 +373,7 @@ class _Builder:
         cited = replace(other.schema, database=database, table=table, version=version)
         other.versions.setdefault(version, cited)
         other.ddls.clear()
-        other.lose_id()
+        other.lose_id(event.commit_ts)
         lineage.earlier, other.earlier = before, other_before
 
     # Handovers --------------------------------------------------------------------------------
@@ -385,7 +385,7 @@ class _Builder:
             bindings[-1] = replace(bindings[-1], until_ts=ts)
         snapshot = replace(
             lineage,
-            ids=set(),  # nothing looks for a past by its id
+            ids={},  # nothing looks for a past by its id
             bindings=bindings,
             versions=dict(lineage.versions),
             past_versions=set(lineage.past_versions),
@@ -517,7 +517,7 @@ class _Builder:
             number += 1
         self._used_ids.add(mirror_id)
         lineage = Lineage(
-            mirror_id=mirror_id, ids={schema.table_id}, table_id=schema.table_id, bindings=[]
+            mirror_id=mirror_id, ids={schema.table_id: None}, table_id=schema.table_id, bindings=[]
         )
         lineage.versions[schema.version] = schema
         self._lineages.append(lineage)

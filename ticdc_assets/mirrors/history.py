@@ -360,10 +360,7 @@ def _past_first(plan: MirrorPlan, base: Base | None) -> list[MirrorPlan]:
     """Return the plans that a history comes from, oldest first."""
 
     def before(item: MirrorPlan) -> list[MirrorPlan]:
-        if base is not None and goes_on_from(item, base):
-            return []
-        own = [] if item.earlier is None else [item.earlier]
-        return own + [part.plan for part in item.parts]
+        return [] if base is not None and goes_on_from(item, base) else item.pasts
 
     return earlier_first(plan, before)
 

@@ -15,7 +15,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ticdc_assets.changelog.plan import MirrorPlan, Plan, RowGroup, SeededTable, TableName
+from ticdc_assets.changelog.plan import (
+    MirrorPlan,
+    Plan,
+    RowGroup,
+    SeededTable,
+    TableName,
+    earlier_first,
+)
 from ticdc_assets.changelog.planning import build_plan
 from ticdc_assets.log.change_statistics import ChangeStatistics, Correction, read_statistics
 from ticdc_assets.log.cuts import Cut, MirrorCut
@@ -126,7 +133,7 @@ class Knowledge:
             was: the mirror in the cut, if it has it.
             cut: the cut.
             late: the row changes that landed after the cut and are at or below it. Those that
-                were handed over to the mirror count too.
+                were handed over to the mirror count too, and those of a kept history's past.
         """
         if was is None:
             return "it is not in the cut"
@@ -134,25 +141,23 @@ class Knowledge:
             return "it could not be made"
         if was.digest != self.digests(cut.tso).get(mirror.mirror_id):
             return "the schema or the history of the table changed since"
-        if any(
-            plan.meets(rows.name, rows.min_ts, rows.max_ts)
-            for rows in late
-            for plan in mirror.sources()
-        ):
+        late = list(late)
+        if not late and not self._undoing(cut):
+            return None
+        if was.history_version is None:
+            plans = list(mirror.sources())
+        else:
+            plans = earlier_first(mirror, lambda item: item.pasts)
+        if any(plan.meets(rows.name, rows.min_ts, rows.max_ts) for rows in late for plan in plans):
             return "row changes came late"
-        if self.is_corrected(cut, mirror):
+        if self.is_corrected(cut, plans):
             return "its row changes were decoded again since, and differed"
         return None
 
-    def is_corrected(self, cut: Cut, mirror: MirrorPlan) -> bool:
-        """Return whether row changes of a mirror at or below a cut were corrected since.
-
-        Those that were handed over to it count too.
-        """
+    def is_corrected(self, cut: Cut, plans: Iterable[MirrorPlan]) -> bool:
+        """Return whether row changes of some tables at or below a cut were corrected since."""
         undoing = self._undoing(cut)
-        return bool(undoing) and any(
-            _concerns(plan, item) for plan in mirror.sources() for item in undoing
-        )
+        return bool(undoing) and any(_concerns(plan, item) for plan in plans for item in undoing)
 
     def _undoing(self, cut: Cut) -> list[Correction]:
         """Return the corrections since a cut; each mirror needs it."""

@@ -26,6 +26,7 @@ from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
 from ticdc_assets.changelog.resolve import RowResolver
 from ticdc_assets.changelog.sequence import rank_of
 from ticdc_assets.model.events import Op
+from ticdc_assets.model.mysql_types import arrow_type
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.model.values import UNFIT, typed_of
 from ticdc_assets.registry.evolution import CanonicalRow
@@ -34,7 +35,6 @@ from ticdc_assets.rows.history_layout import (
     OWN_PLACES,
     column_places,
     history_operation_schema,
-    typed_fields,
 )
 from ticdc_assets.rows.mirror_rows import (
     NOWHERE,
@@ -158,7 +158,7 @@ class Passage:
         carrier = VersionCarrier(
             self.schema, self.plan, self.timezone, part=self.part, since_ts=self.since_ts
         )
-        before, after = typed_fields(self.schema), typed_fields(self.plan.schema)
+        before, after = map(_named_types, (self.schema, self.plan.schema))
         return self.begins is None and not carrier.changes_rows and before == after
 
     def operations(self, only_key: str | None = None) -> ArrowMap:
@@ -179,6 +179,11 @@ class Passage:
                 yield operation_batch(operations, target, schema, passage.timezone)
 
         return convert
+
+
+def _named_types(schema: TableSchema) -> list[tuple[str, pa.DataType]]:
+    """Return the columns of a table in their order, which a MODIFY COLUMN may change."""
+    return [(column.name, arrow_type(column)) for column in schema.columns]
 
 
 class _VersionOperations:

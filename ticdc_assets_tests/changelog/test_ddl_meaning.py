@@ -670,3 +670,46 @@ def test_partitions_by_a_virtual_column_are_not_known(*, schemas: bool) -> None:
     assert life.rows() == {"d.t": [{"id": "9"}]}
     ((reason,),) = life.caveats().values()
     assert reason.endswith("no row has the column 'v' of the expression")
+
+
+# Names that tables take in turn ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("later", ["FLASHBACK", "EXCHANGE"])
+def test_rows_of_a_name_that_two_tables_had_in_turn_stay_apart(later: str) -> None:
+    """The group of rows that cite one version of a name includes times of the other table.
+
+    Whose version it is must be known though its table's id now is that of two, or of none.
+    """
+    life, tables = exchanging(schemas=True)
+    own, parts = table("d.a", 130, 1_000), tables["parts"]
+    other = replace(tables["same"], table="n")
+    life.ddl("CREATE TABLE `a` (`id` INT PRIMARY KEY,`v` VARCHAR(40))", own, word="CREATE")
+    narrow = table("d.n", 150, life.ts + 5, "id")
+    life.ddl("ALTER TABLE `n` DROP COLUMN `v`", narrow, before=other, word="ALTER")
+
+    def renamed(schema: TableSchema, name: str) -> TableSchema:
+        after = replace(schema, table=name)
+        text = f"RENAME TABLE `{schema.table}` TO `{name}`"
+        life.ddl(text, after, before=schema, word="RENAME")
+        return after
+
+    x = renamed(narrow, "x")
+    life.row(x, id="5")
+    y = renamed(x, "y")
+    life.row(renamed(own, "x"), id="6", v="a")
+    renamed(replace(own, table="x"), "a")
+    x = renamed(y, "x")
+    life.row(x, id="7")
+    wide = replace(x, version=life.ts + 5, columns=other.columns)
+    life.ddl("ALTER TABLE `x` ADD COLUMN `v` VARCHAR(40)", wide, before=x, word="ALTER")
+    if later == "FLASHBACK":
+        after = replace(wide, table_id=160)
+        life.ddl("TRUNCATE TABLE `x`", after, before=wide, word="TRUNCATE")
+        back = replace(wide, table="z", version=life.ts + 5)
+        life.ddl("FLASHBACK TABLE `x` TO `z`", back, word="RECOVER")
+    else:
+        sql = "ALTER TABLE `p` EXCHANGE PARTITION `p0` WITH TABLE `x`"
+        life.ddl(sql, parts, before=wide, word="ALTER")
+    assert life.rows()["d.a"] == of(("6", "a"))
+    assert life.caveats() == {}

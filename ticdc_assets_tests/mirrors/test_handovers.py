@@ -66,7 +66,10 @@ def test_a_correction_at_the_end_is_found(shape: Shape) -> None:
         )
         known = Knowledge(SchemaHistory(), (), [correction], "UTC", {})
         for batch, expected in ((9, False), (8, is_corrected)):
-            assert known.is_corrected(replace(cut_at(1000, NOW), batch=batch), plan) is expected
+            assert (
+                known.is_corrected(replace(cut_at(1000, NOW), batch=batch), plan.sources())
+                is expected
+            )
 
 
 @every_shape

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import NotFoundError
 from ticdc_assets.config import Retention, TableChoice
+from ticdc_assets.demo.simulator.alterations import ModifyColumn
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.export import export_upstream
@@ -26,7 +27,14 @@ from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import MirrorLayout, canonical_rows
 from ticdc_assets.spark.frames import delta_frame
 from ticdc_assets_tests.delta.libraries import opened
-from ticdc_assets_tests.demo.simulator.builders import fill, keyless_upstream, plain_upstream
+from ticdc_assets_tests.demo.simulator.builders import (
+    PLAIN_COLUMNS,
+    fill,
+    keyless_upstream,
+    plain_upstream,
+    upstream_of,
+)
+from ticdc_assets_tests.demo.simulator.odd_upstream import OddUpstream
 from ticdc_assets_tests.golden import Rows, Scenario, comparable
 from ticdc_assets_tests.lake.feeds import Feed, keep_files_apart, small_up_to
 from ticdc_assets_tests.lake.golden_lakes import feed_of
@@ -325,4 +333,53 @@ def test_a_history_without_a_key_is_written_where_rows_changed(
     path = feed.paths.history(mirror.mirror_id)
     written = opened(path).get_add_actions(flatten=True)
     assert [count for count in written["num_records"].to_pylist() if count < 10] == [6]
+    assert_as_folded(feed)
+
+
+def test_the_versions_of_a_truncated_table_keep_their_columns(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A column moved, and rows of other columns of its type ended before and by a TRUNCATE."""
+    table = ("d", "t")
+    columns = tuple(column(name, "int", nullable=False) for name in ("id", "v"))
+    upstream = upstream_of(table, columns, primary_key=("id",))
+    with upstream.transaction() as transaction:
+        key = transaction.insert(table, {"id": "1", "v": "10"})
+    with upstream.transaction() as transaction:
+        transaction.update(table, key, changes={"v": "11"})
+    changefeed = StandInChangefeed(upstream, "t")
+    feed = with_history(Feed.of(spark, tmp_path), "*.*")
+    feed.follow(changefeed)
+    upstream.alter_table(table, ModifyColumn(name="v", column=columns[1], first=True))
+    upstream.truncate_table(table)
+    feed.follow(changefeed)
+    found = Counter(version.row for version in kept(feed, feed.mirror(*table)))
+    assert found == Counter(comparable({"id": "1", "v": value}) for value in ("10", "11"))
+    assert_as_folded(feed)
+
+
+def test_a_late_row_of_a_table_that_handed_its_rows_over_is_in_the_history(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The rows came back by FLASHBACK under another name, and were truncated there too."""
+    table = ("d", "t")
+    upstream, back = OddUpstream(), ("d", "back")
+    upstream.create_database("d")
+    upstream.create_table(table, PLAIN_COLUMNS, primary_key=("id",))
+    changefeed = StandInChangefeed(upstream, "t", partitions=1)
+    feed = with_history(Feed.of(spark, tmp_path), "*.*")
+    feed.follow(changefeed)
+    with upstream.transaction() as transaction:
+        transaction.insert(table, {"id": "1", "v": "late"})
+    records = list(changefeed.tick())
+    (late,) = (record for record in records if b'"INSERT"' in (record.value or b""))
+    feed.write(record for record in records if record is not late)
+    upstream.truncate_table(table)
+    upstream.recover_table(table, to=back[1])
+    upstream.truncate_table(back)
+    feed.follow(changefeed)
+    feed.write([replace(late, offset=changefeed.next_offsets[0])])
+    feed.sync()
+    (version,) = kept(feed, feed.mirror(*back))
+    assert (version.op, version.ended_by) == ("recover", "truncate")
     assert_as_folded(feed)

@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
+from ticdc_assets.base.errors import ImageError
 from ticdc_assets.changelog.carrying import KeptText, hands_over
 from ticdc_assets.changelog.history_changes import (
     NO_END,
@@ -165,11 +166,17 @@ def _carried(version: RowVersion, carrier: VersionCarrier, resolver: RowResolver
     carried = carrier.carry(version.row, {}, ended=version.valid_to is not None)
     is_current = version.valid_to is None
     ends_at, removed_by = carrier.end(version.row, version.valid_from) if is_current else NO_END
+    try:
+        key = resolver.key_of(carried)
+    except ImageError:
+        if is_current:
+            raise
+        key = version.key  # it ended without a value of the key of today
     return replace(
         version,
         row=carried.row,
         kept=carried.kept,
-        key=resolver.key_of(carried),
+        key=key,
         ends_at=ends_at,
         removed_by=removed_by,
     )
