@@ -140,16 +140,17 @@ def test_a_silent_topic_of_a_table_that_is_there_holds_the_watermark(
     assert slowest[0] == shop.topic(A)
 
 
-def test_a_landing_that_was_killed_before_its_log_moves_no_watermark(
-    spark: Any, tmp_path: Path
-) -> None:
+def begun_topic_behind_watermarks(spark: Any, folder: Path) -> tuple[Shop, Feed, int]:
+    """Return a synced feed whose capture goes on with a second topic's first records.
+
+    The third item is how many watermarks of the first topic there are.
+    """
     shop = Shop(WireFormat.SIMPLE_JSON)
-    feed = Feed.of(spark, tmp_path, partitions={shop.topic(B): 2})
+    feed = Feed.of(spark, folder, partitions={shop.topic(B): 2})
     shop.create(A)
     shop.write(A)
     feed.write(shop.records())
     feed.sync()
-    last = feed.cut
     shop.create(B)
     shop.write(B)
     records = shop.records()
@@ -160,9 +161,17 @@ def test_a_landing_that_was_killed_before_its_log_moves_no_watermark(
         if (place := (item.topic, item.partition))[0] == shop.topic(A)
     }
     feed.write([item for item in records if item.topic == shop.topic(B)] + [*marks.values()])
+    return shop, feed, len(marks)
+
+
+def test_a_landing_that_was_killed_before_its_log_moves_no_watermark(
+    spark: Any, tmp_path: Path
+) -> None:
+    shop, feed, count = begun_topic_behind_watermarks(spark, tmp_path)
+    last = feed.cut
     # The watermarks of one topic land; the other topic was still empty by the newest log.
     with killed(before(landing, "_log_landing")):
-        feed.land(max_records=len(marks))
+        feed.land(max_records=count)
     decode_new(feed.lake)
     register_new(feed.lake)
     apply_changes(feed.lake)
@@ -176,25 +185,10 @@ def test_records_that_landed_and_are_not_decoded_move_no_watermark(
     spark: Any, tmp_path: Path
 ) -> None:
     """A topic at rest may have begun in them."""
-    shop = Shop(WireFormat.SIMPLE_JSON)
-    feed = Feed.of(spark, tmp_path, partitions={shop.topic(B): 2})
-    shop.create(A)
-    shop.write(A)
-    feed.write(shop.records())
-    feed.sync()
+    shop, feed, count = begun_topic_behind_watermarks(spark, tmp_path)
     last = feed.cut
-    shop.create(B)
-    shop.write(B)
-    records = shop.records()
-    offsets = read_position(feed.paths).next_offsets
-    marks = {
-        place: replace(item, offset=offsets[place])
-        for item in records
-        if (place := (item.topic, item.partition))[0] == shop.topic(A)
-    }
-    feed.write([item for item in records if item.topic == shop.topic(B)] + [*marks.values()])
     # The watermarks of one topic are decoded; the other topic has landed since.
-    feed.land(max_records=len(marks))
+    feed.land(max_records=count)
     decode_new(feed.lake)
     register_new(feed.lake)
     feed.land()
