@@ -41,8 +41,7 @@ from ticdc_assets.orchestration.status_metadata import (
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
 from ticdc_assets.orchestration.verdicts import CheckVerdict, evaluations, runbook
 from ticdc_assets.orchestration.workers import name_worker
-from ticdc_assets.repair.uniqueness import count_keys
-from ticdc_assets.repair.verifying import verify
+from ticdc_assets.repair.verifying import count_keys, verify
 
 LAKE_READABLE = "lake_readable"
 KEYS_UNIQUE = "keys_unique"

@@ -14,8 +14,7 @@ from ticdc_assets.orchestration.table_schemas import table_metadata, table_of
 from ticdc_assets.orchestration.verdicts import CheckVerdict
 from ticdc_assets.repair.diffing import DiffedTable, SourceDifference
 from ticdc_assets.repair.seeding import SeedBalance
-from ticdc_assets.repair.uniqueness import KeyCounts, RepeatedKeys
-from ticdc_assets.repair.verifying import Verification, VerifiedMirror
+from ticdc_assets.repair.verifying import KeyCounts, RepeatedKeys, Verification, VerifiedMirror
 
 # Damage -----------------------------------------------------------------------------------------
 

@@ -41,11 +41,7 @@ from ticdc_assets.wire.rows import ROW
 class BaseCuts:
     """Decides which cuts can be bases.
 
-    Args:
-        lake: the changefeed's lake.
-        statistics: the change log in numbers.
-        cuts: the published cuts, oldest first; at least one.
-        truncation_point: up to where the change log was truncated.
+    There is at least one cut.
     """
 
     def __init__(
@@ -131,7 +127,6 @@ class BaseCuts:
         return self._known.plan(cut.tso)
 
     def _is_wanted(self, table: MirrorPlan | FailedPlan) -> bool:
-        """Whether a table is mirrored now, or would be by the configuration."""
         return table.mirror_id in self._mirrored or self._lake.changefeed.tables.includes(
             table.database, table.table
         )
@@ -225,7 +220,6 @@ class BaseCuts:
         return is_told or self._has_unapplied or cut.es_only
 
     def _late(self, cut: Cut) -> list[LateRows]:
-        """Return the rows that landed after a cut, are at or below it and may not be replays."""
         if not self._may_have_late(cut):
             return []
         return self._landed((ds.field("batch") > cut.batch) & (ds.field("commit_ts") <= cut.tso))
@@ -254,7 +248,6 @@ class BaseCuts:
         )
 
     def _landed(self, condition: ds.Expression) -> list[LateRows]:
-        """Return the row changes that meet a condition, by name and batch."""
         found = read_table(
             self._lake.paths.change_log,
             (ds.field("kind") == ROW) & condition,

@@ -173,7 +173,7 @@ def test_a_moment_before_the_rebuild_is_read_from_the_change_log(life: Life) -> 
 
 DEATHS: list[tuple[Death, bool]] = [
     (before(making, "decode_into_files"), False),
-    (after(making, "append_files"), False),
+    (after(making, "append_changes"), False),
     (before(making, "register_new"), False),
     (before(making, "apply_changes"), False),
     (after(making, "apply_changes"), False),
