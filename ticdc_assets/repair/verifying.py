@@ -288,14 +288,14 @@ def _cut_differences(cut: Cut, made: Made, table: tuple[str, str] | None) -> Ite
     if other.tso != cut.tso:
         yield f"the cut is at {cut.moment}, the landed records only reach {other.moment}"
     ours, theirs = _held(cut.held, table), _held(other.held, table)
-    for place in sorted(ours.keys() | theirs.keys(), key=lambda item: (item[0], item[1] or 0)):
-        name, schema_version = place
-        held = (ours.get(place, 0), theirs.get(place, 0))
-        if held[0] != held[1]:
+    for place in sorted(ours.keys() | theirs.keys(), key=lambda item: (*item[:2], item[2] or 0)):
+        database, name, schema_version = place
+        if ours[place] != theirs[place]:
             yield (
-                f"{joined_name(*name)}: {counted(held[0], 'row waits', 'rows wait')} for "
+                f"{joined_name(database, name)}: "
+                f"{counted(ours[place], 'row waits', 'rows wait')} for "
                 f"{'a table' if schema_version is None else f'schema version {schema_version}'}, "
-                f"rebuilt {held[1]}"
+                f"rebuilt {theirs[place]}"
             )
 
 
@@ -307,11 +307,11 @@ def _lost(cut: Cut, other: Cut | None) -> int:
 
 def _held(
     held: Iterable[HeldRows], table: tuple[str, str] | None
-) -> Mapping[tuple[tuple[str, str], int | None], int]:
-    counts = Counter[tuple[tuple[str, str], int | None]]()
+) -> Counter[tuple[str, str, int | None]]:
+    counts = Counter[tuple[str, str, int | None]]()
     for item in held:
-        if table is None or table == (item.database, item.table):
-            counts[(item.database, item.table), item.schema_version] += item.rows
+        if table in (None, (item.database, item.table)):
+            counts[item.database, item.table, item.schema_version] += item.rows
     return counts
 
 
