@@ -149,7 +149,10 @@ def _counted(changes: ChangeFolding, plan: Plan) -> Iterator[tuple[str | None, R
     for mirror in plan.mirrors:
         for group in _by_citation(mirror.held):
             bindings = _meeting(mirror, group)
-            is_known = group.max_ts <= plan.cut_ts and any(_covers(it, group) for it in bindings)
+            is_known = group.max_ts <= plan.cut_ts and any(
+                it.after_ts < group.min_ts and (it.until_ts is None or group.max_ts <= it.until_ts)
+                for it in bindings
+            )
             yield mirror.mirror_id, group, group.rows if is_known else count(bindings, group)
         for group in _by_citation(mirror.wrong_version):
             # Another table may own some or all of the group's rows.
@@ -175,12 +178,6 @@ def _by_citation(groups: Iterable[RowGroup]) -> Iterable[RowGroup]:
 
 def _meeting(mirror: MirrorPlan, group: RowGroup) -> list[Binding]:
     return [item for item in mirror.bindings if item.meets(group.name, group.min_ts, group.max_ts)]
-
-
-def _covers(binding: Binding, group: RowGroup) -> bool:
-    return binding.after_ts < group.min_ts and (
-        binding.until_ts is None or group.max_ts <= binding.until_ts
-    )
 
 
 def _span_of(group: RowGroup) -> Binding:

@@ -398,9 +398,14 @@ class TableWriter:
             [[(file, own)] for file, own, fate in others if fate is Fate.COPIED]
         )
         kept = [file.action for file, _, fate in others if fate is Fate.KEPT]
-        marked = self._marked(
-            [(file, own) for file, own, fate in others if fate is Fate.MARKED and own is not None]
-        )
+        losing = [
+            (file, own) for file, own, fate in others if fate is Fate.MARKED and own is not None
+        ]
+        vectors = [vector_with(file.searched.deleted, own.positions) for file, own in losing]
+        marked = [
+            with_vector(file.action, vector)
+            for (file, _), vector in zip(losing, write_vectors(self.table, vectors), strict=True)
+        ]
         state = with_features(self._state, VECTORS) if marked else self._state
         return self._commit(state, [*kept, *marked], [*files, *written], metadata)
 
@@ -476,15 +481,6 @@ class TableWriter:
         found = runs_on.run(step, list(map(self._left, groups)), tasks=len(groups))
         return [file for own in found for file in own]
 
-    def _marked(self, files: Sequence[tuple[LiveRows, FoundRows]]) -> list[Action]:
-        vectors: list[DeletionVector] = [
-            vector_with(file.searched.deleted, found.positions) for file, found in files
-        ]
-        named = write_vectors(self.table, vectors)
-        return [
-            with_vector(file.action, vector) for (file, _), vector in zip(files, named, strict=True)
-        ]
-
     def _commit(
         self,
         state: LogState,
@@ -495,8 +491,10 @@ class TableWriter:
         changes_rows: bool = True,
     ) -> int:
         wanted = replace(state, files=kept)
-        if not files and _is_same(self._newest, wanted):
-            return self._newest.version
+        newest = self._newest
+        is_same = not files and newest.version >= 0 and newest.metadata == wanted.metadata
+        if is_same and not any(file_changes(newest, wanted)):
+            return newest.version
         return commit_state(
             self.table,
             self._newest,
@@ -521,8 +519,3 @@ def _may_have(file: LiveRows, keys: Keys) -> bool:
     least = (stats.get("minValues") or {}).get(stored)
     greatest = (stats.get("maxValues") or {}).get(stored)
     return keys.may_be_between(least, greatest)
-
-
-def _is_same(newest: LogState, wanted: LogState) -> bool:
-    has_changes = any(file_changes(newest, wanted))
-    return newest.version >= 0 and not has_changes and newest.metadata == wanted.metadata

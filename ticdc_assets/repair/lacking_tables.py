@@ -20,7 +20,6 @@ from ticdc_assets.changelog.plan import (
     Binding,
     FailedPlan,
     MirrorPlan,
-    Plan,
     RowGroup,
     TableName,
 )
@@ -93,7 +92,7 @@ class BaseCuts:
                 f"{since:%Y-%m-%d %H:%M:%S} UTC may have changes of any table (redrive decodes "
                 "such records after a fix, accept-loss gives one up)"
             )
-        failed = [item for item in self._then(cut).failed if self._is_wanted(item)]
+        failed = [item for item in self._known.plan(cut.tso).failed if self._is_wanted(item)]
         if failed:
             name = joined_name(failed[0].database, failed[0].table)
             return f"{name} cannot be planned at it: {failed[0].reason}"
@@ -123,9 +122,6 @@ class BaseCuts:
             self._lacking[cut.number] = tuple(ordered)
         return self._lacking[cut.number]
 
-    def _then(self, cut: Cut) -> Plan:
-        return self._known.plan(cut.tso)
-
     def _is_wanted(self, table: MirrorPlan | FailedPlan) -> bool:
         return table.mirror_id in self._mirrored or self._lake.changefeed.tables.includes(
             table.database, table.table
@@ -136,7 +132,7 @@ class BaseCuts:
     def _lacking_of_mirrors(self, cut: Cut) -> Iterator[LackingTable]:
         had = {mirror.mirror_id: mirror for mirror in cut.mirrors}
         late = self._late(cut)
-        for mirror in self._then(cut).mirrors:
+        for mirror in self._known.plan(cut.tso).mirrors:
             if not self._is_wanted(mirror):
                 continue
             reason = self._reason(mirror, had.get(mirror.mirror_id), cut, late)
@@ -186,7 +182,7 @@ class BaseCuts:
             for item in cut.held
             if item.mirror_id is None
         }
-        wanted = self._then(cut).of_tables(self._lake.changefeed.tables.includes)
+        wanted = self._known.plan(cut.tso).of_tables(self._lake.changefeed.tables.includes)
         # A table may have some rows of these groups: the cut has counted the others.
         strays = [item for item in wanted.strays if _citation(item) in known]
         names: dict[TableName, list[RowGroup]] = {}

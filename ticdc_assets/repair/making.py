@@ -198,7 +198,11 @@ class Making:
             if not self._is_truncated_meanwhile():
                 break
             remove_tree(self.place.generation_folder)
-        self._take_over()
+        if self._point.cut is not None:
+            # The new generation takes over what is known up to the truncation point.
+            known = up_to(read_history(self.lake.paths), self._point.tso)
+            write_history(self.place, known, known, batch=0)
+            add_statistics_below(self.place, read_groups(self.lake.paths), self._point.tso)
         register_new(side)
         as_then = replace(self.lake.changefeed, tables=self.cut.table_filter)
         applying = apply_changes(
@@ -254,14 +258,6 @@ class Making:
                 f"{self.lake.paths.changefeed!r} was made from were removed meanwhile"
             )
         return self._point != before
-
-    def _take_over(self) -> None:
-        """Give the new generation the schemas and rows known up to the truncation point."""
-        if self._point.cut is None:
-            return
-        known = up_to(read_history(self.lake.paths), self._point.tso)
-        write_history(self.place, known, known, batch=0)
-        add_statistics_below(self.place, read_groups(self.lake.paths), self._point.tso)
 
     # Decoding ---------------------------------------------------------------------------------
 

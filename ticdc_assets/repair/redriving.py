@@ -18,10 +18,8 @@ is written before the quarantine is closed, and the next run finds it.
 """
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
-from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,7 +34,6 @@ from ticdc_assets.log.accepted_gaps import UNREADABLE, AcceptedGap, append_accep
 from ticdc_assets.log.change_files import (
     RECORD_COLUMNS,
     Choose,
-    DecodedFiles,
     decode_into_files,
     rows_of,
 )
@@ -53,7 +50,8 @@ from ticdc_assets.log.quarantine import (
     read_quarantine,
 )
 from ticdc_assets.log.seed_decoding import SNAPSHOT_COLUMNS, row_decoder
-from ticdc_assets.log.seeds import Seed, read_seeds
+from ticdc_assets.log.seeds import read_seeds
+from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.wire.rows import ERROR, WATERMARK
 
@@ -96,7 +94,7 @@ def redrive(lake: Lake) -> Redriving:
             is_exported = (row["partition"], row["database"], row["table"]) in numbers
             (exported if is_exported else sent).add(place_of(row))
     decoded = 0
-    for places, decode in ((exported, partial(_decode_exported, seeds=seeds)), (sent, _decode)):
+    for places, is_exported in ((exported, True), (sent, False)):
         if not places:
             continue
         records = frozenset(place[:-1] for place in places)
@@ -104,7 +102,17 @@ def redrive(lake: Lake) -> Redriving:
         there = places_in_log(lake.paths, places)
         batch, landed = decoded_position(lake.paths)
         batch += 1
-        found = decode(lake, records, _missing(records, there), batch)
+        if is_exported:
+            rows, decode = _exported_rows(lake.paths, records), row_decoder(seeds, batch)
+        else:
+            tell(f"decoding {counted(len(records), 'quarantined record')}")
+            rows = rows_of(lake.paths.raw_messages, RECORD_COLUMNS, records=records)
+            # Events that were too far ahead of the clock then may not be now.
+            decode = record_decoder(lake.changefeed, batch, now=datetime.now(UTC))
+        choose = _missing(records, there)
+        found = decode_into_files(
+            lake.spark, rows, decode, batch=batch, into=lake.paths, choose=choose
+        )
         if found.changes:
             append_changes(lake.paths, found, batch=batch, landed=landed)
             days.update(add_to_statistics(lake, batch, found.totals).days)
@@ -136,33 +144,12 @@ def _missing(records: frozenset[Place], known: frozenset[Place]) -> Choose:
     return choose
 
 
-def _decode(lake: Lake, records: frozenset[Place], choose: Choose, batch: int) -> DecodedFiles:
-    tell(f"decoding {counted(len(records), 'quarantined record')}")
-    return decode_into_files(
-        lake.spark,
-        rows_of(lake.paths.raw_messages, RECORD_COLUMNS, records=records),
-        # Events that were too far ahead of the clock then may not be now.
-        record_decoder(lake.changefeed, batch, now=datetime.now(UTC)),
-        batch=batch,
-        into=lake.paths,
-        choose=choose,
-    )
-
-
-def _decode_exported(
-    lake: Lake, records: frozenset[Place], choose: Choose, batch: int, *, seeds: Sequence[Seed]
-) -> DecodedFiles:
+def _exported_rows(paths: LakePaths, records: frozenset[Place]) -> Rows:
+    """Return the landed rows of exports at some coordinates, without their indexes."""
     files, numbers, lines = (sorted(set(items)) for items in zip(*records, strict=True))
     is_near = ds.field("batch").isin(numbers) & ds.field("file").isin(files)
-    rows = rows_of(lake.paths.snapshot_rows, SNAPSHOT_COLUMNS, batches=(numbers[0], numbers[-1]))
-    return decode_into_files(
-        lake.spark,
-        replace(rows, condition=is_near & ds.field("line").isin(lines), count=len(lines)),
-        row_decoder(seeds, batch),
-        batch=batch,
-        into=lake.paths,
-        choose=choose,
-    )
+    rows = rows_of(paths.snapshot_rows, SNAPSHOT_COLUMNS, batches=(numbers[0], numbers[-1]))
+    return replace(rows, condition=is_near & ds.field("line").isin(lines), count=len(lines))
 
 
 # Giving up --------------------------------------------------------------------------------------

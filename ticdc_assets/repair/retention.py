@@ -272,7 +272,12 @@ class _Retention:
         before = {item.key: item for item in point.kept}
         kept: list[KeptTable] = []
         for item in lacking:
-            known = before.get(item.key) or _kept_by_name(point, item)
+            known = before.get(item.key)
+            if known is None and item.mirror_id and point.base_of(item.mirror_id) is None:
+                # It may have been kept by its name, before any table had it.
+                names = {(span.database, span.table) for span in item.spans}
+                found = (it for it in point.kept if it.mirror_id is None and it.name in names)
+                known = min(found, key=point.place_of_kept, default=None)
             kept.append(
                 KeptTable(
                     mirror_id=item.mirror_id,
@@ -360,15 +365,6 @@ class _Retention:
             gone = (number < newest) & (at < pa.scalar(self._now - age))
             removed, _ = self._remove(landings, gone, ("number", "landed_at"))
             self.done = replace(self.done, landings=removed)
-
-
-def _kept_by_name(point: TruncationPoint, table: LackingTable) -> KeptTable | None:
-    """Return what was kept for a table that no base has, by a name without a table."""
-    if table.mirror_id is None or point.base_of(table.mirror_id) is not None:
-        return None
-    names = {(span.database, span.table) for span in table.spans}
-    found = (item for item in point.kept if item.mirror_id is None and item.name in names)
-    return min(found, key=point.place_of_kept, default=None)
 
 
 def _rows_of_tables(rows: pa.Table) -> Mapping[str, int]:
