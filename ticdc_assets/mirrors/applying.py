@@ -194,22 +194,14 @@ class _Run:
         all_tables = self._known.plan(self._tso)
         plan = all_tables.of_tables(tables.includes)
         if only is not None:
-            plan = replace(
-                plan,
-                mirrors=tuple(item for item in plan.mirrors if item.name == only),
-                failed=tuple(item for item in plan.failed if (item.database, item.table) == only),
-            )
+            plan = plan.of_tables(lambda *name: name == only)
         last, es_only = self._last, self._statistics.es_only
         replays, late, spans = late_rows(self._changes, last, es_only=es_only)
         below = caveats_below(
             self._changes.truncation_point,
             self._known,
             plan,
-            lambda: (
-                (item.mirror_id, caveat)
-                for item in self._before.values()
-                for caveat in item.caveats
-            ),
+            lambda: ((it.mirror_id, text) for it in self._before.values() for text in it.caveats),
         )
         lost = gap_caveats(
             self._lake.paths, self._gaps, plan.mirrors, self._statistics.rows, self._tso
