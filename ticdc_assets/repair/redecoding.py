@@ -129,7 +129,7 @@ class RedecodedDay:
             said = (
                 f"{self.day}: {counted(self.records, 'record')} decoded again: "
                 f"{counted(self.rows, 'row')} in place of "
-                f"{self.before}; {self.quarantined} faults came into quarantine, "
+                f"{self.before}; {counted(self.quarantined, 'fault')} came into quarantine, "
                 f"{self.released} left it"
             )
         if self.tables:
