@@ -16,22 +16,13 @@ Not handled: cuts that retention removed, and cuts older than the truncation of 
 the raw messages, because the changes after them no longer exist.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ticdc_assets.base.errors import LakeDamagedError, NotFoundError
 from ticdc_assets.base.names import joined_name
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.change_statistics import read_statistics
-from ticdc_assets.log.cuts import (
-    Cut,
-    CutHead,
-    Rewind,
-    publish,
-    read_cuts,
-    read_heads,
-    require_cut,
-)
+from ticdc_assets.log.cuts import Cut, Rewind, publish, read_cuts, read_heads, require_cut
 from ticdc_assets.log.damage import check_files
 from ticdc_assets.log.decoding import decode_new
 from ticdc_assets.log.quarantine import count_open, reopen_applied
@@ -88,50 +79,37 @@ def rewind(lake: Lake, *, by: str, tso: int | None = None, number: int | None = 
 
 
 def _wanted(paths: LakePaths, newest: Cut, *, tso: int | None, number: int | None) -> Cut:
+    """Return the cut to restore."""
     cuts = read_heads(paths)
-    if number is not None:
-        found = [cut for cut in cuts if cut.number == number]
-        asked = f"cut {number}"
-    else:
-        assert tso is not None
-        asked = moment_text(tso, es_only=newest.es_only)
-        if tso > newest.tso:
-            raise NotFoundError(
-                f"changefeed {paths.changefeed!r} cannot be rewound to {asked}: its newest cut "
-                f"{newest.number} is below that, at {newest.moment}"
-            )
-        found = [cut for cut in cuts if cut.tso <= tso]
+    asked = f"cut {number}" if tso is None else moment_text(tso, es_only=newest.es_only)
+
+    def refused(why: str) -> NotFoundError:
+        return NotFoundError(f"changefeed {paths.changefeed!r} cannot be rewound to {asked}: {why}")
+
+    if tso is not None and tso > newest.tso:
+        raise refused(f"its newest cut {newest.number} is below that, at {newest.moment}")
+    found = [cut for cut in cuts if (cut.number == number if tso is None else cut.tso <= tso)]
     if not found:
-        kept = _listed(cuts)
-        raise NotFoundError(
-            f"changefeed {paths.changefeed!r} cannot be rewound to {asked}: no such cut is kept; "
-            f"kept: {kept}"
+        ends = dict.fromkeys(
+            f"cut {cut.number} at {moment_text(cut.tso, es_only=cut.es_only)}"
+            for cut in (cuts[0], cuts[-1])
         )
+        raise refused(f"no such cut is kept; kept: {' to '.join(ends)}")
     (older,) = read_cuts(paths, number=found[-1].number)
     if older.generation != newest.generation:
-        raise NotFoundError(
-            f"changefeed {paths.changefeed!r} cannot be rewound to {asked}: its tables were "
-            f"rebuilt since; read that cut as it is (`--as-of {older.tso}`)"
+        raise refused(
+            f"its tables were rebuilt since; read that cut as it is (`--as-of {older.tso}`)"
         )
-    for table, truncation_point in (
+    for table, point in (
         ("change_log", read_truncation_point(paths)),
         ("raw_messages", read_raw_truncation_point(paths)),
     ):
-        if older.number < truncation_point.number and truncation_point.cut is not None:
-            raise NotFoundError(
-                f"changefeed {paths.changefeed!r} cannot be rewound to {asked}: retention truncated"
-                f" {table} below cut {truncation_point.number} at {truncation_point.cut.moment}, "
-                "so the changes between the two could not be applied again"
+        if older.number < point.number and point.cut is not None:
+            raise refused(
+                f"retention truncated {table} below cut {point.number} at {point.cut.moment}, so "
+                "the changes between the two could not be applied again"
             )
     return older
-
-
-def _listed(cuts: Sequence[CutHead]) -> str:
-    ends = dict.fromkeys(
-        f"cut {cut.number} at {moment_text(cut.tso, es_only=cut.es_only)}"
-        for cut in (cuts[0], cuts[-1])
-    )
-    return " to ".join(ends)
 
 
 def _require_rows(paths: LakePaths, cut: Cut) -> None:
