@@ -15,7 +15,7 @@ import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
@@ -49,10 +49,11 @@ _CHECKPOINT_INTERVAL = 10
 """After how many versions a table gets a checkpoint, unless a property says it: Spark's default."""
 
 
+@dataclass(eq=False, repr=False)
 class NotThereError(CommitError):
     """A file that a writer reported is missing, or differs from the report.
 
-    Args:
+    Attributes:
         table: folder of the table.
         path: path of the file in it.
         expected: what its writer reported.
@@ -61,12 +62,10 @@ class NotThereError(CommitError):
 
     retriable = False
 
-    def __init__(self, table: str, path: str, expected: str, got: str) -> None:
-        super().__init__(table, path, expected, got)
-        self.table = table
-        self.path = path
-        self.expected = expected
-        self.got = got
+    table: str
+    path: str
+    expected: str
+    got: str
 
     def __str__(self) -> str:
         return (
@@ -192,13 +191,12 @@ def _added(file: WrittenFile) -> Action:
     }
 
 
+@dataclass(eq=False, repr=False)
 class ConflictError(CommitError):
     """Another program committed to a table in the meantime; nothing was written."""
 
-    def __init__(self, table: AnyPath, version: int) -> None:
-        super().__init__(table, version)
-        self.table = table
-        self.version = version
+    table: AnyPath
+    version: int
 
     def __str__(self) -> str:
         return (
