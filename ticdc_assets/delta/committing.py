@@ -3,14 +3,12 @@
 In: a table, and the writers' descriptions of the files they wrote for it (`files`). Out: one commit
 that names these files (`commit_state`): a log entry, put only where none exists. Before it, this
 process opens each file: it is in the table's folder, has the size and the number of rows that its
-writer reported, and ends with a Parquet footer. Otherwise nothing is committed, and the positions
-that the commit would carry do not change. On a cluster whose workers have another folder of the
-same name, the commit would damage the table for good.
+writer reported, and ends with a Parquet footer. Otherwise nothing is committed: on a cluster whose
+workers have another folder of the same name, the commit would damage the table for good.
 
 All commits to tables of a lake are made here, but for those of users.
 """
 
-import json
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -27,8 +25,6 @@ from ticdc_assets.delta.commits import CommitError
 from ticdc_assets.delta.damage import reading
 from ticdc_assets.delta.delta_protocol import (
     COMMIT_ID,
-    METADATA_KEY,
-    Action,
     LogState,
     commit_text,
 )
@@ -44,6 +40,7 @@ T = TypeVar("T")
 _READERS = 4
 """How many files are opened at a time; on a shared folder each waits for the network."""
 
+_TRIES = 3
 
 _CHECKPOINT_INTERVAL = 10
 """After how many versions a table gets a checkpoint, unless a property says it: Spark's default."""
@@ -51,14 +48,7 @@ _CHECKPOINT_INTERVAL = 10
 
 @dataclass(eq=False, repr=False)
 class NotThereError(CommitError):
-    """A file that a writer reported is missing, or differs from the report.
-
-    Attributes:
-        table: folder of the table.
-        path: path of the file in it.
-        expected: what its writer reported.
-        got: what this process read.
-    """
+    """A file that a writer reported for a table is missing, or differs from the report."""
 
     retriable = False
 
@@ -76,11 +66,7 @@ class NotThereError(CommitError):
 
 
 def require_there(table: AnyPath, files: Sequence[WrittenFile]) -> None:
-    """Open each of `files` and check it; see the module.
-
-    Raises:
-        NotThereError: a file is missing or differs.
-    """
+    """Open each of `files` and check it, or raise NotThereError; see the module."""
     # Parquet footers are read without Python's lock.
     with ThreadPoolExecutor(max(1, min(_READERS, len(files)))) as pool:
         for _ in pool.map(lambda file: _require(table, file), files):
@@ -121,10 +107,9 @@ def commit_state(
     metadata: Mapping[str, Any],
     *,
     operation: str,
-    changes_rows: bool,
     transactions: Sequence[tuple[str, int]] = (),
 ) -> int:
-    """Take a table from its newest version to the wanted state.
+    """Take a table from its newest version to the wanted state; return the new version.
 
     Args:
         path: folder of the table.
@@ -132,12 +117,8 @@ def commit_state(
         wanted: the state of the next version, but for the new files.
         files: the new files.
         metadata: JSON object that the commit carries, besides its id.
-        operation: what the log calls it.
-        changes_rows: whether the rows change, not only the files that they are in.
+        operation: what the log calls it; `OPTIMIZE` if the rows stay the same.
         transactions: transaction identifiers that the commit carries, with their versions.
-
-    Returns:
-        The new version.
 
     Raises:
         ConflictError: another program committed this version; nothing was written.
@@ -147,17 +128,12 @@ def commit_state(
     require_there(path, files)
     leased = leased_transaction(path, newest.transactions.get(APP_ID))
     version = newest.version + 1
-    named = {**metadata, COMMIT_ID: uuid.uuid4().hex}
     entry = commit_text(
         newest,
-        replace(wanted, files=(*wanted.files, *map(_added, files))),
-        info={
-            "operation": operation,
-            "engineInfo": "ticdc_assets",
-            METADATA_KEY: json.dumps(named, sort_keys=True),
-        },
+        replace(wanted, files=(*wanted.files, *(file.added for file in files))),
+        operation=operation,
+        metadata={**metadata, COMMIT_ID: uuid.uuid4().hex},
         transactions=(*transactions, *leased),
-        changes_rows=changes_rows,
     )
     require_lease(path)
     try:
@@ -180,17 +156,6 @@ def commit_state(
     return version
 
 
-def _added(file: WrittenFile) -> Action:
-    """Return the `add` of a file."""
-    return {
-        "path": file.path,
-        "partitionValues": dict(file.partition),
-        "size": file.size,
-        "modificationTime": file.modified_ms,
-        "stats": file.stats,
-    }
-
-
 @dataclass(eq=False, repr=False)
 class ConflictError(CommitError):
     """Another program committed to a table in the meantime; nothing was written."""
@@ -205,14 +170,8 @@ class ConflictError(CommitError):
         )
 
 
-_TRIES = 3
-
-
 def undisturbed(make: Callable[[], T]) -> T:
-    """Return what `make` returns; start again if another program committed first.
-
-    A refused commit leaves nothing, so the next try sees the other program's version.
-    """
+    """Return what `make` returns; start again, with its version, if another program was first."""
     for _ in range(_TRIES - 1):
         try:
             return make()

@@ -1,12 +1,9 @@
 """Generations: which one of a changefeed is published.
 
-In: the table of cuts. Out: the tables of the generation that its newest cut names. Publishing a cut
-of another generation switches readers to it, by one append.
-
-A piece of work (a command, a step of a run, a read) looks up the generation once, so it sees all
-tables of one generation. If another one is published meanwhile,
-`log.cuts` refuses to mix the two. Only the writer of a changefeed publishes, so nothing changes
-under a writer.
+The newest cut names it: publishing a cut of another generation switches readers to it, by one
+append. A piece of work looks up the generation once (`lake`). If another one is published
+meanwhile, `log.cuts` refuses to mix the two. Only the writer of a changefeed publishes, so nothing
+changes under a writer.
 """
 
 from contextlib import suppress
@@ -23,8 +20,7 @@ GENERATION = "generation"
 def paths_of(root: AnyPath, changefeed: str) -> LakePaths:
     """Return the tables of a changefeed as its newest cut names them; no Spark.
 
-    If the cuts cannot be read, it returns the newest generation's tables; reading the cuts raises
-    the error.
+    They are the newest generation's if the cuts cannot be read, which raises the error later.
     """
     first = LakePaths(root=root, changefeed=changefeed)
     try:

@@ -1,9 +1,7 @@
 """A changefeed and its tables, as one piece of work sees them.
 
-In: the configuration of a changefeed and where its lake is. Out: what steps and services take: the
-configuration, the tables of one generation, the Spark session. A piece of work (a command, a step
-of a run, a read) opens a lake once and passes it on, so all of that work uses one generation. A
-lake holds no state, so opening it again is safe.
+A piece of work (a command, a step of a run, a read) opens a lake once and passes it on, so all of
+that work uses one generation. A lake holds no state, so opening it again is safe.
 """
 
 from collections.abc import Iterator
@@ -40,13 +38,7 @@ class Lake:
     def open(
         cls, root: AnyPath, changefeed: Changefeed, session: "SparkSession | None" = None
     ) -> "Lake":
-        """Return the lake of a changefeed as its newest cut names it; no Spark.
-
-        Args:
-            root: the folder or URI of all changefeeds' tables.
-            changefeed: the configuration of the changefeed.
-            session: the Spark session to use; if None, one starts when it is first needed.
-        """
+        """Return the lake of a changefeed as its newest cut names it; no Spark."""
         return cls(changefeed=changefeed, paths=paths_of(root, changefeed.name), session=session)
 
     @property
@@ -68,26 +60,18 @@ class Lake:
 
     @contextmanager
     def writing(self, *, run: str = "") -> Iterator[None]:
-        """Be the only writer of the changefeed within this block.
+        """Be the only writer of the changefeed within this block, or raise BusyError.
 
-        Args:
-            run: id of the Dagster run that writes, for messages to waiting runs.
-
-        Raises:
-            BusyError: another process is.
+        Messages to waiting runs name the Dagster run that writes.
         """
         with writer_lock(self.paths, self.changefeed.writer, run=run), listed_once():
             yield
 
     @contextmanager
     def making(self, made: AnyPath | None = None) -> Iterator[None]:
-        """Be the only process that makes or removes unpublished generations, within this block.
+        """Be the only process that makes or removes unpublished generations, or raise BusyError.
 
-        Args:
-            made: the folder of the new generation.
-
-        Raises:
-            BusyError: another process is.
+        `made` is the folder of the new generation.
         """
         with side_lock(self.paths, self.changefeed.writer, made):
             yield

@@ -21,19 +21,14 @@ _TYPES = {
 
 
 def fields_of(row: type, **stored: pa.DataType) -> "list[pa.Field[Any]]":
-    """Return the columns of a table.
+    """Return the columns of a table; `stored` has the types of those that differ from their field.
 
-    Args:
-        row: the dataclass of its rows.
-        stored: the types of columns that store something else than their field, by name.
-
-    Raises:
-        TypeError: a field's type has no column type.
+    A field's type without a column type is a TypeError.
     """
     hints = get_type_hints(row)
     return [
-        pa.field(name, stored[name] if name in stored else _type_of(hints[name]))
-        for name in (field.name for field in fields(row))
+        pa.field(item.name, stored.get(item.name) or _type_of(hints[item.name]))
+        for item in fields(row)
     ]
 
 

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from ticdc_assets.delta.appending import BOUNDED, DISTINCT
-from ticdc_assets.delta.control import bounds_of
+from ticdc_assets.delta.control import bounds_in
 from ticdc_assets.delta.delta_files import file_of
 from ticdc_assets.delta.delta_protocol import Action, partition_of
 from ticdc_assets.delta.files import (
@@ -162,7 +162,7 @@ def _within(
     found: list[Action] = []
     inside = True
     for item in files:
-        low, high = bounds_of(item, name)
+        low, high = bounds_in(item.get("stats"), name)
         if (low is None or low <= last) and (high is None or high >= first):
             found.append(item)
             inside &= low is not None and low >= first and high is not None and high <= last

@@ -36,7 +36,7 @@ from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.changelog.plan import lacks_rows
 from ticdc_assets.config import TableChoice, TableFilter
 from ticdc_assets.delta.appending import write_table
-from ticdc_assets.delta.control import commit_metadata, read_leaves, read_rows
+from ticdc_assets.delta.control import newest_row, read_leaves, read_rows
 from ticdc_assets.delta.damage import damaged
 from ticdc_assets.delta.generations import GENERATION
 from ticdc_assets.delta.opening import kept
@@ -468,15 +468,8 @@ def newest_cut(paths: LakePaths) -> Cut | None:
 
 
 def _read_newest(paths: LakePaths) -> Cut | None:
-    number = commit_metadata(paths.cuts).get("number")
-    if number is None:
-        return None
-    rows = read_rows(paths.cuts, ds.field("number") == number)
-    if len(rows) != 1:
-        raise damaged(
-            paths.cuts, f"it has {counted(len(rows), 'row')} of cut {number}, which is its newest"
-        )
-    return _cut_of(paths, rows[0])
+    row = newest_row(paths.cuts)
+    return None if row is None else _cut_of(paths, row)
 
 
 def require_cut(paths: LakePaths) -> Cut:

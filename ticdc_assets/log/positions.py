@@ -8,9 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-import pyarrow.dataset as ds
-
-from ticdc_assets.delta.control import commit_metadata, read_rows
+from ticdc_assets.delta.control import commit_metadata, newest_row
 from ticdc_assets.log.accepted_gaps import read_accepted
 from ticdc_assets.storage.lake_paths import LakePaths
 
@@ -128,11 +126,7 @@ def known_partitions(paths: LakePaths) -> tuple[PartitionOffsets, ...]:
 
 def newest_landing(paths: LakePaths) -> dict[str, Any] | None:
     """Return the newest row of `landings`, or None; needs no Spark."""
-    number = commit_metadata(paths.landings).get("number")
-    if number is None:
-        return None
-    (row,) = read_rows(paths.landings, ds.field("number") == number)
-    return row
+    return newest_row(paths.landings)
 
 
 def partitions_of(row: Mapping[str, Any]) -> tuple[PartitionOffsets, ...]:

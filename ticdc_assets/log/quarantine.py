@@ -350,6 +350,6 @@ def _update(
             files += write_rows(table, layout, [rows])
         if files:
             wanted = replace(state, files=staying)
-            commit_state(table, state, wanted, files, {}, operation="UPDATE", changes_rows=True)
+            commit_state(table, state, wanted, files, {}, operation="UPDATE")
 
     undisturbed(update)

@@ -228,7 +228,7 @@ class TableWriter:
         if self._published is not None:
             renew_if_lost(self.table, self._published, self._configuration)
         self._newest = self._read()
-        self._state = new_state(self._schema, self._configuration, self._newest)
+        self._state = new_state(self._schema, self._newest, self._configuration)
         self._require_written()
         return self.layout()
 
@@ -531,7 +531,6 @@ class TableWriter:
             files,
             metadata,
             operation="WRITE" if changes_rows else "OPTIMIZE",
-            changes_rows=changes_rows,
         )
 
 

@@ -28,7 +28,7 @@ from typing import Any
 from ticdc_assets.base.isolation import Failure, attempted_alone
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import Counted
-from ticdc_assets.delta.commits import commits_after, foreign_changes
+from ticdc_assets.delta.commits import foreign_changes
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.log_reading import pool_within
 from ticdc_assets.log.cuts import Cut, HeldRows, MirrorCut, require_cut
@@ -450,5 +450,5 @@ def _foreign_commits(paths: LakePaths, mirror: MirrorCut) -> Iterable[str]:
     A running or killed sync is ahead of the cut too, but its commits have ids.
     """
     table = mirror.path(paths)
-    for commit in foreign_changes(table, commits_after(table, mirror.version)):
+    for commit in foreign_changes(table, mirror.version):
         yield f"version {commit.version} ({commit.operation})"

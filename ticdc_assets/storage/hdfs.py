@@ -30,11 +30,7 @@ _PIECE: Final = 4 << 20
 def hdfs_files(root: str) -> FileSystem:
     """Return the file system of an HDFS; it does not connect yet.
 
-    Args:
-        root: `hdfs://host:port`, or `hdfs://service` of a name service in Hadoop's files.
-
-    Raises:
-        OSError: no file says where the name service is.
+    It raises OSError if the root is `hdfs://service` and no file says where the service is.
     """
     return PyFileSystem(HdfsHandler(root))
 
@@ -73,9 +69,6 @@ class HdfsHandler(FileSystemHandler):
     """The calls that Arrow makes to a file system, with hdfs-native.
 
     It may be pickled: it connects again where it arrives.
-
-    Args:
-        root: the URI of the name node or name service.
     """
 
     def __init__(self, root: str) -> None:

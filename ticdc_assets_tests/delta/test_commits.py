@@ -25,7 +25,6 @@ from ticdc_assets.config import Retention, TableChoice
 from ticdc_assets.delta import committing
 from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files, write_table
 from ticdc_assets.delta.commits import (
-    commits_after,
     foreign_changes,
     newest_version,
     read_commit,
@@ -35,7 +34,7 @@ from ticdc_assets.delta.committing import NotThereError, require_there
 from ticdc_assets.delta.control import commit_metadata, find_commit_metadata, read_rows
 from ticdc_assets.delta.delta_files import removable
 from ticdc_assets.delta.files import FileLayout, WrittenFile
-from ticdc_assets.delta.log_reading import log_state
+from ticdc_assets.delta.log_reading import log_state, versions_after
 from ticdc_assets.delta.opening import open_table
 from ticdc_assets.demo.simulator.alterations import AddColumn
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
@@ -270,7 +269,7 @@ def test_compactions_and_vacuums_leave_the_rows(
     assert same_rows_at(table, 1) == 1
     change(table)
     assert same_rows_at(table, 1) == (newest_version(table) if is_same else None)
-    assert bool(foreign_changes(table, commits_after(table, 1))) is not is_same
+    assert bool(foreign_changes(table, 1)) is not is_same
     assert same_rows_at(table, own_append(table, {}) - 1) is None
     # A log that ends before the version has not its rows.
     assert same_rows_at(table, 99) is None
@@ -593,9 +592,9 @@ def test_verify_does_not_blame_a_half_finished_run_of_ours(
         before(mirrors, "publish")(patch)
         with pytest.raises(Killed):
             life.feed.sync()
-    operations = [item.operation for item in commits_after(path, published.version)]
-    assert operations == ["WRITE"]
-    assert all(item.commit_id for item in commits_after(path, published.version))
+    (item,) = (read_commit(path, number) for number in versions_after(path, published.version))
+    assert item.operation == "WRITE"
+    assert item.commit_id
     found = verify(life.feed.lake)
     assert found.equal, [item.findings() for item in found.mirrors]
     # What leaves the rows is not blamed either, what others change is.
