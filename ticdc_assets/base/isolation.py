@@ -25,29 +25,18 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why one piece of work failed.
-
-    Attributes:
-        reason: one sentence without any value of a row.
-    """
+    """Why one piece of work failed: one sentence without any value of a row."""
 
     reason: str
 
 
 def attempted(work: Callable[[], T], what: str) -> T | Failure:
-    """Return the result of `work`, or the failure of any exception that it raises.
-
-    Args:
-        work: the piece of work.
-        what: a name for it, for the log.
-    """
+    """Return the result of `work`, or the failure of any exception; the log calls it `what`."""
     try:
         return work()
-    except Exception as error:  # noqa: BLE001  # any exception: that is what isolation means
-        failure = Failure(reason=first_sentence(error))
     except BaseException as error:
         # When Rust code panics, delta-rs and pyarrow raise something that is not an Exception.
-        if type(error).__name__ != RUST_PANIC:
+        if not isinstance(error, Exception) and type(error).__name__ != RUST_PANIC:
             raise
         failure = Failure(reason=first_sentence(error))
     _log.warning("%s failed: %s", what, failure.reason)
@@ -56,10 +45,6 @@ def attempted(work: Callable[[], T], what: str) -> T | Failure:
 
 def attempted_alone(work: Callable[[], T], what: str) -> T | Failure:
     """Return the result of `work`, or the failure of an exception of this piece alone.
-
-    Args:
-        work: the piece of work.
-        what: a name for it, for the log.
 
     Raises:
         TicdcError: an error that waiting may cure: it does not concern this piece alone.
@@ -81,11 +66,7 @@ def attempted_alone(work: Callable[[], T], what: str) -> T | Failure:
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """The pieces of some work that failed.
-
-    Attributes:
-        work: the work in words.
-    """
+    """The pieces of some work, in words, that failed."""
 
     work: str
     _kept: dict[str, list[str]] = field(default_factory=dict[str, list[str]], init=False)
@@ -102,11 +83,7 @@ class Failures:
             reasons.append(reason)
 
     def attempted(self, work: Callable[[], T], name: str) -> T | Failure:
-        """Return the result of `work`, or its failure, which is recorded.
-
-        Raises:
-            TicdcError: an error that waiting may cure: it does not concern this piece alone.
-        """
+        """Return what `attempted_alone` does, and record a failure."""
         found = attempted_alone(work, f"{self.work}: {name}")
         if isinstance(found, Failure):
             self.add(name, found.reason)

@@ -2,12 +2,8 @@
 
 pyarrow imports pandas when it first builds an array, to check whether its input is an object of
 pandas. Commands have no such object, and a sync with nothing new takes 0.74 CPU seconds without
-that import instead of 0.90, `status` 0.78 instead of 0.89; loading the definitions takes
-2.14 instead of 2.28. Programs that import this package may have objects of pandas, as may a code
-location with definitions of a user: they are left alone.
-
-pyarrow imports pandas again when it has to return an object of pandas, and Spark imports pandas by
-itself.
+that import instead of 0.90. Programs that import this package may have objects of pandas: they are
+left alone. pyarrow imports pandas again when it has to return such an object.
 """
 
 import sys

@@ -1,9 +1,8 @@
 """Progress of work, reported to listeners.
 
-In: sentences from working functions ("applying shop.orders, 3 of 14 tables"). Out: calls of the
-listeners of this process: the command line, which prints them if a command takes long, and the log
-of a Dagster run. Listeners are optional, and nothing depends on the reports, so reporting twice is
-safe. Reports of Spark's workers stay in their processes.
+Sentences of working functions ("applying shop.orders, 3 of 14 tables") reach the listeners of this
+process: the command line, which prints them if a command takes long, and the log of a Dagster run.
+Nothing depends on them. Reports of Spark's workers stay in their processes.
 """
 
 import threading
@@ -37,10 +36,7 @@ def tell(text: str) -> None:
 class Counted:
     """Reports which of several things is being worked on, and how many there are; thread-safe.
 
-    Args:
-        doing: the verb, as in `applying`.
-        total: how many there are.
-        of: what one of them is.
+    `doing` is the verb, as in `applying`, and `of` what one of them is.
     """
 
     def __init__(self, doing: str, total: int, of: str = "table") -> None:

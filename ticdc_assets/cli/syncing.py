@@ -1,5 +1,6 @@
 """Commands that bring mirrors up to date: `sync`, and `redrive` after a fix."""
 
+import gc
 import math
 from collections.abc import Iterable
 from functools import partial
@@ -7,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ticdc_assets.base.garbage import pass_over_all
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import tell
 from ticdc_assets.cli.base import (
@@ -161,7 +161,7 @@ def _sync_one(settings: Settings, name: str, until: str | None, max_records: int
             return
     from ticdc_assets.orchestration.run import run_sync
 
-    pass_over_all()  # what imports made
+    gc.freeze()  # what imports made
     report = run_sync(
         settings,
         name,

@@ -1,13 +1,10 @@
 """Decode landed records, from files to files.
 
 In: landed records in files (`rows_of`), and the function from records to decoded rows. Out: files
-in the folders of `change_log` and `quarantine` that no commit names yet, and the totals of the
-rows. A row group is a part of the work (`executing`).
-
-A task holds the decoded rows of one row group (`GROUP_BYTES`) and one piece of records being
-decoded (`decode_pieces`).
-
-Why running it again is safe: see `files`.
+in the folders of `change_log` and `quarantine` that no commit names yet, so running it again is
+safe, and the totals of the rows. A row group is a part of the work (`executing`). A task holds the
+decoded rows of one row group (`GROUP_BYTES`) and one piece of records being decoded
+(`decode_pieces`).
 """
 
 from collections import Counter
@@ -148,16 +145,9 @@ def rows_of(
 def _within(
     files: Sequence[Action], name: str, first: int, last: int
 ) -> tuple[Sequence[Action], ds.Expression | None]:
-    """Return the files that may have rows with numbers from the first to the last.
+    """Return the files that may have rows with numbers from the first to the last, by their `add`.
 
-    Args:
-        files: the files, each by its `add`.
-        name: the column of the numbers.
-        first: the first number.
-        last: the last number.
-
-    Returns:
-        These files, and the condition on their rows; None if all of their rows meet it.
+    Also returned is the condition on their rows; None if all of their rows meet it.
     """
     found: list[Action] = []
     inside = True
@@ -196,8 +186,6 @@ class DecodedFiles:
     """The result of decoding.
 
     Attributes:
-        changes: files of the change log, relative to its folder.
-        faults: files of the quarantine, relative to its folder.
         errors: records that could not be decoded.
         totals: of the rows in the files of the change log.
         records: number of records read.
@@ -207,7 +195,7 @@ class DecodedFiles:
     changes: Sequence[WrittenFile]
     faults: Sequence[WrittenFile]
     errors: int
-    totals: list[Totals]
+    totals: Totals
     records: int = 0
     left_out: int = 0
 
@@ -225,10 +213,10 @@ def decode_into_files(
     into: LakePaths,
     choose: Choose | None = None,
 ) -> DecodedFiles:
-    """Decode landed records into files.
+    """Decode landed records into files of a batch of the change log, in Spark if they are many.
 
     Args:
-        spark: the session, which is not used if they are few.
+        spark: the session.
         records: rows of `raw_messages` or `snapshot_rows` (`rows_of`).
         decode: the function from records to rows.
         batch: number of the rows' batch in the change log.
@@ -266,7 +254,7 @@ def joined_files(parts: Sequence[DecodedFiles]) -> DecodedFiles:
         changes=[file for part in parts for file in part.changes],
         faults=[file for part in parts for file in part.faults],
         errors=sum(part.errors for part in parts),
-        totals=joined_totals(group for part in parts for group in part.totals),
+        totals=joined_totals(part.totals for part in parts),
         records=sum(part.records for part in parts),
         left_out=sum(part.left_out for part in parts),
     )
@@ -289,7 +277,7 @@ def write_rows(rows: Iterable[pa.RecordBatch], *, batch: int, into: LakePaths) -
             faulty.write(decode_faults(group.filter(is_error), batch))
         # Rows may be large, so they are copied only if necessary.
         changes = group.filter(pc.invert(is_error)) if bad else group
-        totals += totals_of(changes)
+        totals.append(totals_of(changes))
         days = changes["landed_day"].unique().to_pylist()
         for day in days:
             own = changes if len(days) == 1 else changes.filter(ds.field("landed_day") == day)
@@ -328,25 +316,17 @@ def totals_in_files(
     *,
     batches: tuple[int, int] | None = None,
     day: date | None = None,
-) -> list[Totals]:
-    """Return the totals of rows of a change log.
+) -> Totals:
+    """Return the totals of rows of a change log; the arguments are those of `rows_of`."""
 
-    Args:
-        spark: the session, which is not used if they are few.
-        log: the change log.
-        batches: the first and the last batch of the rows; all if None.
-        day: their landing day (UTC); any if None.
-    """
-
-    def counted(some: Iterable[Rows]) -> Iterator[list[Totals]]:
+    def counted(some: Iterable[Rows]) -> Iterator[Totals]:
         for part in some:
             for rows in part.read(_READ_ROWS):
                 yield totals_of(with_day(rows))
 
     rows = rows_of(log, COUNTED, batches=batches, day=day)
     runs_on = executor(spark, log, "counting changes", rows=rows.count, size=0)
-    found = runs_on.run(counted, rows.parts(), tasks=runs_on.workers)
-    return joined_totals(group for groups in found for group in groups)
+    return joined_totals(runs_on.run(counted, rows.parts(), tasks=runs_on.workers))
 
 
 def with_day(rows: pa.RecordBatch | pa.Table) -> pa.Table:

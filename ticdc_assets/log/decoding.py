@@ -1,13 +1,9 @@
 """Decoding: from `raw_messages` to `change_log`, and undecodable records to `quarantine`.
 
 In: landed batches that are not decoded yet. Out: appends to `change_log` (one row per change; DDL,
-bootstraps and watermarks are rows too) and `quarantine`, and new totals in `change_groups`.
-
-A batch is decoded from files to files (`change_files`): in this process if it is small, otherwise
-in Spark's workers.
-
-`change_log` holds images as sent, so decoding never waits for a schema: rows whose schema has not
-arrived are stored like all others.
+bootstraps and watermarks are rows too) and `quarantine`, and new totals in `change_groups`. A batch
+is decoded from files to files (`change_files`). `change_log` holds images as sent, so decoding
+never waits for a schema.
 
 Why running it again is safe: a landed batch becomes one batch of the change log. All batches that
 wait are one commit, which names the last of both. The quarantined records and the totals follow,
@@ -69,8 +65,7 @@ class Decoding:
         batch: number of the newest batch of the change log; 0 if none.
         batches: batches decoded by this call.
         changes: rows appended to the change log, by kind.
-        quarantined: records that could not be decoded.
-        days: rows appended to the change log, by landing day.
+        days: the same, by landing day.
     """
 
     batch: int
@@ -122,8 +117,7 @@ def decode_new(lake: Lake) -> Decoding:
 def finish_decoding(lake: Lake) -> Mapping[date, int]:
     """Finish the batches of a run that was killed after the change log's commit.
 
-    Returns:
-        The rows of its batches, by landing day; empty if no batch is unfinished.
+    Their rows are returned by landing day; none if no batch is unfinished.
     """
     batch, _ = decoded_position(lake.paths)
     if not batch or commit_metadata(lake.paths.change_groups).get("batch", 0) >= batch:
@@ -140,26 +134,20 @@ def finish_decoding(lake: Lake) -> Mapping[date, int]:
 
 def append_changes(paths: LakePaths, found: DecodedFiles, *, batch: int, landed: int) -> None:
     """Append decoded rows to the change log in one commit, which names the files of faults."""
+    faults = [asdict(file) for file in found.faults]
     append_files(
         paths.change_log,
         found.changes,
         CHANGE_LOG_SCHEMA,
         app_id="decode",
         version=batch,
-        metadata={
-            "batch": batch,
-            "landed": landed,
-            "faults": [asdict(file) for file in found.faults],
-        },
+        metadata={"batch": batch, "landed": landed, "faults": faults},
         layout=BY_LANDING_DAY,
     )
 
 
 def landed_up_to(paths: LakePaths, batch: int) -> int | None:
-    """Return the newest landed batch that is in the change log up to batch `batch`.
-
-    None if no commit of the change log says so. Needs no Spark.
-    """
+    """Return the newest landed batch in the change log up to a batch; None if no commit says so."""
     found = find_commit_metadata(
         paths.change_log, lambda metadata: metadata.get("batch", batch + 1) <= batch
     )

@@ -1,11 +1,9 @@
 """Records as files of `raw_messages`: ranges of a topic's offsets, or records of a capture.
 
 In: ranges of offsets, or records. Out: files in the folder of `raw_messages` that no commit names
-yet, and the times of the last records of ranges. A range of a topic is a part of the work
-(`executing`): one client fetches all ranges of a task, into one file. A capture is read into one.
-
-Why running it again is safe: see `files`. Each offset of a range is fetched once, and a range that
-cannot be read to its end is an error.
+yet (so running it again is safe), and the times of the last records of ranges. One client fetches
+all ranges of a task (`executing`), into one file; a capture is read into one. Each offset of a
+range is fetched once, and a range that cannot be read to its end is an error.
 """
 
 import math
@@ -72,13 +70,9 @@ Ranges: TypeAlias = Mapping[tuple[str, int], tuple[int, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandingBatch:
-    """The batch of records that are landed together.
+    """The batch of records that are landed together into the folder `raw`.
 
-    Attributes:
-        raw: folder of `raw_messages`.
-        number: number of the batch.
-        landed_at: its landing time.
-        bases: what is added to the source's offsets of a (topic, partition), if anything is.
+    `bases` is what is added to the source's offsets of a (topic, partition), if anything is.
     """
 
     raw: AnyPath
@@ -97,12 +91,7 @@ class LandingBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandedFiles:
-    """The fetched records.
-
-    Attributes:
-        files: files of `raw_messages`, relative to its folder.
-        newest: time in ms of the last record of each (topic, partition), where there is one.
-    """
+    """Files of fetched records, and the time in ms of the last record of each partition, if any."""
 
     files: Sequence[WrittenFile]
     newest: Mapping[tuple[str, int], int]
@@ -111,13 +100,7 @@ class LandedFiles:
 def fetch_into_files(
     executor: Executor, source: KafkaSource, ranges: Ranges, batch: LandingBatch
 ) -> LandedFiles:
-    """Fetch ranges of offsets into files.
-
-    Args:
-        executor: where it runs.
-        source: the cluster.
-        ranges: the offsets to fetch; those of the lake.
-        batch: the batch.
+    """Fetch ranges of offsets, those of the lake, into files.
 
     Raises:
         SourceUnavailableError: the broker stopped answering, or records of a range are gone.
@@ -179,7 +162,7 @@ def _fetched(source: KafkaSource, ranges: Ranges, batch: LandingBatch) -> Landed
 
 
 def read_into_file(source: CaptureSource, ranges: Ranges, batch: LandingBatch) -> LandedFiles:
-    """Read ranges of a capture into a file; the arguments are those of `fetch_into_files`.
+    """Read ranges of a capture, by the offsets of the lake, into a file.
 
     Raises:
         SourceUnavailableError: the capture cannot be read, or lost its end.
@@ -222,12 +205,9 @@ def columns_of(records: Sequence[CaptureRecord]) -> Columns:
 
 
 def write_columns(parts: Iterable[Columns], ranges: Ranges, batch: LandingBatch) -> LandedFiles:
-    """Write records into a file.
+    """Write records of ranges into a file.
 
-    Args:
-        parts: their columns, in the order of `RECORD_SCHEMA`; None for headers if there are none.
-        ranges: the offsets that they are of, in the lake.
-        batch: the batch.
+    Their columns are in the order of `RECORD_SCHEMA`; None for headers if there are none.
     """
     newest: dict[tuple[str, int], int] = {}
 
@@ -242,16 +222,25 @@ def write_columns(parts: Iterable[Columns], ranges: Ranges, batch: LandingBatch)
                 for place, offset, time in zip(places, offsets, times, strict=True)
                 if offset == ranges[place][1] - 1
             )
-            columns = (topics, partitions, offsets, times, *others)
-            yield pa.Table.from_arrays(
-                [
-                    pa.nulls(len(offsets), field.type)
-                    if values is None
-                    else pa.array(values, field.type)
-                    for field, values in zip(RECORD_SCHEMA, columns, strict=True)
-                ],
-                schema=RECORD_SCHEMA,
-            )
+            columns = zip(RECORD_SCHEMA, (topics, partitions, offsets, times, *others), strict=True)
+            arrays = [
+                pa.nulls(len(offsets), field.type)
+                if values is None
+                else pa.array(values, field.type)
+                for field, values in columns
+            ]
+            yield pa.Table.from_arrays(arrays, schema=RECORD_SCHEMA)
+
+    def placed() -> Iterator[pa.Table]:
+        for group in gathered(tables(), rows=_ROWS_PER_GROUP, size=GROUP_BYTES):
+            size = group.num_rows
+            same = [
+                pa.repeat(pa.scalar(batch.number, pa.int64()), size),
+                pa.repeat(pa.scalar(batch.landed_at, pa.timestamp("us", tz="UTC")), size),
+            ]
+            # Partitions take turns; readers skip by their bounds.
+            columns = [*same, *group.sort_by(_PLACE).columns]
+            yield pa.Table.from_arrays(columns, schema=_FILE_SCHEMA)
 
     layout = FileLayout(
         schema=_FILE_SCHEMA,
@@ -259,25 +248,9 @@ def write_columns(parts: Iterable[Columns], ranges: Ranges, batch: LandingBatch)
         distinct=DISTINCT,
         partition={"landed_day": batch.landed_at.date().isoformat()},
     )
-    rows = _placed(tables(), batch)
-    files = write_rows(batch.raw, layout, rows, group_rows=_ROWS_PER_GROUP)
+    files = write_rows(batch.raw, layout, placed(), group_rows=_ROWS_PER_GROUP)
     return LandedFiles(files=files, newest=newest)
 
 
 def _headers(own: list[tuple[str, bytes | None]] | None) -> list[dict[str, Any]] | None:
     return [{"key": key, "value": value} for key, value in own] if own else None
-
-
-def _placed(tables: Iterable[pa.Table], batch: LandingBatch) -> Iterator[pa.Table]:
-    """Yield the rows of files: about a row group of records each, with their batch."""
-    for group in gathered(tables, rows=_ROWS_PER_GROUP, size=GROUP_BYTES):
-        size = group.num_rows
-        yield pa.Table.from_arrays(
-            [
-                pa.repeat(pa.scalar(batch.number, pa.int64()), size),
-                pa.repeat(pa.scalar(batch.landed_at, pa.timestamp("us", tz="UTC")), size),
-                # Partitions take turns; readers skip by their bounds.
-                *group.sort_by(_PLACE).columns,
-            ],
-            schema=_FILE_SCHEMA,
-        )

@@ -20,8 +20,6 @@ class PartitionOffsets:
     """One partition of the source and its landed offset.
 
     Attributes:
-        topic: topic.
-        partition: partition.
         earliest: first offset the source still has.
         end: offset after the last one the source has.
         landed: next offset to land.
@@ -55,7 +53,6 @@ class Position:
     Attributes:
         batch: number of the newest landed batch.
         next_offsets: the next offset to land of each partition, after accepted gaps.
-        topic_ids: the ids of the topics that were landed from.
         named: the names and patterns of topics when the newest batch was landed; empty for
             captures.
         bases: what landing adds to the source's offsets of a partition whose topic was created

@@ -2,10 +2,8 @@
 
 One row per fault: the record's coordinates, the stage that refused it (`decode`: the bytes are not
 a message; `apply`: the row change does not fit its schema), reason, position, expected and got. The
-record itself stays in `raw_messages` (or `change_log`), so nothing is copied or lost. A row is
-*open* until its record was redriven with success, a later change of its row replaced it, or a
-person gave the record up; then `redriven_at` is set, `closed_by` gives the reason, and the row
-stays as history.
+record itself stays in `raw_messages` (or `change_log`). A row is *open* until `redriven_at` is set
+and `closed_by` gives the reason (`Closing`); then it stays as history.
 """
 
 from collections import Counter
@@ -86,8 +84,7 @@ def append_fault_files(
 ) -> None:
     """Append files of faults, if any; a version that the table has seen from `app_id` is skipped.
 
-    Without a version they get a new one. Then the caller holds the lock, and leaves out what is
-    there.
+    Without a version they get a new one; the caller holds the lock, and leaves out what is there.
     """
     if not files:
         return
@@ -163,10 +160,7 @@ def places_in_log(
 ) -> frozenset[Place]:
     """Return the places of rows of the change log that come from the same records as some places.
 
-    Args:
-        paths: tables of the changefeed.
-        places: the places.
-        condition: which rows count; all if None.
+    Only rows that meet a condition count, if there is one.
     """
     if not places:
         return frozenset()
@@ -187,11 +181,7 @@ def read_quarantine(
 ) -> list[dict[str, Any]]:
     """Return quarantine rows in the order of their coordinates; needs no Spark.
 
-    Args:
-        paths: tables of the changefeed.
-        open_only: whether to leave out closed rows.
-        tables: the tables that are mirrored: row changes of others are left out, since no mirror
-            lacks them. Records that could not be decoded have no table yet.
+    Those that do not count for a changefeed of some tables are left out (`is_mirrored_fault`).
     """
     rows = read_rows(paths.quarantine, _IS_OPEN if open_only else None)
     return sorted(
@@ -203,12 +193,8 @@ def read_quarantine(
 def read_counted(paths: LakePaths, *, void_since: datetime | None) -> list[dict[str, Any]]:
     """Return the faults of applying that are open, or became void since a moment; needs no Spark.
 
-    Each has its place, its table, its commit ts, and when it was closed. Rows closed otherwise only
-    grow in number, so they are not read.
-
-    Args:
-        paths: tables of the changefeed.
-        void_since: also return faults that a later change closed after this moment; None for none.
+    Each has its place, its table, its commit ts, and when it was closed. Void are those that a
+    later change closed. Rows closed otherwise only grow in number, so they are not read.
     """
     counts = _IS_OPEN
     if void_since is not None:
@@ -287,14 +273,7 @@ def open_groups(paths: LakePaths, names: list[str]) -> list[dict[str, Any]]:
 
 
 def close_rows(paths: LakePaths, stage: str, places: Iterable[Place], closing: Closing) -> None:
-    """Set `redriven_at` and `closed_by` on the open rows of a stage; needs no Spark.
-
-    Args:
-        paths: tables of the changefeed.
-        stage: the stage.
-        places: the rows' places.
-        closing: why they are closed.
-    """
+    """Close the open rows of a stage at some places; needs no Spark."""
     if wanted := set(places):
         of_stage = (ds.field("stage") == stage) & ds.field("redriven_at").is_null()
         closed = {"redriven_at": datetime.now(UTC), CLOSED_BY: str(closing)}

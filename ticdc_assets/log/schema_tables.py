@@ -139,15 +139,12 @@ _OF_DDL = frozenset({SchemaSource.DDL, SchemaSource.TEXT})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registering:
-    """The result of one registering.
+    """The result of one registering; the counts are those of all that is registered.
 
     Attributes:
         batch: newest batch of the change log that is registered.
         changed: whether anything was new.
         new: the schema versions that are new, if anything was registered before.
-        schema_versions: schema versions in all.
-        ddls: DDL in all.
-        conflicts: conflicts in all.
     """
 
     batch: int
@@ -183,8 +180,13 @@ def register_new(lake: Lake) -> Registering:
         completed = completed_history(lake.paths, statistics, lake.changefeed.timezone)
     if completed is not history:
         # New rows alone may prove a schema, and a late row may change its consequences.
-        changed |= _registered(lake.paths) != {_content(version) for version in completed.versions}
-    before = _keys(lake.paths) if changed else frozenset[SchemaKey]()
+        rows = read_rows(lake.paths.schema_registry, columns=["source", "schema"])
+        changed |= {(row["source"], row["schema"]) for row in rows} != {
+            (str(version.source), _schema_text(version.schema)) for version in completed.versions
+        }
+    keys = ["database", "table", "schema_version"]
+    rows = read_rows(lake.paths.schema_registry, columns=keys) if changed else []
+    before = frozenset((row["database"], row["table"], row["schema_version"]) for row in rows)
     if changed or statistics.newest_batch(SCHEMA_KINDS) > done:
         write_history(lake.paths, history, completed, statistics.batch)
     return Registering(
@@ -210,20 +212,6 @@ def up_to(history: SchemaHistory, tso: int) -> SchemaHistory:
         conflicts=(item for item in history.conflicts if item.claimed.schema.version <= tso),
     )
     return known
-
-
-def _registered(paths: LakePaths) -> set[tuple[str, str]]:
-    rows = read_rows(paths.schema_registry, columns=["source", "schema"])
-    return {(row["source"], row["schema"]) for row in rows}
-
-
-def _keys(paths: LakePaths) -> frozenset[SchemaKey]:
-    rows = read_rows(paths.schema_registry, columns=["database", "table", "schema_version"])
-    return frozenset((row["database"], row["table"], row["schema_version"]) for row in rows)
-
-
-def _content(version: SchemaVersion) -> tuple[str, str | None]:
-    return (str(version.source), _schema_text(version.schema))
 
 
 def _add_new(paths: LakePaths, history: SchemaHistory, done: int, newest: int) -> bool:
@@ -289,8 +277,9 @@ def _schema_text(schema: TableSchema | None) -> str | None:
 def read_history(paths: LakePaths) -> SchemaHistory:
     """Return the history as sent, without inferred schemas; needs no Spark."""
     history = SchemaHistory()
+    versions = map(_version_of, read_rows(paths.schema_registry, columns=_VERSION_COLUMNS))
     history.restore(
-        versions=_sent_versions(paths),
+        versions=(version for version in versions if version.source not in INFERRED_SOURCES),
         ddls=read_ddls(paths),
         conflicts=(_conflict_of(row) for row in read_rows(paths.schema_conflicts)),
     )
@@ -302,10 +291,7 @@ def completed_history(
 ) -> SchemaHistory:
     """Return the history, completed with what its messages lack; needs no Spark.
 
-    Args:
-        paths: tables of the changefeed.
-        statistics: the change log in numbers.
-        timezone: the changefeed's time zone (IANA name).
+    The time zone of the changefeed is an IANA name.
     """
     return kept(
         paths.schema_registry,
@@ -323,12 +309,6 @@ _VERSION_COLUMNS = ["schema", "source", "sql", "commit_ts", *PLACE]
 """The columns of `schema_registry` that define a version; the others are for people."""
 
 
-def _sent_versions(paths: LakePaths) -> tuple[SchemaVersion, ...]:
-    rows = read_rows(paths.schema_registry, columns=_VERSION_COLUMNS)
-    versions = (_version_of(row) for row in rows)
-    return tuple(version for version in versions if version.source not in INFERRED_SOURCES)
-
-
 def read_ddls(paths: LakePaths) -> Sequence[RegisteredDdl]:
     """Return every DDL, in the order of the table; needs no Spark."""
     return kept(paths.ddl_history, "DDL", lambda: tuple(map(_ddl_of, read_rows(paths.ddl_history))))
@@ -337,27 +317,17 @@ def read_ddls(paths: LakePaths) -> Sequence[RegisteredDdl]:
 def write_history(
     paths: LakePaths, history: SchemaHistory, completed: SchemaHistory, batch: int
 ) -> None:
-    """Write the three tables.
+    """Write the DDL and conflicts of a history as sent, and the versions of the completed one.
 
-    Args:
-        paths: tables of the changefeed.
-        history: the history as sent; its DDL and conflicts are written.
-        completed: the history with inferred schemas; its versions are written.
-        batch: the newest batch of the change log in them.
+    `batch` is the newest batch of the change log in them.
     """
-    metadata = {"batch": batch}
     for path, rows, schema in (
-        (paths.ddl_history, [_ddl_row(ddl) for ddl in history.ddls], DDL_SCHEMA),
-        (
-            paths.schema_conflicts,
-            [_conflict_row(conflict) for conflict in history.conflicts],
-            CONFLICT_SCHEMA,
-        ),
+        (paths.ddl_history, map(_ddl_row, history.ddls), DDL_SCHEMA),
+        (paths.schema_conflicts, map(_conflict_row, history.conflicts), CONFLICT_SCHEMA),
         (paths.schema_registry, _version_rows(completed), REGISTRY_SCHEMA),
     ):
-        write_table(
-            path, pa.Table.from_pylist(rows, schema=schema), overwrite=True, metadata=metadata
-        )
+        table = pa.Table.from_pylist(list(rows), schema)
+        write_table(path, table, overwrite=True, metadata={"batch": batch})
 
 
 def _place(coordinates: Coordinates) -> dict[str, Any]:

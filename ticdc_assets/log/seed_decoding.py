@@ -4,10 +4,8 @@ In: the landed rows of a seed (`seed_landing`), and the form of its files (`seed
 to `change_log`: a row of kind `snapshot` for each row of an export, with its image as in a message,
 and for each table a DDL of type `SNAPSHOT`: the table has these rows from the TSO of the export on.
 `topic`, `partition` and `offset` of a row are the file, the number of the seed and the line. Text
-that is not a row becomes a row of `quarantine` with its position.
-
-Rows that older seeds of the same tables at the same TSO have in quarantine are closed: they no
-longer count.
+that is not a row becomes a row of `quarantine` with its position. Such rows of older seeds of the
+same tables at the same TSO are closed.
 
 Why running it again is safe: the append carries the number of the seed as transaction identifier,
 and so do the quarantined rows, which come before it; the totals come last, as for any batch
@@ -107,14 +105,7 @@ def close_former(paths: LakePaths, number: int) -> None:
 
 
 def decoded_files(lake: Lake, number: int, *, batch: int, into: LakePaths) -> DecodedFiles:
-    """Decode a seed into files that no commit names yet.
-
-    Args:
-        lake: the changefeed's lake.
-        number: number of the seed.
-        batch: number of its batch in the change log.
-        into: the tables of the change log and the quarantine.
-    """
+    """Decode a seed into files of a batch of the change log that no commit names yet."""
     seeds = read_seeds(lake.paths, number)
     tell(f"decoding the rows of {counted(len(seeds), 'exported table')}")
     rows = decode_into_files(
@@ -132,12 +123,7 @@ def decoded_files(lake: Lake, number: int, *, batch: int, into: LakePaths) -> De
 
 
 def row_decoder(seeds: Iterable[Seed], batch: int) -> Decode:
-    """Return the function from landed rows to rows of the change log.
-
-    Args:
-        seeds: the tables in their exports.
-        batch: number of the rows' batch.
-    """
+    """Return the function from landed rows of some seeds to rows of a batch of the change log."""
     by_place = {(item.seed, *item.name): item for item in seeds}
 
     def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,9 +1,8 @@
 """The global watermark of a changefeed, from the pipeline's control tables; no Spark.
 
 In: the partitions from the newest landing, the statistics of the change log, the DDL history and
-the newest cut. Out: how far changes may be applied, and the state of each topic: live, waiting,
-retired or empty. Nothing is stored: it is computed again each time, and is never below the newest
-published cut.
+the newest cut. Out: how far changes may be applied, and the state of each topic. Nothing is stored:
+it is computed again each time, and is never below the newest published cut.
 """
 
 from collections.abc import Iterable, Mapping

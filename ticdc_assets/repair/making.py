@@ -313,7 +313,7 @@ class Making:
                 known = pa.Table.from_pylist(rows, schema=FAULT_SCHEMA)
                 append_faults(side, [known], app_id="rebuild")
         exported = self._decode_seeds(side, landed)
-        add_to_statistics(self._lake.at(side), landed, joined_totals([*found.totals, *exported]))
+        add_to_statistics(self._lake.at(side), landed, joined_totals([found.totals, *exported]))
         return found
 
     def _decode_seeds(self, side: LakePaths, landed: int) -> list[Totals]:
@@ -336,7 +336,7 @@ class Making:
         for number in sorted(numbers & landed_seeds):
             found = decoded_files(self._lake, number, batch=landed, into=side)
             append(number, found.changes)
-            totals += found.totals
+            totals.append(found.totals)
             if self._to_stay:
                 append_fault_files(side, found.faults, app_id=APPLICATION, version=number)
                 close_former(side, number)

@@ -24,7 +24,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -212,7 +212,7 @@ def _put_object(path: RemotePath, data: bytes) -> None:
 
 
 @contextmanager
-def _os_errors(path: RemotePath) -> Iterator[None]:
+def _os_errors(path: RemotePath) -> Generator[None]:
     """Raise the file system's exceptions for errors of obstore, which are not Python's."""
     from obstore import exceptions
 
