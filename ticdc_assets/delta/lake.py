@@ -1,23 +1,30 @@
 """A changefeed and its tables, as one piece of work sees them.
 
 A piece of work (a command, a step of a run, a read) opens a lake once and passes it on, so all of
-that work uses one generation. A lake holds no state, so opening it again is safe.
+that work uses one generation: the one that the newest cut names. Publishing a cut of another one
+switches readers to it, by one append; if that happens meanwhile, `log.cuts` refuses to mix the two.
+Only the writer of a changefeed publishes, so nothing changes under a writer. A lake holds no state.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ticdc_assets.base.errors import LakeDamagedError
 from ticdc_assets.config import Changefeed
-from ticdc_assets.delta.generations import paths_of
+from ticdc_assets.delta.control import commit_metadata
 from ticdc_assets.delta.lock import side_lock, writer_lock
 from ticdc_assets.delta.log_reading import listed_once
 from ticdc_assets.storage.lake_paths import LakePaths
-from ticdc_assets.storage.paths import AnyPath
+from ticdc_assets.storage.paths import AnyPath, names_in
 
 if TYPE_CHECKING:  # most work needs no session, and importing pyspark takes a while
     from pyspark.sql import SparkSession
+
+
+GENERATION = "generation"
+"""The key of a cut's generation in the commits of `cuts`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,3 +82,18 @@ class Lake:
         """
         with side_lock(self.paths, self.changefeed.writer, made):
             yield
+
+
+def paths_of(root: AnyPath, changefeed: str) -> LakePaths:
+    """Return the tables of a changefeed as its newest cut names them; no Spark.
+
+    They are the newest generation's if the cuts cannot be read, which raises the error later.
+    """
+    first = LakePaths(root=root, changefeed=changefeed)
+    try:
+        name = commit_metadata(first.cuts).get(GENERATION)
+    except LakeDamagedError:
+        name = None
+        with suppress(OSError):  # the folder may be another user's
+            name = max(names_in(first.generations), default=None)
+    return first if name is None else first.of(name)

@@ -125,8 +125,7 @@ def _check_changefeeds(
     settings: Settings, *, can_read: bool, progress: Progress
 ) -> Iterator[Check]:
     """Check the tables, the sources and the alerts of all changefeeds."""
-    from ticdc_assets.delta.generations import paths_of
-    from ticdc_assets.delta.lake import Lake
+    from ticdc_assets.delta.lake import Lake, paths_of
     from ticdc_assets.doctor.sources import check_source
 
     yield check_unnamed(settings)

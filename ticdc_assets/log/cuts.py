@@ -36,7 +36,7 @@ from ticdc_assets.config import TableChoice, TableFilter
 from ticdc_assets.delta.appending import write_table
 from ticdc_assets.delta.control import newest_row, read_leaves, read_rows
 from ticdc_assets.delta.damage import damaged
-from ticdc_assets.delta.generations import GENERATION
+from ticdc_assets.delta.lake import GENERATION
 from ticdc_assets.delta.opening import kept
 from ticdc_assets.delta.row_schema import fields_of
 from ticdc_assets.model.schemas import TableSchema, schema_from_text

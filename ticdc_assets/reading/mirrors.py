@@ -21,8 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ticdc_assets.base.errors import MirrorCaveatWarning, NotFoundError
 from ticdc_assets.base.names import joined_name
 from ticdc_assets.config import Settings, load_settings
-from ticdc_assets.delta.generations import paths_of
-from ticdc_assets.delta.lake import Lake
+from ticdc_assets.delta.lake import Lake, paths_of
 from ticdc_assets.log.cuts import Cut, MirrorCut, require_cut, tso_as_of
 from ticdc_assets.mirrors.versions import (
     first_rows,

@@ -34,8 +34,7 @@ from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.base.names import joined_name
 from ticdc_assets.changelog.plan import TableName
 from ticdc_assets.config import Settings, load_settings
-from ticdc_assets.delta.generations import paths_of
-from ticdc_assets.delta.lake import Lake
+from ticdc_assets.delta.lake import Lake, paths_of
 from ticdc_assets.log.cuts import Cut, MirrorCut, require_cut
 from ticdc_assets.log.damage import damage_told
 from ticdc_assets.mirrors.versions import relation_of

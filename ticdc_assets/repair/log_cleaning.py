@@ -20,7 +20,7 @@ from ticdc_assets.base.names import joined_name
 from ticdc_assets.delta.commits import newest_version, read_commit
 from ticdc_assets.delta.damage import reading
 from ticdc_assets.delta.fencing import require_lease
-from ticdc_assets.delta.generations import GENERATION
+from ticdc_assets.delta.lake import GENERATION
 from ticdc_assets.delta.log_reading import existing_state
 from ticdc_assets.log.cuts import newest_cut, read_entries, read_heads
 from ticdc_assets.storage.lake_paths import LakePaths

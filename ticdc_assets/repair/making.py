@@ -47,8 +47,7 @@ from ticdc_assets.delta.control import read_rows, read_table
 from ticdc_assets.delta.damage import require_answer
 from ticdc_assets.delta.fencing import require_lease
 from ticdc_assets.delta.files import WrittenFile
-from ticdc_assets.delta.generations import paths_of
-from ticdc_assets.delta.lake import Lake
+from ticdc_assets.delta.lake import Lake, paths_of
 from ticdc_assets.delta.opening import latest_version
 from ticdc_assets.log.change_files import (
     CHANGE_LOG_SCHEMA,
