@@ -36,7 +36,7 @@ from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files, write_tab
 from ticdc_assets.delta.control import commit_metadata, partition_days
 from ticdc_assets.delta.files import WrittenFile
 from ticdc_assets.delta.lake import Lake
-from ticdc_assets.delta.row_schema import fields_of
+from ticdc_assets.delta.row_schema import fields_of, typed
 from ticdc_assets.log.damage import require_in_step
 from ticdc_assets.log.landing_files import (
     RAW_SCHEMA,
@@ -237,10 +237,9 @@ def _append(
 
 _LANDINGS_SCHEMA = pa.schema(
     [
-        ("number", pa.int64()),
-        ("landed_at", pa.timestamp("us", tz="UTC")),
-        ("batch", pa.int64()),
-        ("records", pa.int64()),
+        *typed(int, "number"),
+        *typed(datetime, "landed_at"),
+        *typed(int, "batch", "records"),
         ("partitions", pa.list_(pa.struct(fields_of(PartitionOffsets, partition=pa.int32())))),
     ]
 )

@@ -19,26 +19,23 @@ from ticdc_assets.base.errors import SourceUnavailableError
 from ticdc_assets.config import CaptureSource, KafkaSource
 from ticdc_assets.delta.appending import BOUNDED, DISTINCT
 from ticdc_assets.delta.files import GROUP_BYTES, FileLayout, WrittenFile, gathered, write_rows
+from ticdc_assets.delta.row_schema import filled, typed
 from ticdc_assets.source.capture import CaptureReader, CaptureRecord
 from ticdc_assets.source.kafka.administration import OffsetRange
 from ticdc_assets.source.kafka.records import fetch
 from ticdc_assets.spark.executing import Executor
 from ticdc_assets.storage.paths import AnyPath
 
+_HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
+
 RECORD_SCHEMA = pa.schema(
     [
-        ("topic", pa.string()),
+        *typed(str, "topic"),
         ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp_ms", pa.int64()),
+        *typed(int, "offset", "timestamp_ms"),
         ("key", pa.binary()),
         ("value", pa.binary()),
-        (
-            "headers",
-            pa.list_(
-                pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))
-            ),
-        ),
+        ("headers", pa.list_(pa.field("element", _HEADER))),
     ]
 )
 """A record as Kafka has it."""
@@ -223,24 +220,23 @@ def write_columns(parts: Iterable[Columns], ranges: Ranges, batch: LandingBatch)
                 if offset == ranges[place][1] - 1
             )
             columns = zip(RECORD_SCHEMA, (topics, partitions, offsets, times, *others), strict=True)
-            arrays = [
-                pa.nulls(len(offsets), field.type)
-                if values is None
-                else pa.array(values, field.type)
+            arrays = {
+                field.name: None if values is None else pa.array(values, field.type)
                 for field, values in columns
-            ]
-            yield pa.Table.from_arrays(arrays, schema=RECORD_SCHEMA)
+            }
+            yield pa.Table.from_arrays(
+                filled(RECORD_SCHEMA, len(offsets), arrays), schema=RECORD_SCHEMA
+            )
 
     def placed() -> Iterator[pa.Table]:
         for group in gathered(tables(), rows=_ROWS_PER_GROUP, size=GROUP_BYTES):
-            size = group.num_rows
-            same = [
-                pa.repeat(pa.scalar(batch.number, pa.int64()), size),
-                pa.repeat(pa.scalar(batch.landed_at, pa.timestamp("us", tz="UTC")), size),
-            ]
             # Partitions take turns; readers skip by their bounds.
-            columns = [*same, *group.sort_by(_PLACE).columns]
-            yield pa.Table.from_arrays(columns, schema=_FILE_SCHEMA)
+            group = group.sort_by(_PLACE)
+            values = {name: group[name] for name in RECORD_SCHEMA.names}
+            values |= {"batch": batch.number, "landed_at": batch.landed_at}
+            yield pa.Table.from_arrays(
+                filled(_FILE_SCHEMA, group.num_rows, values), schema=_FILE_SCHEMA
+            )
 
     layout = FileLayout(
         schema=_FILE_SCHEMA,

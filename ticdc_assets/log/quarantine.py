@@ -27,6 +27,7 @@ from ticdc_assets.delta.delta_files import file_of
 from ticdc_assets.delta.delta_protocol import Action, LogState
 from ticdc_assets.delta.files import FileLayout, WrittenFile, write_rows
 from ticdc_assets.delta.opening import latest_version, open_table
+from ticdc_assets.delta.row_schema import filled, typed
 from ticdc_assets.log.faults import is_mirrored_fault
 from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.storage.lake_paths import LakePaths
@@ -39,19 +40,12 @@ CLOSED_BY = "closed_by"
 
 FAULT_SCHEMA = pa.schema(
     [
-        ("stage", pa.string()),
+        *typed(str, "stage"),
         *PLACE_SCHEMA,
-        ("reason", pa.string()),
-        ("position", pa.string()),
-        ("expected", pa.string()),
-        ("got", pa.string()),
-        ("database", pa.string()),
-        ("table", pa.string()),
-        ("commit_ts", pa.int64()),
-        ("batch", pa.int64()),
-        ("quarantined_at", pa.timestamp("us", tz="UTC")),
-        ("redriven_at", pa.timestamp("us", tz="UTC")),
-        (CLOSED_BY, pa.string()),
+        *typed(str, "reason", "position", "expected", "got", "database", "table"),
+        *typed(int, "commit_ts", "batch"),
+        *typed(datetime, "quarantined_at", "redriven_at"),
+        *typed(str, CLOSED_BY),
     ]
 )
 """`quarantine`: one row for each fault."""
@@ -104,45 +98,36 @@ def append_faults(paths: LakePaths, faults: Iterable[pa.Table], *, app_id: str) 
 def apply_faults(rows: pa.Table, database: str, table: str, batch: int) -> pa.Table:
     """Return failed operations as faults of a table, of a batch of the change log."""
     sequence = rows["sequence"].combine_chunks()
-    return _faults(
-        rows.num_rows,
-        {
-            "stage": pa.repeat("apply", rows.num_rows),
-            "batch": pa.repeat(batch, rows.num_rows),
-            "database": pa.repeat(database, rows.num_rows),
-            "table": pa.repeat(table, rows.num_rows),
-            **{name: sequence.field(name) for name in (*PLACE, "commit_ts")},
-            **{name: rows[name] for name in ("reason", "position", "expected", "got")},
-        },
-    )
+    values = {
+        "stage": "apply",
+        "batch": batch,
+        "database": database,
+        "table": table,
+        **{name: sequence.field(name) for name in (*PLACE, "commit_ts")},
+        **{name: rows[name] for name in _FINDING},
+    }
+    return _faults(rows.num_rows, values)
 
 
 def decode_faults(rows: pa.Table, batch: int) -> pa.Table:
     """Return decoded rows of kind `error` as faults of a batch of the change log."""
-    return _faults(
-        rows.num_rows,
-        {
-            "stage": pa.repeat("decode", rows.num_rows),
-            "batch": pa.repeat(batch, rows.num_rows),
-            # The table of a malformed message is unknown; that of an exported row is known.
-            **{name: rows[name] for name in (*PLACE, "database", "table")},
-            **{name: rows[f"error_{name}"] for name in ("reason", "position", "expected", "got")},
-        },
-    )
+    values = {
+        "stage": "decode",
+        "batch": batch,
+        # The table of a malformed message is unknown; that of an exported row is known.
+        **{name: rows[name] for name in (*PLACE, "database", "table")},
+        **{name: rows[f"error_{name}"] for name in _FINDING},
+    }
+    return _faults(rows.num_rows, values)
 
 
-def _faults(size: int, columns: Mapping[str, Any]) -> pa.Table:
-    """Return faults with these columns; the other columns say that they are open from now on."""
-    columns = {**columns, "quarantined_at": pa.repeat(datetime.now(UTC), size)}
-    return pa.table(
-        [
-            columns[field.name].cast(field.type)
-            if field.name in columns
-            else pa.nulls(size, field.type)
-            for field in FAULT_SCHEMA
-        ],
-        schema=FAULT_SCHEMA,
-    )
+_FINDING = ("reason", "position", "expected", "got")
+
+
+def _faults(size: int, values: Mapping[str, Any]) -> pa.Table:
+    """Return faults with these values, which are open from now on."""
+    values = {**values, "quarantined_at": datetime.now(UTC)}
+    return pa.table(filled(FAULT_SCHEMA, size, values), schema=FAULT_SCHEMA)
 
 
 def place_of(row: Mapping[str, Any]) -> Place:

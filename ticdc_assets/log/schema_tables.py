@@ -23,6 +23,7 @@ from ticdc_assets.delta.control import commit_metadata, dataset_of, read_rows
 from ticdc_assets.delta.damage import reading
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.opening import kept, open_table
+from ticdc_assets.delta.row_schema import typed
 from ticdc_assets.log.change_statistics import ChangeStatistics, read_statistics
 from ticdc_assets.model.events import DdlEvent
 from ticdc_assets.model.schemas import TableSchema, schema_from_text, schema_to_text
@@ -41,94 +42,56 @@ from ticdc_assets.registry.history import (
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.wire.rows import PLACE, PLACE_SCHEMA
 
+_COLUMN_FIELDS = [
+    *typed(str, "name", "mysql_type"),
+    *typed(bool, "unsigned"),
+    *typed(int, "length", "decimal"),
+    *typed(str, "charset", "collation"),
+    pa.field("elements", pa.list_(pa.string())),
+    *typed(bool, "nullable"),
+    *typed(str, "default"),
+]
+_INDEX_FIELDS = [
+    *typed(str, "name"),
+    *typed(bool, "unique", "primary"),
+    pa.field("columns", pa.list_(pa.string())),
+]
+
 REGISTRY_SCHEMA = pa.schema(
     [
-        ("database", pa.string()),
-        ("table", pa.string()),
-        ("schema_version", pa.int64()),
-        ("table_id", pa.int64()),
-        (
-            "columns",
-            pa.list_(
-                pa.struct(
-                    [
-                        ("name", pa.string()),
-                        ("mysql_type", pa.string()),
-                        ("unsigned", pa.bool_()),
-                        ("length", pa.int64()),
-                        ("decimal", pa.int64()),
-                        ("charset", pa.string()),
-                        ("collation", pa.string()),
-                        ("elements", pa.list_(pa.string())),
-                        ("nullable", pa.bool_()),
-                        ("default", pa.string()),
-                    ]
-                )
-            ),
-        ),
-        (
-            "indexes",
-            pa.list_(
-                pa.struct(
-                    [
-                        ("name", pa.string()),
-                        ("unique", pa.bool_()),
-                        ("primary", pa.bool_()),
-                        ("columns", pa.list_(pa.string())),
-                    ]
-                )
-            ),
-        ),
+        *typed(str, "database", "table"),
+        *typed(int, "schema_version", "table_id"),
+        ("columns", pa.list_(pa.struct(_COLUMN_FIELDS))),
+        ("indexes", pa.list_(pa.struct(_INDEX_FIELDS))),
         ("key", pa.list_(pa.string())),
-        ("source", pa.string()),
-        ("sql", pa.string()),
-        ("commit_ts", pa.int64()),
-        ("valid_from", pa.int64()),
-        ("valid_to", pa.int64()),
+        *typed(str, "source", "sql"),
+        *typed(int, "commit_ts", "valid_from", "valid_to"),
         *PLACE_SCHEMA,
-        ("schema", pa.string()),
+        *typed(str, "schema"),
     ]
 )
-"""`schema_registry`. `valid_from` and `valid_to` are TSO; `valid_to` is null for the current
-version.
-"""
-
-_COLUMN_FIELDS, _INDEX_FIELDS = (
-    [field.name for field in REGISTRY_SCHEMA.field(name).type.value_type if field.name != "default"]
-    for name in ("columns", "indexes")
-)
+"""`schema_registry`; `valid_from` and `valid_to` are TSO, the latter null for current versions."""
 
 DDL_SCHEMA = pa.schema(
     [
-        ("commit_ts", pa.int64()),
-        ("ddl_type", pa.string()),
-        ("action", pa.string()),
-        ("sql", pa.string()),
-        ("database", pa.string()),
-        ("table", pa.string()),
-        ("build_ts_ms", pa.int64()),
+        *typed(int, "commit_ts"),
+        *typed(str, "ddl_type", "action", "sql", "database", "table"),
+        *typed(int, "build_ts_ms"),
         *PLACE_SCHEMA,
         ("copies", pa.list_(pa.struct([PLACE_SCHEMA.field(name) for name in PLACE[:2]]))),
-        ("schema", pa.string()),
-        ("pre_schema", pa.string()),
-        ("not_understood", pa.string()),
-        ("es_only", pa.bool_()),
+        *typed(str, "schema", "pre_schema", "not_understood"),
+        *typed(bool, "es_only"),
     ]
 )
 
 CONFLICT_SCHEMA = pa.schema(
     [
-        ("database", pa.string()),
-        ("table", pa.string()),
-        ("schema_version", pa.int64()),
-        ("registered_source", pa.string()),
-        ("registered", pa.string()),
-        ("claimed_source", pa.string()),
-        ("claimed", pa.string()),
-        ("claimed_sql", pa.string()),
-        ("claimed_commit_ts", pa.int64()),
-        ("registered_sql", pa.string()),
-        ("registered_commit_ts", pa.int64()),
+        *typed(str, "database", "table"),
+        *typed(int, "schema_version"),
+        *typed(str, "registered_source", "registered", "claimed_source", "claimed", "claimed_sql"),
+        *typed(int, "claimed_commit_ts"),
+        *typed(str, "registered_sql"),
+        *typed(int, "registered_commit_ts"),
         *PLACE_SCHEMA,
     ]
 )
@@ -362,12 +325,12 @@ def _version_rows(history: SchemaHistory) -> list[dict[str, Any]]:
                 "schema_version": schema.version,
                 "table_id": schema.table_id,
                 "columns": [
-                    {name: getattr(column, name) for name in _COLUMN_FIELDS}
+                    {item.name: getattr(column, item.name) for item in _COLUMN_FIELDS}
                     | {"default": column.default_text}
                     for column in schema.columns
                 ],
                 "indexes": [
-                    {name: getattr(index, name) for name in _INDEX_FIELDS}
+                    {item.name: getattr(index, item.name) for item in _INDEX_FIELDS}
                     for index in schema.indexes
                 ],
                 "key": list(schema.handle_key),

@@ -25,6 +25,7 @@ from ticdc_assets.base.progress import tell
 from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.delta.control import commit_metadata
 from ticdc_assets.delta.lake import Lake
+from ticdc_assets.delta.row_schema import filled
 from ticdc_assets.log.change_files import (
     CHANGE_LOG_SCHEMA,
     DECODED_SCHEMA,
@@ -190,7 +191,7 @@ def _decoded(
 
     landed_at = records.column("landed_at").cast(pa.timestamp("us", tz="UTC"))
     values = {
-        "batch": pa.repeat(batch, size),
+        "batch": batch,
         "landed_at": landed_at,
         "landed_day": landed_at.cast(pa.date32()),
         "index": records.column("index"),
@@ -201,8 +202,8 @@ def _decoded(
         "op": of_rows(str(Op.SNAPSHOT), pa.string()),
         "commit_ts": of_rows(seed.tso, pa.int64()),
         "build_ts_ms": of_rows(physical_ms(seed.tso), pa.int64()),
-        "database": pa.repeat(seed.database, size),
-        "table": pa.repeat(seed.table, size),
+        "database": seed.database,
+        "table": seed.table,
         "schema_version": of_rows(seed.schema.version, pa.int64()),
         "after": found.images,
         "shape": found.shapes,
@@ -213,13 +214,8 @@ def _decoded(
         "error_expected": found.expected,
         "error_got": found.got,
     }
-    return pa.RecordBatch.from_arrays(
-        [
-            values[item.name].cast(item.type) if item.name in values else pa.nulls(size, item.type)
-            for item in DECODED_SCHEMA
-        ],
-        schema=DECODED_SCHEMA,
-    )
+    columns = filled(DECODED_SCHEMA, size, values)
+    return pa.RecordBatch.from_arrays(columns, schema=DECODED_SCHEMA)
 
 
 # Tables -----------------------------------------------------------------------------------------

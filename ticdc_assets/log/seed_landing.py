@@ -9,6 +9,7 @@ so running it again is safe.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from ticdc_assets.delta.appending import DISTINCT, TableLayout, append_files
 from ticdc_assets.delta.control import LOG_RETENTION
 from ticdc_assets.delta.files import FileLayout, WrittenFile, write_rows
 from ticdc_assets.delta.lake import Lake
+from ticdc_assets.delta.row_schema import filled, typed
 from ticdc_assets.log.seeds import APPLICATION, Seed
 from ticdc_assets.source.exports.folder import ExportFile, opened_folder
 from ticdc_assets.spark.cluster import require_before_landing
@@ -30,17 +32,14 @@ if TYPE_CHECKING:
 
 SNAPSHOT_SCHEMA = pa.schema(
     [
-        ("batch", pa.int64()),
-        ("landed_at", pa.timestamp("us", tz="UTC")),
-        ("database", pa.string()),
-        ("table", pa.string()),
-        ("tso", pa.int64()),
-        ("file", pa.string()),
-        ("line", pa.int64()),
+        *typed(int, "batch"),
+        *typed(datetime, "landed_at"),
+        *typed(str, "database", "table"),
+        *typed(int, "tso"),
+        *typed(str, "file"),
+        *typed(int, "line"),
         ("index", pa.int32()),
-        ("format", pa.string()),
-        ("columns", pa.string()),
-        ("problem", pa.string()),
+        *typed(str, "format", "columns", "problem"),
         ("row", pa.binary()),
     ]
 )
@@ -140,19 +139,15 @@ def _landing(
     layout = FileLayout(schema=SNAPSHOT_SCHEMA, bounded=_BOUNDED, distinct=DISTINCT)
 
     def placed(rows: pa.RecordBatch, seed: Seed) -> pa.Table:
-        same = {
+        values = {
+            **{name: rows[name] for name in SNAPSHOT_SCHEMA.names if name in rows.schema.names},
             "batch": seed.seed,
             "landed_at": seed.seeded_at,
             "database": seed.database,
             "table": seed.table,
             "tso": seed.tso,
         }
-        columns = [
-            pa.repeat(pa.scalar(same[item.name], item.type), rows.num_rows)
-            if item.name in same
-            else rows[item.name].cast(item.type)
-            for item in SNAPSHOT_SCHEMA
-        ]
+        columns = filled(SNAPSHOT_SCHEMA, rows.num_rows, values)
         return pa.Table.from_arrays(columns, schema=SNAPSHOT_SCHEMA)
 
     def land(parts: Iterable[_Part]) -> Iterator[_Landed]:

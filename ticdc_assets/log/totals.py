@@ -6,12 +6,14 @@ completeness without reading a row. `joined_totals` adds up totals of parts, in 
 """
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from ticdc_assets.delta.row_schema import typed
 from ticdc_assets.wire.rows import CHANGE_SCHEMA, SNAPSHOT
 
 GROUP_KEY = (
@@ -25,14 +27,9 @@ _KEY_SCHEMA = [("landed_day", pa.date32()), *(CHANGE_SCHEMA.field(name) for name
 GROUPS_SCHEMA = pa.schema(
     [
         *_KEY_SCHEMA,
-        ("rows", pa.int64()),
-        ("min_ts", pa.int64()),
-        ("max_ts", pa.int64()),
-        ("steps_back", pa.int64()),
-        ("checksums", pa.int64()),
-        ("first_landed_at", pa.timestamp("us", tz="UTC")),
-        ("last_landed_at", pa.timestamp("us", tz="UTC")),
-        ("last_batch", pa.int64()),
+        *typed(int, "rows", "min_ts", "max_ts", "steps_back", "checksums"),
+        *typed(datetime, "first_landed_at", "last_landed_at"),
+        *typed(int, "last_batch"),
     ]
 )
 """`change_groups`: one row for each group."""
