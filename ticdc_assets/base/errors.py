@@ -35,8 +35,6 @@ class LandingGapError(TicdcError):
     """Records between the landed position and the source are gone; landing never skips them.
 
     Attributes:
-        topic: Kafka topic.
-        partition: Kafka partition.
         landed: next offset that should be landed.
         available: first offset the source still has (or its end, if that is lower than `landed`).
         cause: one clause with the cause.
@@ -65,12 +63,7 @@ class LandingGapError(TicdcError):
 
 @dataclass(eq=False, repr=False)
 class SourceUnavailableError(TicdcError):
-    """The source (broker, capture file) cannot be reached or read now.
-
-    Attributes:
-        reason: what happened.
-        fix: one clause that says what to do, if known.
-    """
+    """The source (broker, capture file) cannot be reached or read now; the fix is one clause."""
 
     retriable = True
 
@@ -92,12 +85,7 @@ class SourceRefusedError(SourceUnavailableError):
 
 @dataclass(eq=False, repr=False)
 class StoreUnavailableError(TicdcError):
-    """The store of a lake does not answer, or refuses a request.
-
-    Attributes:
-        lake: the URI of the request.
-        reason: what the store or the client reported.
-    """
+    """The store of a lake does not answer, or refuses a request: what it or the client reported."""
 
     retriable = True
 
@@ -184,12 +172,7 @@ UNREADABLE = (LakeDamagedError, StoreUnavailableError)
 
 @dataclass(eq=False, repr=False)
 class UnfinishedError(TicdcError):
-    """Work succeeded for all pieces but some.
-
-    Attributes:
-        work: the work, e.g. `"maintenance of changefeed 'shop'"`.
-        failures: a sentence by the name of each piece that failed.
-    """
+    """Work, in words, succeeded for all pieces but some: a sentence by their name."""
 
     work: str
     failures: Mapping[str, str]
@@ -203,8 +186,7 @@ class UnfinishedError(TicdcError):
 class PartitionError(TicdcError):
     """The rows of a partition cannot be computed exactly.
 
-    Attributes:
-        reason: one clause for people, e.g. `"partitioned by KEY over a DECIMAL"`.
+    The reason is one clause for people, e.g. `"partitioned by KEY over a DECIMAL"`.
     """
 
     reason: str

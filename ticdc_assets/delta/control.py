@@ -147,10 +147,8 @@ def read_table(
         return dataset_of(table, path).to_table(columns=columns, filter=condition)
 
 
-def read_leaves(
-    path: AnyPath, leaves: Collection[str], *, column: str, least: int
-) -> Iterator[pa.RecordBatch]:
-    """Yield chosen leaves of the files that may hold rows with `column` at or above `least`.
+def read_leaves(path: AnyPath, leaves: Collection[str], *, least: int) -> Iterator[pa.RecordBatch]:
+    """Yield chosen leaves of the files that may hold rows with a `number` at or above `least`.
 
     The other readers here read all leaves of a column. A file may also have rows below `least`, so
     the caller filters. A leaf is a column, or a field of its structs as `column.field`.
@@ -159,7 +157,7 @@ def read_leaves(
     if table is None:
         return
     for action in table.files:
-        _, greatest = bounds_in(action.get("stats"), column)
+        _, greatest = bounds_in(action.get("stats"), "number")
         if greatest is not None and greatest < least:
             continue
         with reading(path), open_parquet(path / name_of(action)) as file:

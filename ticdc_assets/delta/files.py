@@ -29,6 +29,7 @@ from pyarrow.fs import LocalFileSystem
 
 from ticdc_assets.delta.damage import reading_file
 from ticdc_assets.delta.delta_protocol import Action, DeletionVector
+from ticdc_assets.delta.row_schema import filled
 from ticdc_assets.storage.paths import AnyPath, RemotePath, below, located
 from ticdc_assets.wire.batch import runs_within
 
@@ -383,14 +384,9 @@ def read_bounded(
         return [item.path_in_schema for item in values_in(number) if item.has_dictionary_page]
 
     def wanted(batch: pa.RecordBatch) -> pa.Table:
-        names = set(batch.schema.names)
-        columns = [
-            batch.column(name).cast(field.type)
-            if name in names
-            else pa.nulls(batch.num_rows, field.type)
-            for name, field in zip(stored, schema, strict=True)
-        ]
-        found = pa.table(columns, schema=schema)
+        there = dict(zip(batch.schema.names, batch.columns, strict=True))
+        values = {item.name: there.get(name) for name, item in zip(stored, schema, strict=True)}
+        found = pa.table(filled(schema, batch.num_rows, values), schema=schema)
         return found if condition is None else found.filter(condition)
 
     for repeated, numbers in groupby(groups, repeated_in):
@@ -428,9 +424,7 @@ def _without_dictionaries(
     for start, stop in runs_within(sizes, _BATCH_BYTES):
         part = batch.slice(start, stop - start)
         columns = [
-            column.dictionary.take(column.indices)
-            if isinstance(column, pa.DictionaryArray)
-            else column
+            column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
             for column in part.columns
         ]
         yield pa.RecordBatch.from_arrays(columns, names=part.schema.names)

@@ -15,13 +15,10 @@ people.
 - A holder treats its lease as over a tenth earlier, counted from before it renewed, by a clock that
   also runs while the machine sleeps. The lease is still its own if a renewal succeeds.
 
-A holder may stall between this check and a commit, so its commits carry the number, and tables
-refuse older ones (`fencing`).
-
-Why taking it again is safe: a writer recognises its entry by the token, even if the write reported
-an error. A writer that stalled until its next number was removed puts an entry that is not the
-newest; it reads the newest after each put, so it learns that it is late. Not handled: entries that
-a person writes or removes by hand.
+A holder may stall before a commit, so its commits carry the number, and tables refuse older ones
+(`fencing`). A writer recognises its entry by the token, even if the write reported an error. It
+reads the newest entry after each put, so one that stalled until its next number was removed learns
+that it is late.
 """
 
 import json
@@ -58,10 +55,8 @@ _TRIES = 3
 class Holder:
     """A process that holds a lease, or wants it.
 
-    Attributes:
-        machine: the machine's boot and its process namespace; "" if unknown.
-        started: when the process began, as the machine counts; "" if unknown.
-        command: what it does, for people.
+    `machine` is a boot of it and a process namespace, `started` is as the machine counts; "" if
+    unknown. The command is for people.
     """
 
     host: str
@@ -138,10 +133,7 @@ class LeaseLog:
     def newest(self) -> Entry:
         """Return the newest entry; one of version 0 without a state if there is none.
 
-        Raises:
-            LakeDamagedError: it is not a lease's.
-            StoreUnavailableError: its store does not answer.
-            OSError: the folder cannot be read.
+        It raises LakeDamagedError if that is not a lease's, or why the folder cannot be read.
         """
         try:
             # A folder that other hosts write to may show an entry late; this log knows its own.
@@ -157,11 +149,7 @@ class LeaseLog:
         return self._newest
 
     def put(self, state: LeaseState, after: Entry) -> bool:
-        """Put an entry after another one; return False if there is one already.
-
-        Raises:
-            OSError: nobody knows whether it was put, or it cannot be.
-        """
+        """Put an entry after another one; return False if there is one, OSError if nobody knows."""
         version = after.version + 1
         content = json.dumps(asdict(state), default=datetime.isoformat).encode()
         try:
@@ -213,15 +201,9 @@ class Surroundings:
 
 
 class HeldLease:
-    """A lease that this process took.
+    """A lease that this process took by an entry of a log, some seconds after the clock's `began`.
 
-    Args:
-        log: where its entries are.
-        entry: the entry by which it was taken.
-        began: seconds of the clock before that.
-        surroundings: the clock and the processes.
-        taken_over: whether the lease before it was not given back, so that its holder may still
-            run.
+    It was `taken_over` if the lease before it was not given back: its holder may still run.
     """
 
     def __init__(
@@ -373,8 +355,7 @@ def take(
         holder: the process that takes it.
         seconds: how long it lasts from each renewal on.
         other: who else may hold it, for the error: `another sync of ...`.
-        first: returns the number of the first lease, which is greater than all that tables have
-            seen.
+        first: returns the number of the first lease, greater than all that tables have seen.
         surroundings: the clock and the processes.
 
     Raises:

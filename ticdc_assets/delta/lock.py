@@ -7,13 +7,11 @@ or another host.
 A lake in a folder has locks on files, which the operating system drops when their holder dies. They
 reach one host, or NFSv4. In an object store, or if `writer.lease` says so, the writer also holds a
 lease (`lease`), and every commit is fenced by its number (`fencing`). A folder that ever had a
-lease keeps it, so that a run whose settings do not name it is kept out too. Processes that use the
-lease share the lock on the file; a process that does not holds it alone.
+lease keeps it. Processes that use the lease share the lock on the file; others hold it alone.
 
 The holder of a lease that was not given back may only be stalled. So the process that takes over
-first commits its own number to the changefeed's tables (`_fence`): from then on Delta refuses the
-old holder's commits to them. Mirrors and histories need no such commit: only a row of `cuts` makes
-their versions count.
+first commits its own number to the changefeed's tables (`_fence`), which then refuse the old
+holder's commits. Mirrors and histories need none: only a row of `cuts` makes their versions count.
 """
 
 import fcntl
@@ -29,6 +27,7 @@ from ticdc_assets.config import Writer
 from ticdc_assets.delta.appending import append_files
 from ticdc_assets.delta.committing import ConflictError
 from ticdc_assets.delta.control import commit_metadata
+from ticdc_assets.delta.delta_protocol import LogState
 from ticdc_assets.delta.fencing import guarded, number_in
 from ticdc_assets.delta.lease import LeaseLog, named_process, renewed, take, this_process
 from ticdc_assets.delta.opening import open_table
@@ -168,11 +167,10 @@ def _locked(path: Path, other: str, kind: int) -> Iterator[int]:
 
 @contextmanager
 def seen_at_work(paths: LakePaths, writer: Writer) -> Iterator[str]:
-    """Share a lock with all workers on the changefeed; yield its file (`nobody_at_work`).
+    """Share a lock with all workers on the changefeed, between syncs too; yield its file.
 
-    It is held between syncs too. A process that sees the file can check whether its holders have
-    ended, even in another container or after a restart of the machine. "" where file locks do not
-    reach.
+    A process that sees it can check whether its holders have ended (`nobody_at_work`), even in
+    another container or after a restart of the machine. "" where file locks do not reach.
     """
     if _uses_lease(paths.lease, writer):
         yield ""
@@ -212,18 +210,13 @@ def nobody_at_work(path: str) -> bool:
 
 
 def _first_number(tables: Sequence[AnyPath]) -> int:
-    """Return a number that is greater than those of all leases that tables have seen.
-
-    A killed run may have written to mirrors only, under a lease one above the highest in the tables
-    that are read here.
-    """
-    highest = 0
+    """Return a number that is greater than those of all leases that tables have seen."""
+    highest = -1
     for path in tables:
         with suppress(LakeDamagedError):
-            table = open_table(path)
-            number = None if table is None else number_in(table)
-            highest = max(highest, 0 if number is None else number + 1)
-    return highest + 1
+            highest = max(highest, number_in(open_table(path) or LogState()) or -1)
+    # A killed run may have written to mirrors only, under a lease one above the highest here.
+    return highest + 2
 
 
 def _fence(path: AnyPath) -> None:

@@ -4,11 +4,9 @@ In: a table and its newest version in a published cut. Out: an empty table in th
 first version is the next number: cuts name versions, so a number must never mean two sets of rows.
 The table begins with a checkpoint, like a table whose log was cleaned up.
 
-The old log is moved to a name that readers and VACUUM ignore. Data files stay until a VACUUM finds
-that nothing needs them.
-
-Why running it again is safe: a run killed in between leaves a table without a log, or an empty one
-at a version that no cut names; the next sync makes either again.
+The old log is moved to a name that readers and VACUUM ignore. A run killed in between leaves a
+table without a log, or an empty one at a version that no cut names; the next sync makes either
+again.
 """
 
 import json

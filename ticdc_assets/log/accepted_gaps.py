@@ -5,20 +5,16 @@ that no decoder reads is a gap of one offset, after it landed. Out: where landin
 (`positions.read_position`), the shift of the offsets of a recreated topic, and the mirrors that may
 lack changes since.
 
-Coordinates stay unique. A recreated topic counts its offsets from the beginning, so landing adds
-the gap's `offset_base` to them: landed offsets continue after the old ones, and a later record has
-a greater offset, as all steps after `raw_messages` assume.
+A recreated topic counts its offsets from the beginning, so landing adds the gap's `offset_base` to
+them: a later record has a greater offset, as all steps after `raw_messages` assume.
 
 Lost changes are above the last watermark of the partition before the gap. A mirror whose table was
 created or truncated later lacks nothing if that DDL landed after the gap in the same partition:
 TiCDC sends no row beyond a DDL of its table before the DDL. If a partition gets no DDL at all, the
 DDL must be above the first watermark that landed after the gap.
 
-Why running it again is safe: only the row stores an acceptance. Everything derived from it is
-computed again each time, except `until_ts`, which is stored because retention removes the watermark
-that it came from.
-
-Not handled: which rows are lost is unknown.
+Only the row stores an acceptance. Everything derived from it is computed again each time, except
+`until_ts`, which is stored because retention removes the watermark that it came from.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -6,10 +6,8 @@ be applied only then.
 
 Two clocks are used: this machine's clock at landing, and the clock that gave the record its Kafka
 timestamp. A timestamp is refused only if it is too far ahead of both, so a single wrong clock does
-not stop a changefeed: a capture that is replayed years later, a producer that gives its records no
-timestamp or an old one, a machine whose clock is a day late
-(docs/decisions/0048-time-stamps-ahead.md). A Kafka timestamp that is years ahead of this machine's
-clock is ignored.
+not stop a changefeed (docs/decisions/0048-time-stamps-ahead.md). A Kafka timestamp that is years
+ahead of this machine's clock is ignored.
 
 Why decoding again gives the same: the landing time is stored with the record. Only a redrive reads
 the clock again. If it accepts a record, its time is stored with the record's row in quarantine and

@@ -508,7 +508,7 @@ def read_entries(paths: LakePaths, names: Sequence[str], *, least: int = 0) -> I
     """
     void = pa.array(sorted(void_numbers(paths)), pa.int64())
     leaves = ("number", GENERATION, *(f"mirrors.{name}" for name in names))
-    for batch in read_leaves(paths.cuts, leaves, column="number", least=least):
+    for batch in read_leaves(paths.cuts, leaves, least=least):
         mirrors = batch.column("mirrors")
         entries, parents = mirrors.flatten(), pc.list_parent_indices(mirrors)
         columns = {name: _readable(batch.column(name)) for name in ("number", GENERATION)}

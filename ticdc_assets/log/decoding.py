@@ -7,12 +7,10 @@ never waits for a schema.
 
 Why running it again is safe: a landed batch becomes one batch of the change log. All batches that
 wait are one commit, which names the last of both. The quarantined records and the totals follow,
-under the same batch number; `change_groups` is written last and names the last batch for which all
-three are done. After a killed run, the next run writes the missing ones (`finish_decoding`). The
-commit of the change log names the files of quarantined records, so no record is decoded again: a
-newer program might read one that the batch lacks, and it would be in neither table. An append to
-quarantine that was already made is skipped by its transaction identifier, and the totals are
-overwritten.
+under the same batch number; `change_groups` is written last. After a killed run, the next run
+writes the missing ones (`finish_decoding`). The commit of the change log names the files of
+quarantined records, so no record is decoded again: a newer program might read one that the batch
+lacks, and it would be in neither table.
 """
 
 from collections import Counter

@@ -18,8 +18,8 @@ lost its end), landing stops with `LandingGapError`. Nothing is skipped until th
 landed; it stays listed.
 
 The ends of all partitions are requested twice. A partition without new records the second time is
-*settled*: no record at or below any watermark of this landing is left in it. So a topic without
-watermarks can be left out of the global watermark (`changelog.progress`).
+*settled*: no record at or below any watermark of this landing is left in it (see
+`changelog.progress`).
 """
 
 from collections.abc import Mapping, Sequence

@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -294,21 +293,18 @@ def _update(
         for action in state.files:
             with reading(table):
                 rows = Rows.of_files([file_of(table, action)], state.schema).table_here()
-            numbered = rows.append_column("row", pa.array(np.arange(rows.num_rows)))
-            found = numbered.filter(condition)
+            is_found = ds.dataset(rows).to_table(columns={"is": condition})["is"]
+            is_found = pc.fill_null(is_found, False)
             if places is not None:
-                found = found.filter(
-                    pa.array([it in places for it in places_in(found)], pa.bool_())
-                )
-            if not found.num_rows:
+                is_at = pa.array([place in places for place in places_in(rows)], pa.bool_())
+                is_found = pc.and_(is_found, is_at)
+            if not pc.any(is_found).as_py():
                 staying.append(action)
                 continue
-            is_found = np.zeros(rows.num_rows, np.bool_)
-            is_found[found["row"].to_numpy()] = True
             for name, value in values.items():
                 number = rows.schema.get_field_index(name)
                 field = rows.schema.field(number)
-                own = pc.if_else(pa.array(is_found), pa.scalar(value, field.type), rows[name])
+                own = pc.if_else(is_found, pa.scalar(value, field.type), rows[name])
                 rows = rows.set_column(number, field, own)
             layout = FileLayout(schema=rows.schema, bounded=BOUNDED)
             files += write_rows(table, layout, [rows])

@@ -5,18 +5,15 @@ other one gets FileExistsError.
 
 - A folder: the bytes are written under a hidden name, synced and linked to the path. `link` fails
   if the path is taken, also between hosts on NFS. A folder gets its name together with its first
-  file, by a rename. The hidden file of a killed process is removed by log cleaning; a hidden
-  folder stays, and nobody reads it.
+  file, by a rename. Log cleaning removes the hidden file of a killed process.
 - S3, Azure and Google: one PUT with a condition (`If-None-Match: *`, or Google's generation 0).
 - HDFS: the bytes are written under a hidden name and renamed without overwriting.
 
 The answer of a store can get lost: the library then sends the PUT again, and the store refuses it
 because of the first one. And S3 may refuse two PUTs at once (409) although no file is there yet. So
-after each refusal or error `create` reads the path back. The same bytes are this writer's file;
-other bytes are another writer's. If no file is there, `create` puts again.
-
-Why running it again is safe: the caller's bytes contain an id that nobody else has, so creating
-them again finds them.
+after each refusal or error `create` reads the path back. The same bytes are this writer's file, as
+they contain an id that nobody else has; other bytes are another writer's. If no file is there,
+`create` puts again.
 """
 
 import errno
@@ -52,10 +49,9 @@ _REFUSED_BY_STATUS: Final = re.compile(r"status code: 4(?!08)\d\d")
 
 
 class UnclearPutError(OSError):
-    """Nobody knows whether a store wrote a file: it is not there yet, or cannot be read.
+    """Nobody knows whether a store wrote a file, which may appear later.
 
-    The file may appear later. Creating the same bytes again is safe. Removing what these bytes
-    name, as if the file had not been written, is not.
+    Creating the same bytes again is safe. Removing what these bytes name is not.
     """
 
 

@@ -1,15 +1,12 @@
 """HDFS as a file system of Arrow, by a client that needs neither Java nor libhdfs.
 
-In: the URI of a name node or of a name service. Out: a `pyarrow.fs.FileSystem` over the package
-hdfs-native, which is the client inside delta-rs too. Addresses of name services, the user and
-Kerberos come from where Hadoop's own clients have them: the files in `HADOOP_CONF_DIR`,
-`HADOOP_USER_NAME`, and the cache of tickets. Arrow's own file system for HDFS loads libhdfs, which
+It is the package hdfs-native, which is the client inside delta-rs too. Addresses of name services,
+the user and Kerberos come from where Hadoop's own clients have them: the files in
+`HADOOP_CONF_DIR`, `HADOOP_USER_NAME`, and the cache of tickets. Arrow's own file system for HDFS
 starts a JVM in each Python process (docs/decisions/0069-the-lake-is-a-uri.md).
 
 Others see a file while it is written, so a writer that replaces a file writes another one and moves
-it (`storage.paths`). Why running it again is safe: this module keeps nothing but the client.
-
-Not handled: links, times of access, rights; appending to a file.
+it (`storage.paths`). Not handled: links, times of access, rights; appending to a file.
 """
 
 import errno

@@ -7,9 +7,8 @@ A store has objects, not folders: a folder is there if an object is below it, an
 copy. An object is there whole or not at all. HDFS is a file system: folders stay when they are
 empty, and renames are atomic, as on a disk.
 
-Why running it again is safe: in a store of objects a tree is moved by copies first and deletions
-second, those of logs first and oldest first (`move`). A run killed in between leaves the tree whole
-in one of both places, and never a table that looks like an older one.
+A tree is moved there by copies first and deletions second (`move`), so a run killed in between
+leaves the tree whole in one of both places, and never a table that looks like an older one.
 """
 
 import errno

@@ -186,9 +186,8 @@ class Store:
     def objects(self) -> "ObjectStore":
         """The client of obstore for a bucket or a container, one for each in a process.
 
-        Raises:
-            OSError: obstore does not accept the settings; or this process was forked after the
-                first use of the client, and a call would never return.
+        It raises OSError if obstore does not accept the settings, or in a process that was forked
+        after the first use of the client: a call would never return.
         """
         if _first_process() != os.getpid():
             raise OSError(f"{self.root}: a process that was forked cannot use obstore; spawn it")
