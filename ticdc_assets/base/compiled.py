@@ -64,14 +64,15 @@ def _compiled(function: Callable[_P, _R], *, inlined: bool) -> Callable[_P, _R]:
     if _folder() is None:
         return cast("Callable[_P, _R]", numba.njit(**options)(function))
     # numba has one setting for the whole process; it reads it once, when a function is decorated.
+    settings: Any = config
     with _LOCK:
-        before = config.CACHE_LOCATOR_CLASSES
-        config.CACHE_LOCATOR_CLASSES = f"{__name__}.{KeptPlace.__name__}"
+        before = settings.CACHE_LOCATOR_CLASSES
+        settings.CACHE_LOCATOR_CLASSES = f"{__name__}.{KeptPlace.__name__}"
         try:
             dispatcher: Any = numba.njit(**options, cache=True)(function)
             dispatcher._cache = _KeptCode(function)
         finally:
-            config.CACHE_LOCATOR_CLASSES = before
+            settings.CACHE_LOCATOR_CLASSES = before
     return cast("Callable[_P, _R]", dispatcher)
 
 

@@ -66,11 +66,11 @@ def append_files(
     layout: TableLayout = TableLayout(),
     replaces: Mapping[str, str] | None = None,
 ) -> bool:
-    """Append files to a table in one commit; return False if the table has seen it.
+    """Append files, possibly none, to a table in one commit; return False if the table has seen it.
 
     Args:
-        path: the table; it is created if it does not exist.
-        files: what to append, possibly nothing.
+        path: the table; it is created, with `layout`, if it does not exist.
+        files: what to append.
         schema: the columns of the rows.
         app_id: the application that counts its commits by `version`; None if none does.
         version: the version of this commit.

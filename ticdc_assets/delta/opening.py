@@ -34,10 +34,9 @@ def open_table(path: AnyPath, version: int | None = None) -> LogState | None:
         if (finding := _absence(path)) is not None:
             raise damaged(path, finding)
         return None
-    foreign = unportable_features(state)
+    foreign = ", ".join(unportable_features(state))
     if foreign and path.parent.name not in (MIRRORS, HISTORIES):
-        features = ", ".join(foreign)
-        finding = f"another program gave it features of Delta that only mirrors have ({features})"
+        finding = f"another program gave it features of Delta that only mirrors have ({foreign})"
         raise damaged(path, finding)
     return state
 

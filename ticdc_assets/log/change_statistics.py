@@ -10,7 +10,7 @@ as a whole. Batches that one commit of the change log has are added together.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import date
 from functools import cached_property
@@ -105,16 +105,13 @@ class ChangeStatistics:
     @cached_property
     def first_watermark(self) -> int | None:
         """The lowest watermark of any partition; None before the first."""
-        found = (row["min_ts"] for row in self.rows if row["kind"] == "watermark")
-        return min(found, default=None)
+        return min((row["min_ts"] for row in self._of("watermark")), default=None)
 
     @cached_property
     def row_groups(self) -> tuple[RowGroup, ...]:
         """The row changes, one group for each cited schema or shape, over all partitions."""
         groups: dict[tuple[object, ...], RowGroup] = {}
-        for row in self.rows:
-            if row["kind"] != "row":
-                continue
+        for row in self._of("row"):
             group = RowGroup(
                 database=row["database"],
                 table=row["table"],
@@ -132,18 +129,17 @@ class ChangeStatistics:
     def exported_rows(self) -> dict[SeededTable, int]:
         """Return how many rows of exports there are."""
         counts = Counter[SeededTable]()
-        for row in self.rows:
-            if row["kind"] == SNAPSHOT:
-                counts[row["database"], row["table"], row["partition"]] += row["rows"]
+        for row in self._of(SNAPSHOT):
+            counts[row["database"], row["table"], row["partition"]] += row["rows"]
         return counts
 
     @cached_property
     def exported_columns(self) -> dict[SeededTable, tuple[frozenset[str], ...]]:
         """The columns of exported rows that lack some, by table and seed."""
         found: dict[SeededTable, set[frozenset[str]]] = {}
-        for row in self.rows:
+        for row in self._of(SNAPSHOT):
             # Including rows that retention removed: mirrors have them.
-            if row["kind"] == SNAPSHOT and row["shape"] is not None:
+            if row["shape"] is not None:
                 shape = shape_from_text(row["shape"])
                 place = (row["database"], row["table"], row["partition"])
                 names = frozenset(column.name for column in shape.columns)
@@ -156,14 +152,12 @@ class ChangeStatistics:
 
         A changefeed sends watermarks at or above its start, and rows and DDL above it.
         """
-        found = [
+        found = (
             row["min_ts"] - (row["kind"] != "watermark")
-            for row in self.rows
-            if row["kind"] in ("watermark", "row", "ddl")
-            and row["min_ts"] is not None
+            for row in self._of("watermark", "row", "ddl")
             # Without the rows that this package wrote for an export.
-            and row["topic"] != NO_TOPIC
-        ]
+            if row["min_ts"] is not None and row["topic"] != NO_TOPIC
+        )
         return min(found, default=None)
 
     @property
@@ -174,14 +168,12 @@ class ChangeStatistics:
     @property
     def newest_change(self) -> int | None:
         """The highest commit ts of a row or DDL; None without any."""
-        newest = (row["max_ts"] for row in self.rows if row["kind"] in ("row", "ddl"))
-        return max(newest, default=None)
+        return max((row["max_ts"] for row in self._of("row", "ddl")), default=None)
 
     @property
     def oldest_change(self) -> int | None:
         """The lowest commit ts of a row or DDL; None without any."""
-        oldest = (row["min_ts"] for row in self.rows if row["kind"] in ("row", "ddl"))
-        return min(oldest, default=None)
+        return min((row["min_ts"] for row in self._of("row", "ddl")), default=None)
 
     def progress(self) -> dict[tuple[str, int], PartitionProgress]:
         """Return the watermark of each partition."""
@@ -189,13 +181,15 @@ class ChangeStatistics:
             (row["topic"], row["partition"]): PartitionProgress(
                 watermark_ts=row["max_ts"], steps_back=row["steps_back"]
             )
-            for row in self.rows
-            if row["kind"] == "watermark"
+            for row in self._of("watermark")
         }
 
-    def newest_batch(self, kinds: frozenset[str]) -> int:
+    def newest_batch(self, kinds: Iterable[str]) -> int:
         """Return the newest batch that has a row of one of `kinds`; 0 if none has."""
-        return max((row["last_batch"] for row in self.rows if row["kind"] in kinds), default=0)
+        return max((row["last_batch"] for row in self._of(*kinds)), default=0)
+
+    def _of(self, *kinds: str) -> Iterator[dict[str, Any]]:
+        return (row for row in self.rows if row["kind"] in kinds)
 
 
 def read_statistics(paths: LakePaths) -> ChangeStatistics:

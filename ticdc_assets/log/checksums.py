@@ -138,14 +138,15 @@ def _compared(
     def compare(some: Iterable[Rows]) -> Iterator[dict[int, dict[str, Any]]]:
         for part in some:
             yield _joined(
-                {row["batch"]: _counted(row, _agreement(row, schemas, timezone))}
+                _counted(row, _agreement(row, schemas, timezone))
                 for rows in part.read()
                 for row in rows.filter(rows.column("checksum").is_valid()).to_pylist()
             )
 
     rows = rows_of(log, _ROW_COLUMNS, batches=span)
     runs_on = executor(spark, log, "comparing checksums", rows=rows.count, size=rows.size)
-    return _joined(runs_on.run(compare, rows.parts(), tasks=runs_on.workers))
+    found = runs_on.run(compare, rows.parts(), tasks=runs_on.workers)
+    return _joined(row for part in found for row in part.values())
 
 
 def _counted(row: Mapping[str, Any], agreement: Agreement) -> dict[str, Any]:
@@ -158,20 +159,18 @@ def _counted(row: Mapping[str, Any], agreement: Agreement) -> dict[str, Any]:
     }
 
 
-def _joined(parts: Iterable[Mapping[int, dict[str, Any]]]) -> dict[int, dict[str, Any]]:
+def _joined(rows: Iterable[dict[str, Any]]) -> dict[int, dict[str, Any]]:
     """Return the `checksums` rows for batches, joined from those of their parts."""
     found: dict[int, dict[str, Any]] = {}
-    for part in parts:
-        for batch, row in part.items():
-            present = found.setdefault(
-                batch, {**row, **dict.fromkeys(Agreement, 0), "examples": []}
-            )
-            for agreement in Agreement:
-                present[agreement] += row[agreement]
-            if row["examples"]:
-                examples = present["examples"] + row["examples"]
-                examples.sort(key=lambda place: tuple(place.values()))
-                present["examples"] = examples[:MAX_EXAMPLES]
+    for row in rows:
+        empty = {**row, **dict.fromkeys(Agreement, 0), "examples": []}
+        present = found.setdefault(row["batch"], empty)
+        for agreement in Agreement:
+            present[agreement] += row[agreement]
+        if row["examples"]:
+            examples = present["examples"] + row["examples"]
+            examples.sort(key=lambda place: tuple(place.values()))
+            present["examples"] = examples[:MAX_EXAMPLES]
     return found
 
 

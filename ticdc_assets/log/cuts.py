@@ -469,11 +469,17 @@ def read_cuts(paths: LakePaths, *, number: int | None = None) -> list[Cut]:
 
     Void cuts are left out.
     """
-    condition = None if number is None else ds.field("number") == number
-    rows = read_rows(paths.cuts, condition)
-    cuts = [_cut_of(paths, row) for row in sorted(rows, key=lambda row: row["number"])]
-    void = void_numbers(paths) if cuts else frozenset[int]()
-    return [cut for cut in cuts if cut.number not in void]
+    rows = _not_void(paths, None if number is None else ds.field("number") == number)
+    return [_cut_of(paths, row) for row in rows]
+
+
+def _not_void(
+    paths: LakePaths, condition: ds.Expression | None = None, columns: list[str] | None = None
+) -> list[dict[str, Any]]:
+    rows = read_rows(paths.cuts, condition, columns=columns)
+    void = void_numbers(paths) if rows else frozenset[int]()
+    rows = (row for row in rows if row["number"] not in void)
+    return sorted(rows, key=lambda row: row["number"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -494,10 +500,8 @@ class CutHead:
 
 def read_heads(paths: LakePaths) -> list[CutHead]:
     """Return the heads of all kept cuts, oldest first; needs no Spark. Void cuts are left out."""
-    rows = read_rows(paths.cuts, columns=[field.name for field in fields(CutHead)])
-    void = void_numbers(paths) if rows else frozenset[int]()
-    heads = (CutHead(**row) for row in rows if row["number"] not in void)
-    return sorted(heads, key=lambda head: head.number)
+    rows = _not_void(paths, columns=[field.name for field in fields(CutHead)])
+    return [CutHead(**row) for row in rows]
 
 
 def read_entries(paths: LakePaths, names: Sequence[str], *, least: int = 0) -> Iterator[pa.Table]:
@@ -641,8 +645,22 @@ def name_mirrors(paths: LakePaths, cut: Cut) -> None:
     """Write the mirrors of `cut`, the newest one, into the file, unless it already has them."""
     if named_cut(paths) == cut.number:
         return
+    # A failed mirror has the rows of an older cut.
+    older = {(item.database, item.table): item.tso for item in cut.failed}
+    mirrors = [
+        {
+            "database": item.database,
+            "table": item.table,
+            "path": paths.of(item.generation).mirror_below(item.mirror_id),
+            "version": item.version,
+            "tso": older.get((item.database, item.table)) or cut.tso,
+            "rows": item.rows,
+        }
+        for item in cut.mirrors
+    ]
+    head = {"changefeed": paths.changefeed, "cut": cut.number, "tso": cut.tso, "at": cut.moment}
     try:
-        write_at_once(paths.by_name, json.dumps(_manifest(paths, cut), indent=1))
+        write_at_once(paths.by_name, json.dumps({**head, "mirrors": mirrors}, indent=1))
     except OSError as error:
         # The mirrors are published, even if this file cannot be written.
         _LOGGER.warning("%s cannot be brought to cut %d: %s", paths.by_name, cut.number, error)
@@ -654,25 +672,3 @@ def named_cut(paths: LakePaths) -> int | None:
         return json.loads(paths.by_name.read_bytes())["cut"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-def _manifest(paths: LakePaths, cut: Cut) -> dict[str, Any]:
-    # A failed mirror has the rows of an older cut.
-    older = {(item.database, item.table): item.tso for item in cut.failed}
-    return {
-        "changefeed": paths.changefeed,
-        "cut": cut.number,
-        "tso": cut.tso,
-        "at": cut.moment,
-        "mirrors": [
-            {
-                "database": item.database,
-                "table": item.table,
-                "path": paths.of(item.generation).mirror_below(item.mirror_id),
-                "version": item.version,
-                "tso": older.get((item.database, item.table)) or cut.tso,
-                "rows": item.rows,
-            }
-            for item in cut.mirrors
-        ],
-    }

@@ -106,7 +106,7 @@ def fetch_into_files(
 
     def fetched(some: Iterable[Ranges]) -> Iterator[LandedFiles]:
         for part in some:
-            yield _fetched(source, part, batch)
+            yield write_columns(map(_columns, fetch(source, batch.sent(part))), part, batch)
 
     offsets = sum(end - start for start, end in ranges.values())
     parts = _shared_out(ranges, max(executor.workers, math.ceil(offsets / _OFFSETS_PER_FILE)))
@@ -139,23 +139,22 @@ def _shared_out(ranges: Ranges, parts: int) -> list[Ranges]:
     return [*found]
 
 
-def _fetched(source: KafkaSource, ranges: Ranges, batch: LandingBatch) -> LandedFiles:
-    def columns() -> Iterator[Columns]:
-        for messages in fetch(source, batch.sent(ranges)):
-            # The client's types are weaker than its documents: none of these is None here.
-            found: list[Any] = messages
-            headers = [message.headers() for message in found]
-            yield [
-                [message.topic() for message in found],
-                [message.partition() for message in found],
-                [message.offset() for message in found],
-                [message.timestamp()[1] for message in found],
-                [message.key() for message in found],
-                [message.value() for message in found],
-                [_headers(own) for own in headers] if any(headers) else None,
-            ]
-
-    return write_columns(columns(), ranges, batch)
+def _columns(messages: Sequence[Any]) -> Columns:
+    """Return messages of the client as columns."""
+    sent = [message.headers() for message in messages]
+    headers = [
+        [{"key": key, "value": value} for key, value in own] if own else None
+        for own in (sent if any(sent) else ())
+    ]
+    return [
+        [message.topic() for message in messages],
+        [message.partition() for message in messages],
+        [message.offset() for message in messages],
+        [message.timestamp()[1] for message in messages],
+        [message.key() for message in messages],
+        [message.value() for message in messages],
+        headers or None,
+    ]
 
 
 def read_into_file(source: CaptureSource, ranges: Ranges, batch: LandingBatch) -> LandedFiles:
@@ -246,7 +245,3 @@ def write_columns(parts: Iterable[Columns], ranges: Ranges, batch: LandingBatch)
     )
     files = write_rows(batch.raw, layout, placed(), group_rows=_ROWS_PER_GROUP)
     return LandedFiles(files=files, newest=newest)
-
-
-def _headers(own: list[tuple[str, bytes | None]] | None) -> list[dict[str, Any]] | None:
-    return [{"key": key, "value": value} for key, value in own] if own else None

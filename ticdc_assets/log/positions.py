@@ -1,7 +1,6 @@
-"""The position of landing: offsets of the source and landed offsets, from the newest landing.
+"""The position of landing: offsets of the source and landed offsets, read without Spark.
 
-Values only, read without Spark, for all readers: sensors, checks, the global watermark. `landing`
-writes them.
+`landing` writes them.
 """
 
 from collections.abc import Mapping
@@ -66,10 +65,6 @@ class Position:
     named: tuple[str, ...] = ()
     bases: Mapping[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
     accepted_ids: Mapping[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
-
-    def base(self, place: TopicPartition) -> int:
-        """Return what landing adds to the source's offsets of a partition."""
-        return self.bases.get(place, 0)
 
 
 def read_position(paths: LakePaths) -> Position:

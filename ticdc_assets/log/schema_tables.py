@@ -5,9 +5,8 @@ In: DDL and bootstrap rows of the change log that are not registered yet. Out: `
 arrived) and `schema_conflicts` (messages that describe a version differently; the registered schema
 stays).
 
-Why running it again is safe: adding to a `SchemaHistory` is idempotent. The three tables are
-overwritten; `schema_registry` comes last, and its commit names the last batch of the change log for
-which all three are done, so after a killed run the same batches are read again.
+Why running it again is safe: adding to a `SchemaHistory` is idempotent, and the tables are
+overwritten. `schema_registry` comes last, and its commit names the last batch that is registered.
 """
 
 from collections.abc import Sequence
@@ -102,12 +101,9 @@ _OF_DDL = frozenset({SchemaSource.DDL, SchemaSource.TEXT})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registering:
-    """The result of one registering; the counts are those of all that is registered.
+    """The result of one registering, up to a batch; the counts are of all that is registered.
 
-    Attributes:
-        batch: newest batch of the change log that is registered.
-        changed: whether anything was new.
-        new: the schema versions that are new, if anything was registered before.
+    `new` has the schema versions that are new, if anything was registered before.
     """
 
     batch: int
@@ -371,10 +367,8 @@ def _name_ends(history: SchemaHistory) -> dict[tuple[str, str], list[int]]:
 
 def _version_of(row: dict[str, Any], schema: str = "schema", prefix: str = "") -> SchemaVersion:
     """Return a version from the column of its schema and the prefix of its other columns."""
-    found = _schema(row[schema])
-    assert found is not None
     return SchemaVersion(
-        schema=found,
+        schema=schema_from_text(row[schema]),
         source=SchemaSource(row[f"{prefix}source"]),
         sql=row[f"{prefix}sql"],
         commit_ts=row[f"{prefix}commit_ts"],

@@ -235,15 +235,7 @@ def ddl_rows(seeds: Sequence[Seed], batch: int) -> pa.RecordBatch:
             schema=seed.schema,
             pre_schema=None,
         )
-        rows.append(
-            event_row(event)
-            | {
-                "batch": batch,
-                "landed_at": seed.seeded_at,
-                "landed_day": seed.seeded_at.date(),
-                "topic": NO_TOPIC,
-                "partition": seed.seed,
-                "offset": number,
-            }
-        )
+        landed = {"landed_at": seed.seeded_at, "landed_day": seed.seeded_at.date()}
+        place = {"topic": NO_TOPIC, "partition": seed.seed, "offset": number}
+        rows.append({**event_row(event), "batch": batch, **landed, **place})
     return pa.RecordBatch.from_pylist(rows, schema=DECODED_SCHEMA)

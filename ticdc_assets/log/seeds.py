@@ -36,8 +36,6 @@ class Seed:
 
     Attributes:
         seed: number of the seed; tables that were seeded together share it.
-        tso: TSO of the export.
-        folder: where the export was.
         fingerprint: identifies the content of its files.
         create_sql: its CREATE TABLE there; "" if the schema came from the registry.
         schema: its schema there, with the TSO as version.

@@ -99,10 +99,8 @@ class Gap:
 class SourceState:
     """A source compared with its landed records.
 
-    Attributes:
-        partitions: its partitions, by topic and number; for completely landed topics that were
-            deleted, their last known state.
-        gone: the partitions of these deleted topics.
+    Its partitions are by topic and number; `gone` are those of completely landed topics that were
+    deleted, in their last known state.
     """
 
     partitions: tuple[PartitionOffsets, ...]
@@ -143,11 +141,10 @@ def begins(source: KafkaSource, ranges: Ranges, position: Position) -> Ranges:
 
 def shifted(ranges: Ranges, position: Position) -> Ranges:
     """Return offsets of the source as offsets of the lake."""
+    bases = ((place, position.bases.get(place, 0)) for place in ranges)
     return {
-        place: OffsetRange(
-            earliest=offsets.earliest + position.base(place), end=offsets.end + position.base(place)
-        )
-        for place, offsets in ranges.items()
+        place: OffsetRange(earliest=ranges[place].earliest + base, end=ranges[place].end + base)
+        for place, base in bases
     }
 
 
@@ -180,8 +177,7 @@ def _begun(
 
     A partition that was created since the newest landing begins at 0, as in all of Kafka. It is
     that new if its topic was landed from or already named: otherwise it would have been listed. A
-    topic that was named later may be older, and begins with its remaining records. The begin of a
-    capture shows nothing.
+    topic that was named later begins with its remaining records. A capture's begin shows nothing.
     """
     begun = dict(position.next_offsets)
     if position.batch and isinstance(changefeed.source, KafkaSource):
@@ -272,7 +268,7 @@ def _gaps(
     gaps: list[Gap] = []
     for place in (*missing, *items):
         topic, partition = place
-        item, landed, base = items.get(place), begun.get(place), position.base(place)
+        item, landed, base = items.get(place), begun.get(place), position.bases.get(place, 0)
         if landed is None:
             continue
         to_offset, remedy, now = None, "", ids.get(topic)

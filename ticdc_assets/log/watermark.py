@@ -24,8 +24,6 @@ from ticdc_assets.log.schema_tables import read_ddls
 from ticdc_assets.log.totals import NO_TOPIC
 from ticdc_assets.storage.lake_paths import LakePaths
 
-_OF_TABLES = frozenset({"row", "bootstrap"})
-
 
 def read_watermark(
     paths: LakePaths, *, statistics: ChangeStatistics | None = None, cut: Cut | None = None
@@ -67,7 +65,7 @@ def _tables_by_topic(paths: LakePaths, statistics: ChangeStatistics) -> Mapping[
                     max_ts=row["max_ts"] or 0,
                 )
                 for row in statistics.rows
-                if row["kind"] in _OF_TABLES
+                if row["kind"] in ("row", "bootstrap")
             ),
         ),
     )

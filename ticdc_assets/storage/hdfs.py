@@ -25,10 +25,7 @@ _PIECE: Final = 4 << 20
 
 
 def hdfs_files(root: str) -> FileSystem:
-    """Return the file system of an HDFS; it does not connect yet.
-
-    It raises OSError if the root is `hdfs://service` and no file says where the service is.
-    """
+    """Return the file system of an HDFS, not connected yet; OSError if its service is unknown."""
     return PyFileSystem(HdfsHandler(root))
 
 
@@ -94,14 +91,14 @@ class HdfsHandler(FileSystemHandler):
 
     def get_file_info(self, paths: list[str]) -> list[FileInfo]:
         """Return what is at each of some paths."""
-        return [self._info(path) for path in paths]
-
-    def _info(self, path: str) -> FileInfo:
-        try:
-            with _os_errors():
-                return _info_of(self._client.get_file_info(path))
-        except FileNotFoundError:
-            return FileInfo(path, FileType.NotFound)
+        found: list[FileInfo] = []
+        for path in paths:
+            try:
+                with _os_errors():
+                    found.append(_info_of(self._client.get_file_info(path)))
+            except FileNotFoundError:
+                found.append(FileInfo(path, FileType.NotFound))
+        return found
 
     def get_file_info_selector(self, selector: FileSelector) -> list[FileInfo]:
         """Return what is in a folder, or below it."""
