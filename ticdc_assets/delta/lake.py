@@ -7,7 +7,7 @@ Only the writer of a changefeed publishes, so nothing changes under a writer. A 
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -74,14 +74,12 @@ class Lake:
         with writer_lock(self.paths, self.changefeed.writer, run=run), listed_once():
             yield
 
-    @contextmanager
-    def making(self, made: AnyPath | None = None) -> Iterator[None]:
+    def making(self, made: AnyPath | None = None) -> AbstractContextManager[None]:
         """Be the only process that makes or removes unpublished generations, or raise BusyError.
 
         `made` is the folder of the new generation.
         """
-        with side_lock(self.paths, self.changefeed.writer, made):
-            yield
+        return side_lock(self.paths, self.changefeed.writer, made)
 
 
 def paths_of(root: AnyPath, changefeed: str) -> LakePaths:

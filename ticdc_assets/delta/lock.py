@@ -17,7 +17,7 @@ holder's commits. Mirrors and histories need none: only a row of `cuts` makes th
 import fcntl
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import cast
 
@@ -35,8 +35,7 @@ from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
 
 
-@contextmanager
-def writer_lock(paths: LakePaths, writer: Writer, *, run: str = "") -> Iterator[None]:
+def writer_lock(paths: LakePaths, writer: Writer, *, run: str = "") -> AbstractContextManager[None]:
     """Hold the changefeed's writer lock, for a Dagster run if messages are to name one.
 
     Raises:
@@ -47,20 +46,19 @@ def writer_lock(paths: LakePaths, writer: Writer, *, run: str = "") -> Iterator[
         require_space(paths.root)
     other = f"another sync of changefeed {paths.changefeed!r}"
     tables = (*paths.tables, paths.accepted_gaps)
-    with _held(paths.lock, paths.lease, writer, other, base=paths.base, tables=tables, run=run):
-        yield
+    return _held(paths.lock, paths.lease, writer, other, base=paths.base, tables=tables, run=run)
 
 
-@contextmanager
-def side_lock(paths: LakePaths, writer: Writer, made: AnyPath | None = None) -> Iterator[None]:
+def side_lock(
+    paths: LakePaths, writer: Writer, made: AnyPath | None = None
+) -> AbstractContextManager[None]:
     """Hold the changefeed's lock on unpublished generations; it raises as `writer_lock`.
 
     The holder removes what others left of such generations, so nothing needs a fence. `made` is the
     folder that is written to; None if the writer's lock is held too.
     """
     other = f"another verify or rebuild of changefeed {paths.changefeed!r}"
-    with _held(paths.side_lock, paths.side_lease, writer, other, base=made):
-        yield
+    return _held(paths.side_lock, paths.side_lease, writer, other, base=made)
 
 
 @contextmanager
