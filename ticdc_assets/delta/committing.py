@@ -23,11 +23,7 @@ from deltalake import DeltaTable
 from ticdc_assets.base.errors import LakeDamagedError
 from ticdc_assets.delta.commits import CommitError
 from ticdc_assets.delta.damage import reading
-from ticdc_assets.delta.delta_protocol import (
-    COMMIT_ID,
-    LogState,
-    commit_text,
-)
+from ticdc_assets.delta.delta_protocol import COMMIT_ID, LogState, commit_text
 from ticdc_assets.delta.fencing import APP_ID, leased_transaction, require_lease
 from ticdc_assets.delta.files import WrittenFile, read_footer
 from ticdc_assets.delta.log_reading import LAST_CHECKPOINT, commit_path, forget, note_commit

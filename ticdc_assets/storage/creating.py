@@ -26,13 +26,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from ticdc_assets.storage.paths import (
-    AnyPath,
-    RemotePath,
-    names_in,
-    remove_tree,
-    staged_name,
-)
+from ticdc_assets.storage.paths import AnyPath, RemotePath, names_in, remove_tree, staged_name
 
 if TYPE_CHECKING:
     from ticdc_assets.storage.hdfs import HdfsHandler

@@ -24,12 +24,7 @@ from ticdc_assets.base.isolation import Failures
 from ticdc_assets.config import Retention, TableChoice
 from ticdc_assets.delta import committing
 from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files, write_table
-from ticdc_assets.delta.commits import (
-    foreign_changes,
-    newest_version,
-    read_commit,
-    same_rows_at,
-)
+from ticdc_assets.delta.commits import foreign_changes, newest_version, read_commit, same_rows_at
 from ticdc_assets.delta.committing import NotThereError, require_there
 from ticdc_assets.delta.control import commit_metadata, find_commit_metadata, read_rows
 from ticdc_assets.delta.delta_files import UNNAMED_KEPT, removable
