@@ -10,14 +10,12 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from ticdc_assets.base.errors import BusyError, LakeDamagedError, StoreUnavailableError
-from ticdc_assets.config import Writer
+from ticdc_assets.base.errors import LakeDamagedError, StoreUnavailableError
 from ticdc_assets.delta.appending import write_table
 from ticdc_assets.delta.commits import read_commit
 from ticdc_assets.delta.control import read_rows
 from ticdc_assets.delta.delta_files import broken, removable
 from ticdc_assets.delta.files import FileLayout, WrittenFile, write_rows
-from ticdc_assets.delta.lock import writer_lock
 from ticdc_assets.delta.opening import open_table
 from ticdc_assets.delta.queries import asking, view_files
 from ticdc_assets.delta.renewing import renew_if_lost
@@ -298,17 +296,6 @@ def test_folders_that_killed_readers_left(
     monkeypatch.setattr(scratch, "_FORGOTTEN_SECONDS", -60)
     remove_forgotten(paths)
     assert not any(copy.exists() for copy in copies)
-
-
-def test_one_writer_of_this_host(store_lake: StoreLake) -> None:
-    paths = LakePaths(root=store_lake.path, changefeed="feed")
-    writer = Writer(lease=timedelta(0, 5))
-    with (
-        writer_lock(paths, writer),
-        pytest.raises(BusyError, match="another sync of changefeed 'feed'"),
-        writer_lock(paths, writer),
-    ):
-        pass
 
 
 def test_which_changefeeds_there_are(store_lake: StoreLake) -> None:
