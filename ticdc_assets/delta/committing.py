@@ -65,8 +65,7 @@ def require_there(table: AnyPath, files: Sequence[WrittenFile]) -> None:
     """Open each of `files` and check it, or raise NotThereError; see the module."""
     # Parquet footers are read without Python's lock.
     with ThreadPoolExecutor(max(1, min(_READERS, len(files)))) as pool:
-        for _ in pool.map(lambda file: _require(table, file), files):
-            pass
+        list(pool.map(lambda file: _require(table, file), files))
 
 
 def _require(table: AnyPath, file: WrittenFile) -> None:

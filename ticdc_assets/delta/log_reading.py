@@ -26,7 +26,7 @@ import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 from itertools import chain
@@ -325,11 +325,15 @@ def _found(table: AnyPath, version: int | None) -> _Found:
     if target > newest:
         raise _too_new(target, newest)
     # An object does not vanish, and to read one is a request.
-    is_named = LAST_CHECKPOINT in there and not isinstance(log, RemotePath)
-    hint = _hint(log) if is_named else None
-    # A writer that was killed after a newer checkpoint did not name it.
-    if hint is not None and hint > max(whole, default=-1):
-        raise BrokenTableError(f"checkpoint {hint}, which its {LAST_CHECKPOINT} names, is missing")
+    if LAST_CHECKPOINT in there and not isinstance(log, RemotePath):
+        hint: object = None
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            hint = json.loads((log / LAST_CHECKPOINT).read_bytes())["version"]
+        # A writer that was killed after a newer checkpoint did not name it.
+        if isinstance(hint, int) and hint > max(whole, default=-1):
+            raise BrokenTableError(
+                f"checkpoint {hint}, which its {LAST_CHECKPOINT} names, is missing"
+            )
     first = max((number for number in whole if number <= target), default=-1)
     return _Found(newest, target, first, whole.get(first, ()))
 
@@ -483,15 +487,6 @@ def _as_logged(action: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in action.items()
         if value is not None
     }
-
-
-def _hint(log: AnyPath) -> int | None:
-    """Return the checkpoint that the log names as its last; None if it names none."""
-    try:
-        version = json.loads((log / LAST_CHECKPOINT).read_bytes())["version"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return version if isinstance(version, int) else None
 
 
 def commit_path(log: AnyPath, number: int) -> AnyPath:

@@ -31,7 +31,12 @@ def open_table(path: AnyPath, version: int | None = None) -> LogState | None:
     with reading(path, version):
         state = log_state(path, version)
     if state.version < 0:
-        if (finding := _absence(path)) is not None:
+        later = (name for name in _MADE_AFTER.get(path.name, ()) if has_commits(path.parent / name))
+        finding = next(
+            (f"its _delta_log has no commit, although {name} was made after it" for name in later),
+            None,
+        ) or lost_log(path)
+        if finding is not None:
             raise damaged(path, finding)
         return None
     foreign = ", ".join(unportable_features(state))
@@ -50,14 +55,6 @@ _MADE_AFTER: Mapping[str, Collection[str]] = {
     "schema_conflicts": ("schema_registry",),
 }
 """Tables that get a commit only after the table that they are listed under."""
-
-
-def _absence(path: AnyPath) -> str | None:
-    """Return what is broken in a table without any commit; None if it may be no table yet."""
-    for name in _MADE_AFTER.get(path.name, ()):
-        if has_commits(path.parent / name):
-            return f"its _delta_log has no commit, although {name} was made after it"
-    return lost_log(path)
 
 
 @contextmanager

@@ -174,31 +174,17 @@ def up_to(history: SchemaHistory, tso: int) -> SchemaHistory:
 
 
 def _add_new(paths: LakePaths, history: SchemaHistory, done: int, newest: int) -> bool:
-    # In batch order: the first of two claims stays, however many batches are registered at a time.
-    changed = False
-    for row in sorted(_new_rows(paths, done, newest), key=_order):
-        coordinates = _place_of(row)
-        if row["kind"] == "ddl":
-            changed |= history.add_ddl(_event_of(row), coordinates)
-        elif (schema := _schema(row["schema"])) is not None:
-            changed |= history.add_bootstrap(schema, coordinates)
-    return changed
-
-
-def _new_rows(paths: LakePaths, done: int, newest: int) -> list[dict[str, Any]]:
-    """Return the DDL rows of the batches in (done, newest], and a bootstrap row for each schema.
-
-    Bootstraps repeat every two minutes for each table and partition: only the first copy counts.
-    """
+    """Add the DDL and bootstraps of the batches in (done, newest]; return whether any was new."""
     log = open_table(paths.change_log)
     if log is None:
-        return []
+        return False
     condition = (
         (ds.field("batch") > done)
         & (ds.field("batch") <= newest)
         & ds.field("kind").isin(sorted(SCHEMA_KINDS))
     )
     ddls: list[dict[str, Any]] = []
+    # They repeat every two minutes for each table and partition: only the first copy counts.
     bootstraps: dict[str | None, dict[str, Any]] = {}
     with reading(paths.change_log):
         batches = dataset_of(log, paths.change_log).to_batches(
@@ -209,10 +195,16 @@ def _new_rows(paths: LakePaths, done: int, newest: int) -> list[dict[str, Any]]:
                 if row["kind"] == "ddl":
                     ddls.append(row)
                     continue
-                known = bootstraps.setdefault(row["schema"], row)
-                if _order(row) < _order(known):
-                    bootstraps[row["schema"]] = row
-    return [*ddls, *bootstraps.values()]
+                known = bootstraps.get(row["schema"], row)
+                bootstraps[row["schema"]] = min(known, row, key=_order)
+    changed = False
+    # In batch order: the first of two claims stays, however many batches are registered at a time.
+    for row in sorted((*ddls, *bootstraps.values()), key=_order):
+        if row["kind"] == "ddl":
+            changed |= history.add_ddl(_event_of(row), _place_of(row))
+        elif (schema := _schema(row["schema"])) is not None:
+            changed |= history.add_bootstrap(schema, _place_of(row))
+    return changed
 
 
 _READ_COLUMNS = (

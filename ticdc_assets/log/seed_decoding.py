@@ -63,29 +63,25 @@ SNAPSHOT_COLUMNS = (
 
 def decode_seeds(lake: Lake) -> list[Added]:
     """Decode every landed seed that is not in the change log yet."""
-    return [
-        _decode_seed(lake, number)
-        for number in range(decoded_seed(lake.paths) + 1, landed_seed(lake.paths) + 1)
-    ]
-
-
-def _decode_seed(lake: Lake, number: int) -> Added:
-    metadata = commit_metadata(lake.paths.change_log)
-    batch = metadata.get("batch", 0) + 1
-    found = decoded_files(lake, number, batch=batch, into=lake.paths)
-    append_fault_files(lake.paths, found.faults, app_id=APPLICATION, version=number)
-    # This comes before the commit that ends the seed: the next run would not do it.
-    close_former(lake.paths, number)
-    append_files(
-        lake.paths.change_log,
-        found.changes,
-        CHANGE_LOG_SCHEMA,
-        app_id=APPLICATION,
-        version=number,
-        metadata={"batch": batch, "landed": metadata.get("landed", 0), "seed": number},
-        layout=BY_LANDING_DAY,
-    )
-    return add_to_statistics(lake, batch, found.totals)
+    added: list[Added] = []
+    for number in range(decoded_seed(lake.paths) + 1, landed_seed(lake.paths) + 1):
+        metadata = commit_metadata(lake.paths.change_log)
+        batch = metadata.get("batch", 0) + 1
+        found = decoded_files(lake, number, batch=batch, into=lake.paths)
+        append_fault_files(lake.paths, found.faults, app_id=APPLICATION, version=number)
+        # This comes before the commit that ends the seed: the next run would not do it.
+        close_former(lake.paths, number)
+        append_files(
+            lake.paths.change_log,
+            found.changes,
+            CHANGE_LOG_SCHEMA,
+            app_id=APPLICATION,
+            version=number,
+            metadata={"batch": batch, "landed": metadata.get("landed", 0), "seed": number},
+            layout=BY_LANDING_DAY,
+        )
+        added.append(add_to_statistics(lake, batch, found.totals))
+    return added
 
 
 def close_former(paths: LakePaths, number: int) -> None:

@@ -9,10 +9,9 @@ landed and decoded (application `seed`, version: the number of the seed).
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -89,7 +88,17 @@ def read_seeds(paths: LakePaths, seed: int | None = None) -> list[Seed]:
     condition = ds.field("seed") <= newest
     if seed is not None:
         condition &= ds.field("seed") == seed
-    return [_seed_of(row) for row in read_rows(paths.seeds, condition)] if newest else []
+    return [
+        Seed(
+            **{
+                **row,
+                "schema": schema_from_text(row["schema"]),
+                "notes": tuple(row["notes"]),
+                "dialect": CsvDialect(**json.loads(row["dialect"])),
+            }
+        )
+        for row in (read_rows(paths.seeds, condition) if newest else ())
+    ]
 
 
 def write_seeds(paths: LakePaths, seeds: Sequence[Seed]) -> None:
@@ -101,14 +110,3 @@ def write_seeds(paths: LakePaths, seeds: Sequence[Seed]) -> None:
     ]
     table = pa.Table.from_pylist(rows, SEEDS_SCHEMA)
     write_table(paths.seeds, table, overwrite=True, metadata={"seed": seeds[0].seed})
-
-
-def _seed_of(row: Mapping[str, Any]) -> Seed:
-    return Seed(
-        **{
-            **row,
-            "schema": schema_from_text(row["schema"]),
-            "notes": tuple(row["notes"]),
-            "dialect": CsvDialect(**json.loads(row["dialect"])),
-        }
-    )

@@ -104,7 +104,10 @@ def _put(path: AnyPath, data: bytes) -> None:
     elif path.store.has_folders:
         _put_in_hdfs(path, data)
     else:
-        _put_object(path, data)
+        import obstore
+
+        with _os_errors(path):
+            obstore.put(path.store.objects, path.key, data, mode="create")
 
 
 def read_whole(path: AnyPath) -> bytes:
@@ -192,13 +195,6 @@ def _link(staged: Path, path: Path) -> None:
 
 
 # Stores of objects --------------------------------------------------------------------------------
-
-
-def _put_object(path: RemotePath, data: bytes) -> None:
-    import obstore
-
-    with _os_errors(path):
-        obstore.put(path.store.objects, path.key, data, mode="create")
 
 
 @contextmanager

@@ -256,7 +256,19 @@ def store_of(uri: str, storage: Storage, env: Mapping[str, str]) -> tuple[Store,
     if scheme not in USED:
         schemes = ", ".join(f"{name}://" for name in USED)
         raise ConfigError(f"expected a folder or a URI of {schemes}, got {shorten(uri)}")
-    _check_authority(scheme, parsed.netloc)
+    # What may be credentials is refused without showing it.
+    container, _, account = parsed.netloc.partition("@")
+    if scheme == "abfss":
+        if not container or not account or ":" in parsed.netloc:
+            raise ConfigError(f"a lake at abfss://: expected {_AZURE_FORM}")
+    elif account or (":" in container and scheme != "hdfs"):
+        raise ConfigError(
+            f"a lake at {scheme}://: expected no @ or : before the path; credentials are given by "
+            "the block storage"
+        )
+    elif not container:
+        wanted = "a host or a name service" if scheme == "hdfs" else "a bucket"
+        raise ConfigError(f"a lake at {scheme}://: expected {wanted} after it")
     parts = [part for part in parsed.path.split("/") if part]
     if parsed.query or parsed.fragment or {".", ".."} & set(parts):
         raise ConfigError(f"a lake at {scheme}://: expected only a bucket and a prefix")
@@ -272,22 +284,6 @@ def store_of(uri: str, storage: Storage, env: Mapping[str, str]) -> tuple[Store,
             raise ConfigError("storage.region: missing, and AWS_REGION is not set; set one of them")
         storage = replace(storage, region=region or "us-east-1")
     return Store(scheme, parsed.netloc, storage), "/".join(parts)
-
-
-def _check_authority(scheme: str, authority: str) -> None:
-    """Refuse what may be credentials, without showing it."""
-    container, _, account = authority.partition("@")
-    if scheme == "abfss":
-        if not container or not account or ":" in authority:
-            raise ConfigError(f"a lake at abfss://: expected {_AZURE_FORM}")
-    elif account or (":" in container and scheme != "hdfs"):
-        raise ConfigError(
-            f"a lake at {scheme}://: expected no @ or : before the path; credentials are given by "
-            "the block storage"
-        )
-    elif not container:
-        wanted = "a host or a name service" if scheme == "hdfs" else "a bucket"
-        raise ConfigError(f"a lake at {scheme}://: expected {wanted} after it")
 
 
 @lru_cache(maxsize=16)
