@@ -30,38 +30,21 @@ class Failure:
     reason: str
 
 
-def attempted(work: Callable[[], T], what: str) -> T | Failure:
-    """Return the result of `work`, or the failure of any exception; the log calls it `what`."""
+def attempted(work: Callable[[], T], what: str, *, alone: bool = False) -> T | Failure:
+    """Return the result of `work`, or the failure of any exception; the log calls it `what`.
+
+    With `alone`, a TicdcError that waiting may cure is raised: it does not concern this piece alone.
+    """
     try:
         return work()
     except BaseException as error:
         # When Rust code panics, delta-rs and pyarrow raise something that is not an Exception.
-        if not isinstance(error, Exception) and type(error).__name__ != RUST_PANIC:
+        is_failure = isinstance(error, Exception) or type(error).__name__ == RUST_PANIC
+        if not is_failure or (alone and isinstance(error, TicdcError) and error.retriable):
             raise
         failure = Failure(reason=first_sentence(error))
     _log.warning("%s failed: %s", what, failure.reason)
     return failure
-
-
-def attempted_alone(work: Callable[[], T], what: str) -> T | Failure:
-    """Return the result of `work`, or the failure of an exception of this piece alone.
-
-    Raises:
-        TicdcError: an error that waiting may cure: it does not concern this piece alone.
-    """
-
-    def own() -> T | TicdcError:
-        try:
-            return work()
-        except TicdcError as error:
-            if error.retriable:
-                return error
-            raise
-
-    found = attempted(own, what)
-    if isinstance(found, TicdcError):
-        raise found
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +66,8 @@ class Failures:
             reasons.append(reason)
 
     def attempted(self, work: Callable[[], T], name: str) -> T | Failure:
-        """Return what `attempted_alone` does, and record a failure."""
-        found = attempted_alone(work, f"{self.work}: {name}")
+        """Return what `attempted` does with `alone`, and record a failure."""
+        found = attempted(work, f"{self.work}: {name}", alone=True)
         if isinstance(found, Failure):
             self.add(name, found.reason)
         return found

@@ -5,9 +5,9 @@ process: the command line, which prints them if a command takes long, and the lo
 Nothing depends on them. Reports of Spark's workers stay in their processes.
 """
 
-import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from itertools import count
 from typing import TypeAlias
 
 from ticdc_assets.base.names import counted
@@ -41,14 +41,9 @@ class Counted:
 
     def __init__(self, doing: str, total: int, of: str = "table") -> None:
         self._doing = doing
-        self._total = total
-        self._of = of
-        self._begun = 0
-        self._lock = threading.Lock()
+        self._all = counted(total, of)
+        self._numbers = count(1)
 
     def begin(self, name: str) -> None:
         """Report that the work on one of them begins."""
-        with self._lock:
-            self._begun += 1
-            begun = self._begun
-        tell(f"{self._doing} {name}, {begun} of {counted(self._total, self._of)}")
+        tell(f"{self._doing} {name}, {next(self._numbers)} of {self._all}")

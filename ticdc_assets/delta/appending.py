@@ -68,16 +68,9 @@ def append_files(
 ) -> bool:
     """Append files, possibly none, to a table in one commit; return False if the table has seen it.
 
-    Args:
-        path: the table; it is created, with `layout`, if it does not exist.
-        files: what to append.
-        schema: the columns of the rows.
-        app_id: the application that counts its commits by `version`; None if none does.
-        version: the version of this commit.
-        metadata: JSON object that the commit carries, if any.
-        layout: what the table gets when it is created.
-        replaces: the values of partition columns; the files take the place of all rows with them.
-            All rows and columns are replaced if it is empty.
+    A table that does not exist is created with `layout`. An application (`app_id`) counts its
+    commits by `version`. If `replaces` has values of partition columns, the files take the place of
+    all rows with them; if it is empty, that of all rows and columns.
 
     Raises:
         ConflictError: other programs committed meanwhile, several times.

@@ -106,14 +106,8 @@ def commit_state(
 ) -> int:
     """Take a table from its newest version to the wanted state; return the new version.
 
-    Args:
-        path: folder of the table.
-        newest: the newest version.
-        wanted: the state of the next version, but for the new files.
-        files: the new files.
-        metadata: JSON object that the commit carries, besides its id.
-        operation: what the log calls it; `OPTIMIZE` if the rows stay the same.
-        transactions: transaction identifiers that the commit carries, with their versions.
+    `wanted` lacks the new files. The commit carries `metadata` besides its id, and transaction
+    identifiers with their versions. The operation is `OPTIMIZE` if the rows stay the same.
 
     Raises:
         ConflictError: another program committed this version; nothing was written.

@@ -359,15 +359,8 @@ def read_bounded(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of row groups that meet a condition, in batches of bounded size.
 
-    Args:
-        path: the file.
-        groups: numbers of the row groups.
-        schema: the columns to read; those that the file lacks are null.
-        stored: their names in the file.
-        condition: which rows, by the names of `schema`; all if None.
-        large: which columns of the file may be large texts or bytes.
-        most: rows in a batch at most.
-        deleted: which rows of the file are left out; none if None.
+    The columns of `schema` that the file, which calls them `stored`, lacks are null. Some columns
+    of the file may be `large` texts or bytes. A batch has `most` rows at most.
     """
     footer = read_footer(path)
     counts = (footer.row_group(number).num_rows for number in range(footer.num_row_groups))

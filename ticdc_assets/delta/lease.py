@@ -348,18 +348,10 @@ def take(
     first: Callable[[], int] = lambda: 1,
     surroundings: Surroundings = Surroundings(),
 ) -> HeldLease:
-    """Take the lease as soon as it is free: given back, or over without a renewal.
+    """Take the lease, for some seconds, as soon as it is free: given back, or over.
 
-    Args:
-        log: where its entries are.
-        holder: the process that takes it.
-        seconds: how long it lasts from each renewal on.
-        other: who else may hold it, for the error: `another sync of ...`.
-        first: returns the number of the first lease, greater than all that tables have seen.
-        surroundings: the clock and the processes.
-
-    Raises:
-        BusyError: another process holds it and is alive.
+    `other` says who else may hold it, for the BusyError if that process is alive. `first` returns
+    the number of the first lease, greater than all that tables have seen.
     """
     while True:
         entry = log.newest()

@@ -169,40 +169,26 @@ def gap_caveats(
         return {}
     carried = _Carried(groups)
     plans = [(mirror.mirror_id, [*mirror.sources()]) for mirror in mirrors]
-    floors = {plan.floor_ts for _, own in plans for plan in own}
-    begins = _begins(paths, floors, above=min(gap.after_ts for gap in gaps))
+    least = min(gap.after_ts for gap in gaps)
+    floors = {plan.floor_ts for _, own in plans for plan in own if plan.floor_ts > least}
+    # The DDL that let a table start again.
+    is_begin = (ds.field("kind") == "ddl") & ds.field("commit_ts").isin(sorted(floors))
+    columns = ["topic", "partition", "offset", "commit_ts"]
+    begins = read_rows(paths.change_log, is_begin, columns=columns) if floors else []
     caveats: dict[str, list[str]] = {}
     for gap in gaps:
-        # The DDL landed after the gap that let a table start again.
         landed = {
-            ts
-            for ts, offset in begins.get((gap.topic, gap.partition), ())
-            if offset >= gap.to_offset and ts > gap.after_ts
+            row["commit_ts"]
+            for row in begins
+            if (row["topic"], row["partition"]) == (gap.topic, gap.partition)
+            and row["offset"] >= gap.to_offset
+            and row["commit_ts"] > gap.after_ts
         }
         for mirror_id, own in plans:
             # The rows of other tables that it began with may lack them too.
             if any(_may_lack(plan, gap, landed, carried) for plan in own):
                 caveats.setdefault(mirror_id, []).append(str(gap.caveat))
     return caveats
-
-
-def _begins(
-    paths: LakePaths, floors: Iterable[int], *, above: int
-) -> Mapping[tuple[str, int], list[tuple[int, int]]]:
-    """Return commit ts and offset of the DDL at some commit ts, by topic and partition."""
-    stamps = sorted(ts for ts in floors if ts > above)
-    if not stamps:
-        return {}
-    rows = read_rows(
-        paths.change_log,
-        (ds.field("kind") == "ddl") & ds.field("commit_ts").isin(stamps),
-        columns=["topic", "partition", "offset", "commit_ts"],
-    )
-    found: dict[tuple[str, int], list[tuple[int, int]]] = {}
-    for row in rows:
-        place = (row["topic"], row["partition"])
-        found.setdefault(place, []).append((row["commit_ts"], row["offset"]))
-    return found
 
 
 def _may_lack(

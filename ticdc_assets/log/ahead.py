@@ -44,12 +44,9 @@ def refuse_ahead(
 ) -> pa.RecordBatch:
     """Return `rows`, with each event that is too far ahead replaced by an error.
 
-    Args:
-        rows: events, with the columns of `CHANGE_SCHEMA`.
-        clocks: for each row this machine's clock when its record was landed, in microseconds.
-        timestamps: returns for each row Kafka's timestamp of its record in epoch milliseconds;
-            called only if something is ahead of this machine's clock.
-        limit_seconds: how far ahead an event may be.
+    `clocks` has for each row this machine's clock when its record was landed, in microseconds, and
+    `timestamps` returns Kafka's timestamp of its record in epoch milliseconds; it is only called if
+    something is ahead of this machine's clock.
     """
     newest = pc.max(rows.column("commit_ts")).as_py()
     if newest is None or not is_ahead(newest, pc.min(clocks).as_py(), limit_seconds):

@@ -103,12 +103,9 @@ def rows_of(
 ) -> Rows:
     """Return rows of a table for a step, each row group of a file as a part.
 
-    Args:
-        table: `raw_messages`, `snapshot_rows` or `change_log`.
-        columns: columns in its files, among them the batch or the coordinates if these are chosen.
-        batches: the first and the last batch of the rows; all if None.
-        records: the coordinates of the rows' records; all if there are none.
-        day: the landing day of the rows (UTC); any if None.
+    The table is `raw_messages`, `snapshot_rows` or `change_log`. The columns have the batch or the
+    coordinates if rows are chosen by the first and the last batch, or by their records. The landing
+    day is of UTC.
     """
     opened = open_table(table)
     if opened is None or not opened.files:
@@ -215,13 +212,8 @@ def decode_into_files(
 ) -> DecodedFiles:
     """Decode landed records into files of a batch of the change log, in Spark if they are many.
 
-    Args:
-        spark: the session.
-        records: rows of `raw_messages` or `snapshot_rows` (`rows_of`).
-        decode: the function from records to rows.
-        batch: number of the rows' batch in the change log.
-        into: the changefeed's tables that the files are for (`change_log` and `quarantine`).
-        choose: which rows are written; all if None.
+    The records are rows of `raw_messages` or `snapshot_rows` (`rows_of`). The files are for the
+    change log and the quarantine of `into`. All rows are written if none are to be chosen.
     """
 
     def decoded(some: Iterable[Rows]) -> Iterator[DecodedFiles]:

@@ -180,15 +180,10 @@ def record_decoder(
 ) -> Decode:
     """Return the function that turns batches of records into decoded rows.
 
-    Rows that TiCDC put into the storage of large messages are completed from there.
-
-    Args:
-        changefeed: its configuration.
-        batch: the batch of the rows; if None, the landed batch of their record plus `shift`.
-        shift: what is added to landed batches.
-        clocks: moments that timestamps of some records are compared with (`accepted_clocks`), if
-            later than `now`.
-        now: the moment for all records; if None, each record's landing time.
+    Rows that TiCDC put into the storage of large messages are completed from there. Without a
+    batch, that of a row is the landed batch of its record plus `shift`. Timestamps are compared
+    with `now`, by default the record's landing time, or with the later one that the record has in
+    `clocks` (`accepted_clocks`).
     """
     wire_format, compression = WireFormat(changefeed.wire_format), changefeed.compression
     limit = changefeed.max_ahead_seconds

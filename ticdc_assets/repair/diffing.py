@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ticdc_assets.base.isolation import Failure, attempted_alone
+from ticdc_assets.base.isolation import Failure, attempted
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import Counted
 from ticdc_assets.changelog.plan import TableName
@@ -220,11 +220,12 @@ def _compared(side: Lake, seeding: Seeding, moment: AsOf) -> Iterator[DiffedTabl
         if name in unread:
             yield _not_compared(name, unread[name])
             continue
-        made = attempted_alone(
+        made = attempted(
             lambda name=name, item=item: _compared_table(
                 side, item, exported[name], moment.table(*name)
             ),
             f"comparing {joined_name(*name)}",
+            alone=True,
         )
         if isinstance(made, Failure):
             require_own(side.paths, [made.reason])

@@ -25,7 +25,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from ticdc_assets.base.isolation import Failure, attempted_alone
+from ticdc_assets.base.isolation import Failure, attempted
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import Counted
 from ticdc_assets.delta.commits import foreign_changes
@@ -399,7 +399,7 @@ class _Comparing:
                 history_examples=history.examples,
             )
 
-        done = attempted_alone(compare, f"comparing {joined_name(*name)}")
+        done = attempted(compare, f"comparing {joined_name(*name)}", alone=True)
         if not isinstance(done, Failure):
             return result
         require_own(self._made.paths, [done.reason])

@@ -171,13 +171,8 @@ class Store:
                 "aws_conditional_put": "etag",
             }
         elif self.scheme == "abfss":
-            options = {
-                "azure_storage_account_name": self._account.partition(".")[0],
-                "azure_storage_account_key": storage.account_key,
-                "azure_storage_tenant_id": storage.tenant_id,
-                "azure_storage_client_id": storage.client_id,
-                "azure_storage_client_secret": storage.client_secret,
-            }
+            options = {f"azure_storage_{name}": getattr(storage, name) for name in _OF_AZURE}
+            options["azure_storage_account_name"] = self._account.partition(".")[0]
         return _given(options)
 
     # obstore -------------------------------------------------------------------------------------
