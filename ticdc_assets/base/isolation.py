@@ -33,7 +33,7 @@ class Failure:
 def attempted(work: Callable[[], T], what: str, *, alone: bool = False) -> T | Failure:
     """Return the result of `work`, or the failure of any exception; the log calls it `what`.
 
-    With `alone`, a TicdcError that waiting may cure is raised: it does not concern this piece alone.
+    With `alone`, an error that waiting may cure is raised: it does not concern this piece alone.
     """
     try:
         return work()

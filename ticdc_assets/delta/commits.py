@@ -25,11 +25,9 @@ class CommitError(TicdcError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedCommit:
-    """One commit as the table's log has it.
+    """One commit as the table's log has it: the version that it made, and what its writer calls it.
 
     Attributes:
-        version: the version that it made.
-        operation: what its writer calls it.
         commit_id: its id; None if it is foreign.
         lease: number of the lease that it was made under; None without a lease.
         changes_rows: whether the commit may change data or the schema.
@@ -71,12 +69,7 @@ def same_rows_at(table: AnyPath, version: int) -> int | None:
 
 
 def read_commit(table: AnyPath, version: int) -> LoggedCommit:
-    """Read the log entry of a version.
-
-    Raises:
-        LakeDamagedError: it is missing or malformed.
-        StoreUnavailableError: its store does not answer.
-    """
+    """Read the log entry of a version; it raises the errors of `reading`."""
     info: dict[str, Any] = {}
     changes = False
     lease: int | None = None

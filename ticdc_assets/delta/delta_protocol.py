@@ -194,12 +194,9 @@ def partition_of(action: Mapping[str, Any]) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogState:
-    """The state of a version of a table.
+    """The state of a version of a table, by its actions; the version is -1 if there is no table.
 
     Attributes:
-        version: the version; -1 if there is no table.
-        protocol: the action `protocol`.
-        metadata: the action `metaData`.
         files: the action `add` of each file.
         transactions: the newest version of each transaction identifier.
         memory: the JSON object of the newest commit that carries one, as far as commits were read

@@ -191,17 +191,11 @@ def seen_at_work(paths: LakePaths, writer: Writer) -> Iterator[str]:
 def nobody_at_work(path: str) -> bool:
     """Return whether no process holds the file of `seen_at_work`; False if that is unknown."""
     try:
-        descriptor = os.open(path, os.O_RDWR)
+        with Path(path).open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    else:
-        return True
-    finally:
-        os.close(descriptor)
+    return True
 
 
 # The lease --------------------------------------------------------------------------------------

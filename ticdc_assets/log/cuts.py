@@ -163,13 +163,8 @@ class MirrorCut:
 class FailedMirror:
     """A mirror that a cut could not make; the next sync tries again.
 
-    If it was made before, it is among the cut's mirrors too, with its rows from then.
-
-    Attributes:
-        reason: one sentence.
-        since: since when it has failed.
-        tso: the cut whose rows it keeps; None if it was never made.
-        waiting: row changes at or below the cut that are above its rows.
+    If it was made before, it is among the cut's mirrors too, with its rows from the cut at `tso`.
+    Then row changes at or below this cut are waiting. The reason is one sentence.
     """
 
     mirror_id: str
@@ -384,9 +379,8 @@ class Cut:
 
     def failure(self, database: str, table: str) -> FailedMirror | None:
         """Return why the mirror of (database, table) could not be made; None if it could."""
-        return next(
-            (item for item in self.failed if (item.database, item.table) == (database, table)), None
-        )
+        own = (item for item in self.failed if (item.database, item.table) == (database, table))
+        return next(own, None)
 
     @property
     def table_filter(self) -> TableFilter:
@@ -405,10 +399,8 @@ class Cut:
 
     def mirror(self, database: str, table: str) -> MirrorCut | None:
         """Return the mirror of (database, table), or None."""
-        return next(
-            (item for item in self.mirrors if (item.database, item.table) == (database, table)),
-            None,
-        )
+        own = (item for item in self.mirrors if (item.database, item.table) == (database, table))
+        return next(own, None)
 
 
 def filter_text(tables: TableFilter) -> str | None:

@@ -47,7 +47,6 @@ class Gap:
     """A partition whose next record to land is gone.
 
     Attributes:
-        landed: next offset to land.
         available: first offset that the source has, or its end if that is lower.
         cause: one clause that says what happened.
         to_offset: offset at which landing can continue; None if it cannot.
