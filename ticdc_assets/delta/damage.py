@@ -76,8 +76,7 @@ def reading_file(path: AnyPath) -> Iterator[None]:
 def damaged(table: AnyPath, finding: str, *, is_behind: bool = False) -> LakeDamagedError:
     """Return the error that reports a broken table, which `is_behind` if it only lacks its end.
 
-    Raises:
-        StoreUnavailableError: its store does not answer.
+    It raises StoreUnavailableError if its store does not answer.
     """
     require_answer(table)
     paths = changefeed_of(table)

@@ -29,13 +29,7 @@ GENERATION = "generation"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lake:
-    """One changefeed's lake.
-
-    Attributes:
-        changefeed: its configuration.
-        paths: its tables, of one generation.
-        session: the Spark session to use; if None, one starts when it is first needed.
-    """
+    """One changefeed's lake; without a session, one starts when it is first needed."""
 
     changefeed: Changefeed
     paths: LakePaths

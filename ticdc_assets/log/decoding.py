@@ -57,13 +57,9 @@ from ticdc_assets.wire.batch import decode_pieces
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoding:
-    """The result of one decoding.
+    """The result of one decoding: the newest batch of the change log, and what was appended to it.
 
-    Attributes:
-        batch: number of the newest batch of the change log; 0 if none.
-        batches: batches decoded by this call.
-        changes: rows appended to the change log, by kind.
-        days: the same, by landing day.
+    The changes are counted by kind and by landing day, `quarantined` are records.
     """
 
     batch: int

@@ -14,8 +14,7 @@ aborted transactions.
 
 If records are gone before they were landed (offsets expired, a topic was created again, a capture
 lost its end), landing stops with `LandingGapError`. Nothing is skipped until the gap is accepted
-(`accepted_gaps`). A topic may be deleted once all of its tables are gone and all of its records are
-landed; it stays listed.
+(`accepted_gaps`). A topic may be deleted once all of its tables are gone and its records landed.
 
 The ends of all partitions are requested twice. A partition without new records the second time is
 *settled*: no record at or below any watermark of this landing is left in it (see

@@ -45,13 +45,9 @@ class _Below:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakePaths:
-    """The tables of one changefeed below the lake's root.
+    """The tables of one changefeed below the lake's root, in one generation (`delta.lake`).
 
-    Attributes:
-        root: the lake: a folder, or a URI.
-        changefeed: name of the changefeed.
-        generation: the generation whose tables these are; `delta.lake` knows the published one.
-        apart: whether no published cut names it; then it has cuts of its own, too.
+    If no published cut names the generation, it is `apart` and has cuts of its own, too.
     """
 
     root: AnyPath
