@@ -26,7 +26,7 @@ from ticdc_assets.registry.evolution import (
     key_names,
     origins_through,
 )
-from ticdc_assets.registry.partitions.changes import partition_test
+from ticdc_assets.registry.partitions import partition_test
 
 KeptText: TypeAlias = tuple[int, str, str]
 """Commit ts of a DDL, a column, and its value's text in versions that ended before the DDL."""

@@ -34,7 +34,7 @@ from ticdc_assets.registry.ddl.statement import (
 )
 from ticdc_assets.registry.evolution import column_renames
 from ticdc_assets.registry.history import RegisteredDdl, folded
-from ticdc_assets.registry.partitions.changes import (
+from ticdc_assets.registry.partitions import (
     EMPTYING,
     changed_partitions,
     emptied_partitions,

@@ -24,10 +24,10 @@ from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.stored_table import TableName
 from ticdc_assets.model.events import Bootstrap, DdlEvent, Event, Image, Op, RowChange
 from ticdc_assets.model.schemas import TableSchema
+from ticdc_assets.registry import partitions
 from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
-from ticdc_assets.registry.partitions import rules
 from ticdc_assets_tests.demo.simulator.key_changes import AddPrimaryKey, DropPrimaryKey
 from ticdc_assets_tests.demo.simulator.odd_upstream import OddUpstream
 from ticdc_assets_tests.demo.simulator.partition_changes import (
@@ -283,8 +283,8 @@ def test_what_is_compiled_grows_with_the_days_alone(
         for number, schema in enumerate(schemas)
     ]
     bounds, tests = Counter[str](), Counter[str]()
-    rules._less_than.cache_clear()
-    monkeypatch.setattr(rules, "cursor_over", counting(bounds, rules.cursor_over))
+    partitions._less_than.cache_clear()
+    monkeypatch.setattr(partitions, "cursor_over", counting(bounds, partitions.cursor_over))
     monkeypatch.setattr(carrying, "partition_test", counting(tests, carrying.partition_test))
     end = max(ddl.event.commit_ts for ddl in history.ddls) + 1
     (plan,) = build_plan(complete(history, [], "UTC"), groups, end, "UTC").mirrors

@@ -279,7 +279,7 @@ class Partitioning:
         columns: the columns, for KEY and the COLUMNS forms.
         count: number after PARTITIONS, None if not written.
         definitions: the partitions that the text lists; all of them, in their order, where
-            `registry.partitions.changes` returns it.
+            `registry.partitions` returns it.
     """
 
     method: PartitionMethod
