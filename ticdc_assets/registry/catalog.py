@@ -46,14 +46,14 @@ from ticdc_assets.registry.history import (
     folded,
     of_one_partition,
 )
-from ticdc_assets.registry.inference.column_facts import with_virtual_columns
+from ticdc_assets.registry.inference.column_facts import with_unsent_facts
 from ticdc_assets.registry.inference.columns import (
     DATABASE_DEFAULTS,
     Defaults,
     defaults_after,
 )
-from ticdc_assets.registry.inference.row_shapes import fits, merged, schema_of_shape
-from ticdc_assets.registry.inference.schemas import altered_schema, created_schema
+from ticdc_assets.registry.inference.row_shapes import NO_TABLE, fits, merged, schema_of_shape
+from ticdc_assets.registry.inference.schemas import schema_after
 from ticdc_assets.registry.known_tables import KnownTables
 from ticdc_assets.registry.renames import Move, Rename, moves_of, settle
 
@@ -84,7 +84,7 @@ def complete(history: SchemaHistory, seen: Iterable[SeenShape], timezone: str) -
         seen: shapes of rows, one for each (database, table, shape).
         timezone: the changefeed's time zone, for defaults of TIMESTAMP columns.
     """
-    return with_virtual_columns(Catalog(timezone).walk(history, list(seen)))
+    return with_unsent_facts(Catalog(timezone).walk(history, list(seen)))
 
 
 _Action: TypeAlias = Callable[[RegisteredDdl], "_Change"]
@@ -350,17 +350,11 @@ class Catalog:
             schema = replace(like, database=name[0], table=name[1], table_id=table_id, version=ts)
             defaults = self._charset_of(like)
         else:
-            inferred = created_schema(
-                statement,
-                database=name[0],
-                table=name[1],
-                table_id=table_id,
-                version=ts,
-                defaults=self._defaults_of(name[0]),
-                timezone=self._timezone,
-            )
+            defaults = self._defaults_of(name[0])
+            new = replace(NO_TABLE, database=name[0], table=name[1], table_id=table_id, version=ts)
+            inferred = schema_after(statement, new, defaults=defaults, timezone=self._timezone)
             schema, notes = inferred.schema, inferred.notes
-            defaults = defaults_after(statement, self._defaults_of(name[0]))
+            defaults = defaults_after(statement, defaults)
         self._put(schema, ts)
         self._table_defaults[table_id] = defaults
         return None, schema, notes
@@ -496,13 +490,8 @@ class Catalog:
 
     def _changed(self, before: TableSchema, ddl: RegisteredDdl) -> _Change:
         defaults = self._charset_of(before)
-        inferred = altered_schema(
-            before,
-            ddl.statement,
-            version=max(ddl.event.commit_ts, before.version + 1),
-            defaults=defaults,
-            timezone=self._timezone,
-        )
+        table = replace(before, version=max(ddl.event.commit_ts, before.version + 1))
+        inferred = schema_after(ddl.statement, table, defaults=defaults, timezone=self._timezone)
         self._table_defaults[before.table_id] = defaults_after(ddl.statement, defaults)
         return before, inferred.schema, inferred.notes
 

@@ -22,10 +22,10 @@ partition than here.
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 from zlib import crc32
 
 from ticdc_assets.base.errors import PartitionError, shorten
@@ -387,7 +387,8 @@ def _expect_done(cursor: Cursor, definition: PartitionDefinition) -> None:
 # ---------------------------------------------------------------- values of columns, and hashes
 
 
-class _Reader(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Reader:
     """How values of one column are read: from canonical text, and from a bound's literal."""
 
     of_text: Callable[[str], _ColumnValue]

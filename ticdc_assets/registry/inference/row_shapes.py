@@ -81,11 +81,11 @@ def schema_of_shape(
     shape: RowShape, *, database: str, table: str, table_id: int, version: int
 ) -> TableSchema:
     """Return the schema of a table from a row of `shape` alone."""
-    nothing = replace(_NO_TABLE, database=database, table=table, table_id=table_id)
+    nothing = replace(NO_TABLE, database=database, table=table, table_id=table_id)
     return merged(nothing, shape, version=version)
 
 
-_NO_TABLE: Final = TableSchema(database="", table="", table_id=0, version=0, columns=(), indexes=())
+NO_TABLE: Final = TableSchema(database="", table="", table_id=0, version=0, columns=(), indexes=())
 
 
 def fits(schema: TableSchema, shape: RowShape) -> bool:
@@ -409,7 +409,7 @@ def _with_key(
     names = tuple(dict.fromkeys(column.name for column in marked))
     columns = _required(columns, names)
     of_no_kind = all(not (column.flags or 0) & _KEY_FLAGS for column in marked)
-    table = replace(_NO_TABLE, columns=tuple(columns), indexes=tuple(indexes))
+    table = replace(NO_TABLE, columns=tuple(columns), indexes=tuple(indexes))
     if marked and of_no_kind and set(table.handle_key) == handle:
         return columns, indexes
     is_primary = bool(marked) and all(

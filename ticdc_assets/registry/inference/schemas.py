@@ -1,8 +1,8 @@
 """Schemas from DDL text: after CREATE TABLE, and after ALTER TABLE.
 
-In: a `DdlStatement`, for a change also the schema before it. Out: an `Inferred`: the `TableSchema`
-after it, as the Simple protocol would send it, and notes on what could not be applied. It is pure,
-so replays and rebuilds agree, and total: no statement and no schema raises.
+In: a `DdlStatement` and the schema before it. Out: an `Inferred`: the `TableSchema` after it, as
+the Simple protocol would send it, and notes on what could not be applied. It is pure, so replays
+and rebuilds agree, and total: no statement and no schema raises.
 
 The changes of one statement are applied one after the other, dropped indexes first: TiDB refuses a
 statement that changes one column or one index twice (`checkOperateSameColAndIdx` in
@@ -35,6 +35,7 @@ from ticdc_assets.registry.ddl.statement import (
     AlterChange,
     ChangeKind,
     ColumnDefinition,
+    DdlAction,
     DdlStatement,
     IndexDefinition,
 )
@@ -42,6 +43,7 @@ from ticdc_assets.registry.ddl.tokens import shown_sql
 from ticdc_assets.registry.inference.columns import (
     BINARY,
     BINARY_TWINS,
+    DATABASE_DEFAULTS,
     PRIMARY,
     ROW_ID,
     TEXT_TYPES,
@@ -68,82 +70,51 @@ class Inferred:
     notes: tuple[str, ...] = ()
 
 
-def created_schema(
+def schema_after(
     statement: DdlStatement,
+    table: TableSchema,
     *,
-    database: str,
-    table: str,
-    table_id: int,
-    version: int,
-    defaults: Defaults,
-    timezone: str,
+    defaults: Defaults = DATABASE_DEFAULTS,
+    timezone: str = "UTC",
 ) -> Inferred:
-    """Return the schema of a CREATE TABLE (of one with LIKE: a table without columns).
+    """Return the schema of a table after a statement.
 
     Args:
-        statement: the statement.
-        database: database of the table.
-        table: name of the table.
-        table_id: id of the new schema.
-        version: version of the new schema.
-        defaults: the database's defaults; the statement's options come first.
+        statement: CREATE TABLE, ALTER TABLE, CREATE INDEX or DROP INDEX; others change nothing.
+        table: the schema before the statement, with the version after it. Columns and indexes do
+            not matter to CREATE TABLE.
+        defaults: the table's defaults, which CHARACTER SET DEFAULT means too; for CREATE TABLE
+            those of its database.
         timezone: zone of the session that ran it, for defaults of TIMESTAMP columns.
     """
-    work = _Table(defaults_after(statement, defaults), timezone)
-    for definition in statement.columns[:_MOST_CHANGES]:
-        if work.named(definition.name) is None:
-            work.add(work.built(definition))
-        else:
-            work.note(f"column {shorten(definition.name)} is defined twice")
-    taken = {index.name.lower() for index in statement.indexes if index.name is not None}
-    for index in statement.indexes[:_MOST_CHANGES]:
-        work.add_index(index, created=True, taken=taken)
-    if statement.query is not None:
-        work.note("columns that come from a query are not known")
-    return work.finished(
-        TableSchema(
-            database=database,
-            table=table,
-            table_id=table_id,
-            version=version,
-            columns=(),
-            indexes=(),
-        ),
-        statement,
-    )
-
-
-def altered_schema(
-    schema: TableSchema,
-    statement: DdlStatement,
-    *,
-    version: int,
-    defaults: Defaults,
-    timezone: str,
-) -> Inferred:
-    """Return `schema` after the changes of ALTER TABLE, CREATE INDEX or DROP INDEX.
-
-    Args:
-        schema: the schema before the statement.
-        statement: the statement; one without changes leaves all but the version as it was.
-        version: version of the schema after it.
-        defaults: the table's defaults (`defaults_after`); CHARACTER SET DEFAULT means them too.
-        timezone: zone of the session that ran it, for defaults of TIMESTAMP columns.
-    """
-    work = _Table(defaults, timezone)
-    for column in schema.columns:
-        work.add(column)
-    work.indexes = list(schema.own_indexes)
-    # A column that is dropped takes an index over it alone with it.
-    for change in sorted(
-        statement.changes[:_MOST_CHANGES], key=lambda item: item.kind not in _FIRST
-    ):
-        apply = _CHANGES.get(change.kind)
-        if apply is not None:
-            apply(work, change)
-    if len(statement.changes) > _MOST_CHANGES:
-        work.note(f"only the first {_MOST_CHANGES} changes were read")
-    return work.finished(replace(schema, version=version), statement)
+    if statement.action is DdlAction.CREATE_TABLE:
+        work = _Table(defaults_after(statement, defaults), timezone)
+        for definition in statement.columns[:_MOST_CHANGES]:
+            if work.named(definition.name) is None:
+                work.add(work.built(definition))
+            else:
+                work.note(f"column {shorten(definition.name)} is defined twice")
+        taken = {index.name.lower() for index in statement.indexes if index.name is not None}
+        for index in statement.indexes[:_MOST_CHANGES]:
+            work.add_index(index, created=True, taken=taken)
+        if statement.query is not None:
+            work.note("columns that come from a query are not known")
+    else:
+        work = _Table(defaults, timezone)
+        for column in table.columns:
+            work.add(column)
+        work.indexes = list(table.own_indexes)
+        # A column that is dropped takes an index over it alone with it.
+        changes = statement.changes[:_MOST_CHANGES]
+        for change in sorted(changes, key=lambda item: item.kind not in _FIRST):
+            apply = _CHANGES.get(change.kind)
+            if apply is not None:
+                apply(work, change)
+        if len(statement.changes) > _MOST_CHANGES:
+            work.note(f"only the first {_MOST_CHANGES} changes were read")
+    if statement.unparsed is not None:
+        work.note(f"not understood: {shown_sql(statement.unparsed, 160)}")
+    return work.finished(table)
 
 
 # ------------------------------------------------------------------------------- the working table
@@ -293,10 +264,8 @@ class _Table:
 
     # The end ----------------------------------------------------------------------------------
 
-    def finished(self, schema: TableSchema, statement: DdlStatement) -> Inferred:
+    def finished(self, schema: TableSchema) -> Inferred:
         """Return `schema` with the columns and indexes of this table."""
-        if statement.unparsed is not None:
-            self.note(f"not understood: {shown_sql(statement.unparsed, 160)}")
         columns = [self.columns[name] for name in self.order]
         if self.converted is not None:
             columns = [_in_charset(column, self.converted) for column in columns]
