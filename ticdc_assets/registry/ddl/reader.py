@@ -29,9 +29,9 @@ from ticdc_assets.registry.ddl.alter import (
     take_changes,
     take_elements,
 )
-from ticdc_assets.registry.ddl.columns import own_indexes
-from ticdc_assets.registry.ddl.indexes import (
+from ticdc_assets.registry.ddl.definitions import (
     INDEX_KINDS,
+    own_indexes,
     take_if_exists,
     take_index_body,
     take_index_name,

@@ -22,7 +22,7 @@ from typing import Final, TypeAlias
 from ticdc_assets.base.errors import PartitionError, shorten
 from ticdc_assets.model.mysql_types import Kind, kind_of
 from ticdc_assets.model.schemas import ColumnSchema, TableSchema
-from ticdc_assets.registry.ddl.literals import take_numbers
+from ticdc_assets.registry.ddl.definitions import take_numbers
 from ticdc_assets.registry.ddl.tokens import (
     DOUBLE_QUOTED,
     NUMBER,
