@@ -146,9 +146,6 @@ class RowCarrier:
     """Carries rows of one schema to the schema at the cut, through all schema steps and DDL.
 
     Args:
-        schema: the schema that the rows have; its version is one of `plan` or below.
-        plan: the plan of the table at the cut.
-        timezone: the changefeed's time zone (IANA name).
         since_ts: partition DDL below it has removed its rows already.
         first: a step that rows take to `schema` before all others.
         path: the way of the plan's rows since `since_ts`, if it is known already.
@@ -181,11 +178,7 @@ class RowCarrier:
         return None if self._first else self._path.origins(self._schema.version)
 
     def carry(self, row: CanonicalRow, commit_ts: int) -> CarriedRow:
-        """Return the row under the final schema.
-
-        Args:
-            row: the row.
-            commit_ts: its commit ts: earlier partition DDL did not touch the row.
+        """Return the row under the final schema; earlier partition DDL did not touch it.
 
         Raises:
             ImageError: the row lacks the columns of its partition.
@@ -251,14 +244,8 @@ def part_carrier(
 ) -> Callable[[CanonicalRow], CarriedRow | None]:
     """Return the function from rows of a part's table to those of the table that received them.
 
-    Args:
-        part: the part.
-        plan: the plan, at the cut, of the table that received it.
-        timezone: the changefeed's time zone (IANA name).
-
-    Returns:
-        A function that returns None for a row that was not handed over, or that partition DDL
-        removed since. It raises ImageError as `RowCarrier` does.
+    It returns None for a row that was not handed over, or that partition DDL removed since, and
+    raises ImageError as `RowCarrier` does. `plan` is that of the receiving table.
     """
     is_given = hands_over(part, timezone)
     first = diff(part.plan.schema, part.schema)

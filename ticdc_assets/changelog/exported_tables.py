@@ -37,13 +37,7 @@ _NOT_SENT = INFERRED_SOURCES | {SchemaSource.SNAPSHOT}
 
 
 class ExportedTables:
-    """The exports of one plan.
-
-    Args:
-        history: schemas and DDL.
-        cut_ts: the TSO.
-        rows: how many rows of exports there are.
-    """
+    """The exports of one plan, with the numbers of their rows."""
 
     def __init__(
         self, history: SchemaHistory, cut_ts: int, rows: Mapping[SeededTable, int]
@@ -91,13 +85,7 @@ class ExportedTables:
         return replace(sent, version=exported.version)
 
     def begin(self, lineage: Lineage, ddl: RegisteredDdl, schema: TableSchema) -> None:
-        """Let a table begin again with the rows of an export.
-
-        Args:
-            lineage: the table.
-            ddl: the event of the export.
-            schema: the table's schema there.
-        """
+        """Let a table begin again, with this schema and the rows of an export."""
         ts, seed, (database, table) = (
             ddl.event.commit_ts,
             ddl.coordinates.partition,

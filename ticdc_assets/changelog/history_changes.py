@@ -48,9 +48,8 @@ class VersionEvent(StrEnum):
 def texts_at(kept: Iterable[KeptText], valid_to: int | None) -> dict[str, str]:
     """Return the texts, by column, that a version has instead of values cast by a later DDL.
 
-    Args:
-        kept: the version's texts, in the order of the DDL.
-        valid_to: first cut without the version, None if it is current.
+    `kept` is in the order of the DDL; `valid_to` is the first cut without the version, None if it
+    is current.
     """
     texts: dict[str, str] = {}
     if valid_to is not None:
@@ -84,8 +83,7 @@ def keeping_carry(
         steps: the steps.
         timezone: the changefeed's time zone (IANA name).
         key: the final key, whose values stay apart.
-        casts: whether values are cast as in a lenient SQL mode; not those of a version that ended
-            before the steps.
+        casts: False for a version that ended before the steps: no value is cast leniently.
     """
     compiled = [
         _keeping_step(step, timezone, exact, casts)
@@ -132,13 +130,7 @@ def _keeping_step(
 
 
 class RowKeeper:
-    """Carries rows of one schema that a schema step does not carry over as they are.
-
-    Args:
-        schema: the schema that the rows have.
-        plan: the plan whose end they are carried to.
-        timezone: the changefeed's time zone (IANA name).
-    """
+    """Carries rows of one schema that a schema step does not carry over as they are."""
 
     def __init__(self, schema: TableSchema, plan: MirrorPlan, timezone: str) -> None:
         steps = plan.steps_since(schema.version)
@@ -153,14 +145,9 @@ class RowKeeper:
 
 
 class VersionCarrier:
-    """Carries versions of one schema to the end of a plan.
+    """Carries versions of one schema to the end of a plan, as a part of a handover if there is one.
 
-    Args:
-        schema: the schema that the versions have.
-        plan: the plan whose end they are carried to.
-        timezone: the changefeed's time zone (IANA name).
-        part: the part by which they are handed over, if they are.
-        since_ts: partition DDL below it has ended its versions already.
+    Partition DDL below `since_ts` has ended its versions already.
     """
 
     def __init__(
@@ -191,21 +178,13 @@ class VersionCarrier:
     def carry(self, row: CanonicalRow, texts: CanonicalRow, *, ended: bool) -> CarriedRow:
         """Return a version's row under the final schema.
 
-        Args:
-            row: the row.
-            texts: which texts in it do not fit the types of their columns.
-            ended: whether the version has ended.
+        `texts` says which texts in it do not fit the types of their columns.
         """
         fitting = self._fit(CarriedRow(row=row, texts=texts))
         return self._carry_ended(fitting) if ended else self._carry(fitting)
 
     def end(self, row: CanonicalRow, valid_from: int) -> "VersionEnd":
-        """Return what ends a version that is current so far.
-
-        Args:
-            row: the version's row before it is carried.
-            valid_from: first cut that has it.
-        """
+        """Return what ends a version that is current so far, first in the cut `valid_from`."""
         for carrier in self._removing:
             try:
                 return end_by(carrier.carry(self._fit(CarriedRow(row=row)).row, valid_from).removed)

@@ -277,10 +277,8 @@ def _described(part: HandoverPart) -> object:
 class _Step:
     """A step between two versions, and what it says of the plans that have it.
 
-    Attributes:
-        step: the step.
-        caveats: what is not known of its rows.
-        lenient: the version and name of each column whose new type may not fit some values.
+    `caveats` say what is not known of its rows, `lenient` has the version and name of each column
+    whose new type may not fit some values.
     """
 
     def __init__(self, step: SchemaStep) -> None:

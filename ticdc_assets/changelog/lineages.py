@@ -142,11 +142,8 @@ class Lineage:
         The old TiCDC writes the database of a RENAME TABLE, and of the rows after it, in lower
         case, until the next DDL of the table or its own restart (`FillSchemaName` in
         cdc/entry/schema/snapshot.go of pingcap/tiflow). The new one writes the databases of a
-        RENAME of several tables as the client did.
-
-        Args:
-            cited: the row changes in numbers, by their names in lower case and as written.
-            cut_ts: the TSO of the plan.
+        RENAME of several tables as the client did. `cited` has the groups by their names in lower
+        case and as written.
         """
         bindings: list[Binding] = []
         for item in self.bindings:
@@ -206,13 +203,7 @@ PARTITION_REASON = "partition DDL: the rows it removes or exchanges are not know
 def spread_by_create(
     lineage: Lineage, statement: DdlStatement, named: Callable[[TableName], Lineage | None]
 ) -> None:
-    """Set the partitions from CREATE TABLE.
-
-    Args:
-        lineage: the table.
-        statement: the DDL that creates it.
-        named: finds the table of CREATE TABLE LIKE.
-    """
+    """Set the partitions from CREATE TABLE; `named` finds the table of CREATE TABLE LIKE."""
     lineage.partitions, lineage.unknown_partitions = None, None
     if statement.like is not None:
         name = (statement.like.database or lineage.name[0], statement.like.table)

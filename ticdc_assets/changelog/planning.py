@@ -69,11 +69,10 @@ def build_plan(
     """Return the plan of the cut at `cut_ts`.
 
     Args:
-        history: schemas and DDL, completed where messages carry no schemas.
+        history: schemas and DDL, completed (`registry.catalog.complete`).
         groups: the row changes in numbers.
         cut_ts: the TSO.
-        timezone: the changefeed's time zone (IANA name): whether the rows of a partition are known
-            may depend on it.
+        timezone: the changefeed's time zone (IANA name), on which partitions may depend.
         exported: how many rows of exports there are.
     """
     below = [group for group in groups if group.min_ts <= cut_ts]
@@ -167,14 +166,9 @@ class _Builder:
     # Rows -------------------------------------------------------------------------------------
 
     def _meet_rows(self, met: int, until_ts: int) -> int:
-        """Let a table begin where its first known row is, for the groups up to `until_ts`.
+        """Let tables begin at their first known rows.
 
-        Args:
-            met: how many groups were processed before.
-            until_ts: commit ts.
-
-        Returns:
-            How many are processed now.
+        `met` groups were processed before; returns how many are now.
         """
         groups = self._groups.every
         end = bisect_right(groups, until_ts, lo=met, key=lambda group: group.min_ts)

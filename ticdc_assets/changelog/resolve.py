@@ -58,9 +58,7 @@ class ResolvedChange:
 
     Attributes:
         key: identity of the row as one string; in a table without a key the whole row.
-        op: the kind of the row change.
         values: canonical text by column of the mirror: of the row put, or of the row deleted.
-        is_delete: whether the row goes.
         partial: True for a put with the key alone: it adds a row that is not there, and leaves an
             existing row as it was.
         missing: columns of the mirror that the row put lacks (virtual generated ones).
@@ -70,8 +68,6 @@ class ResolvedChange:
             modified and were cast leniently. They count if the row existed then (`standing_casts`).
         removed: the partition DDL that removed this row; None if none did. The row's end follows a
             put then. In a table without a key a delete of such a row ends a removed row, too.
-        texts: as in `CarriedRow`.
-        kept: as in `CarriedRow`.
     """
 
     key: str
@@ -98,12 +94,9 @@ class SentImages(TypedDict):
 
 
 def standing_casts(casts: Casts, next_ts: int | None) -> Casts:
-    """Return the casts of a row that were executed.
+    """Return the casts of a put that were executed before the row's next change at `next_ts`.
 
-    Args:
-        casts: the casts of a put.
-        next_ts: commit ts of the row's next change, None if there is none. A row at a DDL's commit
-            ts was committed before it.
+    A row at a DDL's commit ts was committed before it.
     """
     return tuple(item for item in casts if next_ts is None or item[1] < next_ts)
 
@@ -125,8 +118,6 @@ class RowResolver:
     """Resolves row changes of one mirror.
 
     Args:
-        plan: the mirror's plan at the cut.
-        timezone: the changefeed's time zone (IANA name).
         keeps_lost: whether the changes are those of a history, which has the texts of values that
             no longer fit (`changelog.history_changes`); then no change has a fault.
     """
@@ -164,14 +155,8 @@ class RowResolver:
     ) -> list[ResolvedChange]:
         """Return the operations of one row change, deletes first.
 
-        Args:
-            op: the kind of change.
-            schema_version: version that the row cites, None if rows cite none.
-            commit_ts: its commit ts.
-            before: image before the change.
-            after: image after the change.
-            partial: whether the images were cut to the handle key.
-            shape: the row's shape; needed if `MirrorPlan.reads_shapes`.
+        A row that cites no version has the one of its commit ts. `partial` says that the images
+        were cut to the handle key. The shape is needed if `MirrorPlan.reads_shapes`.
 
         Raises:
             ImageError: an image does not fit the schema version, or lacks the key.
@@ -290,10 +275,6 @@ class RowResolver:
     def number_of(self, schema_version: int | None, commit_ts: int) -> int:
         """Return the number of the plan's schema version that a row is read with.
 
-        Args:
-            schema_version: version that the row cites, None if it cites none.
-            commit_ts: its commit ts.
-
         Raises:
             ImageError: the row cites a version that is not in the plan.
         """
@@ -365,12 +346,7 @@ _MOST_SHAPES = 4096
 
 
 class SchemaReader:
-    """Reads images that cite one schema version.
-
-    Args:
-        schema: the schema.
-        timezone: the changefeed's time zone (IANA name).
-    """
+    """Reads images that cite one schema version."""
 
     def __init__(self, schema: TableSchema, timezone: str) -> None:
         self._converters: list[tuple[str, Callable[[PhysicalValue], str | None]]] = [
@@ -419,10 +395,9 @@ class SchemaReader:
         return row, tuple(missing)
 
     def require_whole(self, missing: Sequence[str]) -> None:
-        """Refuse an incomplete old image of a table without a key: it matches no row.
+        """Refuse an old image of a table without a key that lacks columns: it matches no row.
 
-        Args:
-            missing: columns of this schema that it lacks; all images lack the virtual ones.
+        All images lack the virtual columns.
         """
         virtual = {column.name for column in self._schema.columns if column.virtual}
         lacking = [name for name in missing if name not in virtual]
@@ -449,11 +424,7 @@ class SchemaReader:
 class _Version(SchemaReader):
     """Reads images that cite one schema version of a plan, and carries them to the cut.
 
-    Args:
-        schema: the schema.
-        timezone: the changefeed's time zone (IANA name).
-        carrier: what carries its rows.
-        keeping: the plan of a history, which has the texts of values that no longer fit.
+    `keeping` is the plan of a history, which has the texts of values that no longer fit.
     """
 
     def __init__(

@@ -31,7 +31,6 @@ class TopicRows:
     """Rows or bootstraps of one table in one topic.
 
     Attributes:
-        topic: the topic.
         database: database cited; None for bootstraps that name no table.
         table: table cited; None likewise.
         min_ts: lowest commit ts; 0 for bootstraps, which have none.

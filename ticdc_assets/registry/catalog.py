@@ -21,20 +21,6 @@ two disagree: then a DDL was missed, and the catalog adds what the row proves.
 
 Completing is a pure function of history and shapes, repeated whenever either grows; its result is
 not stored, so late DDL and late rows need no correction.
-
-
-=====
-Schemas for rows that cite none, while a capture is read from its beginning.
-
-In: DDL and rows in their recorded order. Out: for each row the schema in force at its commit ts, as
-far as the DDL up to there show, with what the row itself proves. A table without a CREATE begins
-with its first row, so that later DDL of it count.
-
-Input in the order of time advances the catalog; after a late DDL (partitions are read one by one)
-everything is walked again at the next row. So the cost is that of the DDL, not of all rows.
-
-The answers are preliminary: a later DDL can change the schema of an earlier row. With all messages
-at hand use `catalog.complete`.
 """
 
 import hashlib
@@ -109,11 +95,7 @@ _NOTHING: Final[_Change] = (None, None, ())
 
 
 class Catalog:
-    """The tables of one moment and their past, advanced in the order of time.
-
-    Args:
-        timezone: the changefeed's time zone, for defaults of TIMESTAMP columns.
-    """
+    """The tables of one moment and their past, advanced in the order of time."""
 
     def __init__(self, timezone: str) -> None:
         self._timezone = timezone
@@ -462,11 +444,8 @@ class Catalog:
     ) -> RegisteredDdl:
         """Return the part of one step of a rename, with the schemas around it.
 
-        Args:
-            move: the step.
-            before: the table before it, None for an unknown one.
-            table: which table it is: its id, or a name for one without.
-            notes: what is uncertain about the renames of the statement.
+        `table` is the id of its table, or a name for one without; `notes` are those of the
+        statement.
         """
         part, event = move.part, move.part.event
         notes = (*part.notes, *move.notes, *notes)
@@ -598,10 +577,16 @@ _MOST_READ = 65536
 
 
 class GrowingCatalog:
-    """The tables according to the messages up to here.
+    """The tables according to the messages up to here, for rows of a capture that cite no schema.
 
-    Args:
-        timezone: the changefeed's time zone, for defaults of TIMESTAMP columns.
+    DDL and rows come in their recorded order. A row has the schema in force at its commit ts, as
+    far as the DDL up to there show, with what the row itself proves. A table without a CREATE
+    begins with its first row, so that later DDL of it count. Input in the order of time advances
+    the catalog; after a late DDL (partitions are read one by one) everything is walked again at the
+    next row. So the cost is that of the DDL, not of all rows.
+
+    The answers are preliminary: a later DDL can change the schema of an earlier row. With all
+    messages at hand use `complete`.
     """
 
     def __init__(self, timezone: str) -> None:

@@ -34,7 +34,6 @@ class Difference:
     """One difference between two schemas.
 
     Attributes:
-        kind: what happened.
         name: column or index; of a renamed column its new name; empty for the key.
         before: what was there (a type, a name, a default), empty if nothing.
         after: what is there now, empty if nothing.
@@ -70,10 +69,7 @@ def differences(
 ) -> tuple[Difference, ...]:
     """Return what differs in `new`, columns first, in their order.
 
-    Args:
-        old: the schema before.
-        new: the schema after.
-        statements: the DDL between them; only they distinguish a rename from a drop and an add.
+    Only `statements`, the DDL between the schemas, distinguish a rename from a drop and an add.
     """
     step = diff(old, new, statements=statements)
     found: list[Difference] = []

@@ -93,10 +93,7 @@ class SchemaStep:
     """The change from one schema version to the next.
 
     Attributes:
-        from_version: schema version before.
-        to_version: schema version after.
         columns: one step per column of the new schema, in its order.
-        dropped: names of the columns that are gone.
         ddl_ts: commit ts of the DDL, None if no message explains the step.
     """
 
@@ -322,8 +319,6 @@ class RowTransform:
     has. Values that the new columns cannot hold are left out, and are in the notes.
 
     Args:
-        step: the step.
-        timezone: the changefeed's time zone (IANA name).
         exact: columns of the new schema that get no lenient casts: those of the key, as TiDB
             refuses a DDL that would merge two rows.
     """

@@ -73,8 +73,6 @@ class SchemaVersion:
     """One schema as registered.
 
     Attributes:
-        schema: the structure.
-        source: kind of message it was read from.
         coordinates: where it was first seen (lowest coordinates of the best source).
         sql: the DDL's text, None for a bootstrap.
         commit_ts: the DDL's commit ts, None for a bootstrap (it has none).
@@ -115,7 +113,6 @@ class RegisteredDdl:
     Attributes:
         event: the event as sent; for a part, the schemas and the name of its table.
         coordinates: of its copy in the lowest (topic, partition, offset).
-        copies: on how many (topic, partition) it was seen.
         notes: what was not understood of its text, where there is only the text.
         kind: for a part, what it means for its table.
         of_table: for a part, the statement about its table.
@@ -366,11 +363,8 @@ class SchemaHistory:
     ) -> "SchemaHistory":
         """Return this history with other schemas and DDL.
 
-        Args:
-            versions: the schemas; of several at one version the last counts.
-            ddls: the DDL.
-            observed: schemas that rows prove, by (database, table, lowest commit ts), names in
-                lower case; the same as here if None.
+        Of several schemas at one version the last counts. `observed` are schemas that rows prove,
+        by (database, table, lowest commit ts), names in lower case; the same as here if None.
         """
         result = SchemaHistory()
         result.restore(versions, ddls, self.conflicts)

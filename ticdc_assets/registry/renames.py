@@ -1,12 +1,4 @@
-"""The tables of one moment, by id and by name.
-
-In: schemas of tables in the order of the walk of `registry.catalog`. Out: which table has an id or
-a name now. Names are compared without case, as upstream does; returned names are spelled as in the
-newest schema.
-
-
-=====
-Which table each rename of one statement moved, in any order of their events.
+"""The tables of one moment, and which of them each rename of one statement moved.
 
 In: the renames of one commit ts, as parts (`registry.ddl.parts`), and the tables of that moment.
 Out: for each part with names a `Move`, its old and new name and the id of its table; a possible
@@ -38,7 +30,11 @@ from ticdc_assets.registry.history import Name, RegisteredDdl, folded
 
 
 class KnownTables:
-    """The tables of one moment."""
+    """The tables of one moment, by id and by name.
+
+    Names are compared without case, as upstream does; returned names are spelled as in the newest
+    schema.
+    """
 
     def __init__(self) -> None:
         # By their names without case, and these names by table id.
@@ -84,12 +80,7 @@ class KnownTables:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Rename:
-    """One pair of a statement.
-
-    Attributes:
-        old: a name of its table before, in lower case.
-        new: its name after this step, in lower case.
-    """
+    """One pair of a statement: the names of a table before and after this step, in lower case."""
 
     old: Name
     new: Name
@@ -122,10 +113,10 @@ def settle(
     *,
     in_order: bool,
 ) -> Settled:
-    """Return the order of execution of `renames` and what each moved.
+    """Return the order of execution of `renames`, those of one commit ts, and what each moved.
 
     Args:
-        renames: the renames of one commit ts, in the order of their events.
+        renames: in the order of their events.
         present: the tables that had these names before, as far as known.
         tables: the table of each rename, in the words of `present`; None where no message has it.
         in_order: whether the order of the events may be that of the renames.
@@ -216,11 +207,8 @@ class _State:
     ) -> bool:
         """Execute one more rename if that is possible; return whether it was.
 
-        Args:
-            number: its number.
-            rename: the rename.
-            table: its table, None for the table with the old name.
-            roams: whether the old name may be one that the table had before the statement.
+        `table` is None for the table with the old name. With `roams` the old name may be one that
+        the table had before the statement.
         """
         place = rename.old
         here = None if table is None else self.place_of.get(table)
@@ -311,9 +299,6 @@ class Move:
     """One step of a rename.
 
     Attributes:
-        part: its part.
-        old: the name before it.
-        new: the name after it.
         table_id: the id of its table, None where neither a message nor the history has one.
         notes: what is uncertain about it.
     """

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.expressions.dates import moment_of
-from ticdc_assets.registry.expressions.numbers import double_of, exact
 from ticdc_assets.registry.expressions.terms import (
     MANY,
     DoubleTerm,
@@ -24,6 +23,8 @@ from ticdc_assets.registry.expressions.terms import (
     Term,
     TextTerm,
     both_of,
+    double_of,
+    exact,
     mapped,
     number_of,
     refused,

@@ -48,32 +48,32 @@ from ticdc_assets.registry.expressions.dates import (
     shifted,
     unix_timestamp,
 )
-from ticdc_assets.registry.expressions.documents import (
-    JSON_FUNCTIONS,
-    json_extract,
-    json_unquote,
-)
-from ticdc_assets.registry.expressions.numbers import (
-    NUMBER_FUNCTIONS,
-    arithmetic,
-    quotient,
-    rest,
-    whole_quotient,
-)
 from ticdc_assets.registry.expressions.terms import (
+    NUMBER_FUNCTIONS,
     Functions,
     NullLiteral,
     NumberTerm,
     Term,
     TextTerm,
+    arithmetic,
     both_of,
     integer_literal,
     integer_of,
     mapped,
+    quotient,
     refused,
+    rest,
     text_literal,
+    whole_quotient,
 )
-from ticdc_assets.registry.expressions.texts import DEFAULT_COLLATION, TEXT_FUNCTIONS, text_term
+from ticdc_assets.registry.expressions.texts import (
+    DEFAULT_COLLATION,
+    JSON_FUNCTIONS,
+    TEXT_FUNCTIONS,
+    json_extract,
+    json_unquote,
+    text_term,
+)
 
 MAX_DEPTH: Final = 24
 MAX_TERMS: Final = 60
@@ -107,13 +107,9 @@ def cursor_over(text: str) -> Cursor:
 def read_expression(
     text: str, schema: TableSchema, timezone: str, words: Container[str] | None = None
 ) -> Term:
-    """Return the term of `text`.
+    """Return the term of the expression `text` over rows of `schema`.
 
-    Args:
-        text: the whole expression.
-        schema: the table's schema.
-        timezone: the changefeed's time zone.
-        words: the operators and functions that it may have, None for those of generated columns.
+    `words` are the operators and functions that it may have, None for those of generated columns.
     """
     cursor = cursor_over(text)
     term = _Reader(schema, timezone, words).read(cursor)

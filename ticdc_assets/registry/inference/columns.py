@@ -97,10 +97,8 @@ def named_defaults(charset: str | None, collation: str | None, otherwise: Defaul
 def defaults_after(statement: DdlStatement, before: Defaults) -> Defaults:
     """Return the defaults of a database or a table after a statement about it.
 
-    Args:
-        statement: a CREATE, or any statement that may change it.
-        before: those it had; for CREATE TABLE those of its database, for CREATE DATABASE
-            `DATABASE_DEFAULTS`.
+    `before` are those it had; for CREATE TABLE those of its database, for CREATE DATABASE
+    `DATABASE_DEFAULTS`.
     """
     charset, collation = statement.charset, statement.collation
     for change in statement.changes:
@@ -172,12 +170,9 @@ _NEVER_ZERO: Final = frozenset({"bit", "decimal"})
 def column_schema(
     definition: ColumnDefinition, *, defaults: Defaults, timezone: str
 ) -> ColumnSchema:
-    """Return the column that TiDB creates for `definition`.
+    """Return the column that TiDB creates for `definition` in a table with these defaults.
 
-    Args:
-        definition: the column as the text defines it.
-        defaults: the table's defaults.
-        timezone: zone of the session that ran the statement, for defaults of TIMESTAMP columns.
+    The zone is that of the session that ran the statement, for defaults of TIMESTAMP columns.
     """
     text = _charset(definition, defaults)
     mysql_type = _sized_type(definition, text.charset)
@@ -300,9 +295,7 @@ def finished_indexes(
 def free_index_name(wanted: str, used: Collection[str]) -> str:
     """Return the name that TiDB gives an index without one: `wanted`, or `wanted_2` ...
 
-    Args:
-        wanted: the name of its first column.
-        used: the names of other indexes, in lower case.
+    `wanted` is the name of its first column; `used` are those of other indexes, in lower case.
     """
     name, number = wanted, 2
     if wanted.lower() == PRIMARY.lower():

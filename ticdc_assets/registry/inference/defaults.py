@@ -46,12 +46,9 @@ Sent: TypeAlias = str | int | bytes | None
 
 
 def sent_default(default: DefaultValue, column: ColumnSchema, timezone: str) -> Sent:
-    """Return `default` as the default of `column`.
+    """Return a clause as the default of `column`, which has none yet.
 
-    Args:
-        default: the clause.
-        column: the column, without its default.
-        timezone: zone of the session that ran the statement; UTC replaces an unknown zone.
+    The zone is that of the session that ran the statement; UTC replaces an unknown zone.
     """
     text = default.value
     if text is None:

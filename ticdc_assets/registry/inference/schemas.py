@@ -59,12 +59,7 @@ from ticdc_assets.registry.inference.defaults import sent_default
 
 @dataclass(frozen=True, slots=True)
 class Inferred:
-    """A schema that a text implies.
-
-    Attributes:
-        schema: the schema after the statement.
-        notes: one sentence for each piece that was not understood or could not be applied.
-    """
+    """A schema that a text implies, and notes on the pieces that were not understood or applied."""
 
     schema: TableSchema
     notes: tuple[str, ...] = ()
