@@ -9,6 +9,7 @@ another table is carried to that table. Carrying is pure.
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import accumulate, chain
 from typing import NamedTuple, TypeAlias
 
@@ -131,13 +132,10 @@ class UpgradePath:
     def removing(self, number: int, schema: TableSchema) -> _Removing:
         """Return a partition DDL with the test whether it removed a row of `schema`."""
         removal = self._removals[number]
-        compiled: _RowTest | None = None
+        compiled = cache(lambda: _partition_test(removal.rows, schema, self._timezone))
 
         def test(row: CanonicalRow) -> bool:
-            nonlocal compiled
-            if compiled is None:
-                compiled = _partition_test(removal.rows, schema, self._timezone)
-            return compiled(row)
+            return compiled()(row)
 
         return _Removing(removal, test)
 
@@ -272,14 +270,13 @@ def _asked(test: Callable[[CanonicalRow], bool], row: CanonicalRow) -> bool:
 
 
 def _partition_test(rows: PartitionRows, schema: TableSchema, timezone: str) -> _RowTest:
+    """Compile a test; one that cannot be compiled refuses each row, and is not compiled again."""
     try:
         return partition_test(rows.partitions, rows.names, schema, timezone)
     except PartitionError as error:
-        return _refusing(error)
+        refusal = error
 
+    def refuse(_: CanonicalRow) -> bool:
+        raise refusal
 
-def _refusing(error: PartitionError) -> _RowTest:
-    def test(_: CanonicalRow) -> bool:
-        raise error
-
-    return test
+    return refuse

@@ -73,32 +73,21 @@ class ExportedTables:
         exported = event.schema
         if exported is None:
             return None
-        known = (
-            schema
-            for schema in self._sent.get(exported.name, ())
-            if schema.version <= event.commit_ts
-        )
-        sent = max(known, key=lambda schema: schema.version, default=None)
-        if sent is None or not _mean_the_same(sent, exported):
+        sent = [
+            item for item in self._sent.get(exported.name, ()) if item.version <= event.commit_ts
+        ]
+        newest = max(sent, key=lambda schema: schema.version, default=None)
+        if newest is None or not _mean_the_same(newest, exported):
             return exported
         # Then rows need no step from one spelling of a schema to the other.
-        return replace(sent, version=exported.version)
+        return replace(newest, version=exported.version)
 
     def begin(self, lineage: Lineage, ddl: RegisteredDdl, schema: TableSchema) -> None:
         """Let a table begin again, with this schema and the rows of an export."""
-        ts, seed, (database, table) = (
-            ddl.event.commit_ts,
-            ddl.coordinates.partition,
-            schema.name,
-        )
+        ts, seed, (database, table) = ddl.event.commit_ts, ddl.coordinates.partition, schema.name
         lineage.begins_anew(ts)
-        lineage.exported = ExportedRows(
-            ts=ts,
-            seed=seed,
-            database=database,
-            table=table,
-            rows=self._rows.get((database, table, seed), 0),
-        )
+        rows = self._rows.get((database, table, seed), 0)
+        lineage.exported = ExportedRows(ts=ts, seed=seed, database=database, table=table, rows=rows)
         lineage.is_whole = True
         # A history, too, begins with the export.
         lineage.earlier = None

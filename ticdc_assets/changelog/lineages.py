@@ -11,6 +11,7 @@ are marked, never guessed. The same DDL in the same order leave the same lineage
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from ticdc_assets.base.errors import PartitionError
 from ticdc_assets.changelog.plan import (
@@ -42,6 +43,8 @@ from ticdc_assets.registry.partitions import (
     partitions_of,
 )
 
+_Ddl: TypeAlias = tuple[DdlEvent, DdlStatement]
+
 
 @dataclass(eq=False)
 class Lineage:
@@ -64,9 +67,7 @@ class Lineage:
     held_above: int = 0
     versions: dict[int, TableSchema] = field(default_factory=dict[int, TableSchema])
     past_versions: set[int] = field(default_factory=set[int])
-    ddls: list[tuple[DdlEvent, DdlStatement]] = field(
-        default_factory=list[tuple[DdlEvent, DdlStatement]]
-    )
+    ddls: list[_Ddl] = field(default_factory=list[_Ddl])
     held: list[RowGroup] = field(default_factory=list[RowGroup])
     wrong_version: list[RowGroup] = field(default_factory=list[RowGroup])
     caveats: list[Caveat] = field(default_factory=list[Caveat])
@@ -230,13 +231,9 @@ def repartition(
         schema = event.schema or lineage.schema
         rows = rows_meant(lineage, change, schema, event=event, timezone=timezone)
         if rows is not None and rows.names:
+            ts, version = event.commit_ts, schema.version
             lineage.removals.append(
-                Removal(
-                    ts=event.commit_ts,
-                    version=schema.version,
-                    rows=rows,
-                    action=change.action,
-                )
+                Removal(ts=ts, version=version, rows=rows, action=change.action)
             )
     try:
         lineage.partitions = changed_partitions(lineage.partitions, change)
@@ -258,9 +255,8 @@ def rows_meant(
     try:
         partitions = lineage.known_partitions()
         names = emptied_partitions(partitions, change)
-        rows = PartitionRows(partitions=partitions, names=names)
-        partition_test(rows.partitions, names, schema, timezone)
+        partition_test(partitions, names, schema, timezone)
     except PartitionError as error:
         lineage.add_caveat(f"{PARTITION_REASON} ({change.action}): {error}", event)
         return None
-    return rows
+    return PartitionRows(partitions=partitions, names=names)

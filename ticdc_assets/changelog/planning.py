@@ -18,7 +18,7 @@ definitions are marked, never guessed.
 from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import chain, groupby
 from types import MappingProxyType
 
 from ticdc_assets.base.isolation import Failure, attempted
@@ -50,12 +50,7 @@ from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.registry.ddl.parts import name_in_text
 from ticdc_assets.registry.ddl.statement import DdlAction, DdlKind
 from ticdc_assets.registry.ddl.tokens import shown_sql
-from ticdc_assets.registry.history import (
-    RegisteredDdl,
-    SchemaHistory,
-    exchange_of,
-    folded,
-)
+from ticdc_assets.registry.history import RegisteredDdl, SchemaHistory, exchange_of, folded
 from ticdc_assets.registry.inference.column_facts import ColumnFacts
 
 
@@ -120,13 +115,8 @@ class _Builder:
             spellings.setdefault(group.name, []).append(group)
         for lineage in (*self._lineages, *self._snapshots):
             lineage.take_spellings(cited, self._cut_ts)
-        held, strays = attach_groups(
-            self._groups,
-            self._history,
-            self._cut_ts,
-            lineages=self._lineages,
-            snapshots=self._snapshots,
-        )
+        tables = {"lineages": self._lineages, "snapshots": self._snapshots}
+        held, strays = attach_groups(self._groups, self._history, self._cut_ts, **tables)
         # A snapshot only refers to older ones, so the recursion is not deep. A snapshot that fails
         # fails again where it is needed.
         for snapshot in self._snapshots:
@@ -148,20 +138,14 @@ class _Builder:
             strays=strays,
             ignored=tuple(sorted(self._ignored.items())),
             failed=tuple(sorted(failed, key=lambda table: table.name)),
-            gone=tuple(
-                binding
-                for lineage in self._lineages
-                if not lineage.alive
-                for binding in lineage.bindings
-            ),
+            gone=tuple(chain(*(item.bindings for item in self._lineages if not item.alive))),
             exported_above=self._exported.above,
         )
 
     def _attempt(self, lineage: Lineage) -> MirrorPlan | Failure:
         """Return the plan of one table; an error concerns that table alone."""
-        return attempted(
-            lambda: self._plans.finish(lineage), f"the plan of {joined_name(*lineage.name)}"
-        )
+        what = f"the plan of {joined_name(*lineage.name)}"
+        return attempted(lambda: self._plans.finish(lineage), what)
 
     # Rows -------------------------------------------------------------------------------------
 
@@ -201,9 +185,9 @@ class _Builder:
         for renaming, together in groupby(ddls, key=lambda ddl: ddl.kind is DdlKind.RENAME):
             if renaming:
                 self._rename(list(together))
-                continue
-            for ddl in together:
-                self._apply_ddl(ddl)
+            else:
+                for ddl in together:
+                    self._apply_ddl(ddl)
 
     def _apply_ddl(self, ddl: RegisteredDdl) -> None:
         event = ddl.event

@@ -159,18 +159,10 @@ def global_watermark(
         # All are at rest. One of them, the default topic, may still get watermarks.
         with_watermark = [topic for topic in judged if topic.watermark_ts]
         counting = sorted(with_watermark, key=lambda topic: topic.watermark_ts or 0)[-1:]
-        if not counting:
-            waiting = tuple(place for topic in judged for place in topic.waiting)
-            return GlobalWatermark(
-                watermark_ts=published_ts or None,
-                waiting=waiting,
-                slowest=None,
-                topics=tuple(judged),
-            )
-    waiting = tuple(place for topic in counting for place in topic.waiting)
+    waiting = tuple(place for topic in counting or judged for place in topic.waiting)
     slowest = None
     watermark_ts = published_ts or None
-    if not waiting:
+    if counting and not waiting:
         places = (topic.slowest for topic in counting if topic.slowest is not None)
         slowest = min(places, key=lambda place: (progress[place].watermark_ts, place))
         watermark_ts = max(progress[slowest].watermark_ts, published_ts)

@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from ticdc_assets.base.errors import ImageError, shorten
 from ticdc_assets.changelog.carrying import CarriedRow, KeptText, RowCarrier, UpgradePath
@@ -44,11 +44,7 @@ from ticdc_assets.model.events import Image, Op, PhysicalValue
 from ticdc_assets.model.schemas import RowShape, TableSchema
 from ticdc_assets.model.tso import MAX_TSO
 from ticdc_assets.model.values import canonical_of, key_text
-from ticdc_assets.registry.evolution import (
-    CanonicalRow,
-    Casts,
-    SchemaStep,
-)
+from ticdc_assets.registry.evolution import CanonicalRow, Casts, SchemaStep
 from ticdc_assets.registry.inference.respelling import Respelling, respellings
 
 
@@ -162,12 +158,9 @@ class RowResolver:
             ImageError: an image does not fit the schema version, or lacks the key.
         """
         if shape is not None and shape.damaged and not self._key:
-            raise ImageError(
-                "damaged_image",
-                "before",
-                "the whole row, as no key of its table is known",
-                "an image with columns that have no name",
-            )
+            expected = "the whole row, as no key of its table is known"
+            got = "an image with columns that have no name"
+            raise ImageError("damaged_image", "before", expected, got)
         if partial and not self._key:
             raise ImageError(
                 "partial_image", "handleKeyOnly", "whole images", "images cut to the handle key"
@@ -184,19 +177,8 @@ class RowResolver:
             # A row with a key ends whatever else is known of it.
             carried = version.carry(row, MAX_TSO if self._key else commit_ts, "before")
             old_key = self.key_of(carried, "before")
-            changes.append(
-                ResolvedChange(
-                    key=old_key,
-                    op=op,
-                    values=carried.row,
-                    is_delete=True,
-                    fault=None if self._key else carried.fault,
-                    casts=carried.casts,
-                    removed=carried.removed,
-                    texts=carried.texts,
-                    kept=carried.kept,
-                )
-            )
+            fault = None if self._key else carried.fault
+            changes.append(_change(op, old_key, carried, fault=fault, is_delete=True))
         if after is not None and op is not Op.DELETE:
             try:
                 row, _ = version.read(after, "after", shape)
@@ -211,21 +193,9 @@ class RowResolver:
                 # The row keeps its identity: the put replaces it, and no delete is needed. A bag
                 # counts copies: there the deleted copy makes room for the new one.
                 changes.clear()
-            changes.append(
-                ResolvedChange(
-                    key=key,
-                    op=op,
-                    values=carried.row,
-                    is_delete=False,
-                    partial=partial,
-                    missing=self._lacked(carried.row, partial=partial),
-                    fault=carried.fault,
-                    casts=carried.casts,
-                    removed=carried.removed,
-                    texts=carried.texts,
-                    kept=carried.kept,
-                )
-            )
+            more = {"partial": partial, "missing": self._lacked(carried.row, partial=partial)}
+            fault = carried.fault
+            changes.append(_change(op, key, carried, fault=fault, is_delete=False, **more))
         return changes
 
     def _refused(
@@ -252,23 +222,16 @@ class RowResolver:
             return None
         if old_key not in (None, key):
             return None
-        return ResolvedChange(
-            key=key,
-            op=op,
-            values=carried.row,
-            is_delete=False,
-            fault=error,
-            removed=carried.removed,
-        )
+        return _change(op, key, replace(carried, casts=()), fault=error, is_delete=False)
 
     def _lacked(self, row: CanonicalRow, *, partial: bool) -> tuple[str, ...]:
         """Return the columns of the mirror that a carried row lacks."""
         if len(row) == len(self._columns):
             return ()
+        # A cut image does not show which columns are never sent.
         return tuple(
             column.name
             for column in self._columns
-            # A cut image does not show which columns are never sent.
             if column.name not in row and (column.virtual or not partial)
         )
 
@@ -283,12 +246,8 @@ class RowResolver:
             return max(bisect_left(self._schema_versions, commit_ts) - 1, 0)
         number = self._numbers.get(schema_version)
         if number is None:
-            raise ImageError(
-                "unknown_version",
-                "schemaVersion",
-                f"one of {shorten(self._schema_versions)}",
-                str(schema_version),
-            )
+            expected = f"one of {shorten(self._schema_versions)}"
+            raise ImageError("unknown_version", "schemaVersion", expected, str(schema_version))
         return number
 
     def version(self, number: int) -> tuple[TableSchema, RowCarrier]:
@@ -341,6 +300,19 @@ class RowResolver:
         return key_text(values, self._key_columns)
 
 
+def _change(op: Op, key: str, carried: CarriedRow, **more: Any) -> ResolvedChange:
+    return ResolvedChange(
+        key=key,
+        op=op,
+        values=carried.row,
+        casts=carried.casts,
+        removed=carried.removed,
+        texts=carried.texts,
+        kept=carried.kept,
+        **more,
+    )
+
+
 _MOST_SHAPES = 4096
 """Most shapes whose respellings a version caches."""
 
@@ -354,10 +326,21 @@ class SchemaReader:
         ]
         self._schema = schema
         self._names = frozenset(column.name for column in schema.columns)
-        self._version = schema.version
+        # By identity of the shape, which the value keeps alive.
+        self._respellings: dict[int, tuple[RowShape | None, dict[str, Respelling]]] = {}
 
     def _respelling(self, shape: RowShape | None) -> dict[str, Respelling]:
-        return {} if shape is None else respellings(shape, self._schema)
+        found = self._respellings.get(id(shape))
+        if found is None:
+            if len(self._respellings) >= _MOST_SHAPES:
+                self._respellings.clear()
+            respelling = {} if shape is None else respellings(shape, self._schema)
+            found = self._respellings[id(shape)] = (shape, respelling)
+        return found[1]
+
+    def respells(self, shape: RowShape) -> bool:
+        """Return whether values of rows of `shape` are respelled."""
+        return bool(self._respelling(shape))
 
     def read(
         self, image: Mapping[str, PhysicalValue], side: str, shape: RowShape | None
@@ -381,17 +364,12 @@ class SchemaReader:
                     value = respelling[name](value)
                 row[name] = convert(value)
             except ImageError as error:
-                raise ImageError(
-                    error.reason, f"{side}.{name}", error.expected, error.got
-                ) from error
+                place = f"{side}.{name}"
+                raise ImageError(error.reason, place, error.expected, error.got) from error
         if len(row) != len(image):
             extra = sorted(name for name in image if name not in self._names)
-            raise ImageError(
-                "unknown_column",
-                f"{side}.{extra[0]}",
-                f"a column of schema version {self._version}",
-                shorten(extra),
-            )
+            expected = f"a column of schema version {self._schema.version}"
+            raise ImageError("unknown_column", f"{side}.{extra[0]}", expected, shorten(extra))
         return row, tuple(missing)
 
     def require_whole(self, missing: Sequence[str]) -> None:
@@ -402,12 +380,9 @@ class SchemaReader:
         virtual = {column.name for column in self._schema.columns if column.virtual}
         lacking = [name for name in missing if name not in virtual]
         if lacking:
-            raise ImageError(
-                "partial_image",
-                f"before.{lacking[0]}",
-                "the whole row, as no key of its table is known",
-                f"an image without {shorten(lacking)}",
-            )
+            expected = "the whole row, as no key of its table is known"
+            got = f"an image without {shorten(lacking)}"
+            raise ImageError("partial_image", f"before.{lacking[0]}", expected, got)
 
     def readable(self, image: Mapping[str, PhysicalValue], shape: RowShape | None) -> CanonicalRow:
         """Return the columns of an image that can be read under this schema."""
@@ -428,30 +403,12 @@ class _Version(SchemaReader):
     """
 
     def __init__(
-        self,
-        schema: TableSchema,
-        timezone: str,
-        carrier: RowCarrier,
-        keeping: MirrorPlan | None,
+        self, schema: TableSchema, timezone: str, carrier: RowCarrier, keeping: MirrorPlan | None
     ) -> None:
         super().__init__(schema, timezone)
         self.carrier = carrier
         self._timezone = timezone
         self._keeping = keeping
-        # By identity of the shape, which the value keeps alive.
-        self._respellings: dict[int, tuple[RowShape | None, dict[str, Respelling]]] = {}
-
-    def respells(self, shape: RowShape) -> bool:
-        """Return whether values of rows of `shape` are respelled."""
-        return bool(self._respelling(shape))
-
-    def _respelling(self, shape: RowShape | None) -> dict[str, Respelling]:
-        found = self._respellings.get(id(shape))
-        if found is None:
-            if len(self._respellings) >= _MOST_SHAPES:
-                self._respellings.clear()
-            found = self._respellings[id(shape)] = (shape, super()._respelling(shape))
-        return found[1]
 
     def carry(self, row: CanonicalRow, commit_ts: int, side: str) -> CarriedRow:
         """Return the row under the final schema."""

@@ -48,11 +48,7 @@ from ticdc_assets.registry.history import (
     of_one_partition,
 )
 from ticdc_assets.registry.inference.column_facts import with_unsent_facts
-from ticdc_assets.registry.inference.columns import (
-    DATABASE_DEFAULTS,
-    Defaults,
-    defaults_after,
-)
+from ticdc_assets.registry.inference.columns import DATABASE_DEFAULTS, Defaults, defaults_after
 from ticdc_assets.registry.inference.row_shapes import NO_TABLE, fits, merged, schema_of_shape
 from ticdc_assets.registry.inference.schemas import schema_after
 from ticdc_assets.registry.renames import KnownTables, Move, Rename, moves_of, settle

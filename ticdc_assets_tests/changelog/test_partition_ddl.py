@@ -14,11 +14,7 @@ from ticdc_assets.changelog.carrying import part_carrier
 from ticdc_assets.changelog.plan import RowGroup
 from ticdc_assets.changelog.planning import build_plan
 from ticdc_assets.changelog.resolve import RowResolver
-from ticdc_assets.demo.simulator.alterations import (
-    AddColumn,
-    ModifyColumn,
-    RenameColumn,
-)
+from ticdc_assets.demo.simulator.alterations import AddColumn, ModifyColumn, RenameColumn
 from ticdc_assets.demo.simulator.changefeed import FeedOptions
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.stored_table import TableName

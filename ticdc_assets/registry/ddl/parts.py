@@ -20,12 +20,7 @@ from itertools import groupby
 from typing import Final
 
 from ticdc_assets.model.schemas import TableSchema
-from ticdc_assets.registry.ddl.statement import (
-    DdlAction,
-    DdlKind,
-    DdlStatement,
-    TableName,
-)
+from ticdc_assets.registry.ddl.statement import DdlAction, DdlKind, DdlStatement, TableName
 from ticdc_assets.registry.history import (
     RegisteredDdl,
     exchange_of,

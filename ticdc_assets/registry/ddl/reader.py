@@ -24,11 +24,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from ticdc_assets.registry.ddl.alter import (
-    drop_index_change,
-    take_changes,
-    take_elements,
-)
+from ticdc_assets.registry.ddl.alter import drop_index_change, take_changes, take_elements
 from ticdc_assets.registry.ddl.definitions import (
     INDEX_KINDS,
     own_indexes,
@@ -36,11 +32,7 @@ from ticdc_assets.registry.ddl.definitions import (
     take_index_body,
     take_index_name,
 )
-from ticdc_assets.registry.ddl.partitions import (
-    Charset,
-    take_options,
-    take_partitioning,
-)
+from ticdc_assets.registry.ddl.partitions import Charset, take_options, take_partitioning
 from ticdc_assets.registry.ddl.statement import (
     AlterChange,
     ChangeKind,

@@ -42,12 +42,7 @@ from ticdc_assets.registry.expressions.conditions import (
     same_or_null,
     truth_of,
 )
-from ticdc_assets.registry.expressions.dates import (
-    DATE_FUNCTIONS,
-    extract,
-    shifted,
-    unix_timestamp,
-)
+from ticdc_assets.registry.expressions.dates import DATE_FUNCTIONS, extract, shifted, unix_timestamp
 from ticdc_assets.registry.expressions.terms import (
     NUMBER_FUNCTIONS,
     Functions,

@@ -20,11 +20,7 @@ from ticdc_assets.registry.catalog import Catalog
 from ticdc_assets.registry.ddl.statement import DdlAction, DdlStatement
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
 from ticdc_assets.registry.inference.column_facts import with_unsent_facts
-from ticdc_assets.registry.inference.columns import (
-    DATABASE_DEFAULTS,
-    Defaults,
-    defaults_after,
-)
+from ticdc_assets.registry.inference.columns import DATABASE_DEFAULTS, Defaults, defaults_after
 from ticdc_assets.registry.inference.row_shapes import fits, schema_of_shape
 from ticdc_assets.registry.inference.schemas import schema_after
 from ticdc_assets.wire import WireFormat, decode

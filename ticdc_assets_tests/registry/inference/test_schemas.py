@@ -15,11 +15,7 @@ from ticdc_assets.model.schemas import (
     schema_to_json,
 )
 from ticdc_assets.registry.ddl.reader import parse_ddl
-from ticdc_assets.registry.inference.columns import (
-    DATABASE_DEFAULTS,
-    Defaults,
-    defaults_after,
-)
+from ticdc_assets.registry.inference.columns import DATABASE_DEFAULTS, Defaults, defaults_after
 from ticdc_assets.registry.inference.schemas import Inferred, schema_after
 from ticdc_assets_tests.cases import cases, grouped
 
