@@ -129,21 +129,6 @@ def _keeping_step(
     return carry
 
 
-class RowKeeper:
-    """Carries rows of one schema that a schema step does not carry over as they are."""
-
-    def __init__(self, schema: TableSchema, plan: MirrorPlan, timezone: str) -> None:
-        steps = plan.steps_since(schema.version)
-        self._carry = keeping_carry(steps, timezone, key=plan.schema.handle_key)
-        # A step refused a row: its own schema shows in which partition it was.
-        self._removing = RowCarrier(schema, replace(plan, steps=()), timezone)
-
-    def carry(self, row: CanonicalRow, commit_ts: int) -> CarriedRow:
-        """Return the row under the final schema; arguments and errors as of `RowCarrier.carry`."""
-        removed = self._removing.carry(row, commit_ts).removed
-        return replace(self._carry(CarriedRow(row=row)), removed=removed)
-
-
 class VersionCarrier:
     """Carries versions of one schema to the end of a plan, as a part of a handover if there is one.
 
@@ -182,6 +167,13 @@ class VersionCarrier:
         """
         fitting = self._fit(CarriedRow(row=row, texts=texts))
         return self._carry_ended(fitting) if ended else self._carry(fitting)
+
+    def keep(self, row: CanonicalRow, commit_ts: int) -> CarriedRow:
+        """Return a row that a schema step does not carry over; errors as of `RowCarrier.carry`."""
+        # A step refused the row: its own schema shows in which partition it was.
+        removing = [carrier.carry(row, commit_ts).removed for carrier in self._removing[-1:]]
+        removed = next(iter(removing), None)
+        return replace(self._carry(CarriedRow(row=row)), removed=removed)
 
     def end(self, row: CanonicalRow, valid_from: int) -> "VersionEnd":
         """Return what ends a version that is current so far, first in the cut `valid_from`."""

@@ -38,7 +38,7 @@ from typing import Any, NotRequired, TypedDict
 
 from ticdc_assets.base.errors import ImageError, shorten
 from ticdc_assets.changelog.carrying import CarriedRow, KeptText, RowCarrier, UpgradePath
-from ticdc_assets.changelog.history_changes import RowKeeper
+from ticdc_assets.changelog.history_changes import VersionCarrier
 from ticdc_assets.changelog.plan import MirrorPlan, Removal
 from ticdc_assets.model.events import Image, Op, PhysicalValue
 from ticdc_assets.model.schemas import RowShape, TableSchema
@@ -423,11 +423,11 @@ class _Version(SchemaReader):
             if self._keeper is None:
                 raise _on_side(error, side) from error
         # A delete names the row that it ends, whatever partition DDL does to the row later.
-        return self._keeper.carry(row, MAX_TSO if side == "before" else commit_ts)
+        return self._keeper.keep(row, MAX_TSO if side == "before" else commit_ts)
 
     @cached_property
-    def _keeper(self) -> RowKeeper | None:
-        return self._keeping and RowKeeper(self._schema, self._keeping, self._timezone)
+    def _keeper(self) -> VersionCarrier | None:
+        return self._keeping and VersionCarrier(self._schema, self._keeping, self._timezone)
 
 
 def _on_side(error: ImageError, side: str) -> ImageError:

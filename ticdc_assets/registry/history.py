@@ -130,7 +130,7 @@ class RegisteredDdl:
     @property
     def identity(self) -> tuple[int, str, str, str, int]:
         """(commit ts, SQL, database, table, step): equal for copies of one DDL."""
-        return (*ddl_identity(self.event), self.step)
+        return _identity(self.event, self.step)
 
     @cached_property
     def statement(self) -> DdlStatement:
@@ -187,9 +187,8 @@ def _is_all_in_schema(sql: str) -> bool:
     return bool(_CREATES_TABLE.match(sql)) and not _SAYS_MORE.search(sql)
 
 
-def ddl_identity(event: DdlEvent) -> tuple[int, str, str, str]:
-    """Return (commit ts, SQL, database, table) of `event`."""
-    return (event.commit_ts, event.sql, event.database, event.table)
+def _identity(event: DdlEvent, step: int = 0) -> tuple[int, str, str, str, int]:
+    return (event.commit_ts, event.sql, event.database, event.table, step)
 
 
 def is_snapshot(event: DdlEvent) -> bool:
@@ -204,13 +203,15 @@ def named_by_text(schema: TableSchema, statement: DdlStatement) -> TableSchema:
     other table (`buildDDLEventForExchangeTablePartition` in
     logservice/schemastore/persist_storage_ddl_handlers.go).
     """
-    if statement.database is None or statement.table is None:
-        return schema
-    if exchange_of(statement) is None or schema.table.lower() != statement.table.lower():
-        return schema
-    if schema.database.lower() == statement.database.lower():
-        return schema
-    return replace(schema, database=statement.database)
+    database, table = statement.database, statement.table
+    is_other = (
+        database is not None
+        and table is not None
+        and exchange_of(statement) is not None
+        and schema.table.lower() == table.lower()
+        and schema.database.lower() != database.lower()
+    )
+    return replace(schema, database=database) if is_other else schema
 
 
 def _exchanged(event: DdlEvent, statement: DdlStatement) -> TableSchema | None:
@@ -299,7 +300,7 @@ class SchemaHistory:
 
     def add_ddl(self, event: DdlEvent, coordinates: Coordinates) -> bool:
         """Add one copy of a DDL and the schemas it carries; return whether anything changed."""
-        identity = (*ddl_identity(event), 0)
+        identity = _identity(event)
         place = (coordinates.topic, coordinates.partition)
         present = self._ddls.get(identity)
         if present is None:
@@ -373,7 +374,7 @@ class SchemaHistory:
 
     def ddl(self, event: DdlEvent) -> RegisteredDdl | None:
         """Return the registered DDL of which `event` is a copy."""
-        return self._ddls.get((*ddl_identity(event), 0))
+        return self._ddls.get(_identity(event))
 
     @property
     def versions(self) -> list[SchemaVersion]:

@@ -21,7 +21,7 @@ take effect at once.
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ticdc_assets.model.schemas import TableSchema
@@ -174,19 +174,10 @@ class _State:
     place_of: dict[Hashable, Name]
     home: dict[Hashable, Name]
     touched: set[Name]
-    moved: dict[int, Hashable]
-    assumed: int
-
-    @classmethod
-    def before(cls, at: dict[Name, Hashable]) -> "_State":
-        """Return the state before the statement, with the table of each name."""
-        place_of = {table: name for name, table in at.items()}
-        return cls(
-            at=at, place_of=place_of, home=dict(place_of), touched=set(at), moved={}, assumed=0
-        )
+    moved: dict[int, Hashable] = field(default_factory=dict[int, Hashable])
+    assumed: int = 0
 
     def copy(self) -> "_State":
-        """Return the same state."""
         return _State(
             at=dict(self.at),
             place_of=dict(self.place_of),
@@ -243,7 +234,9 @@ def _settled(
 ) -> tuple[Mapping[int, Hashable], bool]:
     """Return what each rename of a group moved, in their order, and whether that is certain."""
     names = {name for number in group for name in (renames[number].old, renames[number].new)}
-    start = _State.before({name: present[name] for name in names if name in present})
+    at = {name: present[name] for name in names if name in present}
+    home = {table: name for name, table in at.items()}
+    start = _State(at=at, place_of=home, home=dict(home), touched=set(at))
     # A table whose renames all leave one name had this name before the statement.
     olds: dict[Hashable, set[Name]] = {}
     for number in group:
@@ -322,10 +315,8 @@ def _move(part: RegisteredDdl, tables: KnownTables) -> Move | None:
     event = part.event
     before, after = event.pre_schema, event.schema
     pair = next(iter(part.statement.renames), None)
-    sent_ids = [
-        schema.table_id for schema in (before, after) if schema is not None and schema.has_id
-    ]
-    table_id = sent_ids[0] if sent_ids else None
+    sent_ids = (item.table_id for item in (before, after) if item is not None and item.has_id)
+    table_id = next(sent_ids, None)
     notes: tuple[str, ...] = ()
     if after is not None:
         new: Name = after.name
@@ -361,18 +352,17 @@ def _with_ids(moves: Sequence[Move]) -> list[Move]:
     The name in the middle of a cyclic rename was sent without an id: the step that leaves it has
     the id.
     """
-    result: list[Move] = []
+    leaving: dict[Name, set[int]] = {}
     for move in moves:
-        leaving = {
-            other.table_id
-            for other in moves
-            if folded(other.old) == folded(move.new) and other.table_id is not None
-        }
+        if move.table_id is not None:
+            leaving.setdefault(folded(move.old), set()).add(move.table_id)
+
+    def with_id(move: Move) -> Move:
+        ids = leaving.get(folded(move.new), set())
         lacks_id = move.table_id is None and move.part.event.schema is not None
-        if lacks_id and len(leaving) == 1:
-            move = replace(move, table_id=leaving.pop())
-        result.append(move)
-    return result
+        return replace(move, table_id=min(ids)) if lacks_id and len(ids) == 1 else move
+
+    return [with_id(move) for move in moves]
 
 
 def _tables_meant(moves: Sequence[Move], tables: KnownTables) -> dict[int | None, int]:

@@ -171,10 +171,6 @@ def chosen(
     return make(evaluate)
 
 
-def _if(name: str, arguments: Sequence[Term]) -> Term:
-    return chosen([truth_of(arguments[0], name)], arguments[1:], name)
-
-
 def _coalesce(name: str, arguments: Sequence[Term]) -> Term:
     values, make = unified(arguments, name)
 
@@ -192,7 +188,7 @@ def _null_if(name: str, arguments: Sequence[Term]) -> Term:
 
 
 CONDITION_FUNCTIONS: Final[Functions] = {
-    "IF": (3, 3, _if),
+    "IF": (3, 3, lambda name, items: chosen([truth_of(items[0], name)], items[1:], name)),
     "IFNULL": (2, 2, _coalesce),
     "COALESCE": (1, MANY, _coalesce),
     "NULLIF": (2, 2, _null_if),

@@ -135,6 +135,12 @@ class _Reader:
         if self._words is not None and word not in self._words:
             raise PartitionError(f"{word} in an expression is not understood")
 
+    def _takes(self, cursor: Cursor, word: str) -> bool:
+        """Take a word or sign that not all expressions may have."""
+        if is_next := _take_sign(cursor, word):
+            self._allow(word)
+        return is_next
+
     def read(self, cursor: Cursor) -> Term:
         """Take an expression as far as it goes."""
         self._depth += 1
@@ -149,8 +155,7 @@ class _Reader:
         if level == len(_OPERATORS):
             return self._signed(cursor)
         negated = False
-        while level == _COMPARING and cursor.take("NOT"):
-            self._allow("NOT")
+        while level == _COMPARING and self._takes(cursor, "NOT"):
             negated = not negated
         term = self._operation(cursor, level + 1)
         while True:
@@ -169,20 +174,17 @@ class _Reader:
 
     def _test(self, term: Term, cursor: Cursor) -> Term | None:
         """Take IS, IN or BETWEEN of a term with what follows it; None if neither comes next."""
-        if cursor.take("IS"):
-            self._allow("IS")
+        if self._takes(cursor, "IS"):
             return _is(term, cursor)
         negated = cursor.word() == "NOT" and cursor.word(1) in ("IN", "BETWEEN")
         cursor.at += negated
-        if cursor.take("IN"):
-            self._allow("IN")
+        if self._takes(cursor, "IN"):
             group = cursor.take_group()
             items = [] if group is None else self._arguments(group)
             if not items:
                 raise PartitionError("IN in an expression is not understood")
             test = reduce(_either, [comparison(term, item, "IN") for item in items])
-        elif cursor.take("BETWEEN"):
-            self._allow("BETWEEN")
+        elif self._takes(cursor, "BETWEEN"):
             low = self._operation(cursor, _ADDING)
             if not cursor.take("AND"):
                 raise PartitionError("BETWEEN in an expression is not understood")
@@ -216,8 +218,7 @@ class _Reader:
     def _postfixed(self, cursor: Cursor) -> Term:
         """Take one operand and its JSON paths."""
         term = self._primary(cursor)
-        while _take_sign(cursor, "->"):
-            self._allow("->")
+        while self._takes(cursor, "->"):
             unquotes = cursor.take_char(">")
             term = json_extract("->", [term, text_literal(cursor.take_string() or "")])
             if unquotes:
@@ -227,11 +228,9 @@ class _Reader:
         return term
 
     def _primary(self, cursor: Cursor) -> Term:
-        if cursor.take_char("!"):
-            self._allow("!")
+        if self._takes(cursor, "!"):
             return _not(self._postfixed(cursor))
-        if cursor.take("CASE"):
-            self._allow("CASE")
+        if self._takes(cursor, "CASE"):
             return self._case(cursor)
         start = cursor.at
         group = cursor.take_group()
@@ -328,9 +327,8 @@ class _Reader:
             if group.done:
                 break
             if not group.take_char(","):
-                raise PartitionError(
-                    f"{shown_sql(group.text())} in an expression is not understood"
-                )
+                piece = shown_sql(group.text())
+                raise PartitionError(f"{piece} in an expression is not understood")
         return arguments
 
     def _converted(self, name: str, group: Cursor) -> Term:
@@ -341,11 +339,8 @@ class _Reader:
         if not group.done:
             raise refused(name)
         if kind_of(column) is Kind.TEXT:
-            text_of = text_term(term, name).evaluate
-            return TextTerm(
-                text_of if cut is None else mapped(text_of, lambda text: text[:cut]),
-                DEFAULT_COLLATION,
-            )
+            text_of = mapped(text_term(term, name).evaluate, lambda text: text[:cut])
+            return TextTerm(text_of, DEFAULT_COLLATION)
         return converted(term, column, self._timezone)
 
     def _number(self, cursor: Cursor) -> Term:

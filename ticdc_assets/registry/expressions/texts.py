@@ -153,6 +153,14 @@ def _replaced(text: str, old: str, new: str) -> str:
     return text.replace(old, new) if old else text
 
 
+def _left(text: str, count: int) -> str:
+    return text[: max(count, 0)]
+
+
+def _right(text: str, count: int) -> str:
+    return text[-count:] if count > 0 else ""
+
+
 def _counted(count: Callable[[str], int]) -> Build:
     def build(name: str, arguments: Sequence[Term]) -> Term:
         return exact(mapped(text_term(arguments[0], name).evaluate, count), 0)
@@ -168,14 +176,6 @@ def _substring(text: str, begin: int, length: int | None = None) -> str:
     if not 0 <= begin < len(text) or (length is not None and length <= 0):
         return ""
     return text[begin:] if length is None else text[begin : begin + length]
-
-
-def _left(text: str, count: int) -> str:
-    return text[:count] if count > 0 else ""
-
-
-def _right(text: str, count: int) -> str:
-    return text[-count:] if count > 0 else ""
 
 
 def _padded(text: str, count: int, fill: str, *, left: bool) -> str:
@@ -293,16 +293,11 @@ _NOTHING: Final = object()
 
 def _step(value: Any, step: str | int) -> Any:
     if isinstance(step, str):
-        return (
-            cast("dict[str, Any]", value).get(step, _NOTHING)
-            if isinstance(value, dict)
-            else _NOTHING
-        )
-    if isinstance(value, list):
-        items = cast("list[Any]", value)
-        return items[step] if step < len(items) else _NOTHING
+        members = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+        return members.get(step, _NOTHING)
     # A value that is not an array counts as an array of itself.
-    return value if step == 0 else _NOTHING
+    items = cast("list[Any]", value) if isinstance(value, list) else [value]
+    return items[step] if step < len(items) else _NOTHING
 
 
 def _read(text: str) -> Any:

@@ -55,32 +55,23 @@ def sent_default(default: DefaultValue, column: ColumnSchema, timezone: str) -> 
         return None
     match default.form:
         case None:
-            return _expression(text, column)
+            kind = kind_of(column)
+            if kind in (Kind.DATETIME, Kind.TIMESTAMP) and NOW.fullmatch(text):
+                return CURRENT_TIMESTAMP
+            return "CURRENT_DATE" if kind is Kind.DATE and TODAY.fullmatch(text) else text
         case LiteralForm.STRING if kind_of(column) is Kind.BIT:
             return _number_of_bytes(text.encode("utf-8", "surrogatepass"))
         case LiteralForm.STRING:
             return _of_literal(text, _TEXT, column, timezone)
         case LiteralForm.NUMBER:
             return _of_number(text, column, timezone)
-        case LiteralForm.HEX | LiteralForm.BITS as form:
-            raw = _raw(text, form)
-            return text if raw is None else _of_bytes(raw, column, timezone)
-
-
-def _expression(text: str, column: ColumnSchema) -> str:
-    kind = kind_of(column)
-    if kind in (Kind.DATETIME, Kind.TIMESTAMP) and NOW.fullmatch(text):
-        return CURRENT_TIMESTAMP
-    return "CURRENT_DATE" if kind is Kind.DATE and TODAY.fullmatch(text) else text
-
-
-def _raw(digits: str, form: LiteralForm) -> bytes | None:
-    """Return the bytes that a literal spells; None for one that is no column's default."""
-    if form is LiteralForm.HEX:
-        return bytes.fromhex(digits)
-    if len(digits) > 8 * _MAX_DIGITS:
-        return None
-    return int(digits or "0", 2).to_bytes(max((len(digits) + 7) // 8, 1))
+        case LiteralForm.HEX:
+            return _of_bytes(bytes.fromhex(text), column, timezone)
+        case LiteralForm.BITS if len(text) > 8 * _MAX_DIGITS:
+            return text
+        case LiteralForm.BITS:
+            raw = int(text or "0", 2).to_bytes(max((len(text) + 7) // 8, 1))
+            return _of_bytes(raw, column, timezone)
 
 
 _CODECS: Final = {"gbk": "gbk", "gb18030": "gb18030"}
@@ -125,9 +116,7 @@ def _of_number(digits: str, column: ColumnSchema, timezone: str) -> Sent:
 
 def _number_text(digits: str) -> str:
     """Return a number as TiDB prints a literal: integers and decimals exactly, floats in full."""
-    if len(digits) > _MAX_DIGITS:
-        return digits
-    if shapes.NUMBER.fullmatch(digits) is None:
+    if len(digits) > _MAX_DIGITS or shapes.NUMBER.fullmatch(digits) is None:
         return digits
     if "e" in digits.lower():
         number = float(digits)
@@ -150,7 +139,6 @@ def _of_literal(text: str, source: ColumnSchema, column: ColumnSchema, timezone:
 
 
 def _cast(text: str, source: ColumnSchema, column: ColumnSchema) -> str | None:
-    """Return the cast of the literal to the column's own type."""
     try:
         return cast_of(source, column, "UTC")(text)
     except CastError:

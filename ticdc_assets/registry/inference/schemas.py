@@ -25,7 +25,7 @@ The caller handles names of tables: RENAME changes nothing here. Schemas have no
 comments, placement and the like.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -102,9 +102,7 @@ def schema_after(
         # A column that is dropped takes an index over it alone with it.
         changes = statement.changes[:_MOST_CHANGES]
         for change in sorted(changes, key=lambda item: item.kind not in _FIRST):
-            apply = _CHANGES.get(change.kind)
-            if apply is not None:
-                apply(work, change)
+            work.apply(change)
         if len(statement.changes) > _MOST_CHANGES:
             work.note(f"only the first {_MOST_CHANGES} changes were read")
     if statement.unparsed is not None:
@@ -116,7 +114,15 @@ def schema_after(
 
 
 _FIRST: Final = frozenset({ChangeKind.DROP_INDEX, ChangeKind.DROP_PRIMARY_KEY})
-
+_REDEFINING: Final = frozenset(
+    {
+        ChangeKind.MODIFY_COLUMN,
+        ChangeKind.CHANGE_COLUMN,
+        ChangeKind.RENAME_COLUMN,
+        ChangeKind.SET_DEFAULT,
+        ChangeKind.DROP_DEFAULT,
+    }
+)
 
 _MOST_COLUMNS: Final = 4096
 _MOST_INDEXES: Final = 512
@@ -257,6 +263,58 @@ class _Table:
             )
         )
 
+    # Changes ----------------------------------------------------------------------------------
+
+    def apply(self, change: AlterChange) -> None:
+        """Apply a change that a schema shows; all others leave it as it is."""
+        match change.kind:
+            case ChangeKind.ADD_COLUMN if change.column is not None:
+                present = self.named(change.column.name)
+                if present is None:
+                    self.add(self.built(change.column), change.after)
+                elif not change.conditional:
+                    self.note(f"add column: {shorten(change.column.name)} was there already")
+                    self.redefine(present, self.built(change.column), change)
+            case ChangeKind.DROP_COLUMN:
+                if (column := self.known(change)) is not None:
+                    self.remove(column)
+            case kind if kind in _REDEFINING:
+                if (column := self.known(change)) is not None:
+                    self.redefine(column, self.redefined(column, change), change)
+            case ChangeKind.ADD_INDEX if change.index is not None:
+                name = change.index.name
+                is_there = name is not None and self.index_named(name) is not None
+                if not (change.conditional and is_there):
+                    self.add_index(change.index, created=False)
+            case ChangeKind.DROP_PRIMARY_KEY:
+                kept = [index for index in self.indexes if not index.primary]
+                if len(kept) == len(self.indexes) and not change.conditional:
+                    self.note("drop primary key: there was none")
+                self.indexes = kept
+            case ChangeKind.DROP_INDEX | ChangeKind.RENAME_INDEX:
+                index = None if change.name is None else self.index_named(change.name)
+                if index is not None:
+                    named = [replace(index, name=name) for name in filter(None, [change.new_name])]
+                    place = self.indexes.index(index)
+                    self.indexes[place : place + 1] = named
+                elif not change.conditional:
+                    self.note(f"{_words(change)}: no index {shorten(change.name)}")
+            case ChangeKind.CONVERT_CHARSET:
+                self.converted = named_defaults(change.charset, change.collation, self.defaults)
+            case _:
+                pass
+
+    def redefined(self, column: ColumnSchema, change: AlterChange) -> ColumnSchema:
+        if change.column is not None:
+            # MODIFY, too, takes the name as it is written: its case may have changed.
+            return self.built(change.column)
+        if change.new_name is not None:
+            return replace(column, name=change.new_name)
+        new = replace(column, default=None)
+        if change.default is None:
+            return new
+        return replace(new, default=sent_default(change.default, new, self.timezone))
+
     # The end ----------------------------------------------------------------------------------
 
     def finished(self, schema: TableSchema) -> Inferred:
@@ -279,81 +337,6 @@ def _words(change: AlterChange) -> str:
     return change.kind.value.replace("_", " ")
 
 
-# -------------------------------------------------------------------------------------- the changes
-
-
-def _add_column(table: _Table, change: AlterChange) -> None:
-    definition = change.column
-    if definition is None:
-        return
-    present = table.named(definition.name)
-    if present is None:
-        table.add(table.built(definition), change.after)
-    elif not change.conditional:
-        table.note(f"add column: {shorten(definition.name)} was there already")
-        table.redefine(present, table.built(definition), change)
-
-
-def _drop_column(table: _Table, change: AlterChange) -> None:
-    column = table.known(change)
-    if column is not None:
-        table.remove(column)
-
-
-def _redefined(table: _Table, change: AlterChange) -> None:
-    column = table.known(change)
-    if column is None:
-        return
-    match change:
-        case AlterChange(column=ColumnDefinition() as definition):
-            # MODIFY, too, takes the name as it is written: its case may have changed.
-            new = table.built(definition)
-        case AlterChange(new_name=str(name)):
-            new = replace(column, name=name)
-        case _:
-            new = replace(column, default=None)
-            if change.default is not None:
-                default = sent_default(change.default, new, table.timezone)
-                new = replace(new, default=default)
-    table.redefine(column, new, change)
-
-
-def _add_index(table: _Table, change: AlterChange) -> None:
-    index = change.index
-    if index is None:
-        return
-    is_there = index.name is not None and table.index_named(index.name) is not None
-    if not (change.conditional and is_there):
-        table.add_index(index, created=False)
-
-
-def _drop_primary_key(table: _Table, change: AlterChange) -> None:
-    kept = [index for index in table.indexes if not index.primary]
-    if len(kept) == len(table.indexes) and not change.conditional:
-        table.note("drop primary key: there was none")
-    table.indexes = kept
-
-
-def _drop_index(table: _Table, change: AlterChange) -> None:
-    index = None if change.name is None else table.index_named(change.name)
-    if index is not None:
-        table.indexes.remove(index)
-    elif not change.conditional:
-        table.note(f"drop index: no index {shorten(change.name)}")
-
-
-def _rename_index(table: _Table, change: AlterChange) -> None:
-    index = None if change.name is None else table.index_named(change.name)
-    if index is not None and change.new_name is not None:
-        table.indexes[table.indexes.index(index)] = replace(index, name=change.new_name)
-    elif not change.conditional:
-        table.note(f"rename index: no index {shorten(change.name)}")
-
-
-def _convert_charset(table: _Table, change: AlterChange) -> None:
-    table.converted = named_defaults(change.charset, change.collation, table.defaults)
-
-
 def _in_charset(column: ColumnSchema, text: Defaults) -> ColumnSchema:
     if column.mysql_type not in TEXT_TYPES:
         return column
@@ -361,20 +344,3 @@ def _in_charset(column: ColumnSchema, text: Defaults) -> ColumnSchema:
     if text.charset == BINARY:
         mysql_type = BINARY_TWINS.get(mysql_type, mysql_type)
     return replace(column, mysql_type=mysql_type, charset=text.charset, collation=text.collation)
-
-
-_CHANGES: Final[dict[ChangeKind, Callable[[_Table, AlterChange], None]]] = {
-    ChangeKind.ADD_COLUMN: _add_column,
-    ChangeKind.DROP_COLUMN: _drop_column,
-    ChangeKind.MODIFY_COLUMN: _redefined,
-    ChangeKind.CHANGE_COLUMN: _redefined,
-    ChangeKind.RENAME_COLUMN: _redefined,
-    ChangeKind.SET_DEFAULT: _redefined,
-    ChangeKind.DROP_DEFAULT: _redefined,
-    ChangeKind.DROP_PRIMARY_KEY: _drop_primary_key,
-    ChangeKind.ADD_INDEX: _add_index,
-    ChangeKind.DROP_INDEX: _drop_index,
-    ChangeKind.RENAME_INDEX: _rename_index,
-    ChangeKind.CONVERT_CHARSET: _convert_charset,
-}
-"""The changes that a schema shows; all others leave it as it is."""
