@@ -439,17 +439,18 @@ class _Builder:
             self._ignore("rename without schema")
         tables = {_identity(item): item for item in reversed(self._names.values())}
         before = [ddl.event.pre_schema for ddl in known if ddl.event.pre_schema is not None]
-        meant = self._tables_meant(before, tables)
+        cited = {schema.table_id for schema in before}
         moves: dict[Lineage, RegisteredDdl] = {}
         for ddl, schema in zip(known, before, strict=True):
-            lineage = tables.get(meant[schema.table_id])
+            lineage = tables.get(schema.table_id)
             if lineage is None:
-                name = schema.name
-                occupant = self._named(name)
-                lineage = self._begin(name, schema)
+                # An unknown id means the table of its name, unless that table is renamed, too.
+                lineage = occupant = self._named(schema.name)
+                if lineage is None or _identity(lineage) in cited:
+                    lineage = self._begin(schema.name, schema)
+                    if occupant is not None:
+                        self._names[folded(schema.name)] = occupant
                 tables[schema.table_id] = lineage
-                if occupant is not None:
-                    self._names[folded(name)] = occupant
             self._restructure(lineage, ddl)
             moves[lineage] = ddl
         for lineage, ddl in moves.items():
@@ -465,22 +466,6 @@ class _Builder:
             if present_there is not None:
                 self._unbind(present_there, ddl.event.commit_ts)
             self._bind(lineage, target, ddl.event.commit_ts)
-
-    def _tables_meant(
-        self, schemas: Sequence[TableSchema], tables: Mapping[Hashable, Lineage]
-    ) -> dict[int, Hashable]:
-        """Return the table of each table id of renames.
-
-        An unknown id means the table of its name, unless that table is renamed, too.
-        """
-        cited = {schema.table_id for schema in schemas}
-        meant: dict[int, Hashable] = {}
-        for schema in schemas:
-            found = self._named(schema.name)
-            if schema.table_id in tables or found is None or _identity(found) in cited:
-                continue
-            meant.setdefault(schema.table_id, _identity(found))
-        return {table_id: meant.get(table_id, table_id) for table_id in cited}
 
     # Tables -----------------------------------------------------------------------------------
 
