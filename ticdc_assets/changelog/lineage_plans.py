@@ -127,7 +127,6 @@ class LineagePlans:
     def _step(
         self, old: TableSchema, new: TableSchema, ddls: Sequence[tuple[DdlEvent, DdlStatement]]
     ) -> "_Step":
-        """Return the step between two versions, with the DDL that lead to the second."""
         key = (id(old), id(new), *(id(item) for ddl in ddls for item in ddl))
         found = self._steps.get(key)
         if found is None:
@@ -139,7 +138,6 @@ class LineagePlans:
         return found
 
     def _text_of(self, version: TableSchema) -> str:
-        """Return the text of a version for the digest."""
         text = self._texts.get(id(version))
         if text is None:
             fields = {**schema_to_json(version), "schema": "", "table": "", "tableID": 0}
@@ -147,7 +145,6 @@ class LineagePlans:
         return text
 
     def _renames_of(self, statement: DdlStatement) -> list[tuple[str, str]]:
-        """Return the columns that a statement renames, for the digest."""
         renames = self._renames.get(id(statement))
         if renames is None:
             renames = self._renames[id(statement)] = sorted(column_renames([statement]).items())

@@ -47,7 +47,7 @@ from ticdc_assets.changelog.plan import (
 )
 from ticdc_assets.model.events import DdlEvent
 from ticdc_assets.model.schemas import TableSchema
-from ticdc_assets.registry.ddl.parts import name_in_text
+from ticdc_assets.registry.ddl.parts import name_in_text, recovered_name
 from ticdc_assets.registry.ddl.statement import DdlAction, DdlKind
 from ticdc_assets.registry.ddl.tokens import shown_sql
 from ticdc_assets.registry.history import RegisteredDdl, SchemaHistory, exchange_of, folded
@@ -270,7 +270,6 @@ class _Builder:
         self._note(lineage, ddl)
 
     def _seed(self, ddl: RegisteredDdl, schema: TableSchema) -> None:
-        """Let the table of a name begin again with the rows of an export."""
         name = schema.name
         lineage = self._named(name) or self._begin(name, schema)
         self._exported.begin(lineage, ddl, schema)
@@ -357,7 +356,6 @@ class _Builder:
     # Handovers --------------------------------------------------------------------------------
 
     def _snapshot(self, lineage: Lineage, ts: int) -> Lineage:
-        """Return the table as it is at `ts`."""
         bindings = list(lineage.bindings)
         if bindings[-1].until_ts is None:
             bindings[-1] = replace(bindings[-1], until_ts=ts)
@@ -419,12 +417,9 @@ class _Builder:
 
     @staticmethod
     def _last_ended(ended: Iterable[Lineage], ddl: RegisteredDdl) -> Lineage | None:
-        """Return the table that ended last under the name of a RECOVER or FLASHBACK."""
-        statement = ddl.beyond_schemas
-        old = statement.renames[0].old if statement.renames else next(iter(statement.tables), None)
-        if old is None:
+        name = recovered_name(ddl)
+        if name is None:
             return None
-        name = name_in_text(old, ddl.event.database)
         named = [item for item in ended if _same_name(item.name, name)]
         return max(named, key=lambda item: item.bindings[-1].until_ts or 0, default=None)
 
@@ -501,7 +496,6 @@ class _Builder:
         return self._named(schema.name) or next(with_id, None)
 
     def _named(self, name: TableName) -> Lineage | None:
-        """Find a table by its name, in any case."""
         return self._names.get(folded(name))
 
     def _find_or_begin(self, event: DdlEvent) -> Lineage | None:

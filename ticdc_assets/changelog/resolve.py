@@ -225,7 +225,6 @@ class RowResolver:
         return _change(op, key, replace(carried, casts=()), fault=error, is_delete=False)
 
     def _lacked(self, row: CanonicalRow, *, partial: bool) -> tuple[str, ...]:
-        """Return the columns of the mirror that a carried row lacks."""
         if len(row) == len(self._columns):
             return ()
         # A cut image does not show which columns are never sent.

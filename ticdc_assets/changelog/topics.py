@@ -161,7 +161,6 @@ def _concerned(ddl: RegisteredDdl) -> set[Name]:
 
 
 def _renames(ddl: RegisteredDdl) -> set[tuple[Name, Name]]:
-    """Return the (old, new) names of a DDL."""
     event = ddl.event
     if ddl.kind is not DdlKind.RENAME:
         return set()

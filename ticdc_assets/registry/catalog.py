@@ -33,7 +33,7 @@ from typing import Final, TypeAlias
 from ticdc_assets.model.events import DdlEvent
 from ticdc_assets.model.schemas import RowShape, TableSchema
 from ticdc_assets.model.tso import MAX_TSO
-from ticdc_assets.registry.ddl.parts import name_in_text, parts_of
+from ticdc_assets.registry.ddl.parts import name_in_text, parts_of, recovered_name
 from ticdc_assets.registry.ddl.reader import parse_ddl_script
 from ticdc_assets.registry.ddl.statement import DdlAction, DdlKind
 from ticdc_assets.registry.history import (
@@ -232,15 +232,8 @@ class Catalog:
         before, after, notes = change
         event = part.event
         if after is not None:
-            self._versions.append(
-                SchemaVersion(
-                    schema=after,
-                    source=SchemaSource.TEXT,
-                    sql=event.sql,
-                    commit_ts=event.commit_ts,
-                    coordinates=part.coordinates,
-                )
-            )
+            version = SchemaVersion.of(event, after, SchemaSource.TEXT, part.coordinates)
+            self._versions.append(version)
         return replace(part, event=replace(event, schema=after, pre_schema=before), notes=notes)
 
     def _taken_over(self, part: RegisteredDdl, sent: TableSchema) -> RegisteredDdl:
@@ -281,7 +274,6 @@ class Catalog:
         return replace(part, event=replace(event, schema=sent, pre_schema=before))
 
     def _known(self, schema: TableSchema) -> TableSchema | None:
-        """Return the table of a schema: by its name, else by its id."""
         found = self._tables.find(schema.name)
         return found or self._tables.identified(schema.table_id)
 
@@ -299,7 +291,6 @@ class Catalog:
         )
 
     def _with_id(self, schema: TableSchema) -> TableSchema:
-        """Return a schema with an id, if it was sent without one."""
         if schema.has_id:
             return schema
         name = schema.name
@@ -315,7 +306,6 @@ class Catalog:
         return gone
 
     def _seed(self, ddl: RegisteredDdl) -> RegisteredDdl:
-        """Use the schema of an export for the table of its name from now on."""
         schema = ddl.event.schema
         if schema is None:
             return ddl
@@ -486,16 +476,9 @@ class Catalog:
 
     def _recover(self, ddl: RegisteredDdl) -> _Change:
         """Bring a dropped or truncated table back: RECOVER, or FLASHBACK, maybe to a new name."""
-        statement, target = ddl.statement, (ddl.event.database, ddl.event.table)
-        old = target
-        if statement.renames:
-            old = (statement.renames[0].old.database or target[0], statement.renames[0].old.table)
-        elif statement.table is not None:
-            old = (statement.database or target[0], statement.table)
-        gone = next(
-            (item for item in reversed(self._dropped) if folded(item.name) == folded(old)),
-            None,
-        )
+        target = (ddl.event.database, ddl.event.table)
+        old = folded(recovered_name(ddl) or target)
+        gone = next((item for item in reversed(self._dropped) if folded(item.name) == old), None)
         if gone is None:
             self._freed[folded(target)] = ddl.event.commit_ts
             return _NOTHING

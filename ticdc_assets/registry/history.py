@@ -84,6 +84,19 @@ class SchemaVersion:
     sql: str | None = None
     commit_ts: int | None = None
 
+    @classmethod
+    def of(
+        cls, event: DdlEvent, schema: TableSchema, source: SchemaSource, coordinates: Coordinates
+    ) -> "SchemaVersion":
+        """Return a schema of a DDL."""
+        return cls(
+            schema=schema,
+            source=source,
+            coordinates=coordinates,
+            sql=event.sql,
+            commit_ts=event.commit_ts,
+        )
+
     @property
     def key(self) -> SchemaKey:
         """(database, table, version)."""
@@ -325,15 +338,7 @@ class SchemaHistory:
             (_exchanged(event, entry.beyond_schemas), SchemaSource.EXCHANGE),
         ):
             if schema is not None:
-                changed |= self.add_schema(
-                    SchemaVersion(
-                        schema=schema,
-                        source=source,
-                        sql=event.sql,
-                        commit_ts=event.commit_ts,
-                        coordinates=coordinates,
-                    )
-                )
+                changed |= self.add_schema(SchemaVersion.of(event, schema, source, coordinates))
         return changed
 
     def _put(self, version: SchemaVersion) -> None:

@@ -83,7 +83,6 @@ def partitions_of(partitioning: Partitioning) -> Partitioning:
 def _numbered(
     definitions: tuple[PartitionDefinition, ...], count: int
 ) -> tuple[PartitionDefinition, ...]:
-    """Return `definitions` filled up to `count` with TiDB's names."""
     if count > _MOST_PARTITIONS:
         raise PartitionError(f"more than {_MOST_PARTITIONS} partitions")
     added = range(len(definitions), count)

@@ -232,7 +232,6 @@ def _settled(
     *,
     in_order: bool,
 ) -> tuple[Mapping[int, Hashable], bool]:
-    """Return what each rename of a group moved, in their order, and whether that is certain."""
     names = {name for number in group for name in (renames[number].old, renames[number].new)}
     at = {name: present[name] for name in names if name in present}
     home = {table: name for name, table in at.items()}

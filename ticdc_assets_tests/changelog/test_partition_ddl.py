@@ -24,6 +24,7 @@ from ticdc_assets.registry import partitions
 from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
+from ticdc_assets_tests.demo.simulator.builders import upstream_of
 from ticdc_assets_tests.demo.simulator.key_changes import AddPrimaryKey, DropPrimaryKey
 from ticdc_assets_tests.demo.simulator.odd_upstream import OddUpstream
 from ticdc_assets_tests.demo.simulator.partition_changes import (
@@ -378,40 +379,15 @@ def test_rows_are_told_apart_by_the_key_of_their_time(variant: Variant) -> None:
     assert found[name].plan.schema.handle_key == ("v",)
 
 
-@every_format
-def test_a_value_that_is_gone_may_be_refused(variant: Variant) -> None:
-    upstream = OddUpstream()
-    upstream.create_database("d")
-    name = ("d", "t")
-    columns = (column("id", "bigint", nullable=False), column("n", "bigint"))
-    upstream.create_table(name, columns, primary_key=("id",))
-    with upstream.transaction() as transaction:
-        transaction.insert(name, {"id": "1", "n": "5000000000"})
-        transaction.insert(name, {"id": "2", "n": "5000000000"})
-        transaction.insert(name, {"id": "3", "n": "7"})
-    with upstream.transaction() as transaction:
-        transaction.update(name, ("1",), changes={"n": "5"})
-        transaction.delete(name, ("2",))
-    upstream.alter_table(name, ModifyColumn(name="n", column=column("n", "int")))
-    found = tables(variant, upstream)
-    assert found[name].quarantined == []
-    assert found[name].plan.caveats == ()
-
-
 def test_a_value_that_is_there_and_refused_is_quarantined() -> None:
-    upstream = OddUpstream()
-    upstream.create_database("d")
     name = ("d", "t")
     columns = (column("id", "bigint", nullable=False), column("n", "bigint"))
-    upstream.create_table(name, columns, primary_key=("id",))
-    for value in ("6", "5000000000"):
-        with upstream.transaction() as transaction:
-            if value == "6":
-                transaction.insert(name, {"id": "1", "n": value})
-            else:
-                transaction.update(name, ("1",), changes={"n": value})
+    upstream = upstream_of(name, columns, primary_key=("id",))
     with upstream.transaction() as transaction:
-        transaction.update(name, ("1",), changes={"n": "7"})
+        transaction.insert(name, {"id": "1", "n": "6"})
+    for value in ("5000000000", "7"):
+        with upstream.transaction() as transaction:
+            transaction.update(name, ("1",), changes={"n": value})
     upstream.alter_table(name, ModifyColumn(name="n", column=column("n", "int")))
     with upstream.transaction() as transaction:
         transaction.insert(name, {"id": "2", "n": "8"})

@@ -45,7 +45,6 @@ def take_numbers(cursor: Cursor) -> list[int]:
 
 
 def _decoded(literal: DefaultValue) -> str | None:
-    """Return the text that a hexadecimal or bit literal spells in UTF-8."""
     digits = literal.value or ""
     if literal.form is LiteralForm.BITS:
         digits = f"{int(digits or '0', 2):x}"
@@ -87,7 +86,6 @@ def _take_constant(cursor: Cursor) -> DefaultValue | None:
 
 
 def _take_literal(cursor: Cursor) -> DefaultValue | None:
-    """Take a string, number, truth value, or hexadecimal or bit literal."""
     start = cursor.at
     form, value = LiteralForm.STRING, None
     if cursor.word() in ("DATE", "TIME", "TIMESTAMP") and cursor.is_string(1):
@@ -143,7 +141,6 @@ def take_charset_name(cursor: Cursor) -> str | None:
 
 
 def _take_check(cursor: Cursor) -> bool:
-    """Take what follows CHECK."""
     if cursor.take_group() is None:
         return False
     if not cursor.take("NOT", "ENFORCED"):
@@ -152,7 +149,6 @@ def _take_check(cursor: Cursor) -> bool:
 
 
 def _take_references(cursor: Cursor) -> bool:
-    """Take what follows REFERENCES: the table, its columns and the actions."""
     if cursor.take_table_name() is None:
         return False
     cursor.take_group()
@@ -511,7 +507,6 @@ def _take_type(cursor: Cursor) -> _Fields | None:
 
 
 def _take_size(cursor: Cursor, fields: _Fields) -> None:
-    """Take what is in the parentheses after a type's words."""
     mysql_type = fields["mysql_type"]
     if mysql_type in ("enum", "set"):
         _take_labels(cursor, fields)

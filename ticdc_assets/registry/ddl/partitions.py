@@ -64,7 +64,6 @@ def take_options(cursor: Cursor, *, commas: bool = False) -> Charset | None:
 
 
 def _take_option(cursor: Cursor) -> Charset | None:
-    """Take one table, database or partition option; None if there is none."""
     start = cursor.at
     cursor.take("DEFAULT")
     option: Charset | None = None

@@ -77,6 +77,13 @@ def name_in_text(name: TableName, database: str) -> tuple[str, str]:
     return (database if name.database is None else name.database, name.table)
 
 
+def recovered_name(ddl: RegisteredDdl) -> tuple[str, str] | None:
+    """Return the old name of the table that a RECOVER or FLASHBACK brings back, if it says one."""
+    statement = ddl.beyond_schemas
+    old = statement.renames[0].old if statement.renames else next(iter(statement.tables), None)
+    return None if old is None else name_in_text(old, ddl.event.database)
+
+
 def _parts(ddl: RegisteredDdl) -> list[RegisteredDdl]:
     if is_snapshot(ddl.event):
         return [replace(ddl, kind=DdlKind.SNAPSHOT, of_table=ddl.beyond_schemas)]

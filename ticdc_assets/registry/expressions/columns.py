@@ -266,7 +266,6 @@ def _stored_number(
 
 
 def _scale_of(value: int | Fraction) -> int:
-    """Return how many digits after its point a number has."""
     rest_of, scale = Fraction(value), 0
     while rest_of.denominator != 1:
         rest_of, scale = rest_of * 10, scale + 1

@@ -142,7 +142,6 @@ class _Reader:
         return is_next
 
     def read(self, cursor: Cursor) -> Term:
-        """Take an expression as far as it goes."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise PartitionError("the expression is nested too deeply")
@@ -260,7 +259,6 @@ class _Reader:
         raise PartitionError(f"{piece} in an expression is not understood")
 
     def _whole(self, group: Cursor) -> Term:
-        """Take an expression that fills a group."""
         term = self.read(group)
         if not group.done:
             raise PartitionError(f"{shown_sql(group.text())} in an expression is not understood")
@@ -381,7 +379,6 @@ _SHIFTS: Final = {"DATE_ADD": False, "ADDDATE": False, "DATE_SUB": True, "SUBDAT
 
 
 def _take_sign(cursor: Cursor, sign: str) -> bool:
-    """Take an operator: a word, or characters."""
     if sign.isalpha():
         return cursor.take(sign)
     is_next = all(cursor.is_char(char, ahead) for ahead, char in enumerate(sign))

@@ -143,7 +143,6 @@ class ColumnFacts:
         )
 
     def _newest(self, name: Name, version: int) -> TableSchema | None:
-        """Return the newest facts of a table up to a version."""
         versions = self._by_name.get(name, {})
         newest = max((item for item in versions if item <= version), default=None)
         return None if newest is None else versions[newest]

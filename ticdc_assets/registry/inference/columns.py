@@ -34,6 +34,7 @@ the collation that `default_collation_for_utf8mb4` may have set.
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from ticdc_assets.model.mysql_types import CLOCK_LENGTHS, TEXT_LIMITS
@@ -174,7 +175,9 @@ def column_schema(
 
     The zone is that of the session that ran the statement, for defaults of TIMESTAMP columns.
     """
-    text = _charset(definition, defaults)
+    text = named_defaults(definition.charset, definition.collation, defaults)
+    if definition.binary_collation and definition.collation is None:
+        text = Defaults(text.charset, default_collation(text.charset))
     mysql_type = _sized_type(definition, text.charset)
     if mysql_type in BINARY_TWINS and text.charset == BINARY:
         mysql_type = BINARY_TWINS[mysql_type]
@@ -197,13 +200,6 @@ def column_schema(
     if definition.default.kind is DefaultKind.NONE and mysql_type == "year" and not nullable:
         return replace(column, default="0000")
     return replace(column, default=sent_default(definition.default, column, timezone))
-
-
-def _charset(definition: ColumnDefinition, defaults: Defaults) -> Defaults:
-    text = named_defaults(definition.charset, definition.collation, defaults)
-    if definition.binary_collation and definition.collation is None:
-        return Defaults(text.charset, default_collation(text.charset))
-    return text
 
 
 def _sized_type(definition: ColumnDefinition, charset: str) -> str:
@@ -233,25 +229,12 @@ def _length(definition: ColumnDefinition, mysql_type: str) -> int:
     return _DEFAULT_LENGTHS.get(mysql_type, 0)
 
 
+_bare = partial(ColumnSchema, charset=BINARY, collation=BINARY)
 HIDDEN_COLUMNS: Final[Mapping[str, ColumnSchema]] = {
     column.name: column
     for column in (
-        ColumnSchema(
-            name="_tidb_softdelete_time",
-            mysql_type="timestamp",
-            charset=BINARY,
-            collation=BINARY,
-            length=26,
-            decimal=6,
-        ),
-        ColumnSchema(
-            name="_tidb_origin_ts",
-            mysql_type="bigint",
-            charset=BINARY,
-            collation=BINARY,
-            length=20,
-            unsigned=True,
-        ),
+        _bare(name="_tidb_softdelete_time", mysql_type="timestamp", length=26, decimal=6),
+        _bare(name="_tidb_origin_ts", mysql_type="bigint", length=20, unsigned=True),
     )
 }
 """Columns that TiDB adds to tables with SOFTDELETE and ACTIVE_ACTIVE.
@@ -282,13 +265,8 @@ def finished_indexes(
         own = [by_name[name] for name in index.columns if name in by_name]
         may_be_row_id = len(own) == 1 and own[0].mysql_type in INTEGER_LENGTHS
         is_misnamed = index.primary and index.name == ROW_ID and not may_be_row_id
-        finished.append(
-            replace(
-                index,
-                name=PRIMARY if is_misnamed else index.name,
-                nullable=any(column.nullable for column in own),
-            )
-        )
+        name = PRIMARY if is_misnamed else index.name
+        finished.append(replace(index, name=name, nullable=any(item.nullable for item in own)))
     return tuple(sorted(finished, key=lambda index: index.primary and index.name == ROW_ID))
 
 

@@ -221,7 +221,6 @@ _ESCAPES: Final = str.maketrans({"'": "''", "\0": r"\0", "\n": r"\n", "\r": r"\r
 
 
 def _proven(sent: SentColumn, *, sized: bool) -> ColumnSchema:
-    """Return what `sent` alone shows of a column."""
     spelled = ColumnSchema(name=sent.name, mysql_type=sent.mysql_type)
     mysql_type = base_type(spelled)
     arguments, words = _pieces(sent.mysql_type)
@@ -310,7 +309,6 @@ _FACTS: Final[dict[Kind, _Facts]] = {
 
 
 def _agrees(known: ColumnSchema, sent: SentColumn, *, sized: bool) -> bool:
-    """Return whether `sent` can describe the known column `known`."""
     proven = _proven(sent, sized=sized)
     if stored_type(known) != stored_type(proven):
         return sent.flags is not None and _holds(known, proven)
@@ -355,7 +353,6 @@ _SIZED_BY_LENGTH: Final = frozenset({Kind.BIT, Kind.VECTOR})
 
 
 def _corrected(known: ColumnSchema, sent: SentColumn, *, sized: bool) -> ColumnSchema:
-    """Return `known` under the name and with the type that `sent` proves."""
     nullable = known.nullable
     if sent.flags is not None and not _says_nothing(sent):
         nullable = bool(sent.flags & ColumnFlag.NULLABLE)
@@ -427,7 +424,6 @@ def _with_key(
 
 
 def _required(columns: list[ColumnSchema], names: Collection[str]) -> list[ColumnSchema]:
-    """Return the columns, those of these names NOT NULL."""
     return [
         replace(column, nullable=False) if column.name in names and column.nullable else column
         for column in columns

@@ -193,7 +193,6 @@ class _Table:
         self.place(new, change.after)
 
     def place(self, column: ColumnSchema, after: str | None) -> None:
-        """Move a column where `AlterChange.after` says."""
         if after is None:
             return
         name, other = column.name.lower(), after.lower()
@@ -318,7 +317,6 @@ class _Table:
     # The end ----------------------------------------------------------------------------------
 
     def finished(self, schema: TableSchema) -> Inferred:
-        """Return `schema` with the columns and indexes of this table."""
         columns = [self.columns[name] for name in self.order]
         if self.converted is not None:
             columns = [_in_charset(column, self.converted) for column in columns]
