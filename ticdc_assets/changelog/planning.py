@@ -13,18 +13,22 @@ partitions (`lineages`). Where a table's rows change hands or their identity (EX
 PARTITION, another primary key, FLASHBACK of truncated rows) the table begins again with the rows of
 other tables at that moment (a handover), which are planned like mirrors of that moment. Inexact
 definitions are marked, never guessed.
+
+An export of a table is a DDL event of its own (`events.SNAPSHOT_DDL`) at its TSO. There the table
+begins again with the export's rows and those of the changes above it. So changes at or below the
+TSO do not count, as below a TRUNCATE, but a DDL at it does: the export was read after the DDL.
 """
 
 from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import chain, groupby
 from types import MappingProxyType
 
 from ticdc_assets.base.isolation import Failure, attempted
 from ticdc_assets.base.names import joined_name
 from ticdc_assets.changelog.cited_rows import GroupsByName, attach_groups
-from ticdc_assets.changelog.exported_tables import ExportedTables
 from ticdc_assets.changelog.lineage_plans import LineagePlans, failed_plan
 from ticdc_assets.changelog.lineages import (
     PARTITION_REASON,
@@ -37,7 +41,10 @@ from ticdc_assets.changelog.lineages import (
     spread_by_create,
 )
 from ticdc_assets.changelog.plan import (
+    LACKS_EXPORT,
     Binding,
+    Caveat,
+    ExportedRows,
     FailedPlan,
     MirrorPlan,
     Plan,
@@ -50,7 +57,16 @@ from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.registry.ddl.parts import name_in_text, recovered_name
 from ticdc_assets.registry.ddl.statement import DdlAction, DdlKind
 from ticdc_assets.registry.ddl.tokens import shown_sql
-from ticdc_assets.registry.history import RegisteredDdl, SchemaHistory, exchange_of, folded
+from ticdc_assets.registry.evolution import diff
+from ticdc_assets.registry.history import (
+    INFERRED_SOURCES,
+    RegisteredDdl,
+    SchemaHistory,
+    SchemaSource,
+    exchange_of,
+    folded,
+    is_snapshot,
+)
 from ticdc_assets.registry.inference.column_facts import ColumnFacts
 
 
@@ -100,11 +116,21 @@ class _Builder:
         self._empty: dict[TableName, RegisteredDdl] = {}
         self._used_ids: set[str] = set()
         self._ignored: dict[str, int] = {}
-        self._exported = ExportedTables(history, cut_ts, exported)
+        self._exported = exported
+        # Names with rows in exports above the cut, each with the lowest TSO of these.
+        self._exported_above: dict[TableName, int] = {}
+        for ddl in history.ddls:
+            if is_snapshot(ddl.event) and ddl.event.commit_ts > cut_ts:
+                name = (ddl.event.database, ddl.event.table)
+                self._exported_above.setdefault(name, ddl.event.commit_ts)
 
     def build(self) -> Plan:
         met = 0
-        ddls = self._exported.in_cut(self._history.ddls)
+        ddls = [
+            ddl
+            for ddl in self._history.ddls
+            if ddl.event.commit_ts < self._cut_ts + is_snapshot(ddl.event)
+        ]
         for commit_ts, together in groupby(ddls, key=lambda ddl: ddl.event.commit_ts):
             met = self._meet_rows(met, commit_ts)
             self._apply_ddls(list(together))
@@ -130,7 +156,7 @@ class _Builder:
             if isinstance(plan, Failure):
                 failed.append(failed_plan(lineage, plan))
             else:
-                mirrors.append(self._exported.with_completeness(plan, lineage))
+                mirrors.append(self._with_completeness(plan, lineage))
         return Plan(
             cut_ts=self._cut_ts,
             mirrors=tuple(sorted(mirrors, key=lambda mirror: mirror.name)),
@@ -139,7 +165,7 @@ class _Builder:
             ignored=tuple(sorted(self._ignored.items())),
             failed=tuple(sorted(failed, key=lambda table: table.name)),
             gone=tuple(chain(*(item.bindings for item in self._lineages if not item.alive))),
-            exported_above=self._exported.above,
+            exported_above=tuple(sorted(self._exported_above.items())),
         )
 
     def _attempt(self, lineage: Lineage) -> MirrorPlan | Failure:
@@ -198,10 +224,8 @@ class _Builder:
                 self._erase(ddl)
             case DdlKind.TRUNCATE:
                 self._truncate(ddl)
-            case DdlKind.SNAPSHOT:
-                schema = self._exported.schema(event)
-                if schema is not None:
-                    self._seed(ddl, schema)
+            case DdlKind.SNAPSHOT if event.schema is not None:
+                self._seed(ddl, event.schema)
             case DdlKind.EXCHANGE:
                 self._exchange(ddl)
             case DdlKind.ALTER:
@@ -270,10 +294,42 @@ class _Builder:
         self._note(lineage, ddl)
 
     def _seed(self, ddl: RegisteredDdl, schema: TableSchema) -> None:
-        name = schema.name
+        """Let the table of a name begin again with the rows of an export."""
+        name, ts, seed = schema.name, ddl.event.commit_ts, ddl.coordinates.partition
+        sent = [item for item in self._sent.get(name, ()) if item.version <= ts]
+        newest = max(sent, key=lambda item: item.version, default=None)
+        if newest is not None and _mean_the_same(newest, schema):
+            # Then rows need no step from one spelling of the schema to the other.
+            schema = replace(newest, version=schema.version)
         lineage = self._named(name) or self._begin(name, schema)
-        self._exported.begin(lineage, ddl, schema)
+        lineage.begins_anew(ts)
+        rows, (database, table) = self._exported.get((*name, seed), 0), name
+        lineage.exported = ExportedRows(ts=ts, seed=seed, database=database, table=table, rows=rows)
+        lineage.is_whole = True
+        # A history, too, begins with the export.
+        lineage.earlier = None
+        lineage.ddls.clear()
+        lineage.versions = {schema.version: schema}
+        for note in ddl.notes:
+            lineage.add_caveat(note, ddl.event)
         spread_by_create(lineage, ddl.beyond_schemas, self._named)
+
+    @cached_property
+    def _sent(self) -> dict[TableName, list[TableSchema]]:
+        """The schemas that messages sent, by name: needed only if there are exports."""
+        sent: dict[TableName, list[TableSchema]] = {}
+        for version in self._history.versions:
+            if version.source not in INFERRED_SOURCES | {SchemaSource.SNAPSHOT}:
+                sent.setdefault(version.schema.name, []).append(version.schema)
+        return sent
+
+    def _with_completeness(self, plan: MirrorPlan, lineage: Lineage) -> MirrorPlan:
+        """Add that a table lacks rows, if only an export above the cut has all of them."""
+        until = None if lineage.is_whole else self._exported_above.get(plan.name)
+        if until is None:
+            return plan
+        caveat = Caveat(reason=f"{LACKS_EXPORT} {until}", since_ts=plan.floor_ts)
+        return replace(plan, incomplete_until=until, caveats=(*plan.caveats, caveat))
 
     def _alter(self, ddl: RegisteredDdl) -> None:
         event = ddl.event
@@ -553,3 +609,10 @@ def _same_name(left: TableName, right: TableName) -> bool:
 def _identity(lineage: Lineage) -> Hashable:
     """Return what identifies a table among the renames of one moment: its id, if it is known."""
     return lineage.table_id if lineage.has_id else lineage.mirror_id
+
+
+def _mean_the_same(sent: TableSchema, exported: TableSchema) -> bool:
+    """Return whether a sent schema and that of an export have the same rows and key."""
+    there, back = diff(sent, exported), diff(exported, sent)
+    keys = [{name.lower() for name in schema.handle_key} for schema in (sent, exported)]
+    return not there.changes_rows and not back.changes_rows and keys[0] == keys[1]

@@ -5,7 +5,13 @@ table. A row that cites no version is read with the version in force at its comm
 `ResolvedChange`s: put or delete, the row's identity, and its values as canonical text under the
 mirror's schema at the cut, that is, carried through every schema step after the version that the
 row cites. So the order in which rows and schema changes are applied does not matter: every change
-arrives in the final shape, and the last one of a key wins.
+arrives in the final shape, and the last one of a key wins. Resolving is pure.
+
+The last one: commit ts first; within one commit ts of a table deletes before puts (the halves of a
+split update may be in two partitions, which have no order); then topic, partition, offset and
+index, so that the order is total and a replay gives the same one. The lake's folding uses the same
+fields. Without commit ts (Canal-JSON without the TiDB extension) a millisecond takes its place, in
+which one row may change several times: there only the place in the topic orders deletes and puts.
 
 Partition DDL removes rows without row events. So each row is tested, under the schema of that
 moment, and the change has the DDL's commit ts if the row was removed (`ResolvedChange.removed`).
@@ -25,7 +31,7 @@ where its key can be read; the caller quarantines that change alone. A row that 
 value that a later schema step cannot carry over, is a change with a `fault`; a value that the step
 casts as TiDB does in a lenient SQL mode is in `ResolvedChange.casts`. Both only matter if nothing
 comes between the row and the step: in the strict mode TiDB lets a column be narrowed when the
-existing rows fit. Resolving is pure.
+existing rows fit.
 """
 
 from bisect import bisect_left
@@ -37,8 +43,13 @@ from functools import cached_property
 from typing import Any, NotRequired, TypedDict
 
 from ticdc_assets.base.errors import ImageError, shorten
-from ticdc_assets.changelog.carrying import CarriedRow, KeptText, RowCarrier, UpgradePath
-from ticdc_assets.changelog.history_changes import VersionCarrier
+from ticdc_assets.changelog.carrying import (
+    CarriedRow,
+    KeptText,
+    RowCarrier,
+    UpgradePath,
+    VersionCarrier,
+)
 from ticdc_assets.changelog.plan import MirrorPlan, Removal
 from ticdc_assets.model.events import Image, Op, PhysicalValue
 from ticdc_assets.model.schemas import RowShape, TableSchema
@@ -115,7 +126,7 @@ class RowResolver:
 
     Args:
         keeps_lost: whether the changes are those of a history, which has the texts of values that
-            no longer fit (`changelog.history_changes`); then no change has a fault.
+            no longer fit (`changelog.carrying`); then no change has a fault.
     """
 
     def __init__(self, plan: MirrorPlan, timezone: str, *, keeps_lost: bool = False) -> None:
@@ -431,3 +442,14 @@ class _Version(SchemaReader):
 
 def _on_side(error: ImageError, side: str) -> ImageError:
     return ImageError(error.reason, f"{side}.{error.position}", error.expected, error.got)
+
+
+DELETE_RANK = 0
+PUT_RANK = 1
+REMOVED_RANK = 2
+"""The rank of a row's end by partition DDL, which is right after its put."""
+
+
+def rank_of(*, is_delete: bool, es_only: bool) -> int:
+    """Return the rank of a change among those of its commit ts."""
+    return DELETE_RANK if is_delete or es_only else PUT_RANK

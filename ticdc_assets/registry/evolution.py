@@ -39,8 +39,7 @@ from ticdc_assets.registry.ddl.statement import (
     DdlStatement,
     DefaultKind,
 )
-from ticdc_assets.registry.inference.columns import HIDDEN_COLUMNS
-from ticdc_assets.registry.inference.defaults import sent_default
+from ticdc_assets.registry.inference.columns import HIDDEN_COLUMNS, sent_default
 
 CanonicalRow: TypeAlias = dict[str, str | None]
 """Column name to canonical text. An absent column is unknown, not NULL."""

@@ -53,8 +53,8 @@ from ticdc_assets.registry.inference.columns import (
     finished_indexes,
     free_index_name,
     named_defaults,
+    sent_default,
 )
-from ticdc_assets.registry.inference.defaults import sent_default
 
 
 @dataclass(frozen=True, slots=True)
