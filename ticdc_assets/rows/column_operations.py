@@ -18,8 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_assets.changelog.carrying import RowCarrier
-from ticdc_assets.changelog.resolve import RowResolver
-from ticdc_assets.changelog.sequence import DELETE_RANK, PUT_RANK
+from ticdc_assets.changelog.resolve import DELETE_RANK, PUT_RANK, RowResolver
 from ticdc_assets.model.events import Op
 from ticdc_assets.model.mysql_types import arrow_type
 from ticdc_assets.model.schemas import TableSchema

@@ -13,18 +13,18 @@ from typing import Any
 import pyarrow as pa
 
 from ticdc_assets.base.errors import InputError
-from ticdc_assets.changelog.carrying import KeptText, hands_over
-from ticdc_assets.changelog.history_changes import (
+from ticdc_assets.changelog.carrying import (
     NO_END,
+    KeptText,
     VersionCarrier,
     VersionEnd,
     end_by,
     first_cut_after,
+    hands_over,
     surely_given,
 )
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
-from ticdc_assets.changelog.resolve import RowResolver
-from ticdc_assets.changelog.sequence import rank_of
+from ticdc_assets.changelog.resolve import RowResolver, rank_of
 from ticdc_assets.model.events import Op
 from ticdc_assets.model.mysql_types import arrow_type
 from ticdc_assets.model.schemas import TableSchema

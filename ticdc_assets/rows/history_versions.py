@@ -12,8 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ticdc_assets.changelog.carrying import KeptText
-from ticdc_assets.changelog.history_changes import VersionEvent, texts_at
+from ticdc_assets.changelog.carrying import KeptText, VersionEvent, texts_at
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.rows.history_layout import version_schema
 from ticdc_assets.rows.mirror_rows import ArrowMap, with_mark

@@ -24,8 +24,14 @@ from ticdc_assets.base.errors import ImageError, InputError
 from ticdc_assets.base.loops import loops_pay
 from ticdc_assets.changelog.carrying import CarriedRow, RowCarrier, part_carrier
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
-from ticdc_assets.changelog.resolve import ResolvedChange, RowResolver, SentImages
-from ticdc_assets.changelog.sequence import PUT_RANK, REMOVED_RANK, rank_of
+from ticdc_assets.changelog.resolve import (
+    PUT_RANK,
+    REMOVED_RANK,
+    ResolvedChange,
+    RowResolver,
+    SentImages,
+    rank_of,
+)
 from ticdc_assets.model.events import Op
 from ticdc_assets.model.mysql_types import Kind, arrow_type, kind_of
 from ticdc_assets.model.schemas import ColumnSchema, RowShape, TableSchema

@@ -41,7 +41,7 @@ from ticdc_assets.model.events import (
 )
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.model.values.zones import find_zone
-from ticdc_assets.registry.growing_catalog import GrowingCatalog
+from ticdc_assets.registry.catalog import GrowingCatalog
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
 from ticdc_assets.registry.inference.columns import LABELLED_TYPES
 from ticdc_assets.registry.inference.row_shapes import schema_of_shape
