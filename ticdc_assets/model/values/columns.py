@@ -36,7 +36,7 @@ from ticdc_assets.model.values.canonical import canonical_of
 from ticdc_assets.model.values.column_loops import NULL, ZONED, Column
 from ticdc_assets.model.values.floats import MAX_FLOAT32
 from ticdc_assets.model.values.typed import typed_array
-from ticdc_assets.model.values.zones import changefeed_zone, local_hours
+from ticdc_assets.model.values.zones import changefeed_zone, offset_of_hour
 
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
@@ -241,8 +241,8 @@ def _days_and_times(column: ColumnSchema) -> _Typed:
 
 def _timestamps(column: ColumnSchema, timezone: str) -> _Typed:
     wanted, digits = arrow_type(column), fractional_digits(column)
-    offset_of = local_hours(timezone).offset
-    fixed = changefeed_zone(timezone).utcoffset(None)
+    zone = changefeed_zone(timezone)
+    fixed = zone.utcoffset(None)
 
     def typed(places: Places) -> TypedColumn:
         local, exact = _read_moments(places, has_clock=True, digits=digits)
@@ -257,7 +257,7 @@ def _timestamps(column: ColumnSchema, timezone: str) -> _Typed:
         has_offset = np.zeros(len(hours), np.bool_)
         texts = np.datetime_as_string(hours.astype("datetime64[h]"))
         for number, text in enumerate(texts.tolist()):
-            offset = offset_of(text.replace("T", " "))
+            offset = offset_of_hour(zone, text.replace("T", " "))
             if offset is not None:
                 offsets[number], has_offset[number] = offset // _MICROSECOND, True
         local[present] -= offsets[numbers]
