@@ -10,6 +10,7 @@ Compiled loops read nearly all kinds. Vectors and the widest decimals go through
 here, value by value.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,6 +19,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ticdc_assets.base.errors import ImageError
 from ticdc_assets.model.mysql_types import (
@@ -31,7 +33,7 @@ from ticdc_assets.model.mysql_types import (
     lacks_size,
 )
 from ticdc_assets.model.schemas import ColumnSchema
-from ticdc_assets.model.values import column_loops, text_loops
+from ticdc_assets.model.values import column_loops, shapes, text_loops
 from ticdc_assets.model.values.canonical import canonical_of
 from ticdc_assets.model.values.column_loops import NULL, ZONED, Column
 from ticdc_assets.model.values.floats import MAX_FLOAT32
@@ -48,8 +50,6 @@ _HOUR: Final = 3_600_000_000
 _FIRST: Final = int(np.datetime64("0001-01-01", "us").astype(np.int64))
 _LAST: Final = int(np.datetime64("9999-12-31T23:59:59.999999", "us").astype(np.int64))
 """The years that Python and Spark have, in microseconds since 1970."""
-
-_MOST_LABELS: Final = 65535
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -273,19 +273,15 @@ def _texts(places: Places) -> TypedColumn:
     return TypedColumn(array=array, exact=exact, is_verbatim=True)
 
 
-def _times(digits: int) -> _Typed:
-    return _checked(lambda texts, exact: column_loops.times(texts, digits, exact))
-
-
-def _checked(check: Callable[[Column, Flags], None]) -> _Typed:
-    """Return the converter of texts that are kept as they are if a loop accepts them."""
+def _checked(pattern: re.Pattern[str]) -> _Typed:
+    """Return the converter of texts that are kept as they are if they match."""
 
     def typed(places: Places) -> TypedColumn:
         array, exact = places.strings()
-        is_canonical = np.empty(len(exact), np.bool_)
-        check(places.column, is_canonical)
+        matches = pc.match_substring_regex(array, rf"^(?:{pattern.pattern})\z")
         # A row that is not exact need not be null: nothing reads it.
-        return TypedColumn(array=array, exact=exact & is_canonical, is_verbatim=True)
+        exact &= pc.fill_null(matches, True).to_numpy(zero_copy_only=False)
+        return TypedColumn(array=array, exact=exact, is_verbatim=True)
 
     return typed
 
@@ -353,20 +349,12 @@ def _one_by_one(column: ColumnSchema, timezone: str) -> _Typed:
     return typed
 
 
-def _label_numbers(highest: int) -> _Typed:
-    def check(texts: Column, exact: Flags) -> None:
-        numbers = np.empty(len(exact), np.uint64)
-        column_loops.integers(texts, np.uint64(0), np.uint64(highest), numbers, exact)
-
-    return _checked(check)
-
-
 _BUILDERS: dict[Kind, Callable[[ColumnSchema], _Typed | None]] = {
     **dict.fromkeys((Kind.INTEGER, Kind.BIT, Kind.YEAR), _integers),
     Kind.DECIMAL: _decimals,
     **dict.fromkeys((Kind.FLOAT, Kind.DOUBLE), _floats),
     **dict.fromkeys((Kind.DATE, Kind.DATETIME), _days_and_times),
-    Kind.TIME: lambda column: _times(fractional_digits(column)),
+    Kind.TIME: lambda column: _checked(shapes.time_pattern(fractional_digits(column))),
     **dict.fromkeys((Kind.TEXT, Kind.UNKNOWN), lambda _: _texts),
     Kind.BINARY: lambda _: _binaries,
     **dict.fromkeys((Kind.ENUM, Kind.SET), _labels),
@@ -374,10 +362,10 @@ _BUILDERS: dict[Kind, Callable[[ColumnSchema], _Typed | None]] = {
 }
 
 _UNSIZED: dict[Kind, _Typed] = {
-    Kind.DECIMAL: _checked(column_loops.decimal_texts),
-    Kind.DATETIME: _checked(column_loops.datetime_texts),
-    Kind.TIMESTAMP: _checked(column_loops.datetime_texts),
-    Kind.TIME: _times(-1),
-    Kind.ENUM: _label_numbers(_MOST_LABELS),
-    Kind.SET: _label_numbers(2**64 - 1),
+    Kind.DECIMAL: _checked(shapes.PLAIN_DECIMAL),
+    **dict.fromkeys((Kind.DATETIME, Kind.TIMESTAMP), _checked(shapes.datetime_pattern(None))),
+    Kind.TIME: _checked(shapes.time_pattern(None)),
+    # Up to 9,999 of the 65,535 labels of an ENUM, and less than 10^19 of a SET.
+    Kind.ENUM: _checked(re.compile("0|[1-9][0-9]{0,3}")),
+    Kind.SET: _checked(re.compile("0|[1-9][0-9]{0,18}")),
 }
