@@ -20,7 +20,7 @@ import numpy as np
 
 from ticdc_assets.base.compiled import compiled, inlined
 from ticdc_assets.model.values.vector_loops import among, first_bit, word_at
-from ticdc_assets.model.values.word_loops import number_at, number_of, stop
+from ticdc_assets.model.values.word_loops import number_at, number_of, table_of
 
 Octets: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
 Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
@@ -53,19 +53,8 @@ class Texts(NamedTuple):
     ends: Ints
 
 
-def table_of(chars: bytes) -> Octets:
-    """Return a table that has 1 for these bytes and 0 for others."""
-    found = np.zeros(256, np.uint8)
-    found[list(chars)] = 1
-    return found
-
-
 BLANK: Final = table_of(b" \t\n\r")
 _LAST_BLANK: Final = ord(" ")
-_ESCAPED: Final = table_of(b'"\\/bfnrt')
-HEX: Final = table_of(b"0123456789abcdefABCDEF")
-_HIGH: Final = table_of(b"89abAB")
-_LOW: Final = table_of(b"cdefCDEF")
 
 
 @inlined
@@ -74,49 +63,6 @@ def blanks_end(octets: Octets, at: int, end: int) -> int:
     while octets[at] <= _LAST_BLANK and at < end and BLANK[octets[at]]:
         at += 1
     return at
-
-
-@inlined
-def _is_escape(octets: Octets, at: int) -> bool:
-    """Return whether four digits of an escape are at a place."""
-    return HEX[octets[at]] and HEX[octets[at + 1]] and HEX[octets[at + 2]] and HEX[octets[at + 3]]
-
-
-@compiled
-def escapes_end(octets: Octets, at: int, end: int) -> int:
-    """Return the place of the closing quote of a string, from an escape in it on.
-
-    A surrogate is followed by its other half.
-    """
-    while at < end:
-        byte = octets[at]
-        if byte == QUOTE:
-            return at
-        if byte != BACKSLASH:
-            return -1
-        byte = octets[at + 1]
-        if byte == LETTER_U:
-            if not _is_escape(octets, at + 2):
-                return -1
-            if octets[at + 2] | 0x20 == 0x64 and not 0x30 <= octets[at + 3] <= 0x37:
-                if not _HIGH[octets[at + 3]]:
-                    return -1
-                at += 6
-                if (
-                    octets[at] != BACKSLASH
-                    or octets[at + 1] != LETTER_U
-                    or not _is_escape(octets, at + 2)
-                    or octets[at + 2] | 0x20 != 0x64
-                    or not _LOW[octets[at + 3]]
-                ):
-                    return -1
-            at += 6
-        elif _ESCAPED[byte]:
-            at += 2
-        else:
-            return -1
-        at = stop(octets, at, end)
-    return -1
 
 
 @compiled

@@ -15,7 +15,7 @@ import numpy as np
 from ticdc_assets.base.compiled import compiled, inlined
 from ticdc_assets.model.values.text_loops import from_base64
 from ticdc_assets.model.values.vector_loops import put_word, word_at
-from ticdc_assets.model.values.word_loops import copied
+from ticdc_assets.model.values.word_loops import HEX, copied, table_of
 from ticdc_assets.wire.codes import Spelling
 from ticdc_assets.wire.tape.character_loops import (
     bytes_in_text,
@@ -28,7 +28,6 @@ from ticdc_assets.wire.tape.character_loops import (
 from ticdc_assets.wire.tape.json_loops import (
     BACKSLASH,
     BYTE,
-    HEX,
     MINUS,
     NINE,
     ONE,
@@ -37,7 +36,6 @@ from ticdc_assets.wire.tape.json_loops import (
     ZERO,
     Octets,
     is_utf8,
-    table_of,
 )
 from ticdc_assets.wire.tape.token_loops import ESCAPED, INTEGER, NUMBER, TEXT, Nodes
 
