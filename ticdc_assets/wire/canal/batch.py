@@ -20,11 +20,11 @@ import numpy as np
 import pyarrow as pa
 
 from ticdc_assets.base.errors import WireError
+from ticdc_assets.model.json_fields import read_names
 from ticdc_assets.model.schemas import RowShape
 from ticdc_assets.model.tso import LOGICAL_BITS
 from ticdc_assets.wire.canal import reference, table_loops
 from ticdc_assets.wire.canal.reference import EXTENSION, FIELDS, WATERMARK_TYPE, Columns
-from ticdc_assets.wire.fields import read_names
 from ticdc_assets.wire.rows import SourcedRows, row_columns
 from ticdc_assets.wire.tape.image_loops import ROOT
 from ticdc_assets.wire.tape.json_loops import Flags, Octets, Places

@@ -74,22 +74,19 @@ from ticdc_assets.model.events import (
     RowChange,
     Watermark,
 )
+from ticdc_assets.model.json_fields import (
+    optional,
+    read_boolean,
+    read_name,
+    read_object,
+    required_not_null,
+)
 from ticdc_assets.model.schemas import ColumnFlag, SentColumn, sent_shape
 from ticdc_assets.model.tso import MAX_TSO
 from ticdc_assets.wire import go_json
 from ticdc_assets.wire.codes import Presence, Spelling
 from ticdc_assets.wire.column_types import MAX_ACTION_CODE, TYPE_NAMES, ddl_word
-from ticdc_assets.wire.fields import (
-    READERS,
-    Field,
-    Kind,
-    optional,
-    read_boolean,
-    read_fields,
-    read_name,
-    read_object,
-    required_not_null,
-)
+from ticdc_assets.wire.fields import READERS, Field, Kind, read_fields
 from ticdc_assets.wire.go_json import OtherNumber
 from ticdc_assets.wire.open.values import BYTES, SentValue, physical_values, read_integer
 from ticdc_assets.wire.record import Record, content_of, moved

@@ -36,10 +36,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ticdc_assets.base.errors import WireError, shorten
+from ticdc_assets.model.json_fields import read_text, wrong_type
 from ticdc_assets.model.schemas import ColumnFlag
 from ticdc_assets.model.values.floats import double_text, float_text, to_float32
 from ticdc_assets.wire.codes import Spelling
-from ticdc_assets.wire.fields import read_text, wrong_type
 from ticdc_assets.wire.go_json import OtherNumber
 from ticdc_assets.wire.open.go_quote import is_quoted, unquote
 

@@ -45,6 +45,7 @@ from typing import Any, Final
 
 from ticdc_assets.base.errors import WireError, shorten
 from ticdc_assets.model.events import Event, PhysicalValue, ZonedTimestamp
+from ticdc_assets.model.json_fields import required_not_null
 from ticdc_assets.model.mysql_types import Kind as ColumnKind
 from ticdc_assets.model.mysql_types import kind_of
 from ticdc_assets.model.schemas import (
@@ -55,7 +56,7 @@ from ticdc_assets.model.schemas import (
 )
 from ticdc_assets.model.values.floats import double_text, float_text
 from ticdc_assets.wire.codes import Form
-from ticdc_assets.wire.fields import READERS, Kind, Reader, read_fields, required_not_null
+from ticdc_assets.wire.fields import READERS, Kind, Reader, read_fields
 from ticdc_assets.wire.go_json import member
 from ticdc_assets.wire.record import Record, content_of
 from ticdc_assets.wire.simple import avro
@@ -255,9 +256,7 @@ def _schema_as_json(value: Mapping[str, Any], position: str) -> dict[str, Any]:
         "columns": [
             {
                 "name": column["name"],
-                "dataType": {
-                    name: part for name, part in column["dataType"].items() if part is not None
-                },
+                "dataType": column["dataType"],
                 "nullable": column["nullable"],
                 "default": _default(column, f"{position}.columns[{number}].default"),
             }

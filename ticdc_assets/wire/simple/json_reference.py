@@ -23,20 +23,17 @@ from typing import Any, Final, cast
 
 from ticdc_assets.base.errors import WireError, shorten
 from ticdc_assets.model.events import Event, PhysicalValue, ZonedTimestamp
-from ticdc_assets.model.schemas import sent_schema
-from ticdc_assets.wire import go_json
-from ticdc_assets.wire.codes import Presence
-from ticdc_assets.wire.fields import (
-    READERS,
-    Kind,
-    Reader,
-    read_fields,
+from ticdc_assets.model.json_fields import (
     read_natural,
     read_object,
     read_text,
     required,
     wrong_type,
 )
+from ticdc_assets.model.schemas import sent_schema
+from ticdc_assets.wire import go_json
+from ticdc_assets.wire.codes import Presence
+from ticdc_assets.wire.fields import READERS, Kind, Reader, read_fields
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.simple.message import (
     FIELDS,
