@@ -209,8 +209,10 @@ def to_decimal(old: ColumnSchema, new: ColumnSchema, lenient: bool) -> TextCast:
     least = zero if is_unsigned(new) else most.copy_negate()
 
     def make(datum: Datum) -> str | None:
-        is_prefix = lenient and isinstance(datum, str)
-        number = _decimal_prefix(datum) if is_prefix else _exact_number(datum)
+        if lenient and isinstance(datum, str):
+            number = _decimal_prefix(datum)
+        else:
+            number = _exact_number(datum)
         rounded = None if number is None else _rounded_decimal(number, scale)
         if lenient and number is not None:
             rounded = min(max(number if rounded is None else rounded, least), most)

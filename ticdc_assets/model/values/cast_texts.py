@@ -218,8 +218,9 @@ def to_labels(old: ColumnSchema, new: ColumnSchema, lenient: bool) -> TextCast:
 
 
 def _nth(column: ColumnSchema, datum: Datum) -> str | None:
-    has = isinstance(datum, int) and 1 <= datum <= len(column.elements)
-    return column.elements[datum - 1] if has else None
+    if not isinstance(datum, int) or not 1 <= datum <= len(column.elements):
+        return None
+    return column.elements[datum - 1]
 
 
 def _label_finder(column: ColumnSchema) -> Callable[[str], str | None]:
