@@ -22,7 +22,6 @@ from ticdc_assets.base.compiled import compiled, inlined
 from ticdc_assets.model.values.vector_loops import word_at
 from ticdc_assets.model.values.word_loops import copied, escapes_end, number_end, same, stop
 from ticdc_assets.wire.codes import MAX_DEPTH, Presence
-from ticdc_assets.wire.tape.character_loops import text_written
 from ticdc_assets.wire.tape.json_loops import (
     BYTE,
     CLOSE,
@@ -45,6 +44,7 @@ from ticdc_assets.wire.tape.json_loops import (
     blanks_end,
     is_utf8,
     natural,
+    text_written,
 )
 
 NULL, FALSE, TRUE, INTEGER, NUMBER, TEXT, ESCAPED, OBJECT, ARRAY, BARE, WHOLE = range(1, 12)
