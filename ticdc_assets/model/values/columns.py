@@ -13,7 +13,7 @@ here, value by value.
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import timedelta, tzinfo
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -106,7 +106,7 @@ def typed_column(column: ColumnSchema, timezone: str) -> Callable[[Places], Type
     if lacks_size(column):
         return _UNSIZED[kind]
     if kind is Kind.TIMESTAMP:
-        return _timestamps(column, timezone)
+        return _moments(column, changefeed_zone(timezone))
     build = _BUILDERS.get(kind)
     by_loop = None if build is None else build(column)
     return by_loop or _one_by_one(column, timezone)
@@ -123,26 +123,22 @@ def _empty(places: Places, kind: type[Any]) -> tuple[Any, Flags]:
 
 
 def _of_numbers(
-    numbers: npt.NDArray[Any], wanted: pa.DataType, places: Places, exact: Flags
-) -> "pa.Array[Any]":
-    """Return numbers as an Arrow array of a type that holds them as they are."""
-    present = (places.column.forms > NULL) & exact
-    return pa.Array.from_buffers(
-        wanted,
-        len(exact),
-        [_validity(present), pa.py_buffer(numbers)],
-    )
+    numbers: npt.NDArray[Any],
+    wanted: pa.DataType,
+    places: Places,
+    exact: Flags,
+    *,
+    is_verbatim: bool = True,
+) -> TypedColumn:
+    """Return numbers as a column of a type that holds them as they are."""
+    validity = _validity((places.column.forms > NULL) & exact)
+    array = pa.Array.from_buffers(wanted, len(exact), [validity, pa.py_buffer(numbers)])
+    return TypedColumn(array=array, exact=exact, is_verbatim=is_verbatim)
 
 
 def _read_integers(places: Places, low: int, high: int) -> tuple[npt.NDArray[np.uint64], Flags]:
     numbers, exact = _empty(places, np.uint64)
-    column_loops.integers(
-        places.column,
-        np.uint64(-low),
-        np.uint64(high),
-        numbers,
-        exact,
-    )
+    column_loops.integers(places.column, np.uint64(-low), np.uint64(high), numbers, exact)
     return numbers, exact
 
 
@@ -157,37 +153,27 @@ def _integers(column: ColumnSchema) -> _Typed | None:
         numbers, exact = _read_integers(places, low, high)
         if is_year:
             exact &= (numbers == 0) | (numbers >= 1901)
-        if is_wide:
-            both = np.zeros(2 * len(numbers), np.uint64)
-            both[0::2] = numbers
-            array = _of_numbers(both, wanted, places, exact)
-        else:
+        if not is_wide:
             narrow = numbers.view(np.int64).astype(wanted.to_pandas_dtype())
-            array = _of_numbers(narrow, wanted, places, exact)
-        return TypedColumn(array=array, exact=exact, is_verbatim=True)
+            return _of_numbers(narrow, wanted, places, exact)
+        both = np.zeros(2 * len(numbers), np.uint64)
+        both[0::2] = numbers
+        return _of_numbers(both, wanted, places, exact)
 
     return typed
 
 
 def _decimals(column: ColumnSchema) -> _Typed | None:
-    size = decimal_size(column)
-    if size is None or size[0] > _MOST_LOOPED_DIGITS:
+    precision, scale = decimal_size(column) or (0, 0)
+    if precision > _MOST_LOOPED_DIGITS:
         return None
-    precision, scale = size
     wanted = arrow_type(column)
 
     def typed(places: Places) -> TypedColumn:
         count = len(places.column.forms)
         numbers, exact = np.empty(2 * count, np.uint64), np.empty(count, np.bool_)
-        column_loops.decimals(
-            places.column,
-            precision - scale,
-            scale,
-            numbers,
-            exact,
-        )
-        array = _of_numbers(numbers, wanted, places, exact)
-        return TypedColumn(array=array, exact=exact, is_verbatim=True)
+        column_loops.decimals(places.column, precision - scale, scale, numbers, exact)
+        return _of_numbers(numbers, wanted, places, exact)
 
     return typed
 
@@ -207,65 +193,43 @@ def _floats(column: ColumnSchema) -> _Typed:
         with np.errstate(over="ignore"):
             narrow = numbers.astype(wanted.to_pandas_dtype())
         exact &= np.abs(narrow) <= highest
-        array = _of_numbers(narrow, wanted, places, exact)
-        return TypedColumn(array=array, exact=exact, is_verbatim=False)
+        return _of_numbers(narrow, wanted, places, exact, is_verbatim=False)
 
     return typed
 
 
-def _read_moments(places: Places, *, has_clock: bool, digits: int) -> tuple[Any, Flags]:
-    numbers, exact = _empty(places, np.int64)
-    column_loops.moments(
-        places.column,
-        has_clock,
-        digits,
-        numbers,
-        exact,
-    )
-    return numbers, exact
-
-
-def _days_and_times(column: ColumnSchema) -> _Typed:
+def _moments(column: ColumnSchema, zone: tzinfo | None = None) -> _Typed:
+    """Return the converter of DATE and DATETIME, or of TIMESTAMP in a zone."""
     wanted, digits = arrow_type(column), fractional_digits(column)
-    has_clock = kind_of(column) is Kind.DATETIME
-    size = np.int64 if has_clock else np.int32
+    has_clock = kind_of(column) is not Kind.DATE
 
     def typed(places: Places) -> TypedColumn:
-        numbers, exact = _read_moments(places, has_clock=has_clock, digits=digits)
-        exact &= places.column.forms != ZONED
-        array = _of_numbers(numbers.astype(size, copy=False), wanted, places, exact)
-        return TypedColumn(array=array, exact=exact, is_verbatim=True)
+        local, exact = _empty(places, np.int64)
+        column_loops.moments(places.column, has_clock, digits, local, exact)
+        if zone is None:
+            exact &= places.column.forms != ZONED
+            numbers = local if has_clock else local.astype(np.int32)
+        else:
+            numbers = _in_utc(local, exact, exact & (places.column.forms > NULL), zone)
+        return _of_numbers(numbers, wanted, places, exact)
 
     return typed
 
 
-def _timestamps(column: ColumnSchema, timezone: str) -> _Typed:
-    wanted, digits = arrow_type(column), fractional_digits(column)
-    zone = changefeed_zone(timezone)
+def _in_utc(local: Any, exact: Flags, present: Flags, zone: tzinfo) -> Any:
+    """Return local times in UTC; those in an hour of another offset are no longer exact."""
     fixed = zone.utcoffset(None)
-
-    def typed(places: Places) -> TypedColumn:
-        local, exact = _read_moments(places, has_clock=True, digits=digits)
-        if fixed is not None:
-            local -= fixed // _MICROSECOND
-            exact &= (local >= _FIRST) & (local <= _LAST)
-            array = _of_numbers(local, wanted, places, exact)
-            return TypedColumn(array=array, exact=exact, is_verbatim=True)
-        present = np.flatnonzero(exact & (places.column.forms > NULL))
-        hours, numbers = np.unique(local[present] // _HOUR, return_inverse=True)
-        offsets = np.zeros(len(hours), np.int64)
-        has_offset = np.zeros(len(hours), np.bool_)
-        texts = np.datetime_as_string(hours.astype("datetime64[h]"))
-        for number, text in enumerate(texts.tolist()):
-            offset = offset_of_hour(zone, text.replace("T", " "))
-            if offset is not None:
-                offsets[number], has_offset[number] = offset // _MICROSECOND, True
-        local[present] -= offsets[numbers]
-        exact[present] = has_offset[numbers]
-        array = _of_numbers(local, wanted, places, exact)
-        return TypedColumn(array=array, exact=exact, is_verbatim=True)
-
-    return typed
+    if fixed is not None:
+        local -= fixed // _MICROSECOND
+        exact &= (local >= _FIRST) & (local <= _LAST)
+        return local
+    hours, numbers = np.unique(local[present] // _HOUR, return_inverse=True)
+    texts = np.datetime_as_string(hours.astype("datetime64[h]")).tolist()
+    found = [offset_of_hour(zone, text.replace("T", " ")) for text in texts]
+    offsets = np.array([(offset or timedelta()) // _MICROSECOND for offset in found], np.int64)
+    local[present] -= offsets[numbers]
+    exact[present] = np.array([offset is not None for offset in found], np.bool_)[numbers]
+    return local
 
 
 def _texts(places: Places) -> TypedColumn:
@@ -353,7 +317,7 @@ _BUILDERS: dict[Kind, Callable[[ColumnSchema], _Typed | None]] = {
     **dict.fromkeys((Kind.INTEGER, Kind.BIT, Kind.YEAR), _integers),
     Kind.DECIMAL: _decimals,
     **dict.fromkeys((Kind.FLOAT, Kind.DOUBLE), _floats),
-    **dict.fromkeys((Kind.DATE, Kind.DATETIME), _days_and_times),
+    **dict.fromkeys((Kind.DATE, Kind.DATETIME), _moments),
     Kind.TIME: lambda column: _checked(shapes.time_pattern(fractional_digits(column))),
     **dict.fromkeys((Kind.TEXT, Kind.UNKNOWN), lambda _: _texts),
     Kind.BINARY: lambda _: _binaries,
