@@ -19,9 +19,8 @@ import numpy as np
 from ticdc_assets.base.compiled import compiled, inlined
 from ticdc_assets.model.values.column_loops import ESCAPED, NULL, TEXT, ZONED, Column
 from ticdc_assets.model.values.text_loops import NULL_WORD, stands
-from ticdc_assets.model.values.word_loops import copied, same, stop
-from ticdc_assets.wire.tape.character_loops import text_written
-from ticdc_assets.wire.tape.json_loops import Flags, Octets, Places, escapes_end
+from ticdc_assets.model.values.word_loops import copied, escapes_end, same, stop
+from ticdc_assets.wire.tape.json_loops import Flags, Octets, Places, text_written
 
 INEXACT: Final = -1
 """In place of the count of columns of an image that is not exact."""

@@ -11,7 +11,7 @@ the same whichever decoder wrote it. The same events give the same rows.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -34,7 +34,6 @@ from ticdc_assets.model.events import (
 )
 from ticdc_assets.model.schemas import (
     RowShape,
-    TableSchema,
     schema_to_json,
     shape_from_json,
     shape_to_json,
@@ -170,10 +169,6 @@ class Rows:
         return SourcedRows.of(batch, np.array(self.sources, np.int64), columns)
 
 
-_SHORT_RUN: Final = 32
-"""Rows that are worth copying as one run; shorter runs are picked row by row."""
-
-
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SourcedRows:
     """Finished rows, and the records they come from.
@@ -222,25 +217,7 @@ class SourcedRows:
             return other
         sources = np.concatenate([self.sources, other.sources])
         order = np.argsort(sources, kind="stable")
-        own = len(self.sources)
-        # A new run starts where the source changes.
-        first = np.concatenate(
-            [[0], np.flatnonzero((np.diff(order) != 1) | (order[1:] == own)) + 1]
-        )
-        if len(first) * _SHORT_RUN > len(order):
-            rows = pa.concat_batches([self.rows, other.rows]).take(pa.array(order))
-        else:
-            runs = zip(
-                order[first].tolist(), np.diff(first, append=len(order)).tolist(), strict=True
-            )
-            rows = pa.concat_batches(
-                [
-                    self.rows.slice(start, count)
-                    if start < own
-                    else other.rows.slice(start - own, count)
-                    for start, count in runs
-                ]
-            )
+        rows = pa.concat_batches([self.rows, other.rows]).take(pa.array(order))
         return SourcedRows(sources=sources[order], rows=rows)
 
 
@@ -332,76 +309,43 @@ def error_row(error: InputError, index: int = 0) -> Row:
 
 def event_row(event: Event, index: int = 0) -> Row:
     """Return the row of an event, the event number `index` of its record."""
-    match event:
-        case RowChange():
-            return {"index": index, "kind": ROW, **_of_change(event)}
-        case DdlEvent():
-            return {"index": index, "kind": DDL, **_of_ddl(event)}
-        case Bootstrap():
-            return {"index": index, "kind": BOOTSTRAP, **_of_bootstrap(event)}
-        case Watermark():
-            return {
-                "index": index,
-                "kind": WATERMARK,
-                "commit_ts": event.watermark_ts,
-                "build_ts_ms": event.build_ts_ms,
-            }
+    kind, names = _EVENTS[type(event)]
+    row: Row = {"index": index, "kind": kind}
+    for name in names:
+        value = getattr(event, name)
+        if value is not None:
+            row[name] = _TEXTS[name](value) if name in _TEXTS else value
+    if isinstance(event, Watermark):
+        row["commit_ts"] = event.watermark_ts
+    if isinstance(event, Bootstrap | DdlEvent):
+        named = event.schema or (event.pre_schema if isinstance(event, DdlEvent) else None)
+        if named is not None:
+            row["table_id"] = named.table_id
+            # A bootstrap has no names besides.
+            row.setdefault("database", named.database)
+            row.setdefault("table", named.table)
+        if event.schema is not None:
+            row["schema_version"] = event.schema.version
+    return row
 
 
-def _of_change(row: RowChange) -> Row:
-    return {
-        "op": row.op.value,
-        "commit_ts": row.commit_ts,
-        "build_ts_ms": row.build_ts_ms,
-        "database": row.database,
-        "table": row.table,
-        "table_id": row.table_id,
-        "schema_version": row.schema_version,
-        "before": None if row.before is None else image_to_json(row.before),
-        "after": None if row.after is None else image_to_json(row.after),
-        "handle_key_only": row.handle_key_only,
-        "claim_check_location": row.claim_check_location,
-        "checksum": None if row.checksum is None else _encode(asdict(row.checksum)),
-        "shape": None if row.shape is None else shape_text(row.shape),
-        "es_only": row.es_only,
-    }
-
-
-def _of_ddl(ddl: DdlEvent) -> Row:
-    named = ddl.schema or ddl.pre_schema
-    return {
-        "commit_ts": ddl.commit_ts,
-        "build_ts_ms": ddl.build_ts_ms,
-        "database": ddl.database,
-        "table": ddl.table,
-        "table_id": None if named is None else named.table_id,
-        "schema_version": None if ddl.schema is None else ddl.schema.version,
-        "es_only": ddl.es_only,
-        "ddl_type": ddl.ddl_type,
-        "sql": ddl.sql,
-        "schema": _schema_text(ddl.schema),
-        "pre_schema": _schema_text(ddl.pre_schema),
-    }
-
-
-def _of_bootstrap(bootstrap: Bootstrap) -> Row:
-    schema = bootstrap.schema
-    if schema is None:
-        return {"build_ts_ms": bootstrap.build_ts_ms}
-    return {
-        "build_ts_ms": bootstrap.build_ts_ms,
-        "database": schema.database,
-        "table": schema.table,
-        "table_id": schema.table_id,
-        "schema_version": schema.version,
-        "schema": _schema_text(schema),
-    }
-
-
-def _schema_text(schema: TableSchema | None) -> bytes | None:
-    return None if schema is None else _encode(schema_to_json(schema))
-
-
+_EVENTS: Final = {
+    event: (kind, [item.name for item in fields(event) if item.name in CHANGE_SCHEMA.names])
+    for event, kind in (
+        (RowChange, ROW),
+        (DdlEvent, DDL),
+        (Bootstrap, BOOTSTRAP),
+        (Watermark, WATERMARK),
+    )
+}
+"""The kind of a row and its attributes that are columns, by the type of event."""
 _decode_stored_image: Final = msgspec.json.Decoder(dict[str, str | ZonedTimestamp | None]).decode
 _decode_stored_checksum: Final = msgspec.json.Decoder(Checksum).decode
 _encode: Final = msgspec.json.Encoder().encode
+_TEXTS: Final[Mapping[str, Callable[[Any], str | bytes]]] = {
+    **dict.fromkeys(("before", "after"), image_to_json),
+    "checksum": lambda checksum: _encode(asdict(checksum)),
+    "shape": shape_text,
+    **dict.fromkeys(("schema", "pre_schema"), lambda schema: _encode(schema_to_json(schema))),
+}
+"""How the attributes of events become texts of JSON."""

@@ -24,12 +24,12 @@ from ticdc_assets.model.mysql_types import (
     fractional_digits,
     is_char,
     kind_of,
+    of_any_scale,
 )
 from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.model.values import moments, shapes
 from ticdc_assets.model.values.canonical import datetime_text, parse_datetime
 from ticdc_assets.model.values.casts import cast_of
-from ticdc_assets.model.values.widening import of_any_scale
 from ticdc_assets.model.values.zones import changefeed_zone, to_local
 
 NOW = re.compile(

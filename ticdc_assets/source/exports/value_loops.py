@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ticdc_assets.base.compiled import compiled
 from ticdc_assets.model.values.vector_loops import PADDING
 from ticdc_assets.model.values.word_loops import copied
-from ticdc_assets.wire.tape.character_loops import bytes_in_text
+from ticdc_assets.wire.tape.json_loops import bytes_in_text
 
 _BACKSLASH: Final = ord("\\")
 _NEWLINE: Final = ord("\n")

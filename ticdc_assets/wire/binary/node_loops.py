@@ -22,9 +22,15 @@ import numpy as np
 from ticdc_assets.base.compiled import compiled, inlined
 from ticdc_assets.model.values.vector_loops import word_at
 from ticdc_assets.model.values.word_loops import copied, stop
-from ticdc_assets.wire.codes import Form
-from ticdc_assets.wire.tape.character_loops import bytes_in_text, in_base64
-from ticdc_assets.wire.tape.json_loops import MINUS, ONE, Ints, Octets, is_utf8
+from ticdc_assets.wire.tape.json_loops import (
+    MINUS,
+    ONE,
+    Ints,
+    Octets,
+    bytes_in_text,
+    in_base64,
+    is_utf8,
+)
 from ticdc_assets.wire.tape.token_loops import BARE, FOUR_BYTES, NONE, TEXT, WHOLE, Nodes
 
 ROOM: Final = 8
@@ -39,18 +45,6 @@ _LOCATION, _VALUE, _END = (
     np.frombuffer(text + bytes(32), np.uint8) for text in (b'{"location":"', b'","value":"', b'"}')
 )
 _LOCATION_SIZE, _VALUE_SIZE, _END_SIZE = len('{"location":"'), len('","value":"'), len('"}')
-
-(
-    NULL_FORM,
-    TEXT_FORM,
-    BYTES_FORM,
-    SIGNED_FORM,
-    UNSIGNED_FORM,
-    FLOAT_FORM,
-    DOUBLE_FORM,
-    ZONED_FORM,
-) = map(int, Form)
-"""The forms of values, as `Form` numbers them."""
 
 FLOATING: Final = np.dtype(
     [("node", np.int64), ("bits", np.uint64), ("size", np.int8), ("is_float", np.bool_)]

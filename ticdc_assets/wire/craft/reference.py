@@ -36,13 +36,13 @@ from ticdc_assets.model.events import (
 )
 from ticdc_assets.model.schemas import ColumnFlag, RowShape, SentColumn, sent_shape
 from ticdc_assets.wire.column_types import MAX_ACTION_CODE, TYPE_NAMES, ddl_word
-from ticdc_assets.wire.craft.chunks import Reader
 from ticdc_assets.wire.craft.layout import (
     Body,
     ColumnGroup,
     EventKind,
     GroupKind,
     Header,
+    Reader,
     read_group,
     read_message,
 )

@@ -19,12 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_assets.model.schemas import ColumnFlag, RowShape, SentColumn, sent_shape
+from ticdc_assets.wire.codes import Spelling
 from ticdc_assets.wire.fields import Field, Kind
 from ticdc_assets.wire.open import part_loops, reference
 from ticdc_assets.wire.open.reference import KEYS, VALUE, base_type_of, column_flags
 from ticdc_assets.wire.open.values import SPELLINGS, spelling
 from ticdc_assets.wire.rows import SourcedRows, row_columns
-from ticdc_assets.wire.tape import value_loops as loops
 from ticdc_assets.wire.tape.json_loops import Flags, Ints, Octets, Places
 from ticdc_assets.wire.tape.reading import (
     Checked,
@@ -48,7 +48,7 @@ _KEY: Final = Rules.of(*(KEYS[kind] for kind in _TYPES), besides=("t",))
 _VALUE: Final = Rules.of(VALUE)
 _INSERT, _UPDATE, _DELETE = range(3)
 
-_WAY_OF_CODES: Final = np.full((2, 256), loops.REFUSED_WAY, np.uint8)
+_WAY_OF_CODES: Final = np.full((2, 256), Spelling.REFUSED, np.uint8)
 for _code, _spellings in SPELLINGS.items():
     _WAY_OF_CODES[:, _code] = _spellings
 
@@ -182,8 +182,8 @@ def _not_shortest(tape: Tape, unsure: Nodes) -> list[int]:
     """
     images: list[int] = []
     for way, kind, written_texts in (
-        (loops.FLOAT_WAY, np.float32, float_texts),
-        (loops.DOUBLE_WAY, np.float64, double_texts),
+        (Spelling.FLOAT, np.float32, float_texts),
+        (Spelling.DOUBLE, np.float64, double_texts),
     ):
         own = unsure[unsure["way"] == way]
         # An image with a number that may be too large for 64 bits is left to the reference.

@@ -14,18 +14,10 @@ import numpy as np
 
 from ticdc_assets.base.compiled import compiled, inlined
 from ticdc_assets.wire.binary.node_loops import (
-    BYTES_FORM,
     COLUMN_BYTES,
-    DOUBLE_FORM,
-    FLOAT_FORM,
-    NULL_FORM,
     NULL_NODE,
-    SIGNED_FORM,
-    TEXT_FORM,
-    UNSIGNED_FORM,
     USED_NODES,
     USED_WRITTEN,
-    ZONED_FORM,
     Target,
     bytes_put,
     float_put,
@@ -37,6 +29,7 @@ from ticdc_assets.wire.binary.node_loops import (
     varint,
     zoned_put,
 )
+from ticdc_assets.wire.codes import Form
 from ticdc_assets.wire.tape.image_loops import ROOT, Columns, Images, column_of
 from ticdc_assets.wire.tape.json_loops import ONE, Ints, Octets, Texts, is_utf8
 from ticdc_assets.wire.tape.token_loops import NONE, TEXT, Nodes
@@ -185,27 +178,27 @@ def _value_put(target: Target, forms: Octets, at: int, end: int) -> tuple[int, i
     if at < 0 or twice & ONE != 0 or branch >= len(forms):
         return value, -1
     form = forms[branch]
-    if form == NULL_FORM:
+    if form == Form.NULL:
         value = np.int64(NULL_NODE)
-    elif form in (SIGNED_FORM, UNSIGNED_FORM):
+    elif form in (Form.SIGNED, Form.UNSIGNED):
         number, at = uvarint(octets, at, end)
-        if form == SIGNED_FORM:
+        if form == Form.SIGNED:
             value = integer_put(target, signed(number))
         else:
             value = number_put(target, np.uint64(signed(number)), False)
-    elif form in (FLOAT_FORM, DOUBLE_FORM):
-        size = 4 if form == FLOAT_FORM else 8
+    elif form in (Form.FLOAT, Form.DOUBLE):
+        size = 4 if form == Form.FLOAT else 8
         if end - at < size:
             return value, -1
-        value = float_put(target, at, size, form == FLOAT_FORM, False)
+        value = float_put(target, at, size, form == Form.FLOAT, False)
         at += size
-    elif form in (TEXT_FORM, BYTES_FORM):
+    elif form in (Form.TEXT, Form.BASE64):
         first, at = _ranged(octets, at, end)
-        if at >= 0 and form == TEXT_FORM:
+        if at >= 0 and form == Form.TEXT:
             value = text_put(target, first, at, False)
         elif at >= 0:
             value = bytes_put(target, first, at)
-    elif form == ZONED_FORM:
+    elif form == Form.ZONED:
         first, last = _ranged(octets, at, end)
         second, at = _ranged(octets, last, end)
         if at >= 0:

@@ -19,7 +19,7 @@ import numpy as np
 from ticdc_assets.base.compiled import compiled, inlined
 from ticdc_assets.model.values.vector_loops import put_word
 from ticdc_assets.model.values.word_loops import copied, same
-from ticdc_assets.wire.tape.character_loops import text_written
+from ticdc_assets.wire.codes import Spelling
 from ticdc_assets.wire.tape.json_loops import (
     HALF,
     Flags,
@@ -28,16 +28,10 @@ from ticdc_assets.wire.tape.json_loops import (
     Places,
     Texts,
     hashed,
+    text_written,
 )
 from ticdc_assets.wire.tape.token_loops import BARE, ESCAPED, NULL, OBJECT, TEXT, WHOLE, Nodes
-from ticdc_assets.wire.tape.value_loops import (
-    LAST_PLAIN_WAY,
-    REFUSED_WAY,
-    TEXT_WAY,
-    ZONED_WAY,
-    value_written,
-    zoned_written,
-)
+from ticdc_assets.wire.tape.value_loops import value_written, zoned_written
 
 CELL: Final = np.dtype([("name", np.int32), ("value", np.int32), ("column", np.int32)])
 """Columns of a member of an image: the nodes of its name and its value, and its column."""
@@ -242,9 +236,9 @@ def images_written(
                 put_word(written, place, _NAME_END)
                 place += 2
                 way, kind = ways[cell.column] & ~ALL_PLAIN, value.kind
-                if kind == TEXT and TEXT_WAY <= way <= LAST_PLAIN_WAY:
+                if kind == TEXT and Spelling.TEXT <= way <= Spelling.NUMBER:
                     place = copied(octets, value.start - 1, value.end + 1, written, place)
-                elif kind == NULL and way != REFUSED_WAY:
+                elif kind == NULL and way != Spelling.REFUSED:
                     put_word(written, place, _NULL_WORD)
                     place += 4
                 elif kind == BARE:
@@ -254,7 +248,7 @@ def images_written(
                     place += 1
                 elif kind == WHOLE:
                     place = copied(octets, value.start, value.end, written, place)
-                elif kind == OBJECT and way == ZONED_WAY:
+                elif kind == OBJECT and way == Spelling.ZONED:
                     place = zoned_written(octets, nodes, cell.value, written, place)
                 else:
                     place, sure = value_written(octets, value, way, written, scratch, place)

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from ticdc_assets.base.errors import WireError
 from ticdc_assets.model.schemas import RowShape
+from ticdc_assets.wire.codes import Spelling
 from ticdc_assets.wire.fields import LARGEST, Field, Kind
 from ticdc_assets.wire.go_json import LEAST_BYTES_OF_TOO_MANY
 from ticdc_assets.wire.rows import PIECE_BYTES, shape_text, takeable
@@ -30,7 +31,6 @@ from ticdc_assets.wire.tape.image_loops import Images
 from ticdc_assets.wire.tape.json_loops import Flags, Ints, Octets, Places, Texts
 from ticdc_assets.wire.tape.texts import PADDING, room_for, texts_in, texts_of
 from ticdc_assets.wire.tape.token_loops import NONE, Nodes
-from ticdc_assets.wire.tape.value_loops import LAST_PLAIN_WAY
 
 _STRINGS: Final = (token_loops.TEXT, token_loops.ESCAPED)
 
@@ -392,7 +392,7 @@ class ImageLists:
     def _plain(self, ways: Octets) -> Octets:
         """Return ways of columns with `image_loops.ALL_PLAIN` where all before are plain."""
         found = ways.copy()
-        is_plain = ((ways > 0) & (ways <= LAST_PLAIN_WAY)).tolist()
+        is_plain = ((ways > 0) & (ways <= Spelling.NUMBER)).tolist()
         described = self.described
         for column in range(1, len(found)):
             before = described[column][0]

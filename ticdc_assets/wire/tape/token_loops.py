@@ -20,9 +20,8 @@ import numpy as np
 
 from ticdc_assets.base.compiled import compiled, inlined
 from ticdc_assets.model.values.vector_loops import word_at
-from ticdc_assets.model.values.word_loops import copied, number_end, same, stop
+from ticdc_assets.model.values.word_loops import copied, escapes_end, number_end, same, stop
 from ticdc_assets.wire.codes import MAX_DEPTH, Presence
-from ticdc_assets.wire.tape.character_loops import text_written
 from ticdc_assets.wire.tape.json_loops import (
     BYTE,
     CLOSE,
@@ -43,9 +42,9 @@ from ticdc_assets.wire.tape.json_loops import (
     Places,
     Texts,
     blanks_end,
-    escapes_end,
     is_utf8,
     natural,
+    text_written,
 )
 
 NULL, FALSE, TRUE, INTEGER, NUMBER, TEXT, ESCAPED, OBJECT, ARRAY, BARE, WHOLE = range(1, 12)

@@ -36,8 +36,15 @@ from ticdc_assets.model.values.floats import to_float32
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire import record as record_module
 from ticdc_assets.wire.batch import decode_batch
-from ticdc_assets.wire.craft.chunks import Reader, reversed_uvarint
-from ticdc_assets.wire.craft.layout import MAX_NAME_BYTES, ColumnGroup, EventKind, GroupKind, Header
+from ticdc_assets.wire.craft.layout import (
+    MAX_NAME_BYTES,
+    ColumnGroup,
+    EventKind,
+    GroupKind,
+    Header,
+    Reader,
+    reversed_uvarint,
+)
 from ticdc_assets.wire.craft.reference import decode
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests import strategies

@@ -1,4 +1,4 @@
-"""The bytes of a message of Craft: `wire.craft.layout` and `wire.craft.chunks` backwards.
+"""The bytes of a message of Craft: `wire.craft.layout` backwards.
 
 In: headers, column groups and bodies. Out: the message that TiCDC writes of them. Nothing is
 checked: tests write what no encoder would.
@@ -8,8 +8,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
-from ticdc_assets.wire.craft.chunks import MAX_UINT64, Reader, wrapped
-from ticdc_assets.wire.craft.layout import HEADER, VERSION, ColumnGroup, Header
+from ticdc_assets.wire.craft.layout import (
+    HEADER,
+    MAX_UINT64,
+    VERSION,
+    ColumnGroup,
+    Header,
+    Reader,
+    wrapped,
+)
 
 
 def write_rows(headers: Sequence[Header], rows: Sequence[Sequence[ColumnGroup]]) -> bytes:
