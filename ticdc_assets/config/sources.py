@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final, TypeAlias, cast
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationInfo
 from pydantic.dataclasses import dataclass
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic_core import InitErrorDetails
 
 from ticdc_assets.base.errors import ConfigError
 from ticdc_assets.config.reading import (
@@ -33,6 +33,7 @@ from ticdc_assets.config.reading import (
     refuse,
     scalar,
     unexpected,
+    values_of,
 )
 from ticdc_assets.config.topics import TopicPattern, is_topic_name, is_topic_pattern
 
@@ -115,15 +116,11 @@ class StartKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, config=MODEL)
 class StartPosition:
-    """Where a changefeed's first landing begins.
+    """Where a changefeed's first landing begins; a time names the first Kafka timestamp, in ms.
 
     It applies only to topics that exist at the first landing. Topics that appear later are read
     from their first record, because they have no records from before the first landing. After the
     first landing, a change of this setting has no effect.
-
-    Args:
-        kind: at the first record, after the last one, or by time.
-        timestamp_ms: for a time: begin with the first record whose Kafka timestamp is not earlier.
     """
 
     kind: StartKind = StartKind.EARLIEST
@@ -190,13 +187,13 @@ def _start(value: Any, _: ValidationInfo) -> StartPosition:
 
 @reads("a mapping of topic to number of partitions")
 def _partitions(value: Any, _: ValidationInfo) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    mistakes: list[InitErrorDetails] = []
-    for topic, count in mapping(value).items():
+    def count(_: str, given: Any) -> int:
         try:
-            counts[topic] = int(matched(_COUNT, count)[0])
+            return int(matched(_COUNT, given)[0])
         except ValueError:
-            mistakes.append(at(topic, unexpected("a number of partitions above 0", count)))
+            raise unexpected("a number of partitions above 0", given) from None
+
+    counts, mistakes = values_of(mapping(value).items(), count)
     refuse(mistakes)
     return counts
 
@@ -206,25 +203,29 @@ def _options(value: Any, info: ValidationInfo) -> dict[str, OptionValue]:
     if not isinstance(value, dict):
         # Not shown: it may hold a secret in the wrong place.
         raise mistake("expected a mapping of client options")
-    options: dict[str, OptionValue] = {}
-    mistakes: list[InitErrorDetails] = []
-    for key, item in cast(dict[str, Any], value).items():
-        try:
-            if key in _OWN_OPTIONS:
-                raise mistake(f"not to be set here: {_OWN_OPTIONS[key]}")
-            if key.startswith(_JAVA_ONLY):
-                raise mistake(_OF_JAVA)
-            # Always in the result, so that no second mistake calls it missing.
-            options[key] = OptionValue("", "")
-            options[key] = scalar(item, info, "a value or {env: NAME}")
-            if isinstance(item, str) and _SECRET_KEY.search(key):
-                options[key] = OptionValue(item, "***")
-                if not _NO_SECRET_KEY.search(key):
-                    raise mistake(f"expected {FROM_ENV}, got a value")
-        except PydanticCustomError as error:
-            mistakes.append(at(key, error))
+    given = cast(dict[str, Any], value)
+
+    def option(key: str, item: Any) -> OptionValue:
+        if key in _OWN_OPTIONS:
+            raise mistake(f"not to be set here: {_OWN_OPTIONS[key]}")
+        if key.startswith(_JAVA_ONLY):
+            raise mistake(_OF_JAVA)
+        typed = scalar(item, info, "a value or {env: NAME}")
+        if not isinstance(item, str) or not _SECRET_KEY.search(key):
+            return typed
+        if not _NO_SECRET_KEY.search(key):
+            raise mistake(f"expected {FROM_ENV}, got a value")
+        return OptionValue(item, "***")
+
+    options, mistakes = values_of(given.items(), option)
     servers = info.data.get("bootstrap_servers")
-    mistakes += _security(options, local=not servers or is_loopback(servers))
+    # A wrong option is there too, so that no second mistake calls it missing.
+    there = {
+        key: options.get(key, OptionValue("", ""))
+        for key in given
+        if key not in _OWN_OPTIONS and not key.startswith(_JAVA_ONLY)
+    }
+    mistakes += _security(there, local=not servers or is_loopback(servers))
     refuse(mistakes)
     return options
 

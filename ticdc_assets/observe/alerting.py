@@ -53,14 +53,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """A message to a target.
-
-    Attributes:
-        level: the worst level of its problems; OK if all of it is good news.
-        title: one line.
-        body: the problems, one a paragraph.
-        changes: how many changes it reports.
-    """
+    """A message to a target about some changes; `level` is OK if all of it is good news."""
 
     level: Level
     title: str
@@ -73,11 +66,8 @@ def news(
 ) -> tuple[Message | None, dict[str, str]]:
     """Return the message for a target (None if nothing changed) and the marks to store after it.
 
-    Args:
-        changefeed: name of the changefeed.
-        problems: the current problems.
-        marks: mark of each problem sent to the target, by the problem's name.
-        least: lowest level of problems for this target.
+    `marks` has the mark of each problem sent to the target, by the problem's name; problems below
+    the level `least` are not for it.
     """
     now = {item.name: item for item in problems if item.level >= least}
     changed = sorted(
@@ -95,25 +85,25 @@ def news(
     ] + [f"OK {name}: {_OVER}" for name in over]
     if len(lines) > _LISTED:
         lines[_LISTED:] = [f"... and {len(lines) - _LISTED} more"]
+    by_level = {
+        level: [item.name for item in changed if item.level is level]
+        for level in (Level.FAIL, Level.WARN)
+    }
+    # The names if there are few, otherwise their number.
+    counts = (
+        f"{', '.join(names) if len(names) <= 2 else len(names)} {word}"
+        for names, word in zip(
+            (*by_level.values(), over), ("failing", "warning", _OVER), strict=True
+        )
+        if names
+    )
     message = Message(
         level=max((item.level for item in changed), default=Level.OK),
-        title=f"{changefeed}: {_counted(changed, over)}",
+        title=f"{changefeed}: {', '.join(counts)}",
         body="\n\n".join(lines),
         changes=len(changed) + len(over),
     )
     return message, after
-
-
-def _counted(changed: list[Problem], over: list[str]) -> str:
-    """Return the title's words: the names if there are few, otherwise their number."""
-    parts: list[str] = []
-    for level, word in ((Level.FAIL, "failing"), (Level.WARN, "warning")):
-        names = [item.name for item in changed if item.level is level]
-        if names:
-            parts.append(f"{', '.join(names) if len(names) <= 2 else len(names)} {word}")
-    if over:
-        parts.append(f"{', '.join(over) if len(over) <= 2 else len(over)} {_OVER}")
-    return ", ".join(parts)
 
 
 def _shortened(text: str) -> str:

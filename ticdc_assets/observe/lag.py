@@ -48,10 +48,7 @@ _WORDS = {
 class Lag:
     """How far the mirrors are behind now, in milliseconds; the parts add up to the total.
 
-    Attributes:
-        total_ms: now less the physical time of the newest cut; 0 if the cut is ahead of now.
-        parts: milliseconds of each part.
-        ahead_ms: by how much the cut is ahead of this machine's clock; 0 if it is not.
+    If the cut is ahead of this machine's clock, the total is 0 and `ahead_ms` says by how much.
     """
 
     total_ms: int
@@ -86,12 +83,8 @@ class Lag:
 def split_lag(now_ms: int, cut_ms: int, *, landed_ms: int, waiting_since_ms: int | None) -> Lag:
     """Return the lag of a cut and its parts, even if clocks differ.
 
-    Args:
-        now_ms: now.
-        cut_ms: physical time of the cut.
-        landed_ms: physical time up to which everything has landed.
-        waiting_since_ms: Kafka's timestamp of the last landed record in partitions with waiting
-            records; None if none wait.
+    Everything has landed up to the physical time `landed_ms`; `waiting_since` says since when
+    records wait.
     """
     total = max(now_ms - cut_ms, 0)
     raw_to_mirror = min(max(landed_ms - cut_ms, 0), total)

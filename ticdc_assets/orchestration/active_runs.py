@@ -53,23 +53,18 @@ _SILENT_SECONDS = 900.0
 _READING_JOBS: tuple[JobKind, ...] = ("verify", "diff", "report")
 
 
+_ACTIVE = RunsFilter(statuses=list(ACTIVE_STATUSES))
+
+
 def active_runs(instance: DagsterInstance, names: FeedNames) -> list[DagsterRun]:
     """Return the runs of the changefeed that write and are queued or at work."""
-    return [run for run in _unfinished(instance) if _belongs(run, names)]
-
-
-def _unfinished(instance: DagsterInstance) -> Sequence[DagsterRun]:
-    return instance.get_runs(filters=RunsFilter(statuses=list(ACTIVE_STATUSES)))
+    return [run for run in instance.get_runs(filters=_ACTIVE) if _belongs(run, names)]
 
 
 def pause_after_failures(records: Sequence[RunRecord], now: datetime) -> str:
     """Return why no run is requested now, if the newest runs failed; "" if one may be requested.
 
-    Each failure in a row doubles the pause.
-
-    Args:
-        records: runs of the same work, newest first.
-        now: the time.
+    `records` are runs of the same work, newest first; each failure in a row doubles the pause.
     """
     failed = list(takewhile(lambda it: it.dagster_run.status is DagsterRunStatus.FAILURE, records))
     if not failed:
@@ -91,7 +86,7 @@ def run_to_let_in(instance: DagsterInstance, names: FeedNames, own_id: str, now:
     been queued because of the limit on runs, if `own_id` is the oldest follow run: followed
     changefeeds must not keep all others out.
     """
-    records = instance.get_run_records(filters=RunsFilter(statuses=list(ACTIVE_STATUSES)))
+    records = instance.get_run_records(filters=_ACTIVE)
     others = [item for item in records if item.dagster_run.run_id != own_id]
     for record in others:
         run = record.dagster_run
@@ -128,7 +123,7 @@ def end_orphans(instance: DagsterInstance, names: FeedNames, now: datetime) -> l
     would keep its place among the runs that the instance allows.
     """
     ended: list[str] = []
-    for run in _unfinished(instance):
+    for run in instance.get_runs(filters=_ACTIVE):
         if not (_belongs(run, names) or _reads(run, names)):
             continue
         worker = worker_of(run)
@@ -154,13 +149,12 @@ def end_orphans(instance: DagsterInstance, names: FeedNames, now: datetime) -> l
 def _died_early(
     instance: DagsterInstance, names: FeedNames, run: DagsterRun, now: datetime
 ) -> bool:
-    """Return whether a run's process was killed before the first step named it.
+    """Return whether a run's process was killed before the first step named it, as each does.
 
-    Each step of this package names it at once. Another job may begin with a long step.
+    A user's job may begin with a long step.
     """
-    if run.status is not DagsterRunStatus.STARTED or run.job_name not in names.jobs:
-        return False
-    if worker_of(run) is not None:
+    is_ours = run.status is DagsterRunStatus.STARTED and run.job_name in names.jobs
+    if not is_ours or worker_of(run) is not None:
         return False
     newest = instance.event_log_storage.get_logs_for_run(run.run_id, limit=1, ascending=False)
     return any(now.timestamp() - entry.timestamp > _SILENT_SECONDS for entry in newest)
@@ -187,7 +181,6 @@ def _belongs(run: DagsterRun, names: FeedNames) -> bool:
 
 
 def _reads(run: DagsterRun, names: FeedNames) -> bool:
-    """Return whether a run only reads the changefeed's tables."""
     checked = (key.asset_key for key in run.asset_check_selection or ())
     return run.job_name in map(names.job, _READING_JOBS) or any(
         key.path[0] == names.changefeed for key in (*(run.asset_selection or ()), *checked)

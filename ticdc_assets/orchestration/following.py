@@ -65,7 +65,7 @@ class Followed:
         empty: syncs that brought nothing.
         failures: waits because the source was down or another process held the lock.
         ending: why it ended; None while it runs.
-        other: the run that it ended for; "" if none.
+        other: the run that it ended for, in words.
     """
 
     changed: int = 0
@@ -88,8 +88,8 @@ class Followed:
     @property
     def summary(self) -> str:
         """One sentence with the numbers."""
-        away = f", {counted(self.failures, 'wait')} for the source or the lock"
-        away = away if self.failures else ""
+        waits = counted(self.failures, "wait")
+        away = f", {waits} for the source or the lock" if self.failures else ""
         why = f"; ended because {self.ending}" if self.ending else ""
         other = f" ({self.other})" if self.other else ""
         return (
@@ -111,13 +111,10 @@ class _Surroundings(Protocol):
 
 
 class Following:
-    """One run that follows.
+    """One run that follows for some seconds; the current sync is finished then.
 
-    Args:
-        context: its surroundings.
-        seconds: how long it runs; the current sync is finished then.
-        rest_seconds: the pause between two checks of the source, also after syncs with only
-            watermarks; the times above if None.
+    `rest_seconds` is the pause between two checks of the source, also after syncs with only
+    watermarks; the times above if None.
     """
 
     def __init__(
@@ -142,14 +139,13 @@ class Following:
             TicdcError: a sync failed with an error that waiting does not fix.
         """
         while not self._has_ended():
-            began = self._context.now()
+            began, look = self._context.now(), self._look_seconds
             if began >= self._due:
                 self._step()
             yield self.followed
             if self._has_ended():
                 break
             now = self._context.now()
-            look = self._look_seconds
             pause = max(look - (now - began), min(_BREATH_SECONDS, look))
             self._context.wait(max(0.0, min(pause, self._end - now)))
         self._context.say(self.followed.summary)
@@ -181,16 +177,16 @@ class Following:
         except SourceRefusedError:
             raise  # waiting does not fix a password
         except (SourceUnavailableError, BusyError) as error:
-            self._wait_for(error)
+            self.followed.failures += 1
+            self._pause = min(max(_FIRST_PAUSE_SECONDS, self._pause * 2), _LONGEST_PAUSE_SECONDS)
+            self._due = self._context.now() + self._pause
+            self._context.say(f"waiting {self._pause:g} s: {error}")
             return
         if self._pause:
             self._pause = 0.0
             self._context.say("the source and the lock are back; syncing goes on")
         self._has_synced, self._seen = True, seen
         self._asked = float("-inf")
-        self._count(new_data)
-
-    def _count(self, new_data: NewData) -> None:
         match new_data:
             case NewData.CHANGES:
                 self.followed.changed += 1
@@ -201,9 +197,3 @@ class Following:
             case NewData.NOTHING:
                 self.followed.empty += 1
         self._due = self._context.now() + self._rest
-
-    def _wait_for(self, error: SourceUnavailableError | BusyError) -> None:
-        self.followed.failures += 1
-        self._pause = min(max(_FIRST_PAUSE_SECONDS, self._pause * 2), _LONGEST_PAUSE_SECONDS)
-        self._due = self._context.now() + self._pause
-        self._context.say(f"waiting {self._pause:g} s: {error}")

@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any, Generic, TypeVar
 from uuid import uuid4
 
 import dagster as dg
@@ -69,49 +69,34 @@ LOCATION_NAME = "ticdc_assets"
 _Result = TypeVar("_Result")
 
 
+class _Last(Generic[_Result]):
+    """The last result of a kind, as an attribute of a report."""
+
+    def __init__(self, kind: type[_Result]) -> None:
+        self._kind = kind
+
+    def __get__(self, report: "RunReport", _: type) -> _Result:
+        return report.last(self._kind)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """The results of one run of a job, of the steps that the job has.
+    """The checks of one run of a job, and the lake's results, in the order of the steps.
 
-    Attributes:
-        run_id: id of the Dagster run.
-        checks: the checks, in the order of their evaluation.
-        results: the results of the lake's functions, in the order of the steps.
+    A result by its name is the last of its kind: `followed` has the numbers of a run that followed
+    its source, and why it ended.
     """
 
     run_id: str
     checks: tuple[dg.AssetCheckEvaluation, ...]
     results: tuple[object, ...]
 
-    @property
-    def landing(self) -> Landing:
-        """The landing."""
-        return self.last(Landing)
-
-    @property
-    def decoding(self) -> Decoding:
-        """The decoding."""
-        return self.last(Decoding)
-
-    @property
-    def applying(self) -> Applying:
-        """What was applied."""
-        return self.last(Applying)
-
-    @property
-    def redriving(self) -> Redriving:
-        """What was tried again."""
-        return self.last(Redriving)
-
-    @property
-    def seeding(self) -> Seeding:
-        """What was seeded."""
-        return self.last(Seeding)
-
-    @property
-    def followed(self) -> Followed:
-        """The numbers of a run that followed its source, and why it ended."""
-        return self.last(Followed)
+    landing = _Last(Landing)
+    decoding = _Last(Decoding)
+    applying = _Last(Applying)
+    redriving = _Last(Redriving)
+    seeding = _Last(Seeding)
+    followed = _Last(Followed)
 
     def last(self, kind: type[_Result]) -> _Result:
         """Return the last result of a kind."""
@@ -127,15 +112,9 @@ def run_sync(
     say: Callable[[str], None] | None = None,
     instance: DagsterInstance | None = None,
 ) -> RunReport:
-    """Run the sync job of a changefeed once.
+    """Run the sync job of a changefeed once; `run_job` says what `say` and `instance` are.
 
-    Args:
-        settings: the settings.
-        changefeed: name of the changefeed.
-        until: TSO, or time in ISO 8601, not to apply beyond.
-        max_records: land at most this many records.
-        say: called with a line that names the program it waits for.
-        instance: where the run is recorded; that of `dagster_home(settings)` if None.
+    It lands at most `max_records`, and applies nothing beyond `until`: a TSO, or time in ISO 8601.
     """
     config = {
         "raw_messages": {"max_records": max_records},
@@ -153,22 +132,12 @@ def run_follow(
     say: Callable[[str], None] | None = None,
     instance: DagsterInstance | None = None,
 ) -> RunReport:
-    """Follow the source of a changefeed; a signal ends it after the current sync.
+    """Follow the source of a changefeed, and return the report of the last run.
 
-    It is one run after the other, each of an hour at most: Dagster keeps all events of a run in the
-    memory of its process until the run ends.
-
-    Args:
-        settings: the settings.
-        changefeed: name of the changefeed.
-        seconds: how long it runs, possibly forever; as configured if None.
-        rest_seconds: the pause between two checks of the source, also after syncs with only
-            watermarks; as the job does if None.
-        say: called with a line for each thing it does.
-        instance: where the runs are recorded; that of `dagster_home(settings)` if None.
-
-    Returns:
-        The report of the last run.
+    A signal ends it after the current sync. It is one run after the other, each of an hour at most:
+    Dagster keeps all events of a run in the memory of its process until the run ends. `seconds`
+    (math.inf: forever) is as configured if None, `rest_seconds` as for `FollowConfig`; `say` is
+    called with a line for each thing it does.
     """
     if seconds is None:
         seconds = settings.changefeed(changefeed).follow_seconds
@@ -380,10 +349,7 @@ def open_instance(settings: Settings) -> Iterator[DagsterInstance]:
 def serve_ui(settings: Settings, port: int, say: Callable[[str], None]) -> int:
     """Serve the Dagster UI, with its daemon, on 127.0.0.1 until it is stopped; return its status.
 
-    Args:
-        settings: the settings.
-        port: where it listens.
-        say: called with a line when it starts, when it answers, and when it stops.
+    `say` is called with a line when it starts, when it answers, and when it stops.
 
     Raises:
         PrerequisiteError: something listens on `port` already.
@@ -425,10 +391,8 @@ def announce_ui(
 def ui_server(settings: Settings, port: int) -> Iterator[subprocess.Popen[bytes]]:
     """Start the server of the Dagster UI on 127.0.0.1, and end it with everything it started.
 
-    Use it in the main thread: the server ends with the thread that started it.
-
-    Raises:
-        PrerequisiteError: something listens on `port` already.
+    Use it in the main thread: the server ends with the thread that started it. It raises as
+    `serve_ui`.
     """
     require_free(port)
     command, env = ui_command(settings, port)
@@ -461,9 +425,6 @@ def ui_server(settings: Settings, port: int) -> Iterator[subprocess.Popen[bytes]
 
 STOPPED_WITH_UI = "stopped with the UI"
 
-_ENDED_WELL = (DagsterRunStatus.SUCCESS, DagsterRunStatus.CANCELED)
-
-
 _LAUNCHED = ".dagster/grpc_info"
 """Tag of the runs that a code server launched; a command's run has none."""
 
@@ -479,10 +440,8 @@ def _pass_on(lines: IO[bytes], ending: threading.Event) -> None:
 def _begin_to_stop_runs(settings: Settings, session: int) -> list[str]:
     """Record that the runs of a UI are being cancelled, and return their ids.
 
-    Args:
-        settings: the settings.
-        session: the session of the UI's processes. Another UI, or a command, may work on runs of
-            the same instance.
+    They are those of the `session` of the UI's processes: another UI, or a command, may work on
+    runs of the same instance.
     """
     run_ids: list[str] = []
     with open_instance(settings) as instance:
@@ -507,7 +466,8 @@ def _record_stopped(settings: Settings, runs: Sequence[str]) -> None:
     with open_instance(settings) as instance:
         for run_id in runs:
             run = instance.get_run_by_id(run_id)
-            if run is not None and run.status not in _ENDED_WELL:
+            ended_well = (DagsterRunStatus.SUCCESS, DagsterRunStatus.CANCELED)
+            if run is not None and run.status not in ended_well:
                 instance.report_run_canceled(run, STOPPED_WITH_UI)
 
 
@@ -536,13 +496,12 @@ def _end_group(server: subprocess.Popen[bytes]) -> None:
             return  # no process of the group is left (macOS says the second of dead ones)
 
 
-_PR_SET_PDEATHSIG = 1
-
 
 def _end_with_parent() -> None:
     """Let Linux end this process when its parent dies, even by SIGKILL."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
 
 
 def signals_interrupt() -> AbstractContextManager[None]:
@@ -560,26 +519,16 @@ def ui_command(settings: Settings, port: int) -> tuple[list[str], dict[str, str]
     workspace = home / "workspace.yaml"
     # By module, so that it works wherever the package is installed; with a fixed name, because
     # links, sensors and their cursors contain it.
-    workspace.write_text(
-        yaml.safe_dump(
-            {
-                "load_from": [
-                    {
-                        "python_module": {
-                            "module_name": "ticdc_assets.definitions",
-                            # Not the current folder: a file there with the name of a module
-                            # would be imported in its place.
-                            "working_directory": str(Path(ticdc_assets.__file__).parent.parent),
-                            "location_name": LOCATION_NAME,
-                            "executable_path": sys.executable,
-                        }
-                    }
-                ]
-            },
-            sort_keys=False,
-        ),
-        encoding="utf-8",
-    )
+    module = {
+        "module_name": "ticdc_assets.definitions",
+        # Not the current folder: a file there with the name of a module would be imported in its
+        # place.
+        "working_directory": str(Path(ticdc_assets.__file__).parent.parent),
+        "location_name": LOCATION_NAME,
+        "executable_path": sys.executable,
+    }
+    text = yaml.safe_dump({"load_from": [{"python_module": module}]}, sort_keys=False)
+    workspace.write_text(text, encoding="utf-8")
     command = [
         *(sys.executable, "-m", "dagster", "dev"),
         *("-w", str(workspace)),

@@ -1,11 +1,8 @@
 """The frame of every step of a changefeed: the lock, the errors, the results.
 
 A step holds the changefeed's writer lock while it writes, and waits for it, because a command line
-may hold it outside of any pool. A follow run takes the lock for each sync and ends when it sees
-another run. An error that this
-package raises on purpose fails the step with its one sentence, without wrappers;
-`orchestration.run` raises it unchanged to its caller. A caller that runs the job in its own process
-finds the lake's results in `ChangefeedSteps.results`; Dagster itself sees only metadata.
+may hold it outside of any pool. An error that this package raises on purpose fails the step with
+its one sentence, without wrappers; `orchestration.run` raises it unchanged to its caller.
 """
 
 import time
@@ -46,7 +43,8 @@ class ChangefeedSteps:
     Attributes:
         changefeed: its configuration.
         root: the folder or URI of all changefeeds' tables.
-        results: the results of the lake's functions, in the order of the steps run.
+        results: the results of the lake's functions, in the order of the steps run, for a caller
+            that runs a job in its own process; Dagster itself sees only metadata.
         say: called with lines for the person who started the run: which program it waits for, and
             what a run that follows did.
     """
@@ -127,13 +125,9 @@ def patient_lock(
     seconds: float = PATIENCE_SECONDS,
     waiting: Callable[[str], None] = _say_nothing,
 ) -> Iterator[None]:
-    """Hold the writer lock, after waiting for it.
+    """Hold the writer lock for the run `own_id`, after waiting for it.
 
-    Args:
-        steps: the changefeed.
-        own_id: id of the run that waits.
-        seconds: how long to wait.
-        waiting: called with the holder of the lock if there is a wait, and when the wait is over.
+    `waiting` is called with the holder of the lock if there is a wait, and when the wait is over.
 
     Raises:
         BusyError: another program held it for `seconds`.

@@ -36,7 +36,7 @@ from ticdc_assets.log.schema_tables import register_new
 from ticdc_assets.mirrors.applying import apply_changes
 from ticdc_assets.mirrors.standing import Applying, Outcome
 from ticdc_assets.model.tso import time_with_tso, to_datetime
-from ticdc_assets.observe.overview import schemas_of
+from ticdc_assets.observe.overview import read_schemas
 from ticdc_assets.observe.wording import listed
 from ticdc_assets.orchestration.following import NewData
 from ticdc_assets.orchestration.metadata import (
@@ -384,7 +384,7 @@ def schema_changes(
     """
     found = [
         (version, table)
-        for table in schemas_of(paths, {key[:2] for key in new}, most=len(new))
+        for table in read_schemas(paths, {key[:2] for key in new}, most=len(new))[0]
         for version in table.versions
         if not version.is_first and (table.database, table.table, version.version) in new
     ]

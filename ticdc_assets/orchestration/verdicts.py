@@ -19,13 +19,7 @@ _RECORDS_LOOKED_AT = 20
 
 @dataclass(frozen=True, slots=True)
 class CheckVerdict:
-    """The result of a check.
-
-    Attributes:
-        level: how bad it is.
-        sentence: the finding, and the action to take if one is needed.
-        metadata: the numbers.
-    """
+    """The result of a check: a verdict in words for a person in Dagster, and its numbers."""
 
     level: Level
     sentence: str
@@ -57,12 +51,7 @@ class CheckVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The newest evaluation of a check, as Dagster shows it.
-
-    Attributes:
-        evaluation: the evaluation.
-        at: when it was recorded, in epoch seconds.
-    """
+    """The newest evaluation of a check, as Dagster shows it; recorded `at`, in epoch seconds."""
 
     evaluation: dg.AssetCheckEvaluation
     at: float

@@ -14,8 +14,8 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from types import FrameType
+from typing import NamedTuple
 
 import dagster as dg
 from dagster import DagsterRun
@@ -29,14 +29,8 @@ WORKER_TAG = "ticdc/worker"
 """Tag of a run: which process works on it; see `worker_tag`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Worker:
-    """A process that works on a run.
-
-    Attributes:
-        process: the process.
-        lock: the file whose lock it holds; "" if it holds none.
-    """
+class Worker(NamedTuple):
+    """A process that works on a run, and the file whose lock it holds; "" if it holds none."""
 
     process: Holder
     lock: str = ""
@@ -50,13 +44,7 @@ def worker_name(process: int | None = None) -> str:
 
 
 def worker_tag(run_id: str, lock: str, name: str | None = None) -> str:
-    """Return the tag of a run that a process works on: process, run, machine, lock.
-
-    Args:
-        run_id: id of the run.
-        lock: the file whose lock the process holds; "" if it holds none.
-        name: the name of the process; that of this one if None.
-    """
+    """Return the tag of a run that a process works on: process, run, machine, lock ("": none)."""
     return "#".join((name or worker_name(), run_id[:8], this_process().machine, lock))
 
 
@@ -84,7 +72,7 @@ def worker_of(run: DagsterRun) -> Worker | None:
         return None
     host, process, started = parts.groups()
     holder = Holder(host=host, process=int(process), machine=machine, started=started, command="")
-    return Worker(process=holder, lock=lock)
+    return Worker(holder, lock)
 
 
 _ONE_PROCESS = ("in_process", "execute_in_process_executor")

@@ -73,13 +73,15 @@ def page(overviews: Sequence[FeedOverview]) -> str:
     spans: dict[str, int | None] = {
         label: seconds for label, seconds in _SPANS.items() if seconds < whole
     }
-    title = "Replication report"
+    title, labels = (
+        "Replication report",
+        {item.label.lower(): "number" for item in feeds[0].headlines},
+    )
     if len(feeds) == 1:
         title += f": {feeds[0].name}"
         links = {f"{word}-{feeds[0].name}": label for word, label in _PARTS.items()}
     else:
         links = {"overview": "Overview"} | {f"feed-{feed.name}": feed.name for feed in feeds}
-    labels = {item.label.lower(): "number" for item in feeds[0].headlines}
     days = (now - min(overview.since for overview in overviews)).total_seconds() / 86_400
     return (
         environment()
@@ -194,11 +196,9 @@ def headlines(overview: FeedOverview) -> list[Headline]:
     """Return the figures in the order of the page."""
     status = overview.status
     lag, reached, tables = status.lag, status.watermark.watermark_ts, status.tables
-    if lag is None:
-        behind = "no cut yet"
-    else:
-        ahead = duration(lag.ahead_seconds)
-        behind = f"{ahead} ahead" if lag.ahead_ms else duration(lag.seconds)
+    behind = "no cut yet" if lag is None else duration(lag.seconds)
+    if lag is not None and lag.ahead_ms:
+        behind = f"{duration(lag.ahead_seconds)} ahead"
     age = "none yet" if reached is None else f"{duration(lag_seconds(reached, status.at))} old"
     if status.ending is not None:
         behind, age = status.ending.text, "the last"
@@ -283,22 +283,19 @@ class _Feed:
     @property
     def tables_json(self) -> list[list[Any]]:
         """Return all tables for the page's script."""
-        listed: list[list[Any]] = []
-        for item in self.overview.tables:
-            level = item.verdict.level
-            listed.append(
-                [
-                    [visible(item.database), visible(item.table)],
-                    item.rows if item.has_mirror else None,
-                    self.overview.changes(item),
-                    None if item.last_change_ts is None else physical_ms(item.last_change_ts),
-                    item.lag_seconds,
-                    level.word,
-                    f"{_SIGNS[level]} {item.state}",
-                    visible(self.reasons(item)),
-                ]
-            )
-        return listed
+        return [
+            [
+                [visible(item.database), visible(item.table)],
+                item.rows if item.has_mirror else None,
+                self.overview.changes(item),
+                None if item.last_change_ts is None else physical_ms(item.last_change_ts),
+                item.lag_seconds,
+                (level := item.verdict.level).word,
+                f"{_SIGNS[level]} {item.state}",
+                visible(self.reasons(item)),
+            ]
+            for item in self.overview.tables
+        ]
 
     def reasons(self, item: TableStatus) -> str:
         """Return what a table lacks, and its caveats."""
