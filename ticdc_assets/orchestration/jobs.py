@@ -24,7 +24,6 @@ from ticdc_assets.base.progress import listened
 from ticdc_assets.config import OFF
 from ticdc_assets.log.landing import landed_days
 from ticdc_assets.orchestration.checks import KEYS_UNIQUE, MIRROR_EQUALS_REBUILD, cheap_checks
-from ticdc_assets.orchestration.content_verdicts import judge_seeds
 from ticdc_assets.orchestration.exports import (
     MIRROR_EQUALS_SOURCE,
     ExportConfig,
@@ -34,6 +33,7 @@ from ticdc_assets.orchestration.partitions import DAY_FORMAT, REPORT, JobKind, s
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.orchestration.syncing import Event, Reporter, Syncing, log_events
+from ticdc_assets.orchestration.verdicts import judge_seeds
 from ticdc_assets.repair.maintenance import maintain
 from ticdc_assets.repair.rebuilding import rebuild
 from ticdc_assets.repair.redecoding import first_whole_day

@@ -14,23 +14,18 @@ from typing import Any, TypeAlias
 import dagster as dg
 
 from ticdc_assets.base.names import counted, joined_name
-from ticdc_assets.log.change_statistics import ChangeStatistics
 from ticdc_assets.log.cuts import Cut, MirrorCut, Mode
-from ticdc_assets.log.decoding import Decoding
-from ticdc_assets.log.landing import Landing
 from ticdc_assets.log.positions import PartitionOffsets
-from ticdc_assets.log.quarantine import QuarantineCounts
-from ticdc_assets.log.schema_tables import Registering
 from ticdc_assets.mirrors.standing import Applying, Outcome
 from ticdc_assets.model.tso import lag_seconds, to_datetime
 from ticdc_assets.observe.status import ACCOUNT_COUNTS
 from ticdc_assets.observe.wording import listed
 from ticdc_assets.orchestration.table_schemas import mirror_columns, table_of
 from ticdc_assets.repair.redecoding import RedecodedDay
-from ticdc_assets.repair.redriving import Redriving
 from ticdc_assets.repair.seeding import Seeding
 from ticdc_assets.spark.compute import Ran
 from ticdc_assets.storage.lake_paths import LakePaths
+from ticdc_assets.storage.paths import AnyPath
 
 Metadata: TypeAlias = dict[str, Any]
 """Metadata for Dagster: plain texts, numbers and truth values, and Dagster's values."""
@@ -77,17 +72,6 @@ def offsets_metadata(partitions: Iterable[PartitionOffsets]) -> dg.MetadataValue
     )
 
 
-def landing_metadata(landing: Landing, paths: LakePaths) -> Metadata:
-    """Return the metadata of a landing."""
-    return {
-        "records": landing.records,
-        "batch": landing.batch,
-        "backlog": landing.backlog,
-        "offsets": offsets_metadata(landing.partitions),
-        "path": dg.MetadataValue.path(str(paths.raw_messages)),
-    }
-
-
 def rate_metadata(count: int, seconds: float) -> Metadata:
     """Return how long a step took, and its items per second if it had any."""
     metadata: Metadata = {"seconds": round(seconds, 3)}
@@ -101,24 +85,9 @@ def ran_metadata(ran: Ran) -> Metadata:
     return {"ran": ran.sentence} if ran.sentence else {}
 
 
-def decoding_metadata(
-    decoding: Decoding, statistics: ChangeStatistics, paths: LakePaths
-) -> Metadata:
-    """Return the metadata of a decoding."""
-    return {
-        "changes": sum(decoding.changes.values()),
-        **{f"changes_{kind}": count for kind, count in sorted(decoding.changes.items())},
-        "quarantined": decoding.quarantined,
-        "batch": decoding.batch,
-        "batches": decoding.batches,
-        "dagster/row_count": sum(row["rows"] for row in statistics.rows),
-        "path": dg.MetadataValue.path(str(paths.change_log)),
-    }
-
-
-def day_metadata(appended: int, paths: LakePaths) -> Metadata:
-    """Return the metadata of the rows appended to one landing day of the change log."""
-    return {"appended": appended, "path": dg.MetadataValue.path(str(paths.change_log))}
+def path_metadata(path: AnyPath) -> Metadata:
+    """Return where a table is."""
+    return {"path": dg.MetadataValue.path(str(path))}
 
 
 def redecoding_metadata(day: RedecodedDay, paths: LakePaths) -> Metadata:
@@ -133,17 +102,7 @@ def redecoding_metadata(day: RedecodedDay, paths: LakePaths) -> Metadata:
         "left_quarantine": day.released,
         "schemas_differ": day.schemas,
         "tables_folded": table_of("database string, table string", day.tables),
-        "path": dg.MetadataValue.path(str(paths.change_log)),
-    }
-
-
-def redriving_metadata(redriving: Redriving) -> Metadata:
-    """Return the metadata of a re-drive."""
-    return {
-        "redriven": redriving.records,
-        "redriven_decoded": redriving.decoded,
-        "redriven_still_quarantined": redriving.still_quarantined,
-        "tables_to_fold": len(redriving.refold),
+        **path_metadata(paths.change_log),
     }
 
 
@@ -166,30 +125,6 @@ def seeding_metadata(seeding: Seeding, paths: LakePaths) -> Metadata:
     }
 
 
-def quarantine_metadata(added: int, counts: QuarantineCounts, paths: LakePaths) -> Metadata:
-    """Return how much is in quarantine."""
-    return {
-        "quarantined": added,
-        "open": counts.decode + counts.apply,
-        "open_decode": counts.decode,
-        "open_apply": counts.apply,
-        "path": dg.MetadataValue.path(str(paths.quarantine)),
-    }
-
-
-def registering_metadata(registering: Registering, paths: LakePaths) -> Metadata:
-    """Return the metadata of a registering."""
-    return {
-        "changed": registering.changed,
-        "schema_versions": registering.schema_versions,
-        "ddls": registering.ddls,
-        "conflicts": registering.conflicts,
-        "batch": registering.batch,
-        "dagster/row_count": registering.schema_versions,
-        "path": dg.MetadataValue.path(str(paths.schema_registry)),
-    }
-
-
 def applying_metadata(applying: Applying, batch: int, now: datetime) -> Metadata:
     """Return the result of an apply up to `batch` of the change log."""
     metadata: Metadata = {
@@ -199,12 +134,10 @@ def applying_metadata(applying: Applying, batch: int, now: datetime) -> Metadata
         **tso_metadata("watermark", applying.watermark.watermark_ts),
     }
     if applying.watermark.slowest is not None:
-        topic, partition = applying.watermark.slowest
-        metadata["slowest_partition"] = f"{topic}/{partition}"
+        metadata["slowest_partition"] = "{}/{}".format(*applying.watermark.slowest)
     if applying.watermark.waiting:
-        metadata["partitions_without_watermark"] = ", ".join(
-            f"{topic}/{partition}" for topic, partition in applying.watermark.waiting
-        )
+        waiting = ("{}/{}".format(*place) for place in applying.watermark.waiting)
+        metadata["partitions_without_watermark"] = ", ".join(waiting)
     if applying.cut is not None:
         metadata |= _cut_metadata(applying.cut, now)
         if applying.outcome is not Outcome.PUBLISHED:
@@ -281,10 +214,8 @@ def together_metadata(changed: Sequence[MirrorCut], cut: Cut) -> Metadata:
     }
 
 
-_NAMES_LISTED = 1_000
-
-_TABLES_LISTED = 100
-"""How many tables an event on `apply_changes` lists."""
+_NAMES_LISTED, _TABLES_LISTED = 1_000, 100
+"""How many names of tables an event lists, and how many tables one on `apply_changes`."""
 
 
 def mirror_metadata(mirror: MirrorCut, cut: Cut, paths: LakePaths, now: datetime) -> Metadata:
@@ -305,7 +236,7 @@ def mirror_metadata(mirror: MirrorCut, cut: Cut, paths: LakePaths, now: datetime
         "key": ", ".join(mirror.table_schema.handle_key) or "none",
         "cut": cut.number,
         "delta_version": mirror.version,
-        "path": dg.MetadataValue.path(str(mirror.path(paths))),
+        **path_metadata(mirror.path(paths)),
         "dagster/row_count": mirror.rows,
         "dagster/column_schema": mirror_columns(mirror),
     }
@@ -348,7 +279,7 @@ def history_metadata(mirror: MirrorCut, cut: Cut, paths: LakePaths) -> Metadata:
         **tso_metadata("applied_ts", cut.tso),
         "cut": cut.number,
         "delta_version": mirror.history_version or 0,
-        "path": dg.MetadataValue.path(str(mirror.history_path(paths))),
+        **path_metadata(mirror.history_path(paths)),
         "dagster/row_count": versions,
     }
 

@@ -16,7 +16,8 @@ loaded again, which the tables sensor requests. Loading reads one small table an
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from typing import TypedDict
 
 import dagster as dg
 from pydantic import Field
@@ -26,7 +27,7 @@ from ticdc_assets.base.names import joined_name, table_named
 from ticdc_assets.config import Changefeed
 from ticdc_assets.log.cuts import Cut, MirrorCut, newest_cut, require_cut
 from ticdc_assets.mirrors.applying import apply_changes
-from ticdc_assets.mirrors.standing import Applying, Outcome
+from ticdc_assets.mirrors.standing import Outcome
 from ticdc_assets.observe.judging import judge_table
 from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.status_reading import read_status
@@ -35,7 +36,7 @@ from ticdc_assets.orchestration.metadata import utc_now
 from ticdc_assets.orchestration.partitions import TABLE_LAG, FeedNames
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
-from ticdc_assets.orchestration.syncing import DATA_VERSION, Reporter, assets_of, log_events
+from ticdc_assets.orchestration.syncing import Reporter, assets_of, log_events, result_of
 from ticdc_assets.orchestration.table_schemas import mirror_columns
 from ticdc_assets.orchestration.verdicts import CheckVerdict, runbook
 from ticdc_assets.storage.lake_paths import LakePaths
@@ -84,18 +85,12 @@ class MirrorAssets:
     @cached_property
     def by_key(self) -> Mapping[dg.AssetKey, Table]:
         """The table of each asset: of mirrors, and of histories."""
-        names = self.steps.names
-        return {
-            key: (item.database, item.table)
-            for item in self.mirrors
-            for key in (
-                names.mirror(item.database, item.table),
-                *(
-                    [names.history(item.database, item.table)]
-                    if item.history_version is not None
-                    else []
-                ),
-            )
+        names, tables = self.steps.names, [(item.database, item.table) for item in self.mirrors]
+        histories = (
+            (item.database, item.table) for item in self.mirrors if item.history_version is not None
+        )
+        return {names.mirror(*name): name for name in tables} | {
+            names.history(*name): name for name in histories
         }
 
     @property
@@ -137,9 +132,22 @@ def _table_assets(shown: MirrorAssets) -> dg.AssetsDefinition:
     def mirrors(
         context: dg.AssetExecutionContext, ticdc_spark: LakeSpark
     ) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:
+        selected = frozenset(context.selected_asset_keys)
         with reported_failures(steps.paths):
-            if context.selected_asset_keys:
-                yield from _made(context, shown, ticdc_spark)
+            if selected:
+                tables = frozenset(shown.by_key[key] for key in selected)
+                is_synced = _is_synced(context, steps)
+                if is_synced:
+                    cut = require_cut(steps.paths)
+                    results = Reporter(steps, context.instance).tables(cut, tables)
+                else:
+                    cut, results = _fold(context, steps, ticdc_spark, tables)
+                for event in results:
+                    if event.asset_key in selected:
+                        yield result_of(event)
+                    else:
+                        context.log_event(event)
+                _require_made(cut, tables, are_there=not is_synced)
             if checks := context.selected_asset_check_keys:
                 status = read_status(steps.lake, utc_now())
                 verdicts = lag_verdicts(names, steps.changefeed, status, shown.tables)
@@ -149,70 +157,47 @@ def _table_assets(shown: MirrorAssets) -> dg.AssetsDefinition:
     return mirrors
 
 
-def _made(
-    context: dg.AssetExecutionContext, shown: MirrorAssets, spark: LakeSpark
-) -> Iterator[dg.MaterializeResult]:
-    """Fold the selected tables again, and yield what is to be reported of them."""
-    steps, selected = shown.steps, frozenset(context.selected_asset_keys)
-    tables = frozenset(shown.by_key[key] for key in selected)
-    is_synced = _is_synced(context, steps)
-    if is_synced:
-        cut, events = require_cut(steps.paths), Reporter(steps, context.instance)
-        results = events.tables(cut, tables)
-    else:
-        cut, results = _fold(context, steps, spark, tables)
-    for event in results:
-        if event.asset_key in selected:
-            yield dg.MaterializeResult(
-                asset_key=event.asset_key,
-                metadata=dict(event.metadata),
-                data_version=_data_version(event),
-            )
-        else:
-            context.log_event(event)
-    _require_made(cut, tables)
-    if not is_synced:
-        _require_tables(cut, tables)
-
-
 def _specs(shown: MirrorAssets) -> Iterator[dg.AssetSpec]:
     """Yield the asset of each mirror, and of its history.
 
     All in a group of their own: hundreds of tables would hide the steps that lead to them.
     """
     steps, names = shown.steps, shown.steps.names
-    # The days of the change log are no tables: a mirror is made from all of them.
-    log = dg.AssetDep(names.asset("change_log"), partition_mapping=dg.AllPartitionMapping())
-    owners = list(steps.changefeed.owners)
-
-    def spec(key: dg.AssetKey, description: str, metadata: Mapping[str, object]) -> dg.AssetSpec:
-        return dg.AssetSpec(
-            key=key,
-            deps=[log],
-            description=description,
-            group_name=names.mirrors_group,
-            kinds={"deltalake", "table"},
-            owners=owners,
-            metadata=metadata,
-            skippable=True,
-        )
-
+    spec = partial(dg.AssetSpec, skippable=True, **_common(steps))
     for mirror in shown.mirrors:
         table = joined_name(mirror.database, mirror.table)
         yield spec(
             names.mirror(mirror.database, mirror.table),
-            f"A copy of the upstream table {table}, at the TSO of the newest cut. Syncs keep "
-            "it up to date; materialise it to fold it again from the whole change log.",
-            mirror_definition(names, mirror, steps.paths),
+            description=f"A copy of the upstream table {table}, at the TSO of the newest cut. "
+            "Syncs keep it up to date; materialise it to fold it again from the whole change log.",
+            metadata=mirror_definition(names, mirror, steps.paths),
         )
         if mirror.history_version is not None:
             yield spec(
                 names.history(mirror.database, mirror.table),
-                f"Every version of every row of {table}, with the cuts at which it begins and "
-                "ends. Syncs write it together with the mirror, at the same cut; materialise "
-                "it to fold both again.",
-                {"dagster/uri": mirror.history_path(steps.paths).absolute().as_uri()},
+                description=f"Every version of every row of {table}, with the cuts at which it "
+                "begins and ends. Syncs write it together with the mirror, at the same cut; "
+                "materialise it to fold both again.",
+                metadata={"dagster/uri": mirror.history_path(steps.paths).absolute().as_uri()},
             )
+
+
+class _Common(TypedDict):
+    deps: list[dg.AssetDep]
+    group_name: str
+    kinds: set[str]
+    owners: list[str]
+
+
+def _common(steps: ChangefeedSteps) -> _Common:
+    # The days of the change log are no tables: a mirror is made from all of them.
+    log = steps.names.asset("change_log")
+    return {
+        "deps": [dg.AssetDep(log, partition_mapping=dg.AllPartitionMapping())],
+        "group_name": steps.names.mirrors_group,
+        "kinds": {"deltalake", "table"},
+        "owners": list(steps.changefeed.owners),
+    }
 
 
 def mirror_definition(
@@ -224,11 +209,6 @@ def mirror_definition(
         "dagster/uri": mirror.path(paths).absolute().as_uri(),
         "dagster/column_schema": mirror_columns(mirror),
     }
-
-
-def _data_version(event: dg.AssetMaterialization) -> dg.DataVersion | None:
-    tags = event.tags or {}
-    return dg.DataVersion(tags[DATA_VERSION]) if DATA_VERSION in tags else None
 
 
 def _is_synced(context: dg.AssetExecutionContext, steps: ChangefeedSteps) -> bool:
@@ -256,19 +236,16 @@ def _shared_asset(shown: MirrorAssets) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=names.asset("mirrors"),
-        deps=[dg.AssetDep(names.asset("change_log"), partition_mapping=dg.AllPartitionMapping())],
         description=(
             f"Copies of {shown.left_out} upstream tables, at the TSO of the newest cut. They are "
             f"more than {limit} (dagster.table_assets), so none is an asset of its own. Syncs keep "
             "them up to date. To fold some again from the whole change log, name them in `tables` "
             "of the run's configuration."
         ),
-        group_name=names.mirrors_group,
-        kinds={"deltalake", "table"},
-        owners=list(steps.changefeed.owners),
         pool=names.pool,
         op_tags=_LAST,
         output_required=False,
+        **_common(steps),
     )
     def mirrors(
         context: dg.AssetExecutionContext, config: FoldConfig, ticdc_spark: LakeSpark
@@ -279,10 +256,8 @@ def _shared_asset(shown: MirrorAssets) -> dg.AssetsDefinition:
         with reported_failures(steps.paths):
             tables = frozenset(table_named(name) for name in config.tables)
             cut, results = _fold(context, steps, ticdc_spark, tables)
-            for event in results:
-                yield dg.MaterializeResult(metadata=dict(event.metadata))
+            yield from map(result_of, results)
             _require_made(cut, tables)
-            _require_tables(cut, tables)
 
     return mirrors
 
@@ -298,49 +273,37 @@ def _fold(
 ) -> tuple[Cut, Iterable[dg.AssetMaterialization]]:
     """Fold tables again at the newest cut; return the cut that has them, and what to report.
 
-    Tables without a mirror are left out.
-
-    Raises:
-        dg.Failure: none of them has one, or nothing could be published.
+    Tables without a mirror are left out; it fails if none has one, or nothing could be published.
     """
     reporter = Reporter(steps, context.instance)
     with steps.writing(context):
         cut = require_cut(steps.paths)
         there = frozenset(name for name in tables if cut.mirror(*name) is not None)
         if not there:
-            _require_tables(cut, tables)
+            _require_made(cut, tables)
         lake = steps.lake.using(spark.spark_session)
         applying = steps.note(apply_changes(lake, until=cut.tso, refold=there))
-        published = _require_published(applying)
+        published = applying.cut
+        if published is None or applying.outcome in (Outcome.WAITING, Outcome.AHEAD):
+            raise TicdcError(f"the mirrors were not folded: {applying.reason}")
     log_events(context, reporter.mirrors(applying, but=there))
     return published, reporter.tables(published, there)
 
 
-def _require_tables(cut: Cut, tables: Iterable[Table]) -> None:
-    """Fail a run for tables that have no mirror any more."""
-    missing = [
-        joined_name(database, table)
-        for database, table in sorted(tables)
-        if cut.mirror(database, table) is None
-    ]
-    if missing:
+def _require_made(cut: Cut, tables: Collection[Table], *, are_there: bool = True) -> None:
+    """Fail a run whose tables could not be made, or must be there and have no mirror any more.
+
+    The other tables of the cut are published.
+    """
+    failed = [item for item in cut.failed if (item.database, item.table) in tables]
+    if failed:
+        raise TicdcError("; ".join(item.sentence for item in failed))
+    missing = [joined_name(*name) for name in sorted(tables) if cut.mirror(*name) is None]
+    if missing and are_there:
         raise NotFoundError(
             f"no mirror of {', '.join(missing)} in the newest cut ({cut.moment}): the table was "
             "dropped or renamed, or its schema has not arrived yet"
         )
-
-
-def _require_published(applying: Applying) -> Cut:
-    if applying.cut is None or applying.outcome in (Outcome.WAITING, Outcome.AHEAD):
-        raise TicdcError(f"the mirrors were not folded: {applying.reason}")
-    return applying.cut
-
-
-def _require_made(cut: Cut, tables: Collection[Table]) -> None:
-    """Fail a run whose tables could not be made; the others of the cut are published."""
-    failed = [item for item in cut.failed if (item.database, item.table) in tables]
-    if failed:
-        raise TicdcError("; ".join(item.sentence for item in failed))
 
 
 # The check of each mirror -----------------------------------------------------------------------
@@ -355,11 +318,8 @@ def _check_specs(shown: MirrorAssets) -> Iterator[dg.AssetCheckSpec]:
         f"{runbook(TABLE_LAG)}"
     )
     for mirror in shown.mirrors:
-        yield dg.AssetCheckSpec(
-            name=TABLE_LAG,
-            asset=names.mirror(mirror.database, mirror.table),
-            description=description,
-        )
+        asset = names.mirror(mirror.database, mirror.table)
+        yield dg.AssetCheckSpec(name=TABLE_LAG, asset=asset, description=description)
 
 
 def lag_verdicts(

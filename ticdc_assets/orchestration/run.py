@@ -496,7 +496,6 @@ def _end_group(server: subprocess.Popen[bytes]) -> None:
             return  # no process of the group is left (macOS says the second of dead ones)
 
 
-
 def _end_with_parent() -> None:
     """Let Linux end this process when its parent dies, even by SIGKILL."""
     if sys.platform == "linux":

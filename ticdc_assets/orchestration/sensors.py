@@ -43,11 +43,10 @@ from ticdc_assets.orchestration.active_runs import (
     pause_after_failures,
 )
 from ticdc_assets.orchestration.checks import readable_key, status_verdicts
-from ticdc_assets.orchestration.content_verdicts import judge_damage
 from ticdc_assets.orchestration.metadata import LOOKED_AT_BATCH, offsets_metadata, utc_now
 from ticdc_assets.orchestration.partitions import FeedNames
 from ticdc_assets.orchestration.steps import ChangefeedSteps
-from ticdc_assets.orchestration.verdicts import CheckVerdict, shown_verdicts
+from ticdc_assets.orchestration.verdicts import CheckVerdict, judge_damage, shown_verdicts
 
 INTERVAL_SECONDS = 20
 OBSERVATION_SECONDS = 60

@@ -18,9 +18,13 @@ from ticdc_assets.observe.status import Status, TopicStatus
 from ticdc_assets.observe.table_status import table_statuses
 from ticdc_assets.observe.verdicts import Check, Level
 from ticdc_assets.orchestration.changefeeds import all_definitions
-from ticdc_assets.orchestration.content_verdicts import judge_keys, judge_source
-from ticdc_assets.orchestration.status_metadata import check_verdict, quarantine_verdict
-from ticdc_assets.orchestration.verdicts import CheckVerdict
+from ticdc_assets.orchestration.verdicts import (
+    CheckVerdict,
+    check_verdict,
+    judge_keys,
+    judge_source,
+    quarantine_verdict,
+)
 from ticdc_assets.repair.comparing import RowCounts, RowDifference, RowFinding
 from ticdc_assets.repair.diffing import DiffedTable, SourceDifference
 from ticdc_assets.repair.uniqueness import KeyCounts, RepeatedKeys
