@@ -15,7 +15,7 @@ import click
 
 from ticdc_assets.base.errors import ConfigError, LakeDamagedError, PrerequisiteError, TicdcError
 from ticdc_assets.base.names import counted
-from ticdc_assets.cli.base import end_with, lake_of, main, note, reported_errors
+from ticdc_assets.cli.base import end_with, lake_of, main, note
 from ticdc_assets.cli.completing import changefeed_argument, changefeeds_argument, table_arguments
 from ticdc_assets.cli.printing import in_total, print_json, print_table, shown_text
 from ticdc_assets.cli.waiting import end_progress_lines
@@ -37,7 +37,6 @@ _WORST_TABLES = 10
 @main.command()
 @changefeed_argument(required=False)
 @click.option("--json", "as_json", is_flag=True, help="One JSON array on standard output.")
-@reported_errors
 def status(changefeed: str | None, *, as_json: bool) -> None:
     """Show how far CHANGEFEED is, where it is behind, and its worst tables.
 
@@ -87,7 +86,6 @@ def status(changefeed: str | None, *, as_json: bool) -> None:
     metavar="[HOST:]PORT",
     help="Serve them over HTTP until Ctrl-C, for Prometheus; HOST is 127.0.0.1 by default.",
 )
-@reported_errors
 def metrics(changefeed: str | None, output: Path | None, listen: str | None) -> None:
     """Print the figures of CHANGEFEED, or of all, as OpenMetrics text."""
     from ticdc_assets.observe.openmetrics import openmetrics_text, serve_figures
@@ -146,7 +144,6 @@ def _figures(changefeed: str | None) -> "tuple[Figures, list[LakeDamagedError]]"
 
 @main.command()
 @changefeed_argument()
-@reported_errors
 def alerts(changefeed: str) -> None:
     """Send a test message to each receiver of CHANGEFEED's alerts."""
     from ticdc_assets.observe.alerting import Message, deliver
@@ -305,7 +302,6 @@ def _print_status(item: "Status", source_error: str | None) -> None:
 @main.command()
 @changefeed_argument()
 @click.option("--json", "as_json", is_flag=True, help="One JSON array on standard output.")
-@reported_errors
 def tables(changefeed: str, as_json: bool) -> None:
     """List the mirrors of CHANGEFEED at the newest cut, and tables known from rows only."""
     from ticdc_assets.observe.status_reading import read_status
@@ -356,7 +352,6 @@ def tables(changefeed: str, as_json: bool) -> None:
 @changefeed_argument()
 @table_arguments()
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-@reported_errors
 def path(changefeed: str, database: str, table: str, *, as_json: bool) -> None:
     """Print the folder of a table's mirror, and the Delta version that the newest cut names.
 
@@ -375,7 +370,6 @@ def path(changefeed: str, database: str, table: str, *, as_json: bool) -> None:
 @main.command()
 @changefeed_argument()
 @click.option("--json", "as_json", is_flag=True, help="One JSON array on standard output.")
-@reported_errors
 def quarantine(changefeed: str, as_json: bool) -> None:
     """List the open records in quarantine: position, reason, expected and got."""
     from ticdc_assets.log.quarantine import read_quarantine
@@ -413,7 +407,6 @@ def quarantine(changefeed: str, as_json: bool) -> None:
     show_default=True,
     help="How far back the plots go.",
 )
-@reported_errors
 def report(changefeeds: tuple[str, ...], output: Path, days: float) -> None:
     """Write one HTML page about all changefeeds, or the named ones, for a browser.
 

@@ -12,7 +12,7 @@ import click
 from ticdc_assets.base.errors import SourceUnavailableError
 from ticdc_assets.base.names import counted
 from ticdc_assets.base.ports import require_free
-from ticdc_assets.cli.base import main, note, reported_errors
+from ticdc_assets.cli.base import main, note
 from ticdc_assets.cli.printing import print_table
 from ticdc_assets.cli.waiting import end_progress_lines, own_lines
 from ticdc_assets.config import WIRE_FORMATS, load_settings
@@ -43,7 +43,6 @@ _DIRECTORY = click.option(
     help="Check only Java, Python and jars, which need no configuration, and make Spark's class "
     "archive, which takes a minute (for image builds).",
 )
-@reported_errors
 def doctor(*, machine: bool) -> None:
     """Check Java, Python, jars, configuration, lake, brokers and topics, and say what to type.
 
@@ -109,7 +108,6 @@ def doctor(*, machine: bool) -> None:
     type=click.IntRange(1, 65535),
     help="With --live: the port of the Dagster UI; by default 3000 or a free port.",
 )
-@reported_errors
 def demo(
     directory: Path,
     wire_format: str,
@@ -165,7 +163,6 @@ def demo(
 @main.command()
 @click.argument("statement")
 @_DIRECTORY
-@reported_errors
 def upstream(statement: str, directory: Path) -> None:
     """Run one SQL STATEMENT on the upstream of the live demo, and commit it.
 
@@ -190,7 +187,6 @@ def upstream(statement: str, directory: Path) -> None:
     type=click.Path(file_okay=False, path_type=Path),
     help="Use the demo in this folder, with its broker.",
 )
-@reported_errors
 def ui(port: int, demo_directory: Path | None) -> None:
     """Run the Dagster UI on 127.0.0.1, with its daemon, until Ctrl-C, and print its URL."""
     end_progress_lines()
@@ -230,7 +226,6 @@ def ui(port: int, demo_directory: Path | None) -> None:
     help="The port on 127.0.0.1; by default that of the last start (at the first start "
     f"{_BROKER_PORT}), or a free port if it is in use.",
 )
-@reported_errors
 def broker(directory: Path, port: int | None) -> None:
     """Run a Kafka broker on 127.0.0.1 and print its address, until Ctrl-C.
 
@@ -265,7 +260,6 @@ def broker(directory: Path, port: int | None) -> None:
 
 @main.command()
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=".")
-@reported_errors
 def sample(folder: Path) -> None:
     """Write a small changefeed's files into FOLDER (by default the current one).
 

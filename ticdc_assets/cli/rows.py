@@ -20,7 +20,6 @@ from ticdc_assets.cli.base import (
     lake_of,
     main,
     note,
-    reported_errors,
 )
 from ticdc_assets.cli.completing import changefeed_argument, table_arguments
 from ticdc_assets.cli.printing import in_total, print_json, print_line, print_rows
@@ -57,7 +56,6 @@ _FORMAT = click.option(
     metavar="KEY",
     help="Show all versions of the row with this key: `1`, or `1,x` (`id=1,name=x`).",
 )
-@reported_errors
 def show(
     changefeed: str,
     database: str,
@@ -234,7 +232,6 @@ def _show_deleted(
     show_default=True,
     help="The engine that runs the query; each has its own SQL dialect.",
 )
-@reported_errors
 def sql(changefeed: str, query: str, *, output: str, as_of: str | None, engine: str) -> None:
     """Run one SQL QUERY over the mirrors of CHANGEFEED, as `database.table`, and print its rows.
 
@@ -299,7 +296,6 @@ def _table_at(lake: "Lake", database: str, table: str, as_of: str | None) -> "Ta
 @main.command()
 @changefeed_argument()
 @click.option("--as-of", metavar="TSO|TIME", callback=checked_moment, help=AS_OF_HELP)
-@reported_errors
 def dump(changefeed: str, as_of: str | None) -> None:
     """Write every row of every mirror as {"database", "table", "row"} lines in canonical text."""
     from ticdc_assets.log.cuts import require_cut, tso_as_of

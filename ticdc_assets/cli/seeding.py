@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ticdc_assets.base.names import counted, table_named
-from ticdc_assets.cli.base import lake_of, main, reported_errors
+from ticdc_assets.cli.base import lake_of, main
 from ticdc_assets.cli.completing import changefeed_argument
 from ticdc_assets.cli.printing import print_json, print_row_differences, print_table
 from ticdc_assets.config import load_settings
@@ -91,7 +91,6 @@ def _configured(
 @changefeed_argument()
 @click.argument("folder")
 @_of_export
-@reported_errors
 def seed(
     changefeed: str,
     folder: str,
@@ -175,7 +174,6 @@ def seed(
 @click.argument("folder")
 @_of_export
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-@reported_errors
 def diff(
     changefeed: str,
     folder: str,

@@ -17,7 +17,6 @@ from ticdc_assets.cli.base import (
     lake_of,
     main,
     note,
-    reported_errors,
 )
 from ticdc_assets.cli.completing import changefeed_argument
 from ticdc_assets.cli.interrupted import ignore_the_next, sentence
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
 @click.option(
     "--seconds", type=click.FloatRange(min=0), help="With --follow: end after this many seconds."
 )
-@reported_errors
 def sync(
     changefeed: str | None,
     until: str | None,
@@ -278,7 +276,6 @@ def _cut_lines(name: str, cut: Any) -> Iterable[str]:
 
 @main.command()
 @changefeed_argument()
-@reported_errors
 def redrive(changefeed: str) -> None:
     """Decode and apply the quarantined records of CHANGEFEED again, after a fix."""
     from ticdc_assets.log.quarantine import count_open

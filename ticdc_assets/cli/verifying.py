@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ticdc_assets.base.names import joined_name
-from ticdc_assets.cli.base import lake_of, main, reported_errors
+from ticdc_assets.cli.base import lake_of, main
 from ticdc_assets.cli.completing import changefeed_argument, table_arguments
 from ticdc_assets.cli.printing import (
     print_json,
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 @changefeed_argument()
 @table_arguments(required=False)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-@reported_errors
 def verify(changefeed: str, database: str | None, table: str | None, *, as_json: bool) -> None:
     """Rebuild the mirrors of CHANGEFEED from the landed records, and compare.
 
