@@ -75,9 +75,6 @@ def table_arguments(*, required: bool = True) -> Callable[[_Command], _Command]:
     """Give a command the arguments `database` and `table`, after that of the changefeed.
 
     A person may write both as one, `database.table`, as commands print them.
-
-    Args:
-        required: whether the command needs a table.
     """
     metavar = "TABLE" if required else "[TABLE]"
 

@@ -16,11 +16,9 @@ from ticdc_assets.config.sources import MODEL
 
 @dataclass(frozen=True, slots=True, config=MODEL)
 class TableChoice:
-    """Some tables of a changefeed.
+    """Some tables of a changefeed, by patterns `database.table`, in which `*` is any characters.
 
-    Args:
-        patterns: `database.table`; in both parts `*` means any characters. A part with a dot in it
-            is in backquotes.
+    A part with a dot in it is in backquotes.
     """
 
     patterns: tuple[str, ...] = ()

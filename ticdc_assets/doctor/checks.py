@@ -2,16 +2,13 @@
 
 In: the environment, and the settings it names. Out: `Check` values, each as soon as it is known:
 cheap checks first, then those that wait for brokers, last the jars, which may be downloaded.
-Brokers answer and some records are read; nothing is committed or changed, so running the checks
-again is always safe. No check shows the content of a record.
+Nothing is committed or changed, so running the checks again is always safe. No check shows the
+content of a record, or says whether the content of the lake is correct.
 
 A check that fails says what to type. A check that is not `vital` does not prevent a sync; it warns
 about later problems: little disk space, short retention of a topic, partitions without a watermark.
 
 Modules of Arrow, Delta and Kafka take seconds to import, so each check imports what it needs.
-
-Not handled: whether the content of the lake is correct; the asset checks and `ticdc-assets verify`
-check that.
 """
 
 import importlib
@@ -69,9 +66,7 @@ def run_checks(
 ) -> Iterator[Check]:
     """Run every check and yield each result at once, cheap checks first.
 
-    Args:
-        env: environment variables; the environment of this program if None.
-        progress: called with a line when something is downloaded or waited for.
+    `progress` is called with a line when something is downloaded or waited for.
     """
     env = os.environ if env is None else env
     yield check_python()
@@ -109,10 +104,6 @@ def check_machine(
     """Check what needs no settings, and make it ready: Python, Java, pyspark, jars, class archive.
 
     Jars are downloaded and the class archive is made if they are missing, which takes a minute.
-
-    Args:
-        env: environment variables; the environment of this program if None.
-        progress: called with a line when something is downloaded or waited for.
     """
     env = os.environ if env is None else env
     yield check_python()
@@ -205,12 +196,7 @@ def check_class_archive(
 
 
 def check_cluster(settings: Settings, *, progress: Progress) -> Check:
-    """Check that every executor of the cluster that is set can work on the lake.
-
-    Args:
-        settings: what is configured.
-        progress: called with a line about what it waits for.
-    """
+    """Check that every executor of the cluster that is set can work on the lake."""
     from ticdc_assets.spark.cluster import ClusterError, require_cluster
     from ticdc_assets.spark.session import get_spark
 
@@ -398,8 +384,7 @@ def check_lease(paths: "LakePaths", writer: Writer) -> list[Check]:
 def check_tables(paths: "LakePaths") -> list[Check]:
     """Check that every table of a changefeed is whole: its log, its files and their footers.
 
-    Rows are not read; that a sound file holds the right ones is for `verify` to say. Each table
-    that is broken is a check of its own, with what repairs it.
+    Rows are not read. Each table that is broken is a check of its own, with what repairs it.
     """
     # Spark's libraries are imported with it, which takes a while.
     from ticdc_assets.log.damage import find_damage
@@ -422,8 +407,7 @@ def check_tables(paths: "LakePaths") -> list[Check]:
 def check_rows(lake: "Lake") -> list[Check]:
     """Say what the status of a changefeed says of rows: missing, held or not accounted for.
 
-    An empty list where no cut was published yet, or where it cannot be read: `check_tables` says
-    so.
+    Nothing before the first cut, or if it cannot be read: `check_tables` says so.
     """
     from ticdc_assets.observe.status_reading import read_status
     from ticdc_assets.observe.verdicts import Check as Judged

@@ -3,9 +3,6 @@
 In: a changefeed, and its lake. Out: `Check` values: whether its broker answers, its topics exist
 and keep records long enough, each partition has watermarks, records have the configured format, and
 the next record to land still exists; or the same for a capture.
-
-Brokers are asked and some records are read; nothing is committed or changed, so running the checks
-again is always safe. No check shows the content of a record.
 """
 
 import difflib
@@ -45,10 +42,7 @@ def check_source(
 ) -> list[Check]:
     """Check that the source of `changefeed` can be read, and what is in it.
 
-    Args:
-        changefeed: the changefeed.
-        lake: the lake, to compare what is landed with what the source has; not compared if None.
-        timeout_seconds: how long a broker may take to answer.
+    What is landed in the lake is compared with what the source has; not if it is None.
     """
     match changefeed.source:
         case KafkaSource() as source:

@@ -1,11 +1,9 @@
 """Alerts: which problems are new for a target, and the message about them.
 
 In: the current problems of a changefeed, and those already sent to a target. Out: one message with
-new, worse, better and ended problems, and the problems sent by then. `deliver` sends it.
-
-A target gets one message about each change. The sent problems are stored only after the target
-accepted the message, so a target that is down gets the differences later: nothing is sent twice,
-and only problems that came and went in the meantime are left out.
+new, worse, better and ended problems, and the problems sent by then. These are stored only after
+the target accepted the message, so a target that is down gets the differences later: nothing is
+sent twice, and only problems that came and went in the meantime are left out.
 
 Not handled: alerts about a daemon that does not run. An outside program must watch it, such as
 Prometheus with `ticdc-assets metrics`.
@@ -32,8 +30,6 @@ class Problem:
 
     Attributes:
         name: the check, or the job; it stays the same while the problem lasts.
-        level: how bad it is.
-        sentence: what happened.
         link: URL of a page about it; "" if there is none.
         event: the id of the event, for a problem that is a series of events: each is sent, and none
             has an end. "" for a problem that lasts.

@@ -1,9 +1,8 @@
 """Verdicts about a changefeed: ok, late or wrong, and what to do about it.
 
 In: a `Status` and the limits of the changefeed's configuration. Out: one `Verdict` for each
-`Check`. Pure: the same status always gives the same verdicts. `read_status` stores them in the
-status, so that the command line, the metrics, the report, the sensor and the asset checks say the
-same. Checks that read mirrors (keys, the rebuild) or files (damage) are elsewhere.
+`Check`. Pure: the same status always gives the same verdicts. Checks that read mirrors (keys, the
+rebuild) or files (damage) are elsewhere.
 """
 
 from collections import Counter

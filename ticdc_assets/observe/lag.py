@@ -1,23 +1,22 @@
 """The lag of the mirrors, as the exact sum of its parts, to the millisecond.
 
-In: times in epoch milliseconds. Out: a `Lag`. Pure: the same times give the same parts. The lag is
-now minus the physical time of the newest cut's TSO. Its parts:
+In: times in epoch milliseconds. Out: a `Lag`. Pure. The lag is now minus the physical time of the
+newest cut's TSO. Its parts:
 
 raw_messages -> mirrors
     from the cut to the landed and decoded watermark. If landed batches are not decoded yet, their
     watermarks are unknown; then up to Kafka's timestamp of the newest landed record.
 Kafka -> raw_messages
     while records wait in the source: from Kafka's timestamp of the last landed record of a waiting
-        partition (the oldest of these) until now, without time that is already counted. 0 if no
-        record waits.
+    partition (the oldest of these) until now, without time that is already counted.
 source -> Kafka
     the rest: TiCDC, its sink, and the way to the broker.
 
 Limits: the TSO comes from the upstream's clock, the record's timestamp from TiCDC's machine (or the
 broker), and now from this machine's clock. If the clocks differ, seconds move between the parts;
 the sum stays the same. Without the source's current offsets, the backlog is that of the newest
-landing, so time that newer records spend in Kafka counts as source -> Kafka. A partition without
-watermarks counts there too; `watermark_progress` says more.
+landing, so time that newer records spend in Kafka counts as source -> Kafka, like a partition
+without watermarks.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,6 @@
 """The figures of changefeeds as OpenMetrics text, for Prometheus and similar programs.
 
-In: statuses. Out: text, or an HTTP server that reads statuses at each request. Nothing is stored:
-the same statuses give the same text, and nothing runs between requests.
+In: statuses. Out: text, or an HTTP server that reads statuses at each request.
 
 Times of TSOs are epoch seconds, because a TSO exceeds the exact numbers of a metric. Labels are the
 changefeed, and table, topic and partition if the source limits their number; the library escapes
@@ -177,12 +176,10 @@ def _seconds_of(tso: int | None) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """The input of the metrics.
+    """The input of the metrics: statuses of changefeeds.
 
-    Attributes:
-        statuses: one for each changefeed.
-        source_up: for each changefeed whose source was checked, whether it answered.
-        readable: for each changefeed whose tables were checked, whether none is broken.
+    Of each changefeed that was checked, they also have whether its source answered, and whether no
+    table is broken.
     """
 
     statuses: Sequence[Status]

@@ -1,12 +1,8 @@
 """The content of a page about a changefeed: tables, partitions, DDL, schemas, and time series.
 
 In: the small control tables of the pipeline. Out: one frozen `FeedOverview`, without a Spark
-session and without writing; a later read gives the later state.
-
-Its `Status` has the progress of the changefeed and its tables, as in all other outputs.
-
-Not handled: nothing is read from the source, so the backlog is that of the newest landing, and
-TiCDC's own lag is unknown here.
+session and without writing. Nothing is read from the source, so the backlog is that of the newest
+landing, and TiCDC's own lag is unknown here.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -56,7 +52,6 @@ class PartitionFigures:
 
     Attributes:
         offsets: its offsets in the newest landing; None if only the change log knows it.
-        progress: its watermark.
         state: its effect on the global watermark, in a word or two; empty if none.
     """
 
@@ -69,12 +64,9 @@ class PartitionFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DdlFigures:
-    """One DDL.
+    """One DDL, with database and table after it; empty if the message names none.
 
-    Attributes:
-        database: database after it; empty if the message names none.
-        table: table after it; empty if the message names none.
-        not_understood: first piece of the text that was not understood; None if all was.
+    `not_understood` is the first piece of the text that was not understood; None if all was.
     """
 
     commit_ts: int
@@ -87,13 +79,9 @@ class DdlFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionFigures:
-    """One schema version of a table.
+    """One schema version of a table, its number of columns, and what differs from the one before.
 
-    Attributes:
-        valid_from: TSO from which it holds.
-        columns: number of columns.
-        changes: the differences from the version before; () for the first that is shown.
-        is_first: whether no version before it is known.
+    It has none if it is the first that is shown; `is_first` says whether none before it is known.
     """
 
     version: int
@@ -120,8 +108,7 @@ class FeedOverview:
 
     Attributes:
         since: the start of its series.
-        tables: its tables: those that are failed, incomplete or with caveats first, then those that
-            changed most.
+        tables: the failed, incomplete ones and those with caveats first, then the most changed.
         ddls: the newest DDL, newest first.
         ddl_total: how many DDL there are in all.
         ddl_unclear: how many of all were not understood.

@@ -5,11 +5,8 @@ each cut with its changes and held rows, and the number of open rows in quaranti
 the replication lag grows every second, and it drops when the next cut is published. So `lag_series`
 is a saw-tooth with both ends of each drop, not a line through the drops.
 
-It only reads, so it may run at any time, even during a sync: each table is read at one version, so
-a cut may be newer than the landings.
-
-Not handled: mirrors of cuts are counted only for the newest cuts, up to `MIRROR_BUDGET` entries
-(cuts times mirrors). Older points have no counts, and `counted_from` names the first counted cut.
+Each table is read at one version, so a cut may be newer than the landings. Mirrors are counted only
+for the newest cuts, up to `MIRROR_BUDGET` entries.
 """
 
 import math

@@ -149,10 +149,7 @@ def end_orphans(instance: DagsterInstance, names: FeedNames, now: datetime) -> l
 def _died_early(
     instance: DagsterInstance, names: FeedNames, run: DagsterRun, now: datetime
 ) -> bool:
-    """Return whether a run's process was killed before the first step named it, as each does.
-
-    A user's job may begin with a long step.
-    """
+    """Return whether a run's process was killed before the first step named it, as each does."""
     is_ours = run.status is DagsterRunStatus.STARTED and run.job_name in names.jobs
     if not is_ours or worker_of(run) is not None:
         return False

@@ -1,15 +1,12 @@
 """The sensor that alerts people about problems: checks that do not pass, and runs that failed.
 
 In: the latest evaluation of each check of the changefeed, and its newest runs, from Dagster. Out:
-one message to each target of the changefeed's `alerts` with the changes since its last message, and
-a reason in numbers. It requests no run and reads no table.
+one message to each target of the changefeed's `alerts` with the changes since its last message. It
+requests no run and reads no table.
 
-The cursor records the problems that each target knows. If a target does not accept a message, the
-others still get theirs, and the next tick tries again. Losing the cursor sends all problems once
-more.
-
-Checks of single tables (`table_lag`) are left out: `replication_lag` and `mirrors_complete` cover
-all tables in one sentence.
+The cursor records the problems that each target knows. A target that does not accept a message gets
+it at a later tick. Losing the cursor sends all problems once more. `table_lag` is left out:
+`replication_lag` and `mirrors_complete` cover all tables in one sentence.
 """
 
 import os
@@ -82,13 +79,7 @@ def alerts_sensors(
 def problems(
     instance: DagsterInstance, names: FeedNames, keys: Sequence[dg.AssetCheckKey]
 ) -> Iterator[Problem]:
-    """Yield the problems of a changefeed, from Dagster's records.
-
-    Args:
-        instance: the instance with the records.
-        names: the names of the changefeed.
-        keys: its checks.
-    """
+    """Yield the problems of a changefeed, from Dagster's records of its checks and runs."""
     server = os.environ.get(WEBSERVER, "").rstrip("/")
     for key, shown in sorted(shown_verdicts(instance, keys).items()):
         evaluation = shown.evaluation

@@ -1,11 +1,9 @@
 """Backfills from a program: chosen days of `change_log`, chosen mirrors.
 
 In: days, or tables by name. Out: the results. The runs materialise the same assets as a person in
-the UI, and are recorded in the same instance; a run of days takes a range of adjacent ones, like
-Dagster's own single-run backfills, and one run folds all tables.
-
-Why running it again is safe: a correct day is left as it is, and a table is folded to its current
-state. A run waits some time for the writer's lock, so a backfill fits between syncs.
+the UI; a run takes a range of adjacent days, like Dagster's own single-run backfills, or all
+tables. A correct day is left as it is, and a table is folded to its current state, so running it
+again is safe.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -51,19 +49,12 @@ def backfill_days(
     accept_losses: bool = False,
     instance: DagsterInstance | None = None,
 ) -> tuple[Redecoding, ...]:
-    """Decode landing days again, as runs of `change_log`; return the result of each run, in order.
+    """Decode landing days (UTC) again, as runs of `change_log`; return the result of each run.
 
-    Args:
-        settings: the settings.
-        changefeed: name of the changefeed.
-        days: landing days (UTC).
-        accept_losses: whether rows may go whose record is refused now.
-        instance: where the runs are recorded; that of `dagster_home(settings)` if None.
+    With `accept_losses`, rows may go whose record is refused now. It raises as `run_job`, and:
 
     Raises:
         NotFoundError: nothing landed on any of the days, or one is no longer whole.
-        BusyError: another process wrote to the changefeed's tables for too long.
-        TicdcError: a step failed; it is the error of that step.
     """
     steps = steps_of(settings, settings.changefeed(changefeed))
     landed = landed_days(steps.paths)
@@ -91,18 +82,10 @@ def backfill_tables(
 ) -> tuple[Cut, list[MirrorCut]]:
     """Fold tables again from the change log, at the newest cut, in one run of their assets.
 
-    Return the newest cut afterwards, and its mirrors of these tables.
-
-    Args:
-        settings: the settings.
-        changefeed: name of the changefeed.
-        tables: names as `named_mirror` takes them.
-        instance: where the runs are recorded; that of `dagster_home(settings)` if None.
+    Return the newest cut afterwards, and its mirrors of these tables. It raises as `run_job`, and:
 
     Raises:
         NotFoundError: nothing is published yet, or there is no such table.
-        BusyError: another process wrote to the changefeed's tables for too long.
-        TicdcError: a step failed; it is the error of that step.
     """
     steps = steps_of(settings, settings.changefeed(changefeed))
     cut = require_cut(steps.paths)

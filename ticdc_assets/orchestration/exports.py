@@ -3,10 +3,9 @@
     snapshot -> change_log
 
 One run of the seed job seeds all tables of an export, applies the later changes, and reports on
-`snapshot`. No sync waits for it, since most follow no seed. The check `snapshot_complete` says
-whether each landed row was seeded or is in quarantine; `mirror_equals_source` compares the mirrors
-with an export, like `ticdc-assets diff`. If the configuration names a folder of exports, a schedule
-compares each new one.
+`snapshot`. The check `snapshot_complete` says whether each landed row was seeded or is in
+quarantine; `mirror_equals_source` compares the mirrors with an export, like `ticdc-assets diff`. If
+the configuration names a folder of exports, a schedule compares each new one.
 """
 
 from collections.abc import Iterator

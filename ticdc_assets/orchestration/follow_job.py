@@ -2,18 +2,17 @@
 
 In: a changefeed. Out: the same tables and the same reports in Dagster as from runs of the sync job,
 without starting a process and a session each time. `following` decides when to sync, wait and end;
-`syncing` does a sync. This module connects both to Dagster, and reports several syncs as one:
-Dagster keeps every event, so one for each fills the disk.
+`syncing` does a sync. This module reports several syncs as one: Dagster keeps every event, so one
+for each fills the disk.
 
 A sync with changes is reported at once if the last report is at least 30 s old, otherwise together
-with the syncs after it (`Unreported`), 30 s after that report or when the run ends. The log has a
-line for each. Syncs that had only watermarks are reported once a minute, and the last line of the
-log counts them. The checks that read small tables are evaluated after each sync, and reported at
-most once a minute unless a verdict changes.
+with the syncs after it, 30 s after that report or when the run ends. Syncs that had only watermarks
+are reported once a minute. The checks that read small tables are evaluated after each sync, and
+reported at most once a minute unless a verdict changes.
 
 The writer lock is held during each sync, not between syncs. After a signal (cancelling the run,
-Ctrl-C) the current sync finishes; a second signal stops it. Killing the run is safe at any time, as
-for a sync: the next sync finishes its work.
+Ctrl-C) the current sync finishes; a second signal stops it. Killing the run is safe at any time:
+the next sync finishes its work.
 """
 
 import threading
@@ -115,13 +114,7 @@ def _end_cancelled(context: dg.OpExecutionContext, followed: Followed) -> None:
 
 
 class Surroundings:
-    """The context of one run that follows, and its reports.
-
-    Args:
-        steps: the changefeed.
-        spark: the session.
-        context: of the op that follows.
-    """
+    """The context of one run that follows, and its reports."""
 
     def __init__(
         self, steps: ChangefeedSteps, spark: SparkSession, context: dg.OpExecutionContext
@@ -285,9 +278,8 @@ _Read: TypeAlias = Mapping[str, dg.MetadataValue]
 class Unreported:
     """The events of syncs that are not reported yet, one for each asset and partition.
 
-    Numbers that count what a sync did are added, so a plot in the UI keeps its sum; `_ADDED` names
-    them, and a new number of a step belongs there if it adds up. All other metadata is the newest
-    sync's. An observation stays as it is, like an event on any other asset.
+    Numbers that count what a sync did (`_ADDED`) are added, so a plot in the UI keeps its sum. All
+    other metadata is the newest sync's. An observation stays as it is.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,6 @@
 """The loop of a follow run: when it syncs, waits and ends; no Dagster, no Spark, no clock here.
 
-In: surroundings that can look at the source, sync, and report waiting runs. Out: `Followed`,
-how often it synced and why it ended. `syncing` does a sync; this is only the loop.
+In: surroundings that can look at the source, sync, and report waiting runs. Out: `Followed`.
 
 A sync begins when the source has records that the last sync did not see. Watermarks arrive every
 second, even for tables that do not change. So after syncs that had only watermarks, the loop pauses
@@ -9,10 +8,8 @@ longer and longer, because each sync is a commit in five tables and a published 
 
 It ends after a sync, never within one: when its time is over, when another run of the changefeed
 wants to write, or when it is stopped. If the source is down, or another writer holds the lock,
-it waits with growing pauses; every other error ends it.
-
-Why running it again is safe: a sync is safe to repeat wherever it stopped, and the first sync of a
-run always runs, without looking at the source: it finishes the work of a killed run.
+it waits with growing pauses; every other error ends it. The first sync of a run always runs,
+without looking at the source: it finishes the work of a killed run.
 """
 
 from collections.abc import Hashable, Iterator

@@ -1,14 +1,12 @@
-"""Jobs of one changefeed, made of its assets and checks, so their runs are in the assets' history.
+"""Jobs and schedules of one changefeed, made of its assets and checks: runs are in their history.
 
 `<changefeed>_sync` lands, decodes, registers and applies once. `<changefeed>_redrive` does the same
-without landing, and first tries quarantined records and rows again. `<changefeed>_seed` starts
-tables with the rows of an export, `<changefeed>_diff` compares the mirrors with one (`exports`).
-`<changefeed>_verify` runs the checks that no sync runs: it counts keys, rebuilds the mirrors and
-compares. `<changefeed>_seed`, `<changefeed>_maintenance` and `<changefeed>_rebuild` work on many
-tables; they are ops, not assets, because "Materialize all" must not rebuild a lake. They may be
-killed anywhere and run again. Two schedules have no job of their own: one decodes the day before
-again, one writes the status page; a person materialises `change_log` or `report`. `follow_job` has
-the job that follows.
+without landing, and first tries quarantined records and rows again. `<changefeed>_diff` compares
+the mirrors with an export (`exports`), `<changefeed>_verify` with a rebuild. `<changefeed>_seed`,
+`<changefeed>_maintenance` and `<changefeed>_rebuild` work on many tables; they are ops, not assets,
+because "Materialize all" must not rebuild a lake. They may be killed anywhere and run again. Two
+schedules have no job of their own: one decodes the day before again, one writes the status page; a
+person materialises `change_log` or `report`. `follow_job` has the job that follows.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -236,12 +234,9 @@ def _log(context: dg.OpExecutionContext, lines: Iterable[str], ran: Ran) -> None
 
 
 def _times(said: str | None, default: str, *, runs_by_default: bool = False) -> dict[str, Any]:
-    """Return when a schedule is due, and whether it runs.
+    """Return when a schedule is due, and whether it runs, by its setting: a time, `OFF`, or None.
 
-    Args:
-        said: the setting: a time, `OFF`, or None.
-        default: the time without one; a schedule that does not run can be started by hand.
-        runs_by_default: whether it runs without a setting.
+    Without one it has the default time; if it does not run then, it can be started by hand.
     """
     cron = None if said == OFF else said
     runs = cron is not None or (said is None and runs_by_default)
@@ -292,8 +287,7 @@ def job_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
     """Return the schedules of maintenance and of verify.
 
     Maintenance runs by default: nothing else removes files, and reading slows down as they pile up.
-    Verify decodes every landed record, in parallel with syncs on the same machine, so the operator
-    chooses the time.
+    Verify decodes every landed record, next to syncs, so the operator chooses the time.
     """
     names, said = steps.names, steps.changefeed.schedules
     return [

@@ -1,17 +1,14 @@
 """One asset a mirror, `<changefeed>/mirrors/<database>/<table>`, made by one subsettable step.
 
 In: the newest cut, read when the code location loads, and the assets that somebody selects. Out:
-these tables, folded again from the whole change log, at the newest cut. A sync folds what changed
-and reports each changed table on its asset, so an asset's history is that of its table, whichever
-run wrote it. Folding a table again gives the same rows, so a run may be repeated.
-
-A table with a history has a second asset, `<changefeed>/histories/<database>/<table>`. Both are
-folded together.
+these tables, folded again from the whole change log, at the newest cut; that may be repeated. A
+sync reports each table that it changed on its asset, so an asset's history is that of its table.
+A table with a history has a second asset, `<changefeed>/histories/<database>/<table>`.
 
 Whatever loads the location pays for each asset. If there are more mirrors than
 `dagster.table_assets`, one asset, `<changefeed>/mirrors`, represents all tables: 0065 in
 docs/decisions. A table created after the location was loaded has no asset until the location is
-loaded again, which the tables sensor requests. Loading reads one small table and writes nothing.
+loaded again, which the tables sensor requests.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -99,10 +96,7 @@ class MirrorAssets:
         return frozenset((item.database, item.table) for item in self.mirrors)
 
     def definitions(self) -> list[dg.AssetsDefinition]:
-        """Return the step that folds tables again, with their assets and checks.
-
-        None as long as nothing is published.
-        """
+        """Return the step that folds tables again, if anything is published."""
         if self.mirrors:
             return [_table_assets(self)]
         return [_shared_asset(self)] if self.left_out else []
@@ -212,10 +206,7 @@ def mirror_definition(
 
 
 def _is_synced(context: dg.AssetExecutionContext, steps: ChangefeedSteps) -> bool:
-    """Return whether the run brings all mirrors up to date anyway ("Materialize all").
-
-    Then there is no reason to fold each table again as well.
-    """
+    """Return whether the run brings all mirrors up to date anyway ("Materialize all")."""
     return context.job_def.graph.has_node_named(steps.names.op("apply_changes"))
 
 

@@ -2,11 +2,8 @@
 
 In: settings and the name of a changefeed. Out: the results of the lake's steps. The run is recorded
 in the Dagster instance of DAGSTER_HOME (`<lake>/_dagster` by default), with its events,
-materialisations and checks, as if the UI had started it.
-
-Each function raises `BusyError` if another process writes to the changefeed's tables for too long,
-and else the `TicdcError` of the step that failed; the run records the failed step. Any other
-exception is a bug and is raised unchanged.
+materialisations and checks, as if the UI had started it. Each function raises as `run_job`; any
+other exception is a bug and is raised unchanged.
 """
 
 import ctypes
@@ -201,16 +198,16 @@ def run_job(
     selection: Sequence[dg.AssetKey] | None = None,
     tags: Mapping[str, str] | None = None,
 ) -> RunReport:
-    """Run a job of a changefeed once, in this process.
+    """Run a job of a changefeed once, in this process; of no `kind`, materialise `selection`.
 
     Args:
         settings: the settings.
         changefeed: name of the changefeed.
-        kind: the job; None to materialise `selection`, as the UI does.
+        kind: the job, or None.
         config: configuration of its ops, by the names of assets.
         instance: where the run is recorded; that of `dagster_home(settings)` if None.
         say: called with a line that names the program it waits for.
-        selection: the assets to materialise; those of the job if None.
+        selection: the assets to materialise, as the UI does.
         tags: tags of the run besides those of the changefeed.
 
     Raises:
@@ -273,10 +270,7 @@ _RETRIES = "dagster/max_retries"
 
 @contextmanager
 def _runs_of_location(instance: DagsterInstance) -> Iterator[None]:
-    """Let the runs that are created meanwhile belong to the code location of the UI.
-
-    The UI's timeline shows only such runs, and `execute_in_process` has no argument for it.
-    """
+    """Let runs created meanwhile belong to the UI's code location: its timeline shows no others."""
     create = instance.create_run_for_job
     repository = RemoteRepositoryOrigin(
         RegisteredCodeLocationOrigin(LOCATION_NAME), "__repository__"
@@ -391,8 +385,7 @@ def announce_ui(
 def ui_server(settings: Settings, port: int) -> Iterator[subprocess.Popen[bytes]]:
     """Start the server of the Dagster UI on 127.0.0.1, and end it with everything it started.
 
-    Use it in the main thread: the server ends with the thread that started it. It raises as
-    `serve_ui`.
+    It ends with the thread that started it, so use it in the main thread. It raises as `serve_ui`.
     """
     require_free(port)
     command, env = ui_command(settings, port)
@@ -475,11 +468,7 @@ _GRACE_SECONDS = 15
 
 
 def _end_group(server: subprocess.Popen[bytes]) -> None:
-    """End a server and what it started: code servers, the daemon, runs.
-
-    The server ends its children, except a busy code server and its run. A run may be killed
-    anywhere.
-    """
+    """End a server and what it started: code servers, the daemon, and runs, which may be killed."""
     try:
         server.wait(_GRACE_SECONDS)
     except subprocess.TimeoutExpired:
@@ -506,8 +495,7 @@ def _end_with_parent() -> None:
 def signals_interrupt() -> AbstractContextManager[None]:
     """Treat SIGTERM like an interrupt from the keyboard, so that nothing outlives this process.
 
-    A shell starts background programs with interrupts ignored. A server would inherit that, and
-    only SIGKILL could stop it.
+    A shell starts background programs, and so a server, with interrupts ignored.
     """
     return signals_handled(signal.default_int_handler)
 

@@ -2,8 +2,7 @@
 
 In: the offsets of the source, and the small tables with the lake's progress; no Spark. Out: at most
 one run of the follow job (of the sync job if `follow_seconds` is 0), or a reason why not. The state
-is in the lake; the cursor only prevents repeated reports (a source that is down, offsets already
-observed), so losing it does no harm.
+is in the lake; the cursor only prevents repeated reports, so losing it does no harm.
 
 It requests a run when records wait, a partition is new, a landed batch is not decoded, a decoded
 batch is not applied, or the watermark is beyond the newest cut. It requests none while a run of the
@@ -58,10 +57,7 @@ _Cursor = TypeVar("_Cursor")
 
 
 def read_cursor(text: str | None, kind: type[_Cursor]) -> _Cursor:
-    """Return the cursor of a sensor from its JSON; `kind()` of any other text.
-
-    A person may have changed it, and losing a cursor does no harm.
-    """
+    """Return the cursor of a sensor from its JSON; `kind()` of a text that a person has changed."""
     try:
         return msgspec.json.decode(text or "{}", type=kind)
     except msgspec.MsgspecError:
@@ -77,10 +73,8 @@ def cursor_text(cursor: object) -> str:
 class SensorCursor:
     """The state that the sensor keeps from tick to tick.
 
-    Attributes:
-        failing_since: since when the source is not available, as messages say it; "" if it is.
-        observed: digest of the offsets observed last.
-        observed_at: when that was, in epoch seconds.
+    It has since when the source fails, as messages say it, and the digest and the time (epoch
+    seconds) of the offsets observed last.
     """
 
     failing_since: str = ""

@@ -1,11 +1,9 @@
 """Cheap checks of a source for new records: no Spark, no lake.
 
 In: a changefeed. Out: from each check a value that stays the same until the source has more
-records. For Kafka, a check reads the ends of the partitions over one open connection; every half
-minute, and after a failure, the topics are listed again, so that new topics are included. For a
-capture, it is one stat of the file.
-
-Not handled: the content of the new records. Watermarks count like any other record.
+records; watermarks count like any other. For Kafka, a check reads the ends of the partitions over
+one open connection; every half minute, and after a failure, the topics are listed again, so that
+new topics are included. For a capture, it is one stat of the file.
 """
 
 import time
@@ -23,11 +21,7 @@ LISTING_SECONDS = 30.0
 
 
 class SourceWatcher:
-    """Checks one source; use it for as long as a run follows.
-
-    Args:
-        lake: the changefeed's lake.
-    """
+    """Checks one source; use it for as long as a run follows."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
@@ -37,11 +31,7 @@ class SourceWatcher:
         self._listed_at = float("-inf")
 
     def look(self) -> Hashable:
-        """Return how far the source is.
-
-        Raises:
-            SourceUnavailableError: it cannot be read now.
-        """
+        """Return how far the source is, or raise SourceUnavailableError."""
         match self._lake.changefeed.source:
             case CaptureSource() as source:
                 try:

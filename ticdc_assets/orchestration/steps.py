@@ -73,8 +73,8 @@ class ChangefeedSteps:
     def writing(self, context: dg.AssetExecutionContext | dg.OpExecutionContext) -> Iterator[None]:
         """Hold the writer lock; turn this package's errors into a failure of the step.
 
-        Runs of one instance wait for each other in the changefeed's pool. A command line, which is
-        in no pool, may hold the lock; the step waits for it for some time, and logs that.
+        Runs of one instance wait for each other in the changefeed's pool. A command, in no pool,
+        may hold the lock; the step waits for it for some time, and logs that.
         """
         name_worker(context, self.paths, self.changefeed.writer)
         if CHANGEFEED_TAG not in context.run.tags:

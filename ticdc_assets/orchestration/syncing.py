@@ -2,12 +2,11 @@
 
 In: a changefeed's steps, a session, and the Dagster instance to report to. Out: for each step a
 `Step` with the results of its own assets, and events about other assets: changed landing days of
-`change_log`, each mirror and history that changed. An asset's body returns the first
-and logs the second; a follow run yields both.
+`change_log`, each mirror and history that changed. An asset's body returns the first and logs the
+second; a follow run yields both.
 
 The caller holds the changefeed's writer lock. Only the days and tables that the instance knows are
-cached from sync to sync, because asking the instance gets slower with every event. Losing this
-cache does no harm.
+cached from sync to sync, because asking the instance gets slower with every event.
 """
 
 from collections import Counter

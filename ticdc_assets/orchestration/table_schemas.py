@@ -190,12 +190,9 @@ def _upstream_type(column: ColumnSchema, *, key: bool) -> str:
 
 
 def table_of(columns: str, rows: Iterable[object]) -> dg.TableMetadataValue:
-    """Return rows as a table in an event's metadata.
+    """Return rows as a table in an event's metadata, with `columns` as in `table string, rows int`.
 
-    Args:
-        columns: their names with types, as in `table string, rows int`.
-        rows: each a value for each column, or an object with an attribute for each. Lists are
-            shown as texts.
+    A row is a tuple, or an object with an attribute for each column; lists are shown as texts.
     """
     schema = [
         dg.TableColumn(name=name, type=kind)

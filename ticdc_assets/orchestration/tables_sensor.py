@@ -6,10 +6,9 @@ is wiped: an asset without a definition would stay in the catalogue forever. The
 cuts.
 
 A code location shows the mirrors of the cut at which it was loaded. If their assets are others
-since, because tables were created or dropped, got a history, or became too many, the sensor says
-so. If `TICDC_WEBSERVER_URL` names the web server, it asks the server to reload the location, once
-for each set of assets, so a location that does not load is not reloaded forever. The cursor is a
-digest of that set.
+since, the sensor says so. If `TICDC_WEBSERVER_URL` names the web server, it asks the server to
+reload the location, once for each set of assets, so a location that does not load is not reloaded
+forever. The cursor is a digest of that set.
 """
 
 import hashlib
@@ -149,11 +148,7 @@ def _reload(
 
 
 def reload_location(server: str, name: str) -> None:
-    """Let a Dagster web server reload a code location.
-
-    Args:
-        server: its URL, such as `http://127.0.0.1:3000` or `https://host/dagster`.
-        name: the code location's name.
+    """Let the Dagster web server at a URL reload a code location.
 
     Raises:
         TicdcError: it does not answer, or refused.

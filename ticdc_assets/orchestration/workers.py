@@ -1,11 +1,9 @@
 """The process of a run, as a name that a later process can look up in the system.
 
-A killed run looks active forever unless its dead process is noticed. Dagster's run monitoring does
-this only for runs that have not begun; `active_runs.end_orphans` does it for all others, with the
-tag that each run gets here.
-
-The number of a process has a meaning only in its container, and until the machine restarts. So the
-tag also names a lock that the process holds while it lives (`delta.lock.seen_at_work`).
+Dagster notices a dead process only of runs that have not begun; `active_runs.end_orphans` does it
+for all others, with the tag that each run gets here. The number of a process has a meaning only in
+its container, and until the machine restarts. So the tag also names a lock that the process holds
+while it lives (`delta.lock.seen_at_work`).
 """
 
 import os

@@ -1,9 +1,8 @@
 """One self-contained HTML page about one changefeed or several.
 
-In: a `FeedOverview` of each. Out: the page as text; `write_at_once` replaces an older page, so a
-reader never sees half of it. The page needs only a browser: style, script and plotly's script are
-inside, and its policy forbids any request and any other script, even if a name from a message
-contains markup.
+In: a `FeedOverview` of each. Out: the page as text. It needs only a browser: style, script and
+plotly's script are inside, and its policy forbids any request and any other script, even if a name
+from a message contains markup.
 
 The templates next to this module have the markup; this module gives them figures. Templates escape
 every text, and control characters are made visible: names in any script, with markup, quotes or
@@ -181,10 +180,7 @@ def _digest(script: str) -> str:
 
 
 class Headline(NamedTuple):
-    """One of the most important figures, with the verdict of its check.
-
-    Level and advice come from `Status.verdicts`, so the page and the checks never disagree.
-    """
+    """One of the most important figures, with the verdict of its check, from `Status.verdicts`."""
 
     label: str
     value: str

@@ -3,12 +3,11 @@
 In: a `FeedOverview`. Out: `Plot` values: a figure as plotly's JSON, one template for light and one
 for dark, and a sentence that describes the plot for readers who do not see it. Pure.
 
-The page's script draws a figure with the template of the reader's colour scheme, and draws it again
-when the scheme changes. So figures name no colours: a trace gets its colour from its position in
-the template. Times are epoch milliseconds, which the script turns into UTC texts: plotly would show
-numbers in the reader's zone. The script also writes hover labels (`meta.hover` of a trace says
-how), because only it knows the zone. Texts from messages are escaped here, because plotly reads
-some HTML in them.
+The page's script draws a figure with the template of the reader's colour scheme, so figures name no
+colours: a trace gets its colour from its position in the template. Times are epoch milliseconds,
+which the script turns into UTC texts: plotly would show numbers in the reader's zone. The script
+also writes hover labels (`meta.hover` of a trace says how), because only it knows the zone. Texts
+from messages are escaped here, because plotly reads some HTML in them.
 
 People with any colour vision can distinguish the colours, which have a contrast of at least 3:1 in
 both schemes; lines also differ by dash, points by symbol, and each is named in a legend.
