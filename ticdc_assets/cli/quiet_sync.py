@@ -25,7 +25,7 @@ from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.opening import keeping
 from ticdc_assets.log.seeds import landed_seed
 from ticdc_assets.observe.status import Status
-from ticdc_assets.orchestration.source_watcher import SourceWatcher
+from ticdc_assets.orchestration.following import SourceWatcher
 from ticdc_assets.storage.paths import write_at_once
 
 

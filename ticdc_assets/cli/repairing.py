@@ -107,7 +107,7 @@ def backfill(
         raise click.UsageError("give either days (--day, or --from and --to) or tables (--table)")
     if accept_losses and tables:
         raise click.UsageError("--accept-losses needs days: a table is folded again without losses")
-    from ticdc_assets.orchestration.backfills import backfill_days, backfill_tables, days_between
+    from ticdc_assets.orchestration.run import backfill_days, backfill_tables, days_between
 
     settings = load_settings()
     if tables:

@@ -20,10 +20,10 @@ from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.base.names import counted
 from ticdc_assets.observe.alerting import Problem, deliver, news
 from ticdc_assets.observe.verdicts import Check, Level
+from ticdc_assets.orchestration.mirror_assets import WEBSERVER
 from ticdc_assets.orchestration.partitions import ANONYMOUS, IMPLICIT_ASSET_JOB_NAME, FeedNames
 from ticdc_assets.orchestration.sensors import cursor_text, read_cursor
 from ticdc_assets.orchestration.steps import ChangefeedSteps
-from ticdc_assets.orchestration.tables_sensor import WEBSERVER
 from ticdc_assets.orchestration.verdicts import OPEN, SEEN_UNTIL, shown_verdicts
 
 INTERVAL_SECONDS = 30

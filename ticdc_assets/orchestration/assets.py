@@ -26,14 +26,18 @@ from ticdc_assets.base.errors import ConfigError
 from ticdc_assets.config import CaptureSource, KafkaSource
 from ticdc_assets.log.change_statistics import read_statistics
 from ticdc_assets.model.tso import cut_of
+from ticdc_assets.orchestration.active_runs import name_worker
 from ticdc_assets.orchestration.exports import snapshot_asset
-from ticdc_assets.orchestration.metadata import ran_metadata, redecoding_metadata, utc_now
+from ticdc_assets.orchestration.metadata import (
+    definition_metadata,
+    ran_metadata,
+    redecoding_metadata,
+    utc_now,
+)
 from ticdc_assets.orchestration.partitions import DAY_FORMAT, REPORT, FeedNames, landing_days
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
 from ticdc_assets.orchestration.syncing import Reporter, Syncing, log_events, result_of
-from ticdc_assets.orchestration.table_schemas import definition_metadata
-from ticdc_assets.orchestration.workers import name_worker
 from ticdc_assets.repair.redecoding import redecode
 from ticdc_assets.spark.compute import watched
 

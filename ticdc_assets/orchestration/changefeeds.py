@@ -28,12 +28,11 @@ from ticdc_assets.orchestration.jobs import (
     report_schedules,
     seed_job,
 )
-from ticdc_assets.orchestration.mirror_assets import MirrorAssets
+from ticdc_assets.orchestration.mirror_assets import MirrorAssets, tables_sensor
 from ticdc_assets.orchestration.partitions import FeedNames
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.sensors import changefeed_sensor
 from ticdc_assets.orchestration.steps import ChangefeedSteps, steps_of
-from ticdc_assets.orchestration.tables_sensor import tables_sensor
 from ticdc_assets.orchestration.verdicts import CheckVerdict, runbook
 
 CONFIGURATION_VALID = "configuration_valid"

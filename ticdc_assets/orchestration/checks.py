@@ -21,6 +21,7 @@ from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.verdicts import Check
 from ticdc_assets.observe.wording import duration
+from ticdc_assets.orchestration.active_runs import name_worker
 from ticdc_assets.orchestration.exports import export_checks
 from ticdc_assets.orchestration.metadata import utc_now
 from ticdc_assets.orchestration.partitions import FeedNames
@@ -38,7 +39,6 @@ from ticdc_assets.orchestration.verdicts import (
     quarantine_verdict,
     runbook,
 )
-from ticdc_assets.orchestration.workers import name_worker
 from ticdc_assets.repair.uniqueness import count_keys
 from ticdc_assets.repair.verifying import verify
 

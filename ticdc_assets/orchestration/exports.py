@@ -22,14 +22,12 @@ from ticdc_assets.base.isolation import first_sentence
 from ticdc_assets.base.names import counted, table_named
 from ticdc_assets.base.progress import listened
 from ticdc_assets.log.cuts import newest_cut
-from ticdc_assets.orchestration.active_runs import RUNS_LOOKED_AT, pause_after_failures
-from ticdc_assets.orchestration.metadata import utc_now
+from ticdc_assets.orchestration.active_runs import RUNS_LOOKED_AT, name_worker, pause_after_failures
+from ticdc_assets.orchestration.metadata import definition_metadata, utc_now
 from ticdc_assets.orchestration.partitions import FeedNames, skipping_unreadable
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
-from ticdc_assets.orchestration.table_schemas import definition_metadata
 from ticdc_assets.orchestration.verdicts import judge_seeds, judge_source, runbook
-from ticdc_assets.orchestration.workers import name_worker
 from ticdc_assets.repair.diffing import diff
 from ticdc_assets.repair.seeding import seed_balance
 from ticdc_assets.source.exports.dialect import dialect_of

@@ -30,16 +30,25 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.delta.opening import keeping
 from ticdc_assets.observe.verdicts import Level
-from ticdc_assets.orchestration.active_runs import FOLLOW_TAG, run_to_let_in
+from ticdc_assets.orchestration.active_runs import (
+    FOLLOW_TAG,
+    name_worker,
+    run_to_let_in,
+    signals_handled,
+)
 from ticdc_assets.orchestration.checks import judge_cheaply
-from ticdc_assets.orchestration.following import Ending, Followed, Following, NewData
+from ticdc_assets.orchestration.following import Ending, Followed, Following, NewData, SourceWatcher
 from ticdc_assets.orchestration.jobs import op_job
-from ticdc_assets.orchestration.metadata import SAID, Metadata, described, rate_metadata, utc_now
+from ticdc_assets.orchestration.metadata import (
+    SAID,
+    Metadata,
+    described,
+    rate_metadata,
+    utc_now,
+)
 from ticdc_assets.orchestration.resources import LakeSpark
-from ticdc_assets.orchestration.source_watcher import SourceWatcher
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
 from ticdc_assets.orchestration.syncing import Event, Step, Syncing
-from ticdc_assets.orchestration.workers import name_worker, signals_handled
 
 REPORT_SECONDS = 60.0
 """The time between reports of syncs with only watermarks, and of checks with the same verdict."""

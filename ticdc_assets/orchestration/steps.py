@@ -19,8 +19,8 @@ from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.opening import keeping
 from ticdc_assets.log.damage import damage_told
 from ticdc_assets.observe.wording import duration
+from ticdc_assets.orchestration.active_runs import name_worker
 from ticdc_assets.orchestration.partitions import CHANGEFEED_TAG, FeedNames
-from ticdc_assets.orchestration.workers import name_worker
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
 

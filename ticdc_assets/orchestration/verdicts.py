@@ -25,8 +25,13 @@ from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.table_status import TableState
 from ticdc_assets.observe.verdicts import Check, Level, Verdict
 from ticdc_assets.observe.wording import LISTED, listed
-from ticdc_assets.orchestration.metadata import Metadata, time_text, tso_metadata
-from ticdc_assets.orchestration.table_schemas import table_metadata, table_of
+from ticdc_assets.orchestration.metadata import (
+    Metadata,
+    table_metadata,
+    table_of,
+    time_text,
+    tso_metadata,
+)
 from ticdc_assets.repair.diffing import DiffedTable, SourceDifference
 from ticdc_assets.repair.seeding import SeedBalance
 from ticdc_assets.repair.uniqueness import KeyCounts, RepeatedKeys

@@ -27,9 +27,9 @@ from ticdc_assets.config import Alerts, OptionValue
 from ticdc_assets.observe.alerting import Problem, deliver, news, understands
 from ticdc_assets.observe.verdicts import Check, Level
 from ticdc_assets.orchestration.changefeeds import definitions_of
+from ticdc_assets.orchestration.mirror_assets import WEBSERVER
 from ticdc_assets.orchestration.partitions import IMPLICIT_ASSET_JOB_NAME, FeedNames
 from ticdc_assets.orchestration.steps import steps_of
-from ticdc_assets.orchestration.tables_sensor import WEBSERVER
 from ticdc_assets.orchestration.verdicts import OPEN, SEEN_UNTIL
 from ticdc_assets_tests.orchestration.small_shop import SmallShop, plan
 

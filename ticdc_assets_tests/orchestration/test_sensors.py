@@ -32,7 +32,16 @@ from ticdc_assets.log.sources import accept
 from ticdc_assets.model import tso
 from ticdc_assets.observe.status_reading import read_status, see_status
 from ticdc_assets.orchestration import sensors
-from ticdc_assets.orchestration.active_runs import active_runs, end_orphans
+from ticdc_assets.orchestration.active_runs import (
+    WORKER_TAG,
+    Worker,
+    active_runs,
+    end_orphans,
+    is_gone,
+    name_worker,
+    worker_name,
+    worker_of,
+)
 from ticdc_assets.orchestration.changefeeds import definitions_of
 from ticdc_assets.orchestration.exports import export_schedules
 from ticdc_assets.orchestration.jobs import redecode_schedule
@@ -48,14 +57,6 @@ from ticdc_assets.orchestration.sensors import (
     tick,
 )
 from ticdc_assets.orchestration.steps import ChangefeedSteps
-from ticdc_assets.orchestration.workers import (
-    WORKER_TAG,
-    Worker,
-    is_gone,
-    name_worker,
-    worker_name,
-    worker_of,
-)
 from ticdc_assets.spark.session import LazySession
 from ticdc_assets_tests.orchestration.small_shop import ORDERS, SmallShop, plan, recorded, skipped
 from ticdc_assets_tests.statuses import NOW, cut, held, offsets, publish_with_tables, status
