@@ -34,7 +34,6 @@ try:
         rows,
         seeding,
         syncing,
-        verifying,
     )
     from ticdc_assets.cli.base import main
 except KeyboardInterrupt:
@@ -59,5 +58,4 @@ __all__ = [
     "run",
     "seeding",
     "syncing",
-    "verifying",
 ]

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias, cast
 from urllib.parse import parse_qsl, urlsplit
@@ -21,6 +22,7 @@ from pydantic.dataclasses import dataclass
 from pydantic_core import InitErrorDetails
 
 from ticdc_assets.base.cron import cron_mistake
+from ticdc_assets.base.names import split_name
 from ticdc_assets.config.reading import (
     File,
     Keys,
@@ -37,10 +39,54 @@ from ticdc_assets.config.reading import (
     unexpected,
 )
 from ticdc_assets.config.sources import FROM_ENV, MODEL, CaptureSource, Source, read_source
-from ticdc_assets.config.table_choice import ALL_TABLES, TableChoice, parts_of
 from ticdc_assets.model.tso import MAX_TSO
 from ticdc_assets.wire.compression import Compression, supports
 from ticdc_assets.wire.formats import WireFormat
+
+
+@dataclass(frozen=True, slots=True, config=MODEL)
+class TableChoice:
+    """Some tables of a changefeed, by patterns `database.table`, in which `*` is any characters.
+
+    A part with a dot in it is in backquotes.
+    """
+
+    patterns: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.patterns)
+
+    def includes(self, database: str, table: str) -> bool:
+        """Return whether a table is one of them; case does not matter, as it does not upstream."""
+        return any(
+            _like(database, own_database) and _like(table, own_table)
+            for own_database, own_table in map(parts_of, self.patterns)
+        )
+
+
+ALL_TABLES: Final = TableChoice(("*.*",))
+"""Every table."""
+
+
+@lru_cache(maxsize=1024)
+def parts_of(pattern: str) -> tuple[str, str]:
+    """Return the patterns of the database and of the table, empty where there is none."""
+    parts = split_name(pattern)
+    if parts is None:
+        database, _, table = pattern.partition(".")
+        parts = (database, table)
+    return parts
+
+
+def _like(name: str, pattern: str) -> bool:
+    return _expression(pattern).fullmatch(name.lower()) is not None
+
+
+@lru_cache(maxsize=1024)
+def _expression(pattern: str) -> re.Pattern[str]:
+    text = ".*".join(re.escape(part) for part in pattern.lower().split("*"))
+    return re.compile(text, re.DOTALL)
+
 
 OFF: Final = "off"
 """The time of a schedule that does not run."""
