@@ -4,6 +4,7 @@ import signal
 import time
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,13 +28,11 @@ DIALECTS = ("ticdc", "tiflow")
 _BROKER_PORT = 9092
 _CHECK_SECONDS = 0.2
 
-_DIRECTORY = click.option(
-    "--directory",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=DIRECTORY,
-    show_default=True,
-    help="The demo's folder.",
-)
+_FOLDER = click.Path(file_okay=False, path_type=Path)
+_PORT = click.IntRange(1, 65535)
+
+_option = partial(click.option, show_default=True)
+_DIRECTORY = _option("--directory", type=_FOLDER, default=DIRECTORY, help="The demo's folder.")
 
 
 @main.command()
@@ -70,12 +69,11 @@ def doctor(*, machine: bool) -> None:
 
 @main.command()
 @_DIRECTORY
-@click.option(
+@_option(
     "--format",
     "wire_format",
     type=click.Choice(WIRE_FORMATS),
     default=WIRE_FORMATS[0],
-    show_default=True,
     help="The format of the changefeed's messages.",
 )
 @click.option(
@@ -84,19 +82,14 @@ def doctor(*, machine: bool) -> None:
     help="Whose messages they are: those of the new TiCDC (ticdc, the default) or of the old one "
     "(tiflow, the default of craft, which the new one does not have).",
 )
-@click.option(
+@_option(
     "--transactions",
     type=click.IntRange(min=1),
     default=600,
-    show_default=True,
     help="How many the shop makes at most.",
 )
-@click.option(
-    "--seconds",
-    type=click.IntRange(min=1),
-    default=25,
-    show_default=True,
-    help="How long the shop is open at most.",
+@_option(
+    "--seconds", type=click.IntRange(min=1), default=25, help="How long the shop is open at most."
 )
 @click.option(
     "--live",
@@ -105,7 +98,7 @@ def doctor(*, machine: bool) -> None:
 )
 @click.option(
     "--port",
-    type=click.IntRange(1, 65535),
+    type=_PORT,
     help="With --live: the port of the Dagster UI; by default 3000 or a free port.",
 )
 def demo(
@@ -174,18 +167,9 @@ def upstream(statement: str, directory: Path) -> None:
 
 
 @main.command()
+@_option("--port", type=_PORT, default=3000, help="The port on 127.0.0.1.")
 @click.option(
-    "--port",
-    type=click.IntRange(1, 65535),
-    default=3000,
-    show_default=True,
-    help="The port on 127.0.0.1.",
-)
-@click.option(
-    "--demo",
-    "demo_directory",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Use the demo in this folder, with its broker.",
+    "--demo", "demo_directory", type=_FOLDER, help="Use the demo in this folder, with its broker."
 )
 def ui(port: int, demo_directory: Path | None) -> None:
     """Run the Dagster UI on 127.0.0.1, with its daemon, until Ctrl-C, and print its URL."""
@@ -213,16 +197,15 @@ def ui(port: int, demo_directory: Path | None) -> None:
 
 
 @main.command()
-@click.option(
+@_option(
     "--directory",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=_FOLDER,
     default=".broker",
-    show_default=True,
     help="Where the broker keeps its topics, settings and log.",
 )
 @click.option(
     "--port",
-    type=click.IntRange(1, 65535),
+    type=_PORT,
     help="The port on 127.0.0.1; by default that of the last start (at the first start "
     f"{_BROKER_PORT}), or a free port if it is in use.",
 )
@@ -259,7 +242,7 @@ def broker(directory: Path, port: int | None) -> None:
 
 
 @main.command()
-@click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=".")
+@click.argument("folder", type=_FOLDER, default=".")
 def sample(folder: Path) -> None:
     """Write a small changefeed's files into FOLDER (by default the current one).
 
