@@ -40,7 +40,6 @@ from ticdc_assets.orchestration.checks import judge_cheaply
 from ticdc_assets.orchestration.following import Ending, Followed, Following, NewData, SourceWatcher
 from ticdc_assets.orchestration.jobs import op_job
 from ticdc_assets.orchestration.metadata import (
-    SAID,
     Metadata,
     described,
     rate_metadata,
@@ -48,7 +47,7 @@ from ticdc_assets.orchestration.metadata import (
 )
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
-from ticdc_assets.orchestration.syncing import Event, Step, Syncing
+from ticdc_assets.orchestration.syncing import Event, Syncing
 
 REPORT_SECONDS = 60.0
 """The time between reports of syncs with only watermarks, and of checks with the same verdict."""
@@ -133,7 +132,7 @@ class Surroundings:
         self._syncing = Syncing(steps, spark, self._instance)
         self._news = SourceWatcher(steps.lake)
         self._stop = threading.Event()
-        self._due: list[_Event] = []
+        self._checks: list[_Event] = []
         self._unreported = Unreported()
         self._has_changes = False
         self._reported_at = float("-inf")
@@ -151,26 +150,29 @@ class Surroundings:
         A failure or a second signal interrupts the last sync; the syncs before it are reported.
         """
         loop = following.run()
-        while True:
+        goes_on: object = True
+        while goes_on is not None:
             try:
                 # The handlers of Dagster and Spark would interrupt a sync; they are restored
                 # whenever this generator yields.
                 with signals_handled(self._stop_on_signal):
                     goes_on = next(loop, None)
             except (Exception, KeyboardInterrupt):
-                self._report()
-                yield from self._drained()
+                yield from self._due(is_last=True)
                 raise
-            if goes_on is None:
-                break
-            self._report_if_due()
-            yield from self._drained()
-        self._report()
-        yield from self._drained()
+            yield from self._due(is_last=goes_on is None)
 
-    def _drained(self) -> list[_Event]:
-        due, self._due = self._due, []
-        return due
+    def _due(self, *, is_last: bool) -> list[_Event]:
+        """Return the reports that are due; at the end of the run, all of them."""
+        events: list[_Event] = []
+        patience = CHANGES_SECONDS if self._has_changes else REPORT_SECONDS
+        if self._unreported and (is_last or self.now() - self._reported_at >= patience):
+            events += self._unreported.take()
+            self._has_changes = False
+            self._reported_at = self.now()
+        events += self._checks
+        self._checks = []
+        return events
 
     def _stop_on_signal(self, _number: int, _frame: FrameType | None) -> None:
         """Stop after the current sync; a second signal stops it."""
@@ -225,34 +227,14 @@ class Surroundings:
         if new_data is not NewData.NOTHING:
             landed, decoded, _, applied = (step.said for step in done)
             self.say(f"{applied} ({landed}, {decoded}, {self.now() - began:.1f} s)")
-        self._keep(done, new_data)
-        return new_data
-
-    # Reports --------------------------------------------------------------------------------------
-
-    def _keep(self, done: tuple[Step, ...], new_data: NewData) -> None:
-        """Keep the reports of a sync until they are due."""
         # Events about other assets are always kept: no later sync repeats them.
         self._unreported.add(event for step in done for event in step.events)
         if new_data is not NewData.NOTHING:
             # All steps or none: an asset whose upstream is newer is shown as out of date.
             self._unreported.add(report for step in done for report in step.reports)
         self._has_changes |= new_data is NewData.CHANGES
-        self._report_if_due()
         self._judge()
-
-    def _report_if_due(self) -> None:
-        """Report what was delayed, if it is due."""
-        patience = CHANGES_SECONDS if self._has_changes else REPORT_SECONDS
-        if self.now() - self._reported_at >= patience:
-            self._report()
-
-    def _report(self) -> None:
-        """Report what was delayed."""
-        if self._unreported:
-            self._due += self._unreported.take()
-            self._has_changes = False
-            self._reported_at = self.now()
+        return new_data
 
     def _judge(self) -> None:
         """Evaluate the checks that read small tables; report those that are due."""
@@ -261,7 +243,7 @@ class Surroundings:
             verdicts = judge_cheaply(self._steps, self._instance, utc_now())
         for key, verdict in verdicts.items():
             if due or verdict.level is not self._levels.get(key):
-                self._due.append(verdict.evaluation(key))
+                self._checks.append(verdict.evaluation(key))
                 self._levels[key] = verdict.level
         if due:
             self._judged_at = self.now()
@@ -280,8 +262,6 @@ _ADDED: Final[Mapping[str, tuple[str, ...]]] = {
     "histories/*": (),
 }
 """Patterns of the numbers' names, by the asset: its key without the changefeed and the table."""
-
-_Read: TypeAlias = Mapping[str, dg.MetadataValue]
 
 
 class Unreported:
@@ -322,31 +302,25 @@ def _kind(key: dg.AssetKey) -> str:
 
 def _together(older: Event, newer: Event, kind: str) -> Event:
     """Return one event for two."""
-    metadata = _summed(older.metadata, newer.metadata, _ADDED[kind])
-    is_said = newer.description is not None and kind in SAID
+    both = (older.metadata, newer.metadata)
+    metadata: Metadata = dict(newer.metadata)
+    for name in {**newer.metadata, **older.metadata}:
+        if any(fnmatchcase(name, pattern) for pattern in _ADDED[kind]):
+            metadata[name] = sum(_value(item, name) for item in both)
+    if all("seconds" in item for item in both):
+        metadata.pop("per_second", None)
+        done = sum(_value(item, "per_second") * _value(item, "seconds") for item in both)
+        metadata |= rate_metadata(round(done), sum(_value(item, "seconds") for item in both))
+    said = None if newer.description is None else described(kind, metadata)
     return dg.AssetMaterialization(
         asset_key=newer.asset_key,
         partition=newer.partition,
-        description=described(kind, metadata) if is_said else newer.description,
+        description=said or newer.description,
         metadata=metadata,
         tags=newer.tags,
     )
 
 
-def _summed(older: _Read, newer: _Read, added: tuple[str, ...]) -> Metadata:
-    """Return the metadata of two syncs together."""
-    metadata: Metadata = dict(newer)
-    for name in {**newer, **older}:
-        if any(fnmatchcase(name, pattern) for pattern in added):
-            metadata[name] = _value(older, name) + _value(newer, name)
-    if "seconds" in older and "seconds" in newer:
-        metadata.pop("per_second", None)
-        done = sum(_value(it, "per_second") * _value(it, "seconds") for it in (older, newer))
-        seconds = _value(older, "seconds") + _value(newer, "seconds")
-        metadata |= rate_metadata(round(done), seconds)
-    return metadata
-
-
-def _value(metadata: _Read, name: str) -> Any:
+def _value(metadata: Mapping[str, dg.MetadataValue], name: str) -> Any:
     """Return a number of metadata; 0 if it has none."""
     return metadata[name].value if name in metadata else 0

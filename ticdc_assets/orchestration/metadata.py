@@ -242,29 +242,18 @@ Metadata: TypeAlias = dict[str, Any]
 LOOKED_AT_BATCH = "change_log_batch"
 """Name of the newest batch of the change log that an apply looked at; the sensor reads it."""
 
-SAID = {
-    "change_log": "{appended:row} appended",
-    "mirrors/*": "{mode}: {changes:key} changed, {rows:row}",
-}
-"""Forms of events' descriptions: `described` fills in metadata, and counts what a colon names."""
 
-
-class _Count(int):
-    """A number that a form gives its noun."""
-
-    def __format__(self, noun: str) -> str:
-        return counted(int(self), noun) if noun else f"{int(self):,}"
-
-
-def described(kind: str, metadata: Mapping[str, Any]) -> str:
-    """Return the description of an event, with values of metadata in place of names in braces."""
-    return SAID[kind].format_map(
-        {
-            name: _Count(value) if isinstance(value, int) else value
-            for name, item in metadata.items()
-            for value in [item.value if isinstance(item, dg.MetadataValue) else item]
-        }
-    )
+def described(kind: str, metadata: Mapping[str, Any]) -> str | None:
+    """Return the description of an event by its metadata; None of a kind that has none of it."""
+    values: Any = {name: getattr(item, "value", item) for name, item in metadata.items()}
+    match kind:
+        case "change_log":
+            return f"{counted(values['appended'], 'row')} appended"
+        case "mirrors/*":
+            changes, rows = counted(values["changes"], "key"), counted(values["rows"], "row")
+            return f"{values['mode']}: {changes} changed, {rows}"
+        case _:
+            return None
 
 
 def tso_metadata(name: str, tso: int | None) -> Metadata:

@@ -45,7 +45,7 @@ from ticdc_assets.orchestration.checks import readable_key, status_verdicts
 from ticdc_assets.orchestration.metadata import LOOKED_AT_BATCH, offsets_metadata, utc_now
 from ticdc_assets.orchestration.partitions import FeedNames
 from ticdc_assets.orchestration.steps import ChangefeedSteps
-from ticdc_assets.orchestration.verdicts import CheckVerdict, judge_damage, shown_verdicts
+from ticdc_assets.orchestration.verdicts import CheckVerdict, Shown, judge_damage, shown_verdicts
 
 INTERVAL_SECONDS = 20
 OBSERVATION_SECONDS = 60
@@ -167,32 +167,32 @@ def tick(
     cursor = read_cursor(context.cursor, SensorCursor)
     end_orphans(instance, names, now)
     try:
-        return _ticked(context, steps, cursor, now)
+        request, events, cursor = _ticked(context, steps, cursor, now)
     except UNREADABLE as error:
         # Runs would fail too.
-        verdicts = {readable_key(names): judge_damage(error)}
-        return dg.SensorResult(
-            skip_reason=str(error),
-            cursor=cursor_text(cursor),
-            asset_events=_news(instance, verdicts, now),
+        request, events = (
+            str(error),
+            _news(instance, {readable_key(names): judge_damage(error)}, now),
         )
+    return dg.SensorResult(
+        skip_reason=request if isinstance(request, str) else None,
+        run_requests=None if isinstance(request, str) else [request],
+        cursor=cursor_text(cursor),
+        asset_events=events,
+    )
 
 
 def _ticked(
     context: dg.SensorEvaluationContext, steps: ChangefeedSteps, cursor: SensorCursor, now: datetime
-) -> dg.SensorResult:
-    """Evaluate the sensor of a changefeed whose tables can be read."""
+) -> tuple[dg.RunRequest | str, list[Any], SensorCursor]:
+    """Return what to request or why nothing, and events, if the changefeed's tables can be read."""
     instance, names = context.instance, steps.names
     status, failure = see_status(steps.lake, now)
     events = changed_verdicts(instance, steps, status)
     if failure is not None:
         since = cursor.failing_since or f"{now:%Y-%m-%d %H:%M:%S} UTC"
-        cursor = replace(cursor, failing_since=since)
-        return dg.SensorResult(
-            skip_reason=f"the source is not available (since {since}): {failure}",
-            cursor=cursor_text(cursor),
-            asset_events=events,
-        )
+        request = f"the source is not available (since {since}): {failure}"
+        return request, events, replace(cursor, failing_since=since)
     state = sensor_state(instance, steps, status)
     cursor = replace(cursor, failing_since="")
     observed = state.offsets_digest()
@@ -200,10 +200,9 @@ def _ticked(
         events.append(_observation(names, status))
         cursor = replace(cursor, observed=observed, observed_at=int(now.timestamp()))
     request = requested_run(instance, names, state, now)
-    if isinstance(request, str):
-        return dg.SensorResult(skip_reason=request, cursor=cursor_text(cursor), asset_events=events)
-    context.log.info("requesting a run: %s; %s", "; ".join(state.reasons()), state.numbers(now))
-    return dg.SensorResult(run_requests=[request], cursor=cursor_text(cursor), asset_events=events)
+    if not isinstance(request, str):
+        context.log.info("requesting a run: %s; %s", "; ".join(state.reasons()), state.numbers(now))
+    return request, events, cursor
 
 
 def changed_verdicts(
@@ -226,18 +225,17 @@ def _news(
     instance: DagsterInstance, verdicts: Mapping[dg.AssetCheckKey, CheckVerdict], now: datetime
 ) -> list[Any]:
     shown = shown_verdicts(instance, verdicts)
-    events: list[Any] = []
-    for key, verdict in verdicts.items():
-        known = shown.get(key)
-        is_bad = verdict.level is not Level.OK
-        if known is None:
-            is_news = is_bad
-        else:
-            is_stale = is_bad and known.at <= now.timestamp() - REPEAT_SECONDS
-            is_news = is_stale or verdict.level is not known.level
-        if is_news:
-            events.append(verdict.evaluation(key))
-    return events
+
+    def is_news(verdict: CheckVerdict, known: Shown | None) -> bool:
+        is_old = known is None or known.at <= now.timestamp() - REPEAT_SECONDS
+        is_other = known is not None and verdict.level is not known.level
+        return is_other or (is_old and verdict.level is not Level.OK)
+
+    return [
+        verdict.evaluation(key)
+        for key, verdict in verdicts.items()
+        if is_news(verdict, shown.get(key))
+    ]
 
 
 def sensor_state(instance: DagsterInstance, steps: ChangefeedSteps, status: Status) -> SensorState:
@@ -294,16 +292,11 @@ def applied_batch(instance: DagsterInstance, steps: ChangefeedSteps, cut: Cut | 
     """Return the batch that the last apply looked at; for a rewound cut, the cut's batch."""
     if cut is not None and cut.rewind is not None:
         return cut.batch
-    looked_at = _looked_at(instance, steps.names.asset("apply_changes"))
-    return max(cut.batch if cut else 0, looked_at)
-
-
-def _looked_at(instance: DagsterInstance, key: dg.AssetKey) -> int:
-    event = instance.get_latest_materialization_event(key)
-    if event is None or event.asset_materialization is None:
-        return 0
-    value = event.asset_materialization.metadata.get(LOOKED_AT_BATCH)
-    return value.value if isinstance(value, dg.IntMetadataValue) and value.value else 0
+    event = instance.get_latest_materialization_event(steps.names.asset("apply_changes"))
+    report = None if event is None else event.asset_materialization
+    value = None if report is None else report.metadata.get(LOOKED_AT_BATCH)
+    looked_at = value.value if isinstance(value, dg.IntMetadataValue) else None
+    return max(cut.batch if cut else 0, looked_at or 0)
 
 
 def _observation(names: FeedNames, status: Status) -> dg.AssetObservation:
