@@ -47,30 +47,25 @@ def status(changefeed: str | None, *, as_json: bool) -> None:
     """
     damages: list[LakeDamagedError] = []
     statuses = list(_statuses(changefeed, damages))
-    lake = load_settings().lake
-    leases = {item.changefeed: _lease(lake, item.changefeed, damages) for item, _ in statuses}
-    if as_json:
-        listed = [
-            {**item.as_json(), "source_error": error, "lease": _lease_json(leases[item.changefeed])}
-            for item, error in statuses
-        ]
-        print_json(listed)
-    else:
-        for item, error in statuses:
+    lake, listed = load_settings().lake, list[dict[str, object]]()
+    unseen, stopped = list[str](), list[str]()
+    for item, error in statuses:
+        lease = _lease(lake, item.changefeed, damages)
+        if as_json:
+            more = {"source_error": error, "lease": _lease_json(lease)}
+            listed.append(item.as_json() | more)
+        else:
             _print_status(item, error)
-            lease = leases[item.changefeed]
             if lease is not None and lease.is_held:
                 click.echo(f"{item.changefeed}: written by {shown_text(str(lease))}")
-    # A source that has ended, and of which all is applied, has nothing more to say.
-    unseen = [
-        item.changefeed for item, error in statuses if error is not None and item.ending is None
-    ]
-    stopped = [item.changefeed for item, _ in statuses if item.gaps]
+        # A source that has ended, and of which all is applied, has nothing more to say.
+        unseen += [item.changefeed] if error is not None and item.ending is None else []
+        stopped += [item.changefeed] if item.gaps else []
+    if as_json:
+        print_json(listed)
     failures: list[object] = list(damages)
-    if unseen:
-        failures.append(f"the source of {', '.join(unseen)} could not be read")
-    if stopped:
-        failures.append(f"a gap has stopped landing of {', '.join(stopped)}")
+    failures += [f"the source of {', '.join(unseen)} could not be read"] if unseen else []
+    failures += [f"a gap has stopped landing of {', '.join(stopped)}"] if stopped else []
     end_with(failures)
 
 
@@ -226,43 +221,41 @@ def _lease_json(lease: "LeaseState | None") -> dict[str, object] | None:
 def _print_status(item: "Status", source_error: str | None) -> None:
     from ticdc_assets.observe.wording import duration, lag_text
 
-    name, lag = item.changefeed, item.lag
-    if item.cut is None or lag is None:
-        click.echo(f"{name}: no published cut yet")
-    else:
+    name, cut, lag = item.changefeed, item.cut, item.lag
+    lines = ["no published cut yet"]
+    if cut is not None and lag is not None:
         behind = f"{duration(lag.seconds)} behind ({lag.text})"
         if lag.ahead_ms:
             behind = f"ahead of this machine's clock by {duration(lag.ahead_seconds)}"
         if item.ending is not None:
             behind = item.ending.text
-        click.echo(f"{name}: {behind}; cut {item.cut.number} at {item.cut.moment}")
-    if item.cut is not None and item.cut.rewind is not None:
-        rewound = item.cut.rewind
-        click.echo(
-            f"{name}: cut {item.cut.number} is cut {rewound.number} again: rewound at "
-            f"{item.cut.published_at:%Y-%m-%d %H:%M:%S} UTC from cut {rewound.from_number} at "
-            f"{time_with_tso(rewound.from_tso)} by {shown_text(rewound.by)}"
+        lines = [f"{behind}; cut {cut.number} at {cut.moment}"]
+    if cut is not None and cut.rewind is not None:
+        lines.append(
+            f"cut {cut.number} is cut {cut.rewind.number} again: rewound at "
+            f"{cut.published_at:%Y-%m-%d %H:%M:%S} UTC from cut {cut.rewind.from_number} at "
+            f"{time_with_tso(cut.rewind.from_tso)} by {cut.rewind.by}"
         )
     watermark = item.watermark.watermark_ts
     at = "no watermark yet" if watermark is None else f"watermark {time_with_tso(watermark)}"
-    waiting = counted(item.backlog, "record waits", "records wait")
-    click.echo(f"{name}: {at}; {waiting} in the source")
+    lines.append(f"{at}; {counted(item.backlog, 'record waits', 'records wait')} in the source")
     if source_error is not None:
-        click.echo(f"{name}: the source could not be read: {shown_text(source_error)}")
-    for gap in item.gaps:
-        click.echo(f"{name}: {shown_text(str(gap.error))}")
-    for reason in item.untruncated:
-        click.echo(f"{name}: {shown_text(reason.sentence)}")
-    for accepted in item.accepted_gaps:
-        click.echo(f"{name}: accepted gap: {shown_text(accepted.sentence)}")
+        lines.append(f"the source could not be read: {source_error}")
+    lines += [str(gap.error) for gap in item.gaps]
+    lines += [reason.sentence for reason in item.untruncated]
+    lines += [f"accepted gap: {accepted.sentence}" for accepted in item.accepted_gaps]
     quarantined = ", ".join(f"{count} at {stage}" for stage, count in item.quarantined.items())
-    click.echo(
-        f"{name}: {counted(item.held_rows, 'row')} held, quarantined {quarantined}, "
+    lines.append(
+        f"{counted(item.held_rows, 'row')} held, quarantined {quarantined}, "
         f"{counted(len(item.conflicts), 'schema conflict')}"
     )
-    for check, verdict in item.verdicts.items():
-        if verdict.level:
-            click.echo(f"{name}: {verdict.level.word}: {check}: {shown_text(verdict.sentence)}")
+    lines += [
+        f"{verdict.level.word}: {check}: {verdict.sentence}"
+        for check, verdict in item.verdicts.items()
+        if verdict.level
+    ]
+    for line in lines:
+        click.echo(f"{name}: {shown_text(line)}")
     if item.topics:
         print_table(
             f"{name}: topics",
