@@ -96,8 +96,10 @@ def problems(
             )
     for run in _newest_runs(instance, names):
         if run.status is DagsterRunStatus.FAILURE:
+            is_implicit = run.job_name == IMPLICIT_ASSET_JOB_NAME
+            work = ", ".join(sorted(_chosen(run))) if is_implicit else ""
             yield Problem(
-                name=f"run of {_work_of(run)}",
+                name=f"run of {work or run.job_name.removeprefix(ANONYMOUS)}",
                 level=Level.FAIL,
                 sentence=_why(instance, run),
                 link=server and f"{server}/runs/{run.run_id}",
@@ -174,12 +176,6 @@ def _chosen(run: DagsterRun) -> frozenset[str]:
     return frozenset(assets | checks)
 
 
-def _work_of(run: DagsterRun) -> str:
-    """Return the name of a run's work: its job, or the chosen assets."""
-    chosen = _chosen(run) if run.job_name == IMPLICIT_ASSET_JOB_NAME else frozenset[str]()
-    return ", ".join(sorted(chosen)) or run.job_name.removeprefix(ANONYMOUS)
-
-
 def _why(instance: DagsterInstance, run: DagsterRun) -> str:
     """Return why a run failed: the error of the step that failed, or what ended the run."""
     kinds = {DagsterEventType.STEP_FAILURE, DagsterEventType.RUN_FAILURE}
@@ -191,10 +187,7 @@ def _why(instance: DagsterInstance, run: DagsterRun) -> str:
             while error is not None and error.cause is not None:
                 error = error.cause
             if error is not None:
-                return f"{event.step_key}: {_first_line(error.message)}"
+                first, _, _ = error.message.strip().partition("\n")
+                return f"{event.step_key}: {first}"
     texts = [entry.dagster_event.message for entry in entries if entry.dagster_event is not None]
     return next((text for text in texts if text), "it failed, and its log says no reason")
-
-
-def _first_line(text: str) -> str:
-    return text.strip().partition("\n")[0]

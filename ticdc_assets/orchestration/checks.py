@@ -89,9 +89,11 @@ def judge_cheaply(
         return {readable: judge_damage(error)}
     verdicts = status_verdicts(steps.names, status)
     verdicts[readable] = judge_damage(None)
-    verdicts[quarantine] = quarantine_verdict(
-        steps.changefeed.name, status.faults, _seen_until(instance, quarantine)
-    )
+    # An evaluation while a table was damaged does not say until when an earlier one has looked.
+    said = (item.evaluation.metadata.get(SEEN_UNTIL) for item in evaluations(instance, quarantine))
+    text = next((str(item.value) for item in said if item is not None), "")
+    seen_until = datetime.fromisoformat(text) if text else None
+    verdicts[quarantine] = quarantine_verdict(steps.changefeed.name, status.faults, seen_until)
     return verdicts
 
 
@@ -242,11 +244,3 @@ def _spark_check(
         yield verdict.result(spec.key)
 
     return check
-
-
-def _seen_until(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> datetime | None:
-    """Return the quarantine time up to which an earlier evaluation has looked."""
-    # An evaluation while a table was damaged does not say it.
-    said = (shown.evaluation.metadata.get(SEEN_UNTIL) for shown in evaluations(instance, key))
-    text = next((str(item.value) for item in said if item is not None), "")
-    return datetime.fromisoformat(text) if text else None

@@ -37,7 +37,7 @@ from ticdc_assets.orchestration.active_runs import (
     signals_handled,
 )
 from ticdc_assets.orchestration.checks import judge_cheaply
-from ticdc_assets.orchestration.following import Ending, Followed, Following, NewData, SourceWatcher
+from ticdc_assets.orchestration.following import Following, NewData, SourceWatcher
 from ticdc_assets.orchestration.jobs import op_job
 from ticdc_assets.orchestration.metadata import (
     Metadata,
@@ -98,7 +98,11 @@ def follow_job(steps: ChangefeedSteps) -> dg.JobDefinition:
             following = Following(surroundings, seconds, config.rest_seconds)
             steps.note(following.followed)
             yield from surroundings.follow(following)
-        _end_cancelled(context, following.followed)
+        if following.followed.is_stopped:
+            run = context.instance.get_run_by_id(context.run_id)
+            if run is not None and run.status is DagsterRunStatus.CANCELING:
+                # Otherwise the run would end as done.
+                raise dg.DagsterExecutionInterruptedError(following.followed.summary)
         yield dg.Output(None)
 
     return op_job(
@@ -110,15 +114,6 @@ def follow_job(steps: ChangefeedSteps) -> dg.JobDefinition:
         "at most one of its syncs.",
         {FOLLOW_TAG: "true"},
     )
-
-
-def _end_cancelled(context: dg.OpExecutionContext, followed: Followed) -> None:
-    """End the run as cancelled if it is being cancelled, not as done."""
-    if followed.ending is not Ending.STOPPED:
-        return
-    run = context.instance.get_run_by_id(context.run_id)
-    if run is not None and run.status is DagsterRunStatus.CANCELING:
-        raise dg.DagsterExecutionInterruptedError(followed.summary)
 
 
 class Surroundings:
@@ -281,7 +276,8 @@ class Unreported:
     def add(self, events: Iterable[Event]) -> None:
         """Keep the events of a sync; those on the same asset and partition become one."""
         for event in events:
-            kind = _kind(event.asset_key)
+            _, name, *table = event.asset_key.path
+            kind = f"{name}/*" if table else name
             if kind not in _ADDED or isinstance(event, dg.AssetObservation):
                 self._events[len(self._events)] = event
                 continue
@@ -293,11 +289,6 @@ class Unreported:
         """Return the events, and keep them no longer."""
         events, self._events = self._events, {}
         return list(events.values())
-
-
-def _kind(key: dg.AssetKey) -> str:
-    _, name, *table = key.path
-    return f"{name}/*" if table else name
 
 
 def _together(older: Event, newer: Event, kind: str) -> Event:

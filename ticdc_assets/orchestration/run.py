@@ -428,13 +428,18 @@ def ui_server(settings: Settings, port: int) -> Iterator[subprocess.Popen[bytes]
                 server.terminate()
                 _end_group(server)
             lines.join()
-            _record_stopped(settings, runs)
+            if runs:
+                with open_instance(settings) as instance:
+                    for run in filter(None, map(instance.get_run_by_id, runs)):
+                        if run.status not in _ENDED_WELL:  # nothing failed, so there is no alert
+                            instance.report_run_canceled(run, STOPPED_WITH_UI)
 
 
+_ENDED_WELL = (DagsterRunStatus.SUCCESS, DagsterRunStatus.CANCELED)
 STOPPED_WITH_UI = "stopped with the UI"
-
 _LAUNCHED = ".dagster/grpc_info"
 """Tag of the runs that a code server launched; a command's run has none."""
+_GRACE_SECONDS = 15
 
 
 def _pass_on(lines: IO[bytes], ending: threading.Event) -> None:
@@ -465,21 +470,6 @@ def _begin_to_stop_runs(settings: Settings, session: int) -> list[str]:
                 instance.report_run_canceling(run, STOPPED_WITH_UI)
                 run_ids.append(run.run_id)
     return run_ids
-
-
-def _record_stopped(settings: Settings, runs: Sequence[str]) -> None:
-    """Record runs that ended with the UI as cancelled: nothing failed, so there is no alert."""
-    if not runs:
-        return
-    with open_instance(settings) as instance:
-        for run_id in runs:
-            run = instance.get_run_by_id(run_id)
-            ended_well = (DagsterRunStatus.SUCCESS, DagsterRunStatus.CANCELED)
-            if run is not None and run.status not in ended_well:
-                instance.report_run_canceled(run, STOPPED_WITH_UI)
-
-
-_GRACE_SECONDS = 15
 
 
 def _end_group(server: subprocess.Popen[bytes]) -> None:

@@ -27,7 +27,7 @@ from dagster import DagsterInstance, RunsFilter
 from ticdc_assets.base.errors import UNREADABLE
 from ticdc_assets.base.names import counted
 from ticdc_assets.log.cuts import Cut
-from ticdc_assets.log.positions import PartitionOffsets, known_partitions
+from ticdc_assets.log.positions import known_partitions
 from ticdc_assets.model.tso import lag_seconds
 from ticdc_assets.observe.judging import watermark_text
 from ticdc_assets.observe.status import Status
@@ -104,7 +104,8 @@ class SensorState:
             reasons.append(counted(status.backlog, "record waits", "records wait"))
         new = [item for item in status.partitions if (item.topic, item.partition) not in self.known]
         if new:
-            reasons.append(f"{counted(len(new), 'new partition')} ({', '.join(map(_place, new))})")
+            places = ", ".join(f"{item.topic}/{item.partition}" for item in new)
+            reasons.append(f"{counted(len(new), 'new partition')} ({places})")
         if status.landed_batch > status.decoded_batch:
             batches = status.landed_batch - status.decoded_batch
             reasons.append(counted(batches, "landed batch waits", "landed batches wait"))
@@ -310,7 +311,3 @@ def _observation(names: FeedNames, status: Status) -> dg.AssetObservation:
             "offsets": offsets_metadata(status.partitions),
         },
     )
-
-
-def _place(item: PartitionOffsets) -> str:
-    return f"{item.topic}/{item.partition}"

@@ -345,6 +345,7 @@ class Reporter:
         # Each mirror of the cut names its generation.
         paths = LakePaths(root=self._steps.root, changefeed=self._steps.changefeed.name)
         is_sampled = len(tables) <= _TABLES_SAMPLED
+        limit = self._steps.changefeed.dagster.sample_rows if is_sampled else 0
         for mirror in cut.mirrors:
             if _name(mirror) not in tables or mirror.failed:
                 continue
@@ -352,8 +353,9 @@ class Reporter:
             if self._tables is not None:
                 self._tables.add(key)
             metadata = mirror_metadata(mirror, cut, paths, utc_now())
-            if is_sampled:
-                metadata |= self._sample(mirror, paths)
+            if limit and mirror.rows:
+                timezone = self._steps.changefeed.timezone
+                metadata |= sample_metadata(sample_rows(paths, mirror, timezone, limit=limit))
             yield dg.AssetMaterialization(
                 asset_key=key,
                 description=described("mirrors/*", metadata),
@@ -367,14 +369,6 @@ class Reporter:
                     "current",
                     metadata=history_metadata(mirror, cut, paths),
                 )
-
-    def _sample(self, mirror: MirrorCut, paths: LakePaths) -> Metadata:
-        """Return the first rows of a mirror as a table; nothing if the changefeed says so."""
-        feed = self._steps.changefeed
-        if not feed.dagster.sample_rows or not mirror.rows:
-            return {}
-        rows = sample_rows(paths, mirror, feed.timezone, limit=feed.dagster.sample_rows)
-        return sample_metadata(rows)
 
     def _together(self, cut: Cut, tables: Collection[tuple[str, str]]) -> dg.AssetMaterialization:
         """Return the report on the asset that all mirrors share."""

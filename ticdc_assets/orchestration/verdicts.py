@@ -34,7 +34,7 @@ from ticdc_assets.orchestration.metadata import (
 )
 from ticdc_assets.repair.diffing import DiffedTable, SourceDifference
 from ticdc_assets.repair.seeding import SeedBalance
-from ticdc_assets.repair.uniqueness import KeyCounts, RepeatedKeys
+from ticdc_assets.repair.uniqueness import KeyCounts
 from ticdc_assets.repair.verifying import Verification, VerifiedMirror
 
 _SEVERITIES = {Level.WARN: dg.AssetCheckSeverity.WARN, Level.FAIL: dg.AssetCheckSeverity.ERROR}
@@ -303,10 +303,6 @@ def _mirrors_metadata(status: Status) -> Metadata:
     }
 
 
-def _accounts_metadata(status: Status) -> Metadata:
-    return {} if status.cut is None else dict(status.accounts)
-
-
 def _checksums_metadata(status: Status) -> Metadata:
     return {
         **{str(agreement): count for agreement, count in status.checksums.counts.items()},
@@ -357,7 +353,7 @@ _METADATA: Mapping[Check, Callable[[Status], Metadata]] = {
     Check.WATERMARK_PROGRESS: _watermark_metadata,
     Check.HELD_ROWS: _held_metadata,
     Check.MIRRORS_COMPLETE: _mirrors_metadata,
-    Check.CHANGES_ACCOUNTED: _accounts_metadata,
+    Check.CHANGES_ACCOUNTED: lambda status: dict(status.accounts) if status.cut else {},
     Check.ROW_CHECKSUMS: _checksums_metadata,
     Check.SCHEMA_CONFLICTS: _conflicts_metadata,
 }
@@ -401,28 +397,25 @@ def judge_keys(counts: KeyCounts | None) -> CheckVerdict:
         ),
     }
     if not counts.repeated:
-        without = (
-            f"; {counts.without_key} without a key cannot be checked" if counts.without_key else ""
-        )
+        unknown = f"; {counts.without_key} without a key cannot be checked"
         return CheckVerdict(
             Level.OK,
             f"Every mirror has each key once: {counted(counts.rows, 'row')} of "
-            f"{counted(counts.mirrors, 'mirror')}{without}.",
+            f"{counted(counts.mirrors, 'mirror')}{unknown if counts.without_key else ''}.",
             metadata,
         )
+    texts: list[str] = []
+    for item in counts.repeated:
+        keys = ", ".join(f"({_key_of(key)}) {rows} times" for key, rows in item.examples)
+        left = item.keys - len(item.examples)
+        more = f" and {left} more" if left > 0 else ""
+        texts.append(f"{joined_name(item.database, item.table)}: {keys}{more}")
     return CheckVerdict(
         Level.FAIL,
-        f"Repeated keys: {listed(map(_repeated_text, counts.repeated), '; ')}. "
-        "Materialise these mirrors to fold them again from the change log, and "
-        "check whether another program writes to their Delta tables.",
+        f"Repeated keys: {listed(texts, '; ')}. Materialise these mirrors to fold them again from "
+        "the change log, and check whether another program writes to their Delta tables.",
         metadata,
     )
-
-
-def _repeated_text(item: RepeatedKeys) -> str:
-    keys = ", ".join(f"({_key_of(key)}) {rows} times" for key, rows in item.examples)
-    more = f" and {item.keys - len(item.examples)} more" if item.keys > len(item.examples) else ""
-    return f"{joined_name(item.database, item.table)}: {keys}{more}"
 
 
 def _key_of(key: Mapping[str, str | None]) -> str:
@@ -470,7 +463,12 @@ def judge_rebuild(proof: Verification | None) -> CheckVerdict:
     )
     rows = [row for item in unsound for row in _rows_of(item)]
     metadata |= table_metadata("rows", _ROW_COLUMNS, rows)
-    texts = [*proof.differences, *map(_text_of, unsound)]
+    texts = list(proof.differences)
+    for item in unsound:
+        text = f"{joined_name(item.database, item.table)}: {'; '.join(item.findings())}"
+        for _, _, row, key, columns in _rows_of(item)[:1]:
+            text += f" (first {row}: {key}{f' in {columns}' if columns else ''})"
+        texts.append(text)
     return CheckVerdict(
         Level.FAIL,
         f"{proof.summary}: {listed(texts, '; ')}. `ticdc-assets verify {proof.changefeed}` "
@@ -478,14 +476,6 @@ def judge_rebuild(proof: Verification | None) -> CheckVerdict:
         "change log.",
         metadata,
     )
-
-
-def _text_of(mirror: VerifiedMirror) -> str:
-    """Return how a mirror differs, and its first row that differs."""
-    text = f"{joined_name(mirror.database, mirror.table)}: {'; '.join(mirror.findings())}"
-    for _, _, row, key, columns in _rows_of(mirror)[:1]:
-        text += f" (first {row}: {key}{f' in {columns}' if columns else ''})"
-    return text
 
 
 _ROW_COLUMNS = "database string, table string, row string, key string, columns string"
