@@ -89,7 +89,11 @@ def metrics(changefeed: str | None, output: Path | None, listen: str | None) -> 
         if output is not None:
             raise click.UsageError("--output and --listen exclude each other")
         end_progress_lines()
-        host, port = _address(listen)
+        host, _, number = listen.rpartition(":")
+        host, port = host or "127.0.0.1", int(number) if number.isdecimal() else 0
+        if not 0 < port < 65536:
+            wrong = f"expected a port, or HOST:PORT, got {listen!r}"
+            raise click.BadParameter(wrong, param_hint="--listen")
         settings = load_settings()
         if changefeed is not None:
             settings.changefeed(changefeed)  # a wrong name is an error now, not at each request
@@ -111,18 +115,7 @@ def metrics(changefeed: str | None, output: Path | None, listen: str | None) -> 
     end_with(damages)
 
 
-def _address(text: str) -> tuple[str, int]:
-    """Return the host and the port that `--listen` names."""
-    host, _, port = text.rpartition(":")
-    if not port.isdecimal() or not 0 < int(port) < 65536:
-        raise click.BadParameter(
-            f"expected a port, or HOST:PORT, got {text!r}", param_hint="--listen"
-        )
-    return host or "127.0.0.1", int(port)
-
-
 def _figures(changefeed: str | None) -> "tuple[Figures, list[LakeDamagedError]]":
-    """Return the figures of CHANGEFEED, or of all, and their damaged tables."""
     from ticdc_assets.observe.openmetrics import Figures
 
     damages: list[LakeDamagedError] = []

@@ -73,7 +73,7 @@ def show(
     changefeed's time zone. --format jsonl prints one JSON object per row; --format csv prints NULL
     as a backslash and N, like Dumpling.
     """
-    from ticdc_assets.reading.mirrors import iterate_rows
+    from ticdc_assets.reading.mirrors import iterate_rows, table_at
 
     lake = lake_of(load_settings(), changefeed)
     if key is not None:
@@ -84,7 +84,9 @@ def show(
     if deleted:
         _show_deleted(lake, (database, table), as_of, limit=limit, output=output)
         return
-    rows = _table_at(lake, database, table, as_of)
+    rows, notes = table_at(lake, database, table, as_of)
+    for text in notes:
+        note(text)
     if limit is None and output == "table":
         limit = 20
     texts = (
@@ -282,15 +284,6 @@ def _print_result(
             titles = list(names) if len(set(names)) == len(names) else titled
             listed = [dict(zip(titles, row, strict=True)) for row in rows]
             print_rows(changefeed, titles, listed, in_total(len(listed), "row"))
-
-
-def _table_at(lake: "Lake", database: str, table: str, as_of: str | None) -> "TableRows":
-    from ticdc_assets.reading.mirrors import table_at
-
-    rows, notes = table_at(lake, database, table, as_of)
-    for text in notes:
-        note(text)
-    return rows
 
 
 @main.command()

@@ -22,7 +22,7 @@ from ticdc_assets.cli.completing import changefeed_argument
 from ticdc_assets.cli.interrupted import ignore_the_next, sentence
 from ticdc_assets.cli.printing import backlog_text
 from ticdc_assets.cli.waiting import end_progress_lines
-from ticdc_assets.config import Changefeed, KafkaSource, Settings, load_settings
+from ticdc_assets.config import KafkaSource, Settings, load_settings
 from ticdc_assets.model.tso import cut_of
 from ticdc_assets.observe.wording import listed
 
@@ -92,7 +92,12 @@ def sync(
 
 def _follow(settings: Settings, name: str, seconds: float | None) -> None:
     """Follow until Ctrl-C, whenever that comes, or until the time is over."""
-    click.echo(f"{name}: following {_source_text(settings.changefeed(name))} until Ctrl-C")
+    source = settings.changefeed(name).source
+    if isinstance(source, KafkaSource):
+        shown = f"{source.topics_shown} at {source.bootstrap_servers}"
+    else:
+        shown = str(source.path)
+    click.echo(f"{name}: following {shown} until Ctrl-C")
 
     def say(text: str) -> None:
         # From here on the run itself says what it does.
@@ -116,13 +121,6 @@ def _follow(settings: Settings, name: str, seconds: float | None) -> None:
         click.echo(f"{name}: {sentence('sync')}")
         return
     end_with(failures)
-
-
-def _source_text(changefeed: Changefeed) -> str:
-    source = changefeed.source
-    if isinstance(source, KafkaSource):
-        return f"{source.topics_shown} at {source.bootstrap_servers}"
-    return str(source.path)
 
 
 def _sync_one(settings: Settings, name: str, until: str | None, max_records: int | None) -> None:

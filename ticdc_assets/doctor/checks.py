@@ -179,20 +179,17 @@ def check_class_archive(
     needed = "a folder in the user's cache that no other user can write"
     jars = lake_jars(_lake(env))
     archive = find_archive(jars, env)
+    name, found = "class archive", "none can be made"
     if archive is None and not make:
-        found = (
-            "none; `ticdc-assets doctor --machine` makes one in about a minute, and Spark then "
-            "starts some seconds sooner"
-        )
-        return Check.passed("class archive", found)
+        found = "none; `ticdc-assets doctor --machine` makes one in about a minute, and Spark then "
+        return Check.passed(name, f"{found}starts some seconds sooner")
     if archive is None:
         progress("writing Spark's classes to an archive, for quick starts: about a minute, once")
     archive = archive or make_archive(jars, env)
     if archive is None:
         fix = "Spark starts without it, some seconds later; make the cache folder writable"
-        found = "none can be made"
-        return Check.failed("class archive", found, needed, fix, vital=False)
-    return Check.passed("class archive", f"{archive.stat().st_size / 1e6:.0f} MB at {archive}")
+        return Check.failed(name, found, needed, fix, vital=False)
+    return Check.passed(name, f"{archive.stat().st_size / 1e6:.0f} MB at {archive}")
 
 
 def check_cluster(settings: Settings, *, progress: Progress) -> Check:
@@ -206,12 +203,8 @@ def check_cluster(settings: Settings, *, progress: Progress) -> Check:
     try:
         answers = require_cluster(get_spark(settings=spark), lake / "any")
     except (ClusterError, PrerequisiteError) as error:
-        return Check.failed(
-            "spark cluster",
-            str(error),
-            needed,
-            f"correct it in {spark.place}; nothing is landed meanwhile",
-        )
+        fix = f"correct it in {spark.place}; nothing is landed meanwhile"
+        return Check.failed("spark cluster", str(error), needed, fix)
     pythons = ", ".join(sorted({answer.python for answer in answers}))
     packages = ", ".join(sorted({answer.package for answer in answers}))
     return Check.passed(
@@ -231,14 +224,10 @@ def check_disk(lake: Path) -> Check:
     found = f"{free / 1e9:.1f} GB free for {lake}"
     if free >= LEAST_FREE_BYTES:
         return Check.passed("disk", found)
-    return Check.failed(
-        "disk",
-        found,
-        f"{LEAST_FREE_BYTES / 1e9:.0f} GB of free disk",
-        "free some, set TICDC_LAKE to another disk, or set `retention` and run "
-        "`ticdc-assets maintain CHANGEFEED`",
-        vital=False,
-    )
+    needed = f"{LEAST_FREE_BYTES / 1e9:.0f} GB of free disk"
+    fix = "free some, set TICDC_LAKE to another disk, or set `retention` and run "
+    fix += "`ticdc-assets maintain CHANGEFEED`"
+    return Check.failed("disk", found, needed, fix, vital=False)
 
 
 def check_store(lake: RemotePath) -> Check:
@@ -272,10 +261,8 @@ def check_home(home: Path, env: Mapping[str, str]) -> Check:
 
     another = f"change its permissions or set {HOME_VARIABLE} to another folder"
     if named and not Path(os.path.expanduser(named)).is_absolute():  # noqa: PTH111
-        fix = f"write it as {home}"
-        return wrong(
-            f"{HOME_VARIABLE}={named}, which Dagster's own programs do not accept as a path", fix
-        )
+        found = f"{HOME_VARIABLE}={named}, which Dagster's own programs do not accept as a path"
+        return wrong(found, f"write it as {home}")
     place = nearest_existing(home)
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
         return wrong(f"{home}, which cannot be written to", another)
@@ -293,7 +280,8 @@ def check_home(home: Path, env: Mapping[str, str]) -> Check:
         unset = sorted(name for name in _env_names(settings) if not env.get(name))
         if unset:
             return wrong(f"{file}, which needs {', '.join(unset)}", f"set {', '.join(unset)}")
-        if _uses_postgres(settings):
+        given = cast(dict[Any, Any], settings) if isinstance(settings, dict) else {}
+        if "postgres" in (given.get("storage") or ()):
             storage = "PostgreSQL"
             if importlib.util.find_spec("dagster_postgres") is None:
                 return wrong(
@@ -317,13 +305,6 @@ def _env_names(settings: Any) -> Iterator[str]:
             yield from _env_names(item)
 
 
-def _uses_postgres(settings: Any) -> bool:
-    if not isinstance(settings, dict):
-        return False
-    storage = cast(dict[Any, Any], settings).get("storage")
-    return isinstance(storage, dict) and "postgres" in storage
-
-
 def check_unnamed(settings: Settings) -> Check:
     """Warn about changefeeds in the lake that the file does not name."""
     from ticdc_assets.storage.lake_paths import changefeeds_in
@@ -335,16 +316,13 @@ def check_unnamed(settings: Settings) -> Check:
         for name in changefeeds_in(settings.lake)
         if name not in named and _FOLDER.fullmatch(name)
     ]
+    name, needed = "changefeeds in the lake", "the name of every changefeed that is in the lake"
     if not unnamed:
-        return Check.passed("changefeeds in the lake", "all are named")
-    return Check.failed(
-        "changefeeds in the lake",
-        f"{', '.join(unnamed)}, which {settings.path} does not name",
-        "the name of every changefeed that is in the lake",
-        "their tables stay as they are; add one back to the file to continue it, "
-        f"or remove its folder from {settings.lake} if you no longer need it",
-        vital=False,
-    )
+        return Check.passed(name, "all are named")
+    found = f"{', '.join(unnamed)}, which {settings.path} does not name"
+    fix = "their tables stay as they are; add one back to the file to continue it, or remove its "
+    fix += f"folder from {settings.lake} if you no longer need it"
+    return Check.failed(name, found, needed, fix, vital=False)
 
 
 def check_alerts(changefeed: Changefeed) -> list[Check]:
@@ -396,12 +374,8 @@ def check_tables(paths: "LakePaths") -> list[Check]:
     damages = find_damage(paths)
     if not damages:
         return [Check.passed(name, "all are whole")]
-    return [
-        Check.failed(
-            name, f"{error.table}: {error.finding} (in {error.path})", needed, error.repair
-        )
-        for error in damages
-    ]
+    texts = ((f"{it.table}: {it.finding} (in {it.path})", it.repair) for it in damages)
+    return [Check.failed(name, text, needed, repair) for text, repair in texts]
 
 
 def check_rows(lake: "Lake") -> list[Check]:

@@ -19,7 +19,7 @@ from ticdc_assets.log.faults import Faults
 from ticdc_assets.model.schemas import schema_from_text
 from ticdc_assets.model.tso import time_with_tso, to_datetime
 from ticdc_assets.observe.lag import Lag, LagPart
-from ticdc_assets.observe.status import Ending, Status
+from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.table_status import TableState, TableStatus, by_caveat
 from ticdc_assets.observe.verdicts import Check, Level, Verdict
 from ticdc_assets.observe.wording import duration, listed
@@ -171,8 +171,15 @@ def _judge_watermark(changefeed: Changefeed, status: Status) -> Verdict:
         return Verdict(Level.OK, "The messages have no commit ts, so no watermarks are sent.")
     if status.newest_change is None and watermark is None:
         return Verdict(Level.OK, "No change and no watermark has landed yet.")
+    if status.ending is not None and not status.ending.has_rest:
+        return Verdict(Level.OK, "The source has ended, and no change is above its last watermark.")
     if status.ending is not None:
-        return _judge_last_watermark(status, status.ending)
+        return Verdict(
+            Level.WARN,
+            "The source has ended, and changes are above its last watermark, by up to "
+            f"{duration(status.beyond_seconds)} of upstream time. {_who_holds(status)} They are in "
+            "change_log and in no mirror, because no watermark covers them.",
+        )
     ahead, quiet = status.beyond_seconds, status.quiet_seconds or 0.0
     level, limit = _beyond(ahead, limits.stuck_warn_seconds, limits.stuck_error_seconds)
     if level is not Level.OK:
@@ -198,18 +205,6 @@ def _judge_watermark(changefeed: Changefeed, status: Status) -> Verdict:
         Level.OK,
         f"The watermark is at {to_datetime(watermark):%Y-%m-%d %H:%M:%S} UTC; changes have "
         f"landed up to {duration(ahead)} beyond it.",
-    )
-
-
-def _judge_last_watermark(status: Status, ending: Ending) -> Verdict:
-    """Judge whether the last watermark of a source that has ended covers its changes."""
-    if not ending.has_rest:
-        return Verdict(Level.OK, "The source has ended, and no change is above its last watermark.")
-    return Verdict(
-        Level.WARN,
-        f"The source has ended, and changes are above its last watermark, by up to "
-        f"{duration(status.beyond_seconds)} of upstream time. {_who_holds(status)} They are in "
-        "change_log and in no mirror, because no watermark covers them.",
     )
 
 
@@ -301,28 +296,19 @@ def _judge_mirrors(changefeed: Changefeed, status: Status) -> Verdict:
             f"{counted(len(cut.mirrors), 'mirror has', 'mirrors have')} every change up "
             f"to {cut.moment}.",
         )
+    earlier = ""
+    if any(it.startswith(LACKS_EARLIER) for table in status.tables for it in table.caveats):
+        earlier = (
+            " For rows from before the changefeed, export the tables with Dumpling and run "
+            f"`ticdc-assets seed {changefeed.name} EXPORT`; if they had no rows then, name them in "
+            "`complete_tables`."
+        )
     return Verdict(
         max((item.verdict.level for item in unwell), default=Level.WARN),
         f"Not complete at {cut.moment}: {listed(findings)}. Held changes wait for their schema "
         "(TiCDC repeats it in bootstraps: see send-bootstrap-interval-in-sec). "
-        f"Quarantined changes need a fix and `ticdc-assets redrive {changefeed.name}`."
-        f"{_earlier_advice(changefeed, status)} For caveats see {documented('limitations')}.",
-    )
-
-
-def _earlier_advice(changefeed: Changefeed, status: Status) -> str:
-    """Return the advice about tables that may lack rows from before the changefeed."""
-    lacking = [
-        item
-        for item in status.tables
-        if any(caveat.startswith(LACKS_EARLIER) for caveat in item.caveats)
-    ]
-    if not lacking:
-        return ""
-    return (
-        " For rows from before the changefeed, export the tables with Dumpling and run "
-        f"`ticdc-assets seed {changefeed.name} EXPORT`; if they had no rows then, name them in "
-        "`complete_tables`."
+        f"Quarantined changes need a fix and `ticdc-assets redrive {changefeed.name}`.{earlier} "
+        f"For caveats see {documented('limitations')}.",
     )
 
 

@@ -5,7 +5,7 @@ session and without writing. Nothing is read from the source, so the backlog is 
 landing, and TiCDC's own lag is unknown here.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -149,6 +149,13 @@ def read_overview(lake: Lake, *, days: float = 7, now: datetime | None = None) -
     cuts = read_cut_history(paths, since, newest=status.cut)
     ddls, ddl_total, ddl_unclear = newest_ddls(paths)
     schemas, schema_tables = read_schemas(paths)
+    states = list(TableState)
+
+    def worst(item: TableStatus) -> tuple[object, ...]:
+        name = (item.database, item.table)
+        changes = cuts.table_changes.get(name, 0)
+        return (-states.index(item.state), -changes, -(item.last_change_ts or 0), *name)
+
     return FeedOverview(
         changefeed=changefeed,
         status=status,
@@ -156,7 +163,7 @@ def read_overview(lake: Lake, *, days: float = 7, now: datetime | None = None) -
         cuts=cuts,
         landings=read_landings(paths, since),
         quarantine=read_quarantine_figures(paths, since, tables=changefeed.tables),
-        tables=_worst_first(status.tables, cuts.table_changes),
+        tables=tuple(sorted(status.tables, key=worst)),
         partitions=_partitions(status),
         ddls=ddls,
         ddl_total=ddl_total,
@@ -164,17 +171,6 @@ def read_overview(lake: Lake, *, days: float = 7, now: datetime | None = None) -
         schemas=schemas,
         schema_tables=schema_tables,
     )
-
-
-def _worst_first(
-    tables: Iterable[TableStatus], changes: Mapping[tuple[str, str], int]
-) -> tuple[TableStatus, ...]:
-    def worst(item: TableStatus) -> tuple[object, ...]:
-        name = (item.database, item.table)
-        state = list(TableState).index(item.state)
-        return (-state, -changes.get(name, 0), -(item.last_change_ts or 0), *name)
-
-    return tuple(sorted(tables, key=worst))
 
 
 # Partitions -------------------------------------------------------------------------------------
