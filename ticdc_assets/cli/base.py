@@ -120,8 +120,6 @@ class _ChangefeedCommand(click.Command):
 
 
 class _Stopped(click.ClickException):
-    """Ctrl-C, with the sentence about what stays."""
-
     exit_code = EXIT_CODE
 
     def show(self, file: IO[Any] | None = None) -> None:
@@ -129,8 +127,6 @@ class _Stopped(click.ClickException):
 
 
 class _Commands(click.Group):
-    """The commands."""
-
     command_class = _ChangefeedCommand
 
     def invoke(self, ctx: click.Context) -> Any:

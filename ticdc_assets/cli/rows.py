@@ -115,7 +115,6 @@ def _print_texts(
 
 
 def _printed(row: dict[str, Any], schema: "TableSchema") -> dict[str, Any]:
-    """Return a row of canonical texts as TiDB prints them."""
     from ticdc_assets.model.values.physical import printers
 
     for name, printed in printers(schema.columns).items():
@@ -140,7 +139,6 @@ def _csv_field(text: str | None) -> str:
 
 
 def _show_versions(lake: "Lake", name: tuple[str, str], key: str, *, output: str) -> None:
-    """Show every version of one row, oldest first."""
     from ticdc_assets.log.cuts import require_cut
     from ticdc_assets.reading.histories import row_versions
     from ticdc_assets.reading.mirrors import require_mirror
@@ -262,7 +260,6 @@ def sql(changefeed: str, query: str, *, output: str, as_of: str | None, engine: 
 def _print_result(
     changefeed: str, names: Sequence[str], rows: Iterable[Sequence[str | None]], output: str
 ) -> None:
-    """Print the rows of a query."""
     match output:
         case "jsonl":
             for row in rows:

@@ -63,7 +63,6 @@ _OPTIONS = (
 
 
 def _of_export(command: _Command) -> _Command:
-    """Give a command the options about an export and its files."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -76,7 +75,6 @@ def _configured(
     timezone: str | None,
     csv: Mapping[str, str | bool | None],
 ) -> dict[str, Any]:
-    """Return the options as the configuration of a run."""
     options = {
         name.replace("_", "-"): str(value).lower() if isinstance(value, bool) else value
         for name, value in csv.items()

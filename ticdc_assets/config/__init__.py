@@ -304,7 +304,6 @@ def _part_of_file(
     read: Callable[[Mapping[str, Any], Path, Mapping[str, str], list[str]], Part],
     env: Mapping[str, str] | None,
 ) -> Part:
-    """Return one part of the changefeeds file."""
     env = os.environ if env is None else env
     path = changefeeds_path(env)
     mistakes: list[str] = []
@@ -334,7 +333,6 @@ def _document_of(path: Path, _seen: tuple[int, int]) -> Mapping[str, Any]:
 def _read_compute(
     document: Mapping[str, Any], _path: Path, env: Mapping[str, str], mistakes: list[str]
 ) -> Compute:
-    """Return where steps run, and add its mistakes to the list."""
     variable = env.get(COMPUTE_VARIABLE)
     place, given = (COMPUTE_VARIABLE, variable) if variable else (COMPUTE, document.get(COMPUTE))
     if given is None:
@@ -349,7 +347,6 @@ def _read_compute(
 def _read_spark(
     document: Mapping[str, Any], path: Path, env: Mapping[str, str], mistakes: list[str]
 ) -> SparkSettings:
-    """Return Spark's settings, and add the changefeeds file's mistakes in them to the list."""
     settings, found = read_spark(document.get(SPARK), path, env)
     mistakes += [f"{SPARK}: {mistake}" for mistake in found]
     return settings
@@ -448,7 +445,6 @@ def _read(
 def _read_storage(
     document: Mapping[str, Any], path: Path, env: Mapping[str, str], mistakes: list[str]
 ) -> Storage:
-    """Return the block `storage`, and add its mistakes to those of the file."""
     value = document.get(STORAGE)
     if value is None:
         return Storage()
@@ -460,7 +456,6 @@ def _read_storage(
 
 
 def _name_of(entry: Any) -> str:
-    """Return the name of an entry, "" where it is not a valid name."""
     name = cast(dict[str, Any], entry).get("name") if isinstance(entry, dict) else None
     return name if isinstance(name, str) and NAME.fullmatch(name) else ""
 

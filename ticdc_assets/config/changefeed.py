@@ -153,7 +153,6 @@ def _compression(value: Any, info: ValidationInfo) -> Compression:
 
 @reads(f"the path of a folder, or a URI of {', '.join(STORAGE_SCHEMES)}")
 def _location(value: Any, info: ValidationInfo) -> str:
-    """Return the location: a URI, or the absolute path of a folder."""
     given = scalar(value, info, _location.expected)
     location = given.value
     shown = given if given.shown != location else _shown_location(location)

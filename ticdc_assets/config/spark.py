@@ -146,7 +146,6 @@ def _properties(value: Any, info: ValidationInfo) -> dict[str, OptionValue]:
 
 
 def _check(name: str, given: OptionValue) -> None:
-    """Raise the mistake of a property."""
     own = OWN.get(name)
     if own is not None and given.value != own:
         raise unexpected(f"nothing or {own!r}, which mirrors depend on", given)

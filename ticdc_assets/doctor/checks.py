@@ -115,7 +115,6 @@ def check_machine(
 def _check_changefeeds(
     settings: Settings, *, can_read: bool, progress: Progress
 ) -> Iterator[Check]:
-    """Check the tables, the sources and the alerts of all changefeeds."""
     from ticdc_assets.delta.generations import paths_of
     from ticdc_assets.delta.lake import Lake
     from ticdc_assets.doctor.sources import check_source
@@ -292,7 +291,6 @@ def check_home(home: Path, env: Mapping[str, str]) -> Check:
 
 
 def _env_names(settings: Any) -> Iterator[str]:
-    """Yield the variables that a Dagster configuration needs."""
     if isinstance(settings, dict):
         mapping = cast(dict[Any, Any], settings)
         if set(mapping) == {"env"} and isinstance(mapping["env"], str):

@@ -118,7 +118,6 @@ def _check_landed(
     offsets: Mapping[tuple[str, int], OffsetRange],
     ids: Mapping[str, str],
 ) -> list[Check]:
-    """Check that the next record to land is there in each partition."""
     if lake is None:
         return []
     # Here, so that the doctor can report that pyspark is missing, which these need.
@@ -250,7 +249,6 @@ def _alter(topics: Sequence[str], setting: str) -> str:
 def _check_topic_records(
     changefeed: Changefeed, source: KafkaSource, topics: _Topics, timeout_seconds: float
 ) -> Check:
-    """Check the first record of some partitions of each topic."""
     ranges: dict[tuple[str, int], OffsetRange] = {}
     numbers = _numbers(place for place, span in topics.offsets.items() if span.earliest < span.end)
     for topic in islice(numbers, _TOPICS_LOOKED_AT):
@@ -296,7 +294,6 @@ def _check_capture(
 
 
 def _check_records(changefeed: Changefeed, records: Sequence[CaptureRecord]) -> Check:
-    """Check that the records look like what is configured."""
     name = f"format {changefeed.name}"
     stated = Look(WireFormat(changefeed.wire_format), changefeed.compression)
     needed = f"records in {stated}"

@@ -103,7 +103,6 @@ def news(
 
 
 def _shortened(text: str) -> str:
-    """Return a text in one line, shortened if it is long."""
     return textwrap.shorten(text, _SENTENCE, placeholder=" …")
 
 

@@ -45,7 +45,6 @@ def _beyond(seconds: float, warn_seconds: float, error_seconds: float) -> tuple[
 
 
 def _judge_lag(changefeed: Changefeed, status: Status) -> Verdict:
-    """Judge how far the newest cut is behind now."""
     lag = status.lag
     if status.cut is None or lag is None:
         return Verdict(
@@ -131,7 +130,6 @@ def _what_to_do(changefeed: Changefeed, status: Status, lag: Lag) -> str:
 
 
 def _worst_text(status: Status, lag: Lag) -> str:
-    """Return the table that is furthest behind, if it is further behind than the cut."""
     worst = next((item for item in status.tables if not item.is_complete), None)
     if worst is None or worst.lag_ms <= lag.total_ms:
         return ""
@@ -225,7 +223,6 @@ def _who_holds(status: Status) -> str:
 
 
 def _judge_held(changefeed: Changefeed, status: Status) -> Verdict:
-    """Judge how long row changes have waited for their schema."""
     limits, age = changefeed.checks, status.held_seconds
     if not status.held:
         return Verdict(Level.OK, "No row waits for its schema or for its table.")
@@ -253,7 +250,6 @@ def _judge_held(changefeed: Changefeed, status: Status) -> Verdict:
 
 
 def _held_advice(changefeed: Changefeed, status: Status) -> Iterable[str]:
-    """Yield advice about held rows, a sentence each."""
     if any(item.schema_version is not None for item in status.held):
         yield (
             "TiCDC repeats schemas in bootstraps while a table changes: "
@@ -271,7 +267,6 @@ def _held_advice(changefeed: Changefeed, status: Status) -> Iterable[str]:
 
 
 def _judge_mirrors(changefeed: Changefeed, status: Status) -> Verdict:
-    """Judge whether the mirrors of the newest cut are complete."""
     cut = status.cut
     if cut is None:
         return Verdict(Level.OK, "No cut was published yet; nothing to check.")
@@ -336,7 +331,6 @@ def judge_quarantine(
 
 
 def _judge_accounts(changefeed: Changefeed, status: Status) -> Verdict:
-    """Judge whether each new row change in the newest cut is accounted for."""
     cut = status.cut
     if cut is None:
         return Verdict(Level.OK, "No cut was published yet; nothing to check.")
@@ -364,7 +358,6 @@ def _judge_accounts(changefeed: Changefeed, status: Status) -> Verdict:
 
 
 def _judge_checksums(_: Changefeed, status: Status) -> Verdict:
-    """Judge whether the rows match their checksums."""
     counts = status.checksums.counts
     wrong = counts[Agreement.DISAGREES]
     if not sum(counts.values()):
@@ -387,7 +380,6 @@ def _judge_checksums(_: Changefeed, status: Status) -> Verdict:
 
 
 def _judge_conflicts(changefeed: Changefeed, status: Status) -> Verdict:
-    """Judge whether messages describe one schema version differently."""
     rows = status.conflicts
     if not rows:
         return Verdict(Level.OK, "Every schema version has one structure.")

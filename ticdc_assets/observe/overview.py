@@ -269,7 +269,6 @@ def read_schemas(
 
 
 def _versions(rows: list[dict[str, Any]], count: int) -> tuple[VersionFigures, ...]:
-    """Return the newest of some rows of a table, newest first."""
     rows.sort(key=lambda row: (row["valid_from"], row["schema_version"]))
     schemas = [schema_from_text(row["schema"]) for row in rows]
     found: list[VersionFigures] = []

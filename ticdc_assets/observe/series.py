@@ -289,7 +289,6 @@ def read_quarantine_figures(
 def _newest_open(
     paths: LakePaths, tables: TableFilter | None, limit: int
 ) -> tuple[Mapping[str, Any], ...]:
-    """Return the newest open rows, newest first."""
     is_open = ds.field("redriven_at").is_null()
     table = read_table(paths.quarantine, is_open, columns=list(_SHOWN))
     newest: list[dict[str, Any]] = []

@@ -170,7 +170,6 @@ def _landed_ms(
     statistics: ChangeStatistics,
     undecoded: Sequence[PartitionOffsets],
 ) -> int:
-    """Return the physical time up to which everything has landed."""
     landed_ts = statistics.newest_change if statistics.es_only else watermark.watermark_ts
     times = [physical_ms(cut.tso if landed_ts is None else landed_ts)]
     times += [item.newest_ms for item in undecoded if item.newest_ms is not None]

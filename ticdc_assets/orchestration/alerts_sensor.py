@@ -160,7 +160,6 @@ def _ended(
 
 
 def _makes_up_for(later: DagsterRun, run: DagsterRun) -> bool:
-    """Return whether a later run of chosen assets replaces an earlier one."""
     after, before = _chosen(later), _chosen(run)
     if later.status is DagsterRunStatus.SUCCESS:
         return not after or (bool(before) and before <= after)

@@ -131,7 +131,6 @@ def _cheap_checks(steps: ChangefeedSteps) -> dg.AssetChecksDefinition:
 
 
 def _descriptions(steps: ChangefeedSteps) -> dict[str, str]:
-    """Return the meaning, limits and advice of each check that needs no Spark."""
     changefeed, limits = steps.changefeed, steps.changefeed.checks
     quiet = "never"
     if limits.quiet_warn_seconds is not None:

@@ -170,7 +170,6 @@ class Surroundings:
         return events
 
     def _stop_on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        """Stop after the current sync; a second signal stops it."""
         if self._stop.is_set():
             raise KeyboardInterrupt
         self._stop.set()
@@ -292,7 +291,6 @@ class Unreported:
 
 
 def _together(older: Event, newer: Event, kind: str) -> Event:
-    """Return one event for two."""
     both = (older.metadata, newer.metadata)
     metadata: Metadata = dict(newer.metadata)
     for name in {**newer.metadata, **older.metadata}:
@@ -313,5 +311,4 @@ def _together(older: Event, newer: Event, kind: str) -> Event:
 
 
 def _value(metadata: Mapping[str, dg.MetadataValue], name: str) -> Any:
-    """Return a number of metadata; 0 if it has none."""
     return metadata[name].value if name in metadata else 0

@@ -156,7 +156,6 @@ class Following:
         self._context.say(self.followed.summary)
 
     def _has_ended(self) -> bool:
-        """Return whether it ends, and record why."""
         followed = self.followed
         now = self._context.now()
         if followed.ending is not None:
@@ -173,7 +172,6 @@ class Following:
         return followed.ending is not None
 
     def _step(self) -> None:
-        """Check the source, and sync if it has more."""
         try:
             seen = self._context.look()
             if self._has_synced and seen == self._seen:

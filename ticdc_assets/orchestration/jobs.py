@@ -225,7 +225,6 @@ def rebuild_job(steps: ChangefeedSteps) -> dg.JobDefinition:
 
 
 def _log(context: dg.OpExecutionContext, lines: Iterable[str], ran: Ran) -> None:
-    """Log the lines of a result, and where its work ran."""
     for line in filter(None, (*lines, ran.sentence)):
         context.log.info("%s", line)
 

@@ -371,7 +371,6 @@ class Reporter:
                 )
 
     def _together(self, cut: Cut, tables: Collection[tuple[str, str]]) -> dg.AssetMaterialization:
-        """Return the report on the asset that all mirrors share."""
         mirrors = [item for item in cut.mirrors if _name(item) in tables]
         return dg.AssetMaterialization(
             asset_key=self._steps.names.asset("mirrors"),

@@ -482,7 +482,6 @@ _ROW_COLUMNS = "database string, table string, row string, key string, columns s
 
 
 def _rows_of(table: VerifiedMirror | DiffedTable) -> list[tuple[str, str, str, str, str]]:
-    """Return the rows of a table that differ, without values, by `_ROW_COLUMNS`."""
     return [
         (
             table.database,

@@ -171,7 +171,6 @@ def _plotly() -> str:
 
 
 def _digest(script: str) -> str:
-    """Return the name of a script in a policy."""
     digest = hashlib.sha256(script.encode("utf-8")).digest()
     return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
 
@@ -226,7 +225,6 @@ def _headline(overview: FeedOverview, label: str, value: str, check: Check) -> H
 
 
 def _first_ms(overview: FeedOverview) -> float:
-    """Return when the series of a changefeed begin, in epoch milliseconds."""
     since = overview.since.timestamp() * 1000
     begun = [
         *(item.landed_ms for item in overview.landings[:1]),
@@ -236,8 +234,6 @@ def _first_ms(overview: FeedOverview) -> float:
 
 
 class _Feed:
-    """A changefeed with what its template shows."""
-
     def __init__(self, overview: FeedOverview) -> None:
         self.overview = overview
         self.headlines = headlines(overview)

@@ -272,7 +272,6 @@ def _step_plot(
 
 
 def _is_flat(series: Series) -> bool:
-    """Return whether a line would show nothing but zeros."""
     return not any(series.values)
 
 
@@ -286,8 +285,6 @@ def _thinned_note(note: str, series: Series) -> str:
 
 
 class _Group(NamedTuple):
-    """DDL with one mark."""
-
     name: str
     symbol: str
     colour: str
