@@ -92,18 +92,11 @@ _OF_JAVA = (
 )
 
 MECHANISM_KEYS: Final = ("sasl.mechanism", "sasl.mechanisms")
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _CREDENTIAL_MECHANISMS = {"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-
-class SecurityProtocol(StrEnum):
-    """Kafka's four ways to talk to a broker."""
-
-    PLAINTEXT = "PLAINTEXT"
-    SSL = "SSL"
-    SASL_PLAINTEXT = "SASL_PLAINTEXT"
-    SASL_SSL = "SASL_SSL"
 
 
 class StartKind(StrEnum):
@@ -129,8 +122,15 @@ class StartPosition:
 
 def is_loopback(bootstrap_servers: str) -> bool:
     """Return whether every server of the list is on this machine."""
-    hosts = (server.rpartition(":")[0].strip("[]") for server in _servers(bootstrap_servers))
-    return all(map(_is_loopback_host, hosts))
+    for server in _servers(bootstrap_servers):
+        host = server.rpartition(":")[0].strip("[]")
+        try:
+            is_here = ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            is_here = host.lower() == "localhost"
+        if not is_here:
+            return False
+    return True
 
 
 # --- how they are read ---
@@ -232,7 +232,7 @@ def _options(value: Any, info: ValidationInfo) -> dict[str, OptionValue]:
 
 def _security(options: Mapping[str, OptionValue], *, local: bool) -> Iterable[InitErrorDetails]:
     """Return the connection options that are missing or contradict each other."""
-    key, names = "security.protocol", ", ".join(SecurityProtocol)
+    key, names = "security.protocol", ", ".join(_PROTOCOLS)
     stated = options.get(key)
     credentials = sorted(option for option in options if option.startswith(("sasl.", "ssl.")))
     if stated is None:
@@ -244,9 +244,9 @@ def _security(options: Mapping[str, OptionValue], *, local: bool) -> Iterable[In
             yield at(key, mistake(f"missing; expected one of {names} {why}"))
         return
     protocol = stated.value.upper()
-    if protocol and protocol not in SecurityProtocol.__members__:
+    if protocol and protocol not in _PROTOCOLS:
         yield at(key, unexpected(f"one of {names}", stated))
-    elif protocol == SecurityProtocol.PLAINTEXT and credentials:
+    elif protocol == "PLAINTEXT" and credentials:
         yield at(key, unexpected(f"another protocol, as {credentials[0]} is set", stated))
     elif protocol.startswith("SASL_"):
         yield from _sasl(options)
@@ -375,10 +375,3 @@ def read_source(value: Any, info: ValidationInfo) -> Source:
 
 def _servers(bootstrap_servers: str) -> list[str]:
     return [server.strip() for server in bootstrap_servers.split(",") if server.strip()]
-
-
-def _is_loopback_host(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
