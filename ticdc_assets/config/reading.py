@@ -49,9 +49,6 @@ class OptionValue:
         return self.shown
 
 
-# --- mistakes ---
-
-
 def mistake(text: str) -> PydanticCustomError:
     """Return the error that says `text` of the current value."""
     return PydanticCustomError("mistake", "{text}", {"text": text})
@@ -99,9 +96,6 @@ def _masked(value: Any) -> Any:
             return [_masked(item) for item in cast(list[Any], value)]
         case _:
             return value
-
-
-# --- how a field is read ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,9 +203,6 @@ def _inside(error: Any, fields: Mapping[str, tuple[str, FieldInfo]]) -> InitErro
     missing = error["type"] == "missing" and not inside
     text = f"missing; expected {_marker(field).expected}" if missing else error["msg"]
     return InitErrorDetails(type=mistake(text), loc=(key, *inside), input=None)
-
-
-# --- pieces ---
 
 
 def matched(pattern: re.Pattern[str], value: Any) -> re.Match[str]:

@@ -98,7 +98,6 @@ _CREDENTIAL_MECHANISMS = {"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-
 class StartKind(StrEnum):
     """Where in a topic landing begins."""
 
@@ -131,9 +130,6 @@ def is_loopback(bootstrap_servers: str) -> bool:
         if not is_here:
             return False
     return True
-
-
-# --- how they are read ---
 
 
 @reads("host:port, several separated by commas")
@@ -267,9 +263,6 @@ def _sasl(options: Mapping[str, OptionValue]) -> Iterable[InitErrorDetails]:
                 yield at(key, mistake(f"missing; {mechanism} needs it"))
 
 
-# --- the models ---
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, config=MODEL)
 class KafkaSource:
     """Topics of a Kafka cluster: named topics, and topics that match patterns."""
@@ -321,9 +314,6 @@ class CaptureSource:
 
 Source: TypeAlias = KafkaSource | CaptureSource
 """Where the records of a changefeed come from."""
-
-
-# --- the shape in the file ---
 
 
 @reads("the path of a capture file")

@@ -158,9 +158,6 @@ def _check_spark(
             yield check_class_archive(env, progress=progress, make=make)
 
 
-# Spark's start ----------------------------------------------------------------------------------
-
-
 def _lake(env: Mapping[str, str]) -> AnyPath:
     """Return the lake, or the current folder if its setting is wrong."""
     try:
@@ -212,9 +209,6 @@ def check_cluster(settings: Settings, *, progress: Progress) -> Check:
         f"{pythons} and ticdc_assets {packages}; they and this machine see each other's files in "
         "the lake",
     )
-
-
-# The lake and the Dagster instance --------------------------------------------------------------
 
 
 def check_disk(lake: Path) -> Check:

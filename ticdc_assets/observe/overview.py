@@ -173,9 +173,6 @@ def read_overview(lake: Lake, *, days: float = 7, now: datetime | None = None) -
     )
 
 
-# Partitions -------------------------------------------------------------------------------------
-
-
 def _partitions(status: Status) -> tuple[PartitionFigures, ...]:
     offsets = {(item.topic, item.partition): item for item in status.partitions}
     states: dict[tuple[str, int], str] = {}
@@ -195,9 +192,6 @@ def _partitions(status: Status) -> tuple[PartitionFigures, ...]:
         )
         for place in sorted(set(offsets) | set(status.progress))
     )
-
-
-# DDL and schemas --------------------------------------------------------------------------------
 
 
 def newest_ddls(paths: LakePaths) -> tuple[tuple[DdlFigures, ...], int, int]:

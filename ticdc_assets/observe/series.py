@@ -133,8 +133,6 @@ class CutHistory:
     table_changes: Mapping[tuple[str, str], int]
 
 
-# Cuts -------------------------------------------------------------------------------------------
-
 _CUT_COLUMNS = ["number", "tso", "published_at", "held", "replays", "late"]
 
 
@@ -207,9 +205,6 @@ def _by_mode(
             tables[name] = tables.get(name, 0) + (row["changes_sum"] or 0)
 
 
-# Landings ---------------------------------------------------------------------------------------
-
-
 def read_landings(paths: LakePaths, since: datetime) -> tuple[LandingPoint, ...]:
     """Return the landings since a moment, oldest first."""
     table = read_table(
@@ -241,8 +236,6 @@ def list_sums(lists: pa.ChunkedArray, value: Callable[[pa.StructArray], pa.Array
     rows = pc.list_parent_indices(whole)
     return np.bincount(rows, weights=numbers, minlength=len(whole)).astype(int).tolist()
 
-
-# Quarantine -------------------------------------------------------------------------------------
 
 _PLACE = ("topic", "partition", "offset", "index", "stage")
 _SHOWN = (
@@ -314,9 +307,6 @@ def _open_over_time(groups: Iterable[dict[str, Any]], since: datetime) -> Series
     if before:
         shown.insert(0, (begin, before))
     return Series(tuple(at for at, _ in shown), tuple(accumulate(count for _, count in shown)))
-
-
-# Series for plots -------------------------------------------------------------------------------
 
 
 def lag_series(points: Sequence[CutPoint], since: datetime, now: datetime) -> Series:

@@ -76,9 +76,6 @@ class ExportConfig(dg.Config):
         }
 
 
-# Assets -----------------------------------------------------------------------------------------
-
-
 def snapshot_asset(steps: ChangefeedSteps) -> dg.AssetSpec:
     """Return the asset with the first rows of seeded tables, which the seed job reports.
 
@@ -99,9 +96,6 @@ def snapshot_asset(steps: ChangefeedSteps) -> dg.AssetSpec:
         group_name=steps.names.changefeed,
         kinds={"spark", "deltalake"},
     )
-
-
-# Checks -----------------------------------------------------------------------------------------
 
 
 def snapshot_complete_key(names: FeedNames) -> dg.AssetCheckKey:
@@ -151,9 +145,6 @@ def export_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
         yield judge_source(found).result(source.key)
 
     return [snapshot_complete, mirror_equals_source]
-
-
-# Schedule ---------------------------------------------------------------------------------------
 
 
 def export_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:

@@ -176,8 +176,6 @@ class Surroundings:
         with suppress(RuntimeError):  # the signal interrupted another line
             self._steps.say("stopping after the sync under way; Ctrl-C again stops at once")
 
-    # For the loop ---------------------------------------------------------------------------------
-
     def now(self) -> float:
         """Return seconds of a clock that never goes back."""
         return time.monotonic()
@@ -242,8 +240,6 @@ class Surroundings:
         if due:
             self._judged_at = self.now()
 
-
-# Reports of several syncs as one ----------------------------------------------------------------
 
 _ADDED: Final[Mapping[str, tuple[str, ...]]] = {
     "raw_messages": ("records",),

@@ -118,9 +118,6 @@ def changefeed_jobs(steps: ChangefeedSteps) -> list[Any]:
     ]
 
 
-# Jobs on all tables -----------------------------------------------------------------------------
-
-
 def op_job(
     steps: ChangefeedSteps,
     kind: JobKind,
@@ -227,9 +224,6 @@ def rebuild_job(steps: ChangefeedSteps) -> dg.JobDefinition:
 def _log(context: dg.OpExecutionContext, lines: Iterable[str], ran: Ran) -> None:
     for line in filter(None, (*lines, ran.sentence)):
         context.log.info("%s", line)
-
-
-# Schedules --------------------------------------------------------------------------------------
 
 
 def _times(said: str | None, default: str, *, runs_by_default: bool = False) -> dict[str, Any]:

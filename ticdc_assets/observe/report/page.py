@@ -175,9 +175,6 @@ def _digest(script: str) -> str:
     return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
 
 
-# Headlines --------------------------------------------------------------------------------------
-
-
 class Headline(NamedTuple):
     """One of the most important figures, with the verdict of its check, from `Status.verdicts`."""
 
@@ -219,9 +216,6 @@ _OTHERS = {
 def _headline(overview: FeedOverview, label: str, value: str, check: Check) -> Headline:
     said = overview.status.verdicts[check]
     return Headline(label, value, said.level, said.sentence)
-
-
-# Figures ----------------------------------------------------------------------------------------
 
 
 def _first_ms(overview: FeedOverview) -> float:
