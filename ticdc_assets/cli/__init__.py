@@ -33,7 +33,6 @@ try:
         rows,
         seeding,
         syncing,
-        verifying,
     )
     from ticdc_assets.cli.base import main
 except KeyboardInterrupt:
@@ -58,5 +57,4 @@ __all__ = [
     "run",
     "seeding",
     "syncing",
-    "verifying",
 ]
