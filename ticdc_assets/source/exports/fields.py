@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ticdc_assets.source.exports import csv_loops, sql_loops
-from ticdc_assets.source.exports import value_loops as loops
+from ticdc_assets.source.exports import export_loops as loops
 from ticdc_assets.source.exports.dialect import CsvDialect
 
 Numbers = npt.NDArray[np.int64]
@@ -54,7 +53,7 @@ class Fields:
         cls, data: Bytes, places: Numbers, fields: loops.Fields, dialect: CsvDialect
     ) -> "Fields":
         faults, style = np.zeros(len(places) - 1, np.uint8), style_of(dialect)
-        csv_loops.csv_fields(data, places, style, fields, faults)
+        loops.csv_fields(data, places, style, fields, faults)
         return cls(faults=faults, _data=data, _fields=fields, _quote=style.quote)
 
     @classmethod
@@ -62,7 +61,7 @@ class Fields:
         """Return the fields of rows of SQL files, which should have `width` of them."""
         data, places = _bytes_of_rows(rows)
         fields, faults = _room(width, len(rows)), np.zeros(len(rows), np.uint8)
-        sql_loops.sql_fields(data, places, dialect.backslash, fields, faults)
+        loops.sql_fields(data, places, dialect.backslash, fields, faults)
         return cls(faults=faults, _data=data, _fields=fields, _quote=bytes_of("'"))
 
     @classmethod
@@ -102,10 +101,10 @@ def bytes_of(text: str) -> Bytes:
     return np.frombuffer(text.encode(), np.uint8) if text else _EMPTY
 
 
-def style_of(dialect: CsvDialect) -> csv_loops.Style:
+def style_of(dialect: CsvDialect) -> loops.Style:
     """Return the style of a dialect for the loops."""
     texts = (dialect.separator, dialect.quote, dialect.terminator, dialect.null)
-    return csv_loops.Style(*map(bytes_of, texts), backslash=dialect.backslash)
+    return loops.Style(*map(bytes_of, texts), backslash=dialect.backslash)
 
 
 def _room(width: int, size: int) -> loops.Fields:

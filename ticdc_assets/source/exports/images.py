@@ -26,7 +26,7 @@ from ticdc_assets.base.errors import shorten
 from ticdc_assets.model.mysql_types import Kind, decimal_size, fractional_digits, kind_of
 from ticdc_assets.model.schemas import ColumnSchema, TableSchema
 from ticdc_assets.model.values.vector_loops import PADDING
-from ticdc_assets.source.exports import value_loops as loops
+from ticdc_assets.source.exports import export_loops as loops
 from ticdc_assets.source.exports.dialect import BinaryText, CsvDialect
 from ticdc_assets.source.exports.fields import FAULTS, Fields
 from ticdc_assets.source.exports.folder import UNREADABLE_FILE

@@ -22,7 +22,7 @@ import pyarrow.fs as fs
 import pyarrow.parquet as pq
 
 from ticdc_assets.base.errors import shorten
-from ticdc_assets.source.exports import csv_loops, sql_loops, value_loops
+from ticdc_assets.source.exports import export_loops as loops
 from ticdc_assets.source.exports.compression import chunks_of
 from ticdc_assets.source.exports.dialect import CsvDialect
 from ticdc_assets.source.exports.fields import Fields, style_of
@@ -206,8 +206,8 @@ def _chunks(
 # CSV and SQL ------------------------------------------------------------------------------------
 
 
-def _room(most: int) -> value_loops.Rows:
-    return value_loops.Rows(*(np.empty(most, np.int64) for _ in range(3)))
+def _room(most: int) -> loops.Rows:
+    return loops.Rows(*(np.empty(most, np.int64) for _ in range(3)))
 
 
 def _rows_of_csv(
@@ -215,7 +215,7 @@ def _rows_of_csv(
 ) -> tuple[_ChunkRows, int]:
     most = min(max(16, len(data) // 2), _MOST_ROWS)
     rows = _room(most)
-    count, used, line = csv_loops.csv_rows(
+    count, used, line = loops.csv_rows(
         np.frombuffer(data, np.uint8), is_last, style_of(dialect), part.line, rows
     )
     first = 0
@@ -236,9 +236,9 @@ def _rows_of_sql(
     most = min(max(16, len(data) // 3), _MOST_ROWS)
     rows = _room(most)
     heads = np.empty(_MOST_HEADS, np.int64)
-    count, headed, used, state, line = sql_loops.sql_rows(
+    count, headed, used, state, line = loops.sql_rows(
         np.frombuffer(data, np.uint8),
-        sql_loops.ROWS if part.in_rows else sql_loops.HEAD,
+        loops.ROWS if part.in_rows else loops.HEAD,
         dialect.backslash,
         part.line,
         rows,
@@ -257,7 +257,7 @@ def _rows_of_sql(
         first, columns = before, named
     if count > first:
         batches.append(_row_batch(part.file, columns, data, rows, first, count))
-    in_rows = state == sql_loops.ROWS
+    in_rows = state == loops.ROWS
     before = heads[headed - 3] if headed else 0
     is_bare = in_rows and count == before and (headed > 0 or part.is_bare)
     problem = None
@@ -315,7 +315,7 @@ def _row_batch(
     file: ExportFile,
     columns: tuple[str, ...] | None,
     data: bytes,
-    rows: value_loops.Rows,
+    rows: loops.Rows,
     first: int,
     end: int,
 ) -> pa.RecordBatch:
