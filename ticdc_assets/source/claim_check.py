@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 from pyarrow import fs
 
@@ -110,7 +111,11 @@ class ClaimCheckStore:
             ClaimCheckError: the file is missing, unreadable, or holds no message.
             SourceUnavailableError: the store does not answer.
         """
-        content = self._content(_file_name(location_in_message))
+        name = location_in_message.rpartition("/")[2]
+        if name in ("", ".", "..") or not _NOT_IN_NAMES.isdisjoint(name):
+            expected = "a location that ends in the name of a file"
+            raise _invalid(expected, shorten(location_in_message))
+        content = self._content(name)
         try:
             record = (
                 Record(key=None, value=content)
@@ -133,34 +138,26 @@ class ClaimCheckStore:
             # Other kinds of files could block, like a pipe.
             if found.type is not fs.FileType.File:
                 raise ClaimCheckError(UNREADABLE, _POSITION, "a file", f"a {found.type.name}")
-            self._require_inside(path)
+            # A link out of the folder could make any file readable.
+            if isinstance(self._filesystem, fs.LocalFileSystem) and not (
+                Path(path).resolve().is_relative_to(Path(self._folder or "/").resolve())
+            ):
+                expected = "a file in the folder of claim_check.location"
+                raise ClaimCheckError(UNREADABLE, _POSITION, expected, "a link out")
             return self._read(path)
         except FileNotFoundError as error:
             raise _missing(name) from error
         except (OSError, pa.ArrowException, UnicodeEncodeError) as error:
             if isinstance(error, OSError) and not _is_refusal(error):
-                self._require_answer()
+                try:
+                    self._filesystem.get_file_info(self._folder or "/")
+                except OSError as no_answer:
+                    # The file may be whole.
+                    if not _is_refusal(no_answer):
+                        raise _no_answer(self._claim_check, no_answer) from no_answer
             raise ClaimCheckError(
                 UNREADABLE, _POSITION, "a file that can be read", shorten(str(error), 120)
             ) from error
-
-    def _require_answer(self) -> None:
-        """Raise an error unless the store answers: its files may be whole."""
-        try:
-            self._filesystem.get_file_info(self._folder or "/")
-        except OSError as error:
-            if not _is_refusal(error):
-                raise _no_answer(self._claim_check, error) from error
-
-    def _require_inside(self, path: str) -> None:
-        """Refuse a link out of the folder: it could make any file readable."""
-        if not isinstance(self._filesystem, fs.LocalFileSystem):
-            return
-        target = Path(path).resolve()
-        if not target.is_relative_to(Path(self._folder or "/").resolve()):
-            raise ClaimCheckError(
-                UNREADABLE, _POSITION, "a file in the folder of claim_check.location", "a link out"
-            )
 
     def _read(self, path: str) -> bytes:
         pieces: list[bytes] = []
@@ -190,7 +187,7 @@ def complete_batches(batch: pa.RecordBatch, store: ClaimCheckStore) -> Iterator[
     start, size = 0, 0
     numbers: list[int] = []
     rows = Rows()
-    cited = _cited(batch)
+    cited = np.flatnonzero(np.asarray(batch.column(_POSITION).is_valid())).tolist()
     for number in cited:
         (row,) = batch.slice(number, 1).to_pylist()
         try:
@@ -216,20 +213,11 @@ def _replaced(batch: pa.RecordBatch, numbers: list[int], rows: Rows) -> pa.Recor
     if not numbers:
         return batch
     completed = rows.sourced(batch.take(pa.array(numbers))).rows
-    places = list(range(batch.num_rows))
-    for number, place in enumerate(numbers):
-        places[place] = batch.num_rows + number
+    places = np.arange(batch.num_rows)
+    places[numbers] = batch.num_rows + np.arange(len(numbers))
     both = pa.Table.from_batches([batch, completed])
-    (whole,) = both.take(pa.array(places, pa.int64())).combine_chunks().to_batches()
+    (whole,) = both.take(pa.array(places)).combine_chunks().to_batches()
     return whole
-
-
-def _cited(batch: pa.RecordBatch) -> list[int]:
-    """Return the numbers of the rows that cite a claim check."""
-    column = batch.column(_POSITION)
-    if column.null_count == len(column):
-        return []
-    return [number for number, location in enumerate(column) if location.is_valid]
 
 
 def whole_row(store: ClaimCheckStore, location: str, change: tuple[int, str, str]) -> RowChange:
@@ -254,14 +242,6 @@ def whole_row(store: ClaimCheckStore, location: str, change: tuple[int, str, str
     if found != change:
         raise _invalid(f"the row of {shorten(change)}", shorten(found))
     return event
-
-
-def _file_name(location: str) -> str:
-    """Return the last part of `location`, which must be a plain name."""
-    name = location.rpartition("/")[2]
-    if name in ("", ".", "..") or not _NOT_IN_NAMES.isdisjoint(name):
-        raise _invalid("a location that ends in the name of a file", shorten(location))
-    return name
 
 
 class _File(msgspec.Struct):

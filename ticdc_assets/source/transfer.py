@@ -27,8 +27,6 @@ from ticdc_assets.source.kafka.records import consume, produce
 _TOPIC_CONFIG = {"retention.ms": "-1", "message.timestamp.type": "CreateTime"}
 _PROGRESS_RECORDS = 10_000
 
-_RECORDING_FIX = "record into a new file"
-
 
 def record_topic(
     source: KafkaSource,
@@ -94,9 +92,8 @@ def play_capture(
             administration.create_topic(topic, needed, config=_TOPIC_CONFIG)
         elif there < needed:
             raise ConfigError(
-                f"topic {topic!r} at {target.bootstrap_servers} has "
-                f"{counted(there, 'partition')}, the "
-                f"capture {capture.path} has {needed}; give it more"
+                f"topic {topic!r} at {target.bootstrap_servers} has {counted(there, 'partition')}, "
+                f"the capture {capture.path} has {needed}; give it more"
             )
     wanted = total if limit is None else min(limit, total)
     with CaptureReader(capture.path) as reader:
@@ -105,38 +102,24 @@ def play_capture(
 
 
 def _rest_of(key: tuple[str, int], span: OffsetRange, start: int) -> OffsetRange:
-    topic, partition = key
+    fix = "record into a new file"
     if start < span.earliest:
-        raise LandingGapError(
-            topic,
-            partition,
-            start,
-            span.earliest,
-            "records expired since the last recording",
-            _RECORDING_FIX,
-        )
+        reason = "records expired since the last recording"
+        raise LandingGapError(*key, start, span.earliest, reason, fix)
     if start > span.end:
-        raise LandingGapError(
-            topic,
-            partition,
-            start,
-            span.end,
-            "the topic is shorter than the capture: was it recreated?",
-            _RECORDING_FIX,
-        )
+        reason = "the topic is shorter than the capture: was it recreated?"
+        raise LandingGapError(*key, start, span.end, reason, fix)
     return OffsetRange(earliest=start, end=span.end)
 
 
 def _partitions_of(capture: CaptureSource) -> tuple[dict[str, int], int]:
     """Return the number of partitions of each topic of a capture, and how many records it has."""
-    partitions: dict[str, int] = {}
+    partitions = dict(capture.partitions)
     total = 0
     with CaptureReader(capture.path) as reader:
         for record in reader:
             total += 1
             partitions[record.topic] = max(partitions.get(record.topic, 0), record.partition + 1)
-    for topic, number in capture.partitions.items():
-        partitions[topic] = max(partitions.get(topic, 0), number)
     return partitions, total
 
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ticdc_assets.base.compiled import compiled
+from ticdc_assets.base.compiled import compiled, inlined
 from ticdc_assets.model.values.vector_loops import PADDING
 from ticdc_assets.model.values.word_loops import copied
 from ticdc_assets.wire.tape.character_loops import bytes_in_text
@@ -113,7 +113,7 @@ def _is_at(data: Bytes, at: int, end: int, text: Bytes) -> bool:
     return True
 
 
-@compiled
+@inlined
 def _end_of_text(
     data: Bytes, at: int, end: int, quote: Bytes, backslash: bool, doubled: bool
 ) -> tuple[int, int]:
