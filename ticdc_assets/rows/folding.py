@@ -17,7 +17,6 @@ changes a million times is moved as a few rows. Folding is pure and writes nothi
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ import pyarrow.compute as pc
 
 from ticdc_assets.changelog.resolve import standing_casts
 from ticdc_assets.registry.evolution import Casts
-from ticdc_assets.rows.mirror_rows import with_mark
+from ticdc_assets.rows.mirror_rows import marked
 from ticdc_assets.rows.row_operations import SEQUENCE_FIELDS
 
 Numbers = npt.NDArray[np.int64]
@@ -56,17 +55,6 @@ class FoldCounts:
     lost: int = 0
     puts: int = 0
     casts: Counter[tuple[str, int]] = field(default_factory=Counter[tuple[str, int]])
-
-    def plus(self, other: "FoldCounts") -> "FoldCounts":
-        """Return the counts of two folds without a common key."""
-        casts = self.casts.copy()
-        casts.update(other.casts)
-        numbers = {
-            item.name: getattr(self, item.name) + getattr(other, item.name)
-            for item in fields(self)
-            if item.name != "casts"
-        }
-        return FoldCounts(**numbers, casts=casts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,10 +132,12 @@ def _fold_keys(operations: pa.Table) -> FoldedRows:
     is_delete = operations.column("is_delete").to_numpy()
     was_delete, is_gone = is_delete[first], is_delete[last]
     put = changed & ~is_gone
-    rows = operations.take(pa.array(last))
-    rows = rows.append_column("copies", pa.array((~is_gone).astype(np.int32)))
-    rows = rows.append_column("keeps_row", pa.array(np.zeros(len(last), np.bool_)))
-    rows = rows.append_column("least", pa.array(-was_delete.astype(np.int64)))
+    rows = _with_columns(
+        operations.take(pa.array(last)),
+        copies=~is_gone,
+        keeps_row=np.zeros(len(last), np.bool_),
+        least=-was_delete.astype(np.int64),
+    )
     counts = FoldCounts(
         copies=int(np.count_nonzero(~is_gone)),
         changed=int(np.count_nonzero(changed)),
@@ -156,9 +146,20 @@ def _fold_keys(operations: pa.Table) -> FoldedRows:
     )
     return FoldedRows(
         rows=pa.concat_tables([rows, each.rows]) if each.rows.num_rows else rows,
-        counts=counts.plus(each.counts),
+        counts=joined_counts([counts, each.counts]),
         missing=_lacking(operations, last[put]) | each.missing,
     )
+
+
+_ADDED = {"copies": pa.int32(), "keeps_row": pa.bool_(), "least": pa.int64(), "net": pa.int64()}
+"""The columns that folding adds to operations."""
+
+
+def _with_columns(rows: pa.Table, **values: npt.NDArray[Any] | Sequence[int]) -> pa.Table:
+    """Return folded operations with their added columns."""
+    for name, own in values.items():
+        rows = rows.append_column(name, pa.array(own).cast(_ADDED[name]))
+    return rows
 
 
 def _codes(operations: pa.Table) -> Numbers:
@@ -206,7 +207,7 @@ def _fold_each(all_operations: pa.Table, places: Numbers) -> FoldedRows:
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     faults: dict[str, int] = {}
-    marked: dict[str, str] = {}
+    marks: dict[str, str] = {}
     whole: set[str] = set()
     changed: set[str] = set()
     for number, key in enumerate(keys):
@@ -220,13 +221,13 @@ def _fold_each(all_operations: pa.Table, places: Numbers) -> FoldedRows:
         if not is_partial[number]:
             last[key] = number
             whole.add(key)
-            marked.pop(key, None)
+            marks.pop(key, None)
             continue
         before = last.get(key)
         if before is None or is_delete[before]:
             last[key] = number
         else:
-            marked[key] = str(stamps[number])
+            marks[key] = str(stamps[number])
     missing = operations.column("missing").to_pylist()
     puts = [key for key in last if key in changed and not is_delete[last[key]]]
     bad = list(faults.values())
@@ -239,17 +240,15 @@ def _fold_each(all_operations: pa.Table, places: Numbers) -> FoldedRows:
         puts=len(puts),
         casts=casts,
     )
-    folded = operations.take(pa.array([*last.values(), *bad], pa.int64()))
-    copies = [int(not is_delete[number]) for number in last.values()] + [0] * len(bad)
-    folded = folded.append_column("copies", pa.array(copies, pa.int32()))
-    keeps = [key not in whole for key in last] + [False] * len(bad)
-    folded = folded.append_column("keeps_row", pa.array(keeps, pa.bool_()))
-    least = [-int(is_delete[first[key]]) for key in last] + [0] * len(bad)
-    folded = folded.append_column("least", pa.array(least, pa.int64()))
-    if marked:
-        folded = _with_marks(folded, [marked.get(key) for key in last] + [None] * len(bad))
+    zeros = [0] * len(bad)
+    folded = _with_columns(
+        operations.take(pa.array([*last.values(), *bad], pa.int64())),
+        copies=[int(not is_delete[number]) for number in last.values()] + zeros,
+        keeps_row=[int(key not in whole) for key in last] + zeros,
+        least=[-int(is_delete[first[key]]) for key in last] + zeros,
+    )
     return FoldedRows(
-        rows=folded,
+        rows=marked(folded, "rescued", [*(marks.get(key) for key in last), *([None] * len(bad))]),
         counts=counts,
         missing=frozenset(tuple(missing[last[key]] or ()) for key in puts),
     )
@@ -268,18 +267,6 @@ def _standing_casts(
     for left in pending.values():
         counted.update(left)
     return counted
-
-
-def _with_marks(folded: pa.Table, marks: list[str | None]) -> pa.Table:
-    """Return `folded` with the mark of each row in its rescued data, where it has one."""
-    rescued = folded.column("rescued").to_pylist()
-    all_rescued = [
-        own if mark is None else with_mark(own, mark)
-        for own, mark in zip(rescued, marks, strict=True)
-    ]
-    number = folded.schema.get_field_index("rescued")
-    field = folded.schema.field(number)
-    return folded.set_column(number, field, pa.array(all_rescued, field.type))
 
 
 # Without a key ----------------------------------------------------------------------------------
@@ -318,7 +305,7 @@ def _fold_bag(operations: pa.Table) -> FoldedRows:
     size = operations.num_rows
     if not size:
         nothing = _fold_each(operations, np.empty(0, np.int64))
-        return replace(nothing, rows=nothing.rows.append_column("net", pa.array([], pa.int64())))
+        return replace(nothing, rows=_with_columns(nothing.rows, net=[]))
     codes = _codes(operations)
     order = _order(operations, codes)
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
@@ -346,13 +333,15 @@ def _fold_bag(operations: pa.Table) -> FoldedRows:
     for own in operations.column("casts").take(pa.array(order[in_group])).drop_null().to_pylist():
         for item in own:
             casts[item["column"], item["ddl_ts"]] += item["rows"]
-    rows = operations.take(pa.array(last[stays]))
-    rows = rows.append_column("copies", pa.array(copies[stays].astype(np.int32)))
-    keeps = np.zeros(int(np.count_nonzero(stays)), np.bool_)
-    rows = rows.append_column("keeps_row", pa.array(keeps))
-    rows = rows.append_column("least", pa.array(least[stays], pa.int64()))
+    rows = _with_columns(
+        operations.take(pa.array(last[stays])),
+        copies=copies[stays],
+        keeps_row=np.zeros(np.count_nonzero(stays), np.bool_),
+        least=least[stays],
+        net=net[stays],
+    )
     return FoldedRows(
-        rows=rows.append_column("net", pa.array(net[stays], pa.int64())),
+        rows=rows,
         counts=FoldCounts(
             copies=int(copies[fits].sum()),
             changed=int(np.count_nonzero(fits & changed)),
@@ -454,9 +443,10 @@ _PLACING = frozenset(
 
 def joined_counts(counts: Iterable[FoldCounts]) -> FoldCounts:
     """Return the counts of folds without a common key, all parts of one."""
-    total = reduce(FoldCounts.plus, counts, FoldCounts())
+    parts, casts = [*counts], Counter[tuple[str, int]]()
+    for part in parts:
+        casts.update(part.casts)
+    names = [item.name for item in fields(FoldCounts) if item.name != "casts"]
+    numbers = {name: sum(getattr(part, name) for part in parts) for name in names}
     # Deletes of a bag subtract what their rows counted.
-    return FoldCounts(
-        **{item.name: getattr(total, item.name) for item in fields(total) if item.name != "casts"},
-        casts=+total.casts,
-    )
+    return FoldCounts(**numbers, casts=+casts)

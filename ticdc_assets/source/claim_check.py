@@ -213,10 +213,11 @@ def _replaced(batch: pa.RecordBatch, numbers: list[int], rows: Rows) -> pa.Recor
     if not numbers:
         return batch
     completed = rows.sourced(batch.take(pa.array(numbers))).rows
-    places = np.arange(batch.num_rows)
-    places[numbers] = batch.num_rows + np.arange(len(numbers))
+    places = list(range(batch.num_rows))
+    for number, place in enumerate(numbers):
+        places[place] = batch.num_rows + number
     both = pa.Table.from_batches([batch, completed])
-    (whole,) = both.take(pa.array(places)).combine_chunks().to_batches()
+    (whole,) = both.take(pa.array(places, pa.int64())).combine_chunks().to_batches()
     return whole
 
 

@@ -174,7 +174,7 @@ class _Printer:
         schema = self._inferred.schema_of(
             row.database, row.table, shape=row.shape, commit_ts=row.commit_ts
         )
-        lacks_labels = schema is not None and any(
+        lacks_labels = any(
             image is not None and image.get(column.name) is not None
             for column in schema.columns
             if column.mysql_type in LABELLED_TYPES and not column.elements

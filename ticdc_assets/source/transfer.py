@@ -84,7 +84,12 @@ def play_capture(
         SourceUnavailableError: the broker or the file does not answer.
         CaptureError: the file is not a capture.
     """
-    partitions, total = _partitions_of(capture)
+    partitions = dict(capture.partitions)
+    total = 0
+    with CaptureReader(capture.path) as reader:
+        for record in reader:
+            total += 1
+            partitions[record.topic] = max(partitions.get(record.topic, 0), record.partition + 1)
     administration = Administration(target)
     for topic, needed in partitions.items():
         there = administration.partition_count(topic)
@@ -110,17 +115,6 @@ def _rest_of(key: tuple[str, int], span: OffsetRange, start: int) -> OffsetRange
         reason = "the topic is shorter than the capture: was it recreated?"
         raise LandingGapError(*key, start, span.end, reason, fix)
     return OffsetRange(earliest=start, end=span.end)
-
-
-def _partitions_of(capture: CaptureSource) -> tuple[dict[str, int], int]:
-    """Return the number of partitions of each topic of a capture, and how many records it has."""
-    partitions = dict(capture.partitions)
-    total = 0
-    with CaptureReader(capture.path) as reader:
-        for record in reader:
-            total += 1
-            partitions[record.topic] = max(partitions.get(record.topic, 0), record.partition + 1)
-    return partitions, total
 
 
 def _counted(records: Iterable[CaptureRecord], doing: str) -> Iterator[CaptureRecord]:

@@ -40,10 +40,9 @@ def archive_options(jars: Iterable[Path], env: Mapping[str, str] | None = None) 
         env: the environment; that of this process if None.
     """
     archive = find_archive(jars, env)
-    if archive is None:
-        return []
     # A JVM that cannot use the archive runs without it.
-    return [_quoted(f"-XX:SharedArchiveFile={archive}"), "-Xshare:auto", *_QUIET]
+    options = [_quoted(f"-XX:SharedArchiveFile={archive}"), "-Xshare:auto", *_QUIET]
+    return [] if archive is None else options
 
 
 def find_archive(jars: Iterable[Path], env: Mapping[str, str] | None = None) -> Path | None:

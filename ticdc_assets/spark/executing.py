@@ -163,7 +163,10 @@ class OnSpark:
     def __init__(self, spark: SparkSession, folder: AnyPath, does: str = "") -> None:
         require_cluster(spark, folder)
         self._spark = spark
-        self._does = f"{_changefeed_of(folder)}: {does}" if does else ""
+        lake, below = str(lake_path()), str(folder)
+        inner = below.removeprefix(lake).strip("/") if below.startswith(lake) else folder.name
+        changefeed = inner.partition("/")[0]
+        self._does = f"{changefeed}: {does}" if does else ""
         self.workers = workers_of(spark)
 
     def run(self, step: Step[P, R], parts: Sequence[P], *, tasks: int) -> list[R]:
@@ -231,13 +234,6 @@ class OnSpark:
         return results
 
 
-def _changefeed_of(folder: AnyPath) -> str:
-    """Return the name of the changefeed that a folder of the lake belongs to."""
-    lake, below = str(lake_path()), str(folder)
-    inner = below.removeprefix(lake).strip("/") if below.startswith(lake) else folder.name
-    return inner.partition("/")[0]
-
-
 Executor: TypeAlias = Inline | OnSpark
 """Runs steps."""
 
@@ -252,9 +248,8 @@ def _row(number: int, data: bytes) -> pa.RecordBatch:
 def _rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Buffer]]:
     """Yield the rows of a partition, without a copy of their bytes."""
     for batch in batches:
-        numbers, data = batch.column("number").to_pylist(), batch.column("data")
-        for place, number in enumerate(numbers):
-            yield number, data[place].as_buffer()
+        for number, data in zip(*batch.columns, strict=True):
+            yield number.as_py(), data.as_buffer()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,12 @@ def settle() -> None:
     global _modules
     if len(sys.modules) == _modules:
         return
-    _keep_directories()
+    sys.path_hooks[:] = [_ZipFile if hook is zipimporter else hook for hook in sys.path_hooks]
+    for path, finder in list(sys.path_importer_cache.items()):
+        if type(finder) is zipimporter:
+            # Python handles a file that no longer exists.
+            with suppress(ZipImportError):
+                sys.path_importer_cache[path] = _ZipFile(path)
     # Otherwise current garbage would stay forever.
     gc.collect()
     gc.freeze()
@@ -51,13 +56,3 @@ class _ZipFile(zipimporter):
         except OSError:
             return 0, 0
         return stat.st_mtime_ns, stat.st_size
-
-
-def _keep_directories() -> None:
-    """Make `_ZipFile` import from zip files, including those already known."""
-    sys.path_hooks[:] = [_ZipFile if hook is zipimporter else hook for hook in sys.path_hooks]
-    for path, finder in list(sys.path_importer_cache.items()):
-        if type(finder) is zipimporter:
-            # Python handles a file that no longer exists.
-            with suppress(ZipImportError):
-                sys.path_importer_cache[path] = _ZipFile(path)

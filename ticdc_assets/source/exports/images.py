@@ -283,7 +283,7 @@ def _spelled(
             return values
         binary = BinaryText.RAW
     if kind is Kind.BIT and spellings is _PARQUET_SPELLINGS and not is_hex.any():
-        spell = _whole_number
+        spell = lambda raw: b"%d" % int(raw)  # noqa: E731
     if kind in (Kind.ENUM, Kind.SET):
         binary = BinaryText.RAW
     found = pa.nulls(len(values), pa.large_binary())
@@ -309,10 +309,6 @@ _READERS: Final[Mapping[BinaryText, Callable[[bytes], bytes]]] = {
     BinaryText.HEX: binascii.unhexlify,
     BinaryText.BASE64: lambda text: binascii.a2b_base64(text, strict_mode=True),
 }
-
-
-def _whole_number(raw: bytes) -> bytes:
-    return b"%d" % int(raw)
 
 
 def _enum(column: ColumnSchema) -> Callable[[bytes], bytes]:

@@ -89,13 +89,20 @@ def split_file(
     A compressed or unreadable file is one part.
     """
     whole = [FilePart(file=file)]
-    if file.format == "parquet":
-        return _row_groups(filesystem, root, file) or whole
-    if file.compression is not None or file.size <= most:
+    is_parquet = file.format == "parquet"
+    if not is_parquet and (file.compression is not None or file.size <= most):
         return whole
     parts: list[FilePart] = []
     begin = FilePart(file=file)
     try:
+        if is_parquet:
+            with filesystem.open_input_file(f"{root}/{file.path}") as source:
+                metadata = pq.read_metadata(source)
+            row = 1
+            for number in range(metadata.num_row_groups):
+                parts.append(FilePart(file=file, begin=number, end=number + 1, line=row))
+                row += metadata.row_group(number).num_rows
+            return parts or whole
         chunk_bytes = min(most, _CHUNK_BYTES)
         for chunk_rows in _rows_of_chunks(filesystem, root, begin, dialect, chunk_bytes):
             # The last part reaches the end of the file, so it shows whether something was cut off.
@@ -368,32 +375,16 @@ def _problem(file: ExportFile, line: int, problem: str) -> pa.RecordBatch:
 # Parquet ----------------------------------------------------------------------------------------
 
 
-def _row_groups(filesystem: fs.FileSystem, root: str, file: ExportFile) -> list[FilePart]:
-    try:
-        with filesystem.open_input_file(f"{root}/{file.path}") as source:
-            metadata = pq.read_metadata(source)
-    except (OSError, pa.ArrowException):
-        return []
-    parts: list[FilePart] = []
-    row = 1
-    for number in range(metadata.num_row_groups):
-        parts.append(FilePart(file=file, begin=number, end=number + 1, line=row))
-        row += metadata.row_group(number).num_rows
-    return parts
-
-
 def _parquet_rows(filesystem: fs.FileSystem, root: str, part: FilePart) -> Iterator[pa.RecordBatch]:
     row = part.line
     with filesystem.open_input_file(f"{root}/{part.file.path}") as source:
         file = pq.ParquetFile(source)
-        end = file.num_row_groups if part.end is None else part.end
-        groups = list(range(part.begin, end))
         if not file.schema_arrow.names:
             raise pa.ArrowInvalid("it has no columns")
-        for batch in file.iter_batches(batch_size=_PARQUET_ROWS, row_groups=groups):
-            texts = [_field_texts(column) for column in batch.columns]
+        groups = range(part.begin, file.num_row_groups if part.end is None else part.end)
+        for batch in file.iter_batches(batch_size=_PARQUET_ROWS, row_groups=list(groups)):
             size = batch.num_rows
-            fields = pc.binary_join_element_wise(*texts, ",")
+            fields = pc.binary_join_element_wise(*map(_field_texts, batch.columns), ",")
             rows = pc.binary_join_element_wise("(", fields, ")", "").cast(pa.binary())
             yield _rows_of(
                 part.file,

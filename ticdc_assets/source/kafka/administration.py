@@ -170,15 +170,15 @@ class Administration:
         futures = self._client.describe_topics(
             TopicCollection(names), request_timeout=self._timeout
         )
-        topics: dict[str, Topic] = {}
+        described: dict[str, Topic] = {}
         for name in names:
             found = self._answer(futures[name], topic=name)
             identifier = _NO_TOPIC_ID if found.topic_id is None else str(found.topic_id)
-            topics[name] = Topic(
+            described[name] = Topic(
                 topic_id=None if identifier == _NO_TOPIC_ID else identifier,
                 partitions=tuple(sorted(partition.id for partition in found.partitions)),
             )
-        return topics
+        return described
 
     def listed(
         self, source: KafkaSource
@@ -248,7 +248,7 @@ class Administration:
     # --- pieces ---
 
     def _offsets(
-        self, partitions: list[tuple[str, int]], spec: OffsetSpec
+        self, partitions: list[tuple[str, int]], spec: OffsetSpec | None
     ) -> dict[tuple[str, int], int]:
         if not partitions:
             return {}
