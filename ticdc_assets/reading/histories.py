@@ -104,17 +104,10 @@ def with_deleted_sql(
     as_of: int | None = None,
     dialect: SqlDialect = SPARK,
 ) -> str:
-    """Return the SELECT of a table with its deleted rows.
+    """Return the SELECT of a table with its deleted rows, from a relation with its history.
 
-    A row is the newest version of a key. In a table without a key it is each copy of a row that
-    ever existed.
-
-    Args:
-        schema: the table's schema.
-        hidden: columns that are never sent.
-        relation: its history.
-        as_of: TSO to read as of; everything known if None.
-        dialect: the engine that the SELECT is for.
+    A row is the newest version of a key, as of a TSO if one is given. In a table without a key it
+    is each copy of a row that ever existed. Hidden columns, which are never sent, are left out.
     """
     layout, quoted = HistoryLayout(schema=schema), dialect.quoted
     valid_from, valid_to = quoted(layout.valid_from), quoted(layout.valid_to)
@@ -204,14 +197,8 @@ def deleted_lines(
 ) -> Iterator[str]:
     """Yield the newest version of every row that a table ever had, as JSON in canonical text.
 
-    Each has, by the names of `HistoryLayout`, when and why it was deleted; NULL if it was not.
-
-    Args:
-        lake: the changefeed's lake.
-        cut: the newest cut.
-        name: (database, table) in it.
-        as_of: TSO; the cut's if None.
-        limit: how many rows at most; all if None.
+    Each has, by the names of `HistoryLayout`, when and why it was deleted; NULL if it was not. They
+    are those as of a TSO, or of the newest cut, and `limit` at most.
 
     Raises:
         NotFoundError: there is no such table, no history of it is kept, or the history lacks rows
@@ -250,13 +237,8 @@ def row_versions(
 
     Each has `op`, how it came; `valid_from`, the commit ts from which on it is current; `valid_to`,
     the first cut without it, and `ended_by`, how it ended, both None if it is current; both moments
-    also as times; and `row`, its values in canonical text.
-
-    Args:
-        lake: the changefeed's lake.
-        cut: the newest cut.
-        name: (database, table) in it.
-        key: the row's key as people write it (`parse_key`).
+    also as times; and `row`, its values in canonical text. The key is as people write it
+    (`parse_key`), and `cut` is the newest one.
 
     Raises:
         NotFoundError: there is no such table.

@@ -104,10 +104,6 @@ def list_mirrors(paths: LakePaths, status: Status) -> list[MirrorListing]:
 
     Tables without a mirror are listed too: those that no cut could make yet, and those known only
     from rows.
-
-    Args:
-        paths: the changefeed's tables.
-        status: the changefeed's status now.
     """
     cut = status.cut
     if cut is None:
@@ -339,14 +335,7 @@ def iterate_rows(
 def sample_rows(
     paths: LakePaths, mirror: MirrorCut, timezone: str, *, limit: int
 ) -> list[dict[str, str | None]]:
-    """Return up to `limit` rows of a mirror as canonical text.
-
-    Args:
-        paths: the changefeed's tables.
-        mirror: the mirror, as a cut names it.
-        timezone: the changefeed's.
-        limit: how many rows at most.
-    """
+    """Return up to `limit` rows of a mirror of a cut as canonical text."""
     if not limit:
         return []
     schema, hidden = mirror.table_schema, frozenset(mirror.hidden)

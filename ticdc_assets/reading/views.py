@@ -5,14 +5,10 @@ Delta version that the cut names, whatever a run is writing; if a history is kep
 `table__history` (every version) and `table__with_deleted` (the newest version of every row that
 ever existed). Virtual generated columns, which TiCDC never sends, are left out.
 
-A view is one statement and names one version. Creating the views again moves them to a newer cut
-and drops those of dropped tables. Views of other programs are never replaced: views made here carry
-the changefeed's name as a property. While they are being created, some show the older cut and some
-the newer one.
-
-Names come from upstream and are quoted. A name that the catalog refuses (Spark's own only takes A-Z
-a-z 0-9 and _, and no two names that differ only by case) is listed in `Views.refused`; the other
-views are created.
+Creating the views again moves them, one after the other, to a newer cut and drops those of dropped
+tables. Views made here carry the changefeed's name as a property; others are never replaced. Names
+come from upstream and are quoted. A name that the catalog refuses (Spark's own only takes A-Z a-z
+0-9 and _, and no two names that differ only by case) is listed in `Views.refused`.
 
 `query` creates only the views that one query needs, and drops them afterwards.
 """

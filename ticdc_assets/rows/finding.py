@@ -1,15 +1,13 @@
 """Finding rows: the places, in the files of a mirror or a history, of rows with certain keys.
 
 In: keys as typed columns (`Keys`), and a data file with the vector that it has. Out: the positions
-of the rows that have one of the keys, and the key of each. Only key columns are read, and each
-further key column only where the columns before match a key. Statistics exclude whole row groups.
+of the rows that have one of the keys, and the key of each. Key columns are read one after the
+other, until none matches. Statistics exclude whole row groups. It is a function over one file, so
+it runs in this process and in Spark's workers.
 
 Two values are the same if Arrow says so; NULL is the same as NULL, and -0 as 0. A value that a
 typed column cannot hold is NULL there, and its exact text is in the rescued data; then the texts
 are compared too. In a table without a key, all columns are the key, and a key may have many rows.
-
-It is a function over one file, so it runs in this process and in Spark's workers. Nothing is
-written, and files do not change.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

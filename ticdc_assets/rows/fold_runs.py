@@ -1,15 +1,14 @@
 """Distributed folds: from row groups of files to folded rows, for one mirror or many.
 
 In: for each mirror, the location of its changes and earlier rows (`Rows`), and the functions from
-these to operations. Out: for each mirror, a `Folded`: its rows for the mirror or for a MERGE, the
-changes that do not fit, and counts.
+these to operations. Out: for each mirror, a `Folded`: its rows, the changes that do not fit, and
+counts.
 
 The parts are row groups of files, the step makes operations from them, the bucket is a hash of the
-key, and each bucket is folded separately (`folding`). Few rows stay as tables in this process; many
-are read from files and written to files, so the memory of a worker is limited (`_ROWS_PER_BUCKET`,
-`_READ_AHEAD`, `_HELD_BYTES`), whatever the number of changes and mirrors. The operations of a key
-within a part are thinned before they go to the key's bucket, so a key that changes all the time
-does not fill its worker. One job builds all new mirrors and reads the change log once.
+key, and each bucket is folded separately (`folding`). Few rows stay in this process; many are read
+from files and written to files, so the memory of a worker is limited (`_READ_AHEAD`,
+`_HELD_BYTES`). Operations are thinned before they go to the bucket of their key, so a key that
+changes all the time does not fill its worker. One job folds all mirrors and reads the log once.
 
 Why running it again is safe: see `files`; a folder of `scratch` belongs to one run.
 """
@@ -196,12 +195,9 @@ def fault_schema(schema: TableSchema) -> pa.Schema:
 
 
 def run_folds(executor: Executor, log: Rows, mirrors: Sequence[MirrorFold]) -> list[Folded]:
-    """Fold the changes of mirrors over the rows before them.
+    """Fold the changes of mirrors, all in `log`, over the rows before them.
 
-    Args:
-        executor: runs the folds; in this process if an output has no folder.
-        log: where all changes are.
-        mirrors: the folds.
+    The executor runs the folds in this process if an output has no folder.
     """
     # The buckets of all mirrors are numbered consecutively: `firsts` says where those of each
     # begin.

@@ -7,11 +7,8 @@ A put with only the key (`is_partial`) loses to any other operation: it adds a r
 and marks an existing row (`mirror_rows.PARTIAL`).
 
 In: operations (`row_operations.operation_schema`) as Arrow tables. Out: `FoldedRows`, one row per
-key with the data for writing a mirror, and counts. `fold_runs` runs these functions in this process
-or in Spark's workers.
-
-A fold can be distributed: `thinned` removes operations that cannot affect the result, so a key that
-changes a million times is moved as a few rows. Folding is pure and writes nothing.
+key with the data for writing a mirror, and counts. `fold_runs` distributes it: `thinned` removes
+operations that cannot affect the result. Folding is pure and writes nothing.
 """
 
 from collections import Counter
@@ -25,7 +22,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_assets.changelog.resolve import standing_casts
-from ticdc_assets.registry.evolution import Casts
 from ticdc_assets.rows.mirror_rows import marked
 from ticdc_assets.rows.row_operations import SEQUENCE_FIELDS
 
@@ -109,46 +105,70 @@ def never_sent(missing: Collection[tuple[str, ...]]) -> frozenset[str]:
 def _fold_keys(operations: pa.Table) -> FoldedRows:
     """Fold operations on a table with a key.
 
-    Most keys have whole puts and deletes that fit, and their first and last operation say
-    everything: one sort finds them. The other keys are folded one by one, as are keys with values
-    that were cast as in a lenient SQL mode.
+    The last whole put or delete that fits is the row. Without one, or after a delete, the first put
+    of the key alone begins it. A later put of the key alone is its mark.
     """
     operations = operations.combine_chunks()
     size = operations.num_rows
     if not size:
-        return _fold_each(operations, np.empty(0, np.int64))
+        rows = _with_columns(operations, copies=[], keeps_row=[], least=[])
+        return FoldedRows(rows=rows, counts=FoldCounts(), missing=frozenset())
     codes = _codes(operations)
-    faulty = operations.column("reason").is_valid().to_numpy()
-    special = faulty | operations.column("is_partial").to_numpy()
-    special |= operations.column("casts").is_valid().to_numpy()
     order = _order(operations, codes)
-    ranks = operations.column("sequence").chunk(0).field("rank").to_numpy()
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
     ends = np.append(starts[1:], size) - 1
-    is_exact = ~np.logical_or.reduceat(special[order], starts)
-    each = _fold_each(operations, order[np.repeat(~is_exact, ends - starts + 1)])
-    changed = np.maximum.reduceat(ranks[order], starts)[is_exact] >= 0
-    first, last = order[starts[is_exact]], order[ends[is_exact]]
-    is_delete = operations.column("is_delete").to_numpy()
+    group = np.repeat(np.arange(len(starts)), ends - starts + 1)
+    numbers = np.arange(size)
+    sequence = operations.column("sequence").chunk(0)
+    ranks, stamps = (sequence.field(name).to_numpy()[order] for name in ("rank", "commit_ts"))
+    fits = operations.column("reason").is_null().to_numpy()[order]
+    partial = fits & operations.column("is_partial").to_numpy()[order]
+    is_delete = operations.column("is_delete").to_numpy()[order]
+
+    def first_of(flags: Flags) -> Numbers:
+        return np.minimum.reduceat(np.where(flags, numbers, size), starts)
+
+    def last_of(flags: Flags) -> Numbers:
+        return np.maximum.reduceat(np.where(flags, numbers, -1), starts)
+
+    first, whole = first_of(fits), last_of(fits & ~partial)
+    begin = first_of(partial & (numbers > whole[group]))
+    last = np.where(((whole < 0) | is_delete[whole]) & (begin < size), begin, whole)
+    mark = last_of(partial & (numbers > last[group]))
+    changed = np.logical_or.reduceat(fits & (ranks >= 0), starts)
+    known = first < size
+    first, whole, last, mark, changed = (
+        item[known] for item in (first, whole, last, mark, changed)
+    )
     was_delete, is_gone = is_delete[first], is_delete[last]
     put = changed & ~is_gone
+    bad = ends[~fits[ends]]
+    none = np.zeros(len(bad), np.bool_)
     rows = _with_columns(
-        operations.take(pa.array(last)),
-        copies=~is_gone,
-        keeps_row=np.zeros(len(last), np.bool_),
-        least=-was_delete.astype(np.int64),
+        operations.take(pa.array(order[np.append(last, bad)])),
+        copies=np.append(~is_gone, none),
+        keeps_row=np.append(whole < 0, none),
+        least=-np.append(was_delete, none).astype(np.int64),
     )
+    if (mark >= 0).any():
+        marks = [None if place < 0 else str(stamps[place]) for place in mark.tolist()]
+        rows = marked(rows, "rescued", [*marks, *([None] * len(bad))])
     counts = FoldCounts(
         copies=int(np.count_nonzero(~is_gone)),
         changed=int(np.count_nonzero(changed)),
         unknown_deletes=int(np.count_nonzero(was_delete)),
+        errors=int(np.count_nonzero(ranks[bad] >= 0)),
+        lost=int(np.count_nonzero(ranks[bad] < 0)),
         puts=int(np.count_nonzero(put)),
     )
-    return FoldedRows(
-        rows=pa.concat_tables([rows, each.rows]) if each.rows.num_rows else rows,
-        counts=joined_counts([counts, each.counts]),
-        missing=_lacking(operations, last[put]) | each.missing,
-    )
+    # A cast counts if the row existed at its DDL: if no change of the key came between them.
+    places = np.flatnonzero(operations.column("casts").is_valid().to_numpy()[order])
+    casts = operations.column("casts").take(pa.array(order[places])).to_pylist()
+    for place, own in zip(places.tolist(), casts, strict=True):
+        next_ts = int(stamps[place + 1]) if place < ends[group[place]] else None
+        pairs = tuple((item["column"], item["ddl_ts"]) for item in own)
+        counts.casts.update(standing_casts(pairs, next_ts))
+    return FoldedRows(rows=rows, counts=counts, missing=_lacking(operations, order[last[put]]))
 
 
 _ADDED = {"copies": pa.int32(), "keeps_row": pa.bool_(), "least": pa.int64(), "net": pa.int64()}
@@ -193,82 +213,6 @@ def _lacking(operations: pa.Table, puts: Numbers) -> frozenset[tuple[str, ...]]:
     return frozenset(lists | {()} if missing.null_count else lists)
 
 
-def _fold_each(all_operations: pa.Table, places: Numbers) -> FoldedRows:
-    """Fold the operations at `places`, all operations of their keys, in their order, one by one."""
-    operations = all_operations.take(pa.array(places))
-    sequence = operations.column("sequence").combine_chunks()
-    stamps = sequence.field("commit_ts").to_pylist()
-    ranks = sequence.field("rank").to_pylist()
-    keys = operations.column("key").to_pylist()
-    is_delete = operations.column("is_delete").to_pylist()
-    is_partial = operations.column("is_partial").to_pylist()
-    faulty = operations.column("reason").is_valid().to_pylist()
-    casts = _standing_casts(keys, stamps, operations.column("casts").to_pylist())
-    first: dict[str, int] = {}
-    last: dict[str, int] = {}
-    faults: dict[str, int] = {}
-    marks: dict[str, str] = {}
-    whole: set[str] = set()
-    changed: set[str] = set()
-    for number, key in enumerate(keys):
-        if faulty[number]:
-            faults[key] = number
-            continue
-        faults.pop(key, None)
-        first.setdefault(key, number)
-        if ranks[number] >= 0:
-            changed.add(key)
-        if not is_partial[number]:
-            last[key] = number
-            whole.add(key)
-            marks.pop(key, None)
-            continue
-        before = last.get(key)
-        if before is None or is_delete[before]:
-            last[key] = number
-        else:
-            marks[key] = str(stamps[number])
-    missing = operations.column("missing").to_pylist()
-    puts = [key for key in last if key in changed and not is_delete[last[key]]]
-    bad = list(faults.values())
-    counts = FoldCounts(
-        copies=sum(not is_delete[number] for number in last.values()),
-        changed=len(changed),
-        unknown_deletes=sum(is_delete[first[key]] for key in last),
-        errors=sum(ranks[number] >= 0 for number in bad),
-        lost=sum(ranks[number] < 0 for number in bad),
-        puts=len(puts),
-        casts=casts,
-    )
-    zeros = [0] * len(bad)
-    folded = _with_columns(
-        operations.take(pa.array([*last.values(), *bad], pa.int64())),
-        copies=[int(not is_delete[number]) for number in last.values()] + zeros,
-        keeps_row=[int(key not in whole) for key in last] + zeros,
-        least=[-int(is_delete[first[key]]) for key in last] + zeros,
-    )
-    return FoldedRows(
-        rows=marked(folded, "rescued", [*(marks.get(key) for key in last), *([None] * len(bad))]),
-        counts=counts,
-        missing=frozenset(tuple(missing[last[key]] or ()) for key in puts),
-    )
-
-
-def _standing_casts(
-    keys: Sequence[str], stamps: Sequence[int], casts: Sequence[list[dict[str, Any]] | None]
-) -> Counter[tuple[str, int]]:
-    """Return the casts of operations, in their order, whose row existed at the DDL."""
-    counted: Counter[tuple[str, int]] = Counter()
-    pending: dict[str, Casts] = {}
-    for key, ts, own in zip(keys, stamps, casts, strict=True):
-        counted.update(standing_casts(pending.pop(key, ()), ts))
-        if own is not None:
-            pending[key] = tuple((item["column"], item["ddl_ts"]) for item in own)
-    for left in pending.values():
-        counted.update(left)
-    return counted
-
-
 # Without a key ----------------------------------------------------------------------------------
 
 
@@ -304,7 +248,7 @@ def _fold_bag(operations: pa.Table) -> FoldedRows:
     operations = without_replays(operations).combine_chunks()
     size = operations.num_rows
     if not size:
-        nothing = _fold_each(operations, np.empty(0, np.int64))
+        nothing = _fold_keys(operations)
         return replace(nothing, rows=_with_columns(nothing.rows, net=[]))
     codes = _codes(operations)
     order = _order(operations, codes)

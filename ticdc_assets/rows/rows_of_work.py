@@ -203,13 +203,9 @@ def reduced(
     *,
     buckets: int,
 ) -> list[R]:
-    """Return what a function makes of the rows of each bucket, in any order.
+    """Return what a function makes of the rows of each bucket, in any order (`Executor.reduce`).
 
-    Args:
-        executor: runs the functions.
-        sources: the rows, each with the function that puts them into buckets.
-        function: is called once for each bucket that has rows.
-        buckets: how many buckets there are; their numbers begin at 0.
+    `sources` are the rows, each with the function that puts them into buckets.
     """
     parts = [(number, part) for number, (rows, _) in enumerate(sources) for part in rows.parts()]
     sorts = [sort for _, sort in sources]

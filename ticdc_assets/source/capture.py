@@ -3,22 +3,17 @@
     {"topic": text, "partition": integer, "offset": integer, "timestamp": epoch ms (-1: none),
      "key": base64 text or null, "value": base64 text or null, "headers": anything, not read}
 
-Reading: in goes a path, out come `CaptureRecord` values in the order of the file, with memory
-bounded by the longest line. Reading has no state, so reading again gives the same records, and more
-if the file has grown. A file that is still written to may end in the middle of a line or of a gzip
-member. That is not an error: iteration ends before it, and `CaptureReader.incomplete_tail` is True.
-A last line without its newline is read if it is a whole object: no beginning of an object is a
-whole object.
+Reading gives the records in the order of the file, with memory bounded by the longest line. It has
+no state, so reading again gives the same, and more if the file has grown. A file that is still
+written to may end within a line or a gzip member: iteration ends before it. A last line without its
+newline is read if it is a whole object, which no beginning of an object is. A gzip checksum comes
+after its member, so damage is known only after the lines were read.
 
-Writing: whole lines only. Each flush is one write at the end of the file (in a `.gz` one gzip
-member), so that a reader at any moment sees whole lines and at worst an incomplete tail. Opening an
-existing capture continues it. A writer refuses records that the capture already has.
+Writing appends whole lines, by one write for each flush (in a `.gz` one gzip member), so a reader
+sees at worst an incomplete tail. Opening an existing capture continues it.
 
-Offsets of one partition must increase through the whole file, for readers and writers: a reader
-that continues after the last offset would skip records with lower ones, as in two captures that
-were joined in the wrong order.
-
-A gzip checksum comes after its member, so damage is known only after the lines were read.
+Offsets of a partition must increase through the whole file: a reader that continues after the last
+offset would skip records with lower ones, as in two captures joined in the wrong order.
 
 Not handled: two writers at once, headers (they are dropped), other compressions.
 """
@@ -116,11 +111,9 @@ class CaptureReader(Iterator[CaptureRecord]):
             and values of other records are not decoded. None yields all.
 
     Attributes:
-        path: the capture.
         line: number of the line read last, from 1; 0 before the first.
-        incomplete_tail: True once the end was reached and is incomplete: a line without its end, or
-            a gzip member without its end.
-        open_line: True once the end was reached and the last record had no newline after it.
+        incomplete_tail: whether the end was reached, and a line or gzip member lacks its end.
+        open_line: whether the end was reached, and the last record had no newline after it.
 
     Raises:
         SourceUnavailableError: the file does not exist or cannot be opened.

@@ -2,14 +2,12 @@
 
 In: the location in a cut row's message, and the claim check of the changefeed's configuration. Out:
 the events of the whole message, or rows of a batch completed with them. A message that is missing,
-unreadable or a different one raises `ClaimCheckError`, so that its record goes to quarantine and
-can be redriven when the file exists. A store that does not answer raises `SourceUnavailableError`,
-so that the records wait for it, as they do for a broker.
+unreadable or a different one raises `ClaimCheckError`: its record goes to quarantine and can be
+redriven when the file exists. Records wait for a store that does not answer, as for a broker.
 
 Only the configuration decides where a file is. Every writer to the topic can choose the location in
-a message, so only its last part is used, and only if it is a plain name: no message leads out of
-the configured folder. TiCDC gives each file a unique name and never writes it again, so reading it
-again gives the same.
+a message, so only its last part counts, which must be a plain name: no message leads out of the
+configured folder. TiCDC never writes a file again, so reading it again gives the same.
 
 A raw file is the bare value of the Kafka record. Any other file is a JSON object with the record's
 `key` and `value`, each base64 or null. Values are compressed like those of messages. A file is read
@@ -68,7 +66,17 @@ _PIECE: Final = 1024 * 1024
 
 
 class ClaimCheckStore:
-    """The storage of one changefeed's large messages. It can be pickled."""
+    """The storage of one changefeed's large messages. It can be pickled.
+
+    Args:
+        claim_check: where the files are and what they hold.
+        wire_format: the format of the messages in them.
+        compression: how their values are compressed.
+
+    Raises:
+        ConfigError: the location cannot be opened.
+        SourceUnavailableError: its store does not answer.
+    """
 
     def __init__(
         self,
@@ -76,17 +84,6 @@ class ClaimCheckStore:
         wire_format: WireFormat,
         compression: Compression = Compression.NONE,
     ) -> None:
-        """Open the storage.
-
-        Args:
-            claim_check: where the files are and what they hold.
-            wire_format: the format of the messages in them.
-            compression: how their values are compressed.
-
-        Raises:
-            ConfigError: the location cannot be opened.
-            SourceUnavailableError: its store does not answer.
-        """
         self._claim_check = claim_check
         self._wire_format = wire_format
         self._compression = compression

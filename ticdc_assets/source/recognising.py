@@ -4,9 +4,8 @@ In: some records of a topic. Out: the formats, with compression, in which most o
 decoded; and for records that no format can decode, the name of a well-known format that they look
 like. It is only for advice: landed records are never decoded by a guess.
 
-One record can fit several formats: a null value, or a watermark of Open Protocol, which is the same
-under every compression. So all best formats are returned, and a configured format is wrong only if
-it is not among them. The result depends only on the records, so running it again is safe.
+One record can fit several formats, such as a watermark of Open Protocol, which is the same under
+every compression. So a configured format is wrong only if it is not among the best ones.
 
 Not handled: options within a format (`content-compatible`, the TiDB extension), which decoding does
 not need.

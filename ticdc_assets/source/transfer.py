@@ -1,15 +1,13 @@
 """Record topics into captures, and play captures into topics.
 
-Recording. In: a source and a path. Out: a capture with every record that the topics had when
-recording began, in order within each partition. Recording into an existing capture continues at its
-end, so running it again adds only new records, also after a crash.
+Recording gives a capture with every record that the topics had when it began, in order within each
+partition. It continues an existing capture, so running it again adds only new records, also after a
+crash.
 
-Playing. In: a capture and a cluster. Out: its records in topics of the same names, each in its
-partition with its key, value and timestamp, in order. Missing topics are created with enough
+Playing gives the records of a capture in topics of the same names, each in its partition with its
+key, value and timestamp, in order, at new offsets. Missing topics are created with enough
 partitions and without expiry. Playing again writes the records again, as TiCDC does after a
 restart: this does not change mirrors.
-
-Not handled: offsets. A played record gets a new offset in its new partition.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,21 +26,10 @@ _TOPIC_CONFIG = {"retention.ms": "-1", "message.timestamp.type": "CreateTime"}
 _PROGRESS_RECORDS = 10_000
 
 
-def record_topic(
-    source: KafkaSource,
-    path: Path,
-    *,
-    limit: int | None = None,
-) -> tuple[int, bool]:
+def record_topic(source: KafkaSource, path: Path, *, limit: int | None = None) -> tuple[int, bool]:
     """Write the records that the source's topics have now to the capture at `path`.
 
-    Args:
-        source: the source to record.
-        path: the capture; continued if it exists.
-        limit: write at most this many records.
-
-    Returns:
-        How many records were written, and whether these are all.
+    Returns how many records were written, at most `limit`, and whether these are all.
 
     Raises:
         SourceUnavailableError: the broker does not answer or the file cannot be read or written.
@@ -64,20 +51,12 @@ def record_topic(
 
 
 def play_capture(
-    capture: CaptureSource,
-    target: KafkaSource,
-    *,
-    limit: int | None = None,
+    capture: CaptureSource, target: KafkaSource, *, limit: int | None = None
 ) -> tuple[int, bool, dict[str, int]]:
-    """Write the records of a capture to the topics they come from.
+    """Write the records of a capture to the topics they come from, on another cluster.
 
-    Args:
-        capture: the capture; its `partitions` make a new topic wider than the file shows.
-        target: the cluster; the topics are those of the capture.
-        limit: write at most this many records.
-
-    Returns:
-        How many records were written, whether these are all, and the partitions of each topic.
+    Returns how many records were written, at most `limit`; whether these are all; and the number of
+    partitions of each topic, which the capture's setting may make wider than the file shows.
 
     Raises:
         ConfigError: a topic exists with fewer partitions than the capture has.

@@ -1,10 +1,7 @@
 """Run a step in this process, or distributed over Spark's Python workers.
 
 In: a *step*, which is a function from parts of the work to results, and the parts. Out: the results
-of all parts, in their order. The size of the work decides where a step runs, never which step runs:
-up to `INLINE_ROWS` rows, for which Spark's fixed cost would be nearly all, run in this process. If
-these have more than `INLINE_BYTES` bytes, buckets are files, and a step holds one at a time.
-
+of all parts, in their order. The size of the work decides where a step runs, never which step runs.
 If rows of many parts belong together (the changes of a key), the step returns rows with the number
 of their *bucket*, and a second function makes results from each bucket's rows (`reduce`).
 
@@ -51,10 +48,10 @@ Reducing: TypeAlias = Callable[[int, Iterator[pa.RecordBatch]], Iterator[R]]
 """A function from a bucket's number and all of its rows, in any order, to results."""
 
 INLINE_ROWS = 20_000
-"""Rows up to which a step runs in this process."""
+"""Rows up to which a step runs in this process: Spark's fixed cost would be nearly all."""
 
 INLINE_BYTES = 32 << 20
-"""Bytes, before compression, up to which it holds all of them."""
+"""Bytes, before compression, up to which it holds all of them; above that, buckets are files."""
 
 _BLOB_BYTES = 1 << 18
 """The approximate size of a batch for a bucket. A Spark worker holds up to 1,000 such batches."""

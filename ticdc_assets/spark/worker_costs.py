@@ -1,11 +1,10 @@
 """Make PySpark's work around each task of its Python workers cheap.
 
-In: nothing; a worker calls `settle` at the end of its tasks. Out: cheaper work between tasks, where
-PySpark makes all importers clear their caches, and collects all garbage. An importer of a zip file
-then reads the file's directory again, one for each package of `pyspark.zip` and one for each jar;
-and the collector visits each object of each imported module. Together that was a quarter of the
-workers' CPU time while catching up. Here, a zip file's directory is read again only if the file has
-changed, and the collector skips the objects of imported modules.
+A worker calls `settle` at the end of its tasks. Between tasks PySpark makes all importers clear
+their caches, so each reads the directory of its zip file again, and collects all garbage, so the
+collector visits each object of each imported module: a quarter of the workers' CPU time while
+catching up. Here, a zip file's directory is read again only if the file has changed, and the
+collector skips the objects of imported modules.
 
 Why running it again is safe: it does nothing unless modules were imported since.
 """

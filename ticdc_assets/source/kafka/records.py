@@ -42,12 +42,7 @@ def produce(
     """Write records to their partitions and return how many, once all are acknowledged.
 
     Key, value and timestamp are kept, and so is the order within each partition (the producer is
-    idempotent, so a repeated request neither doubles nor reorders).
-
-    Args:
-        target: the cluster; topics are those of the records and must exist.
-        records: the records to write.
-        timeout_seconds: how long one record may take to be acknowledged.
+    idempotent). The topics must exist. Each record may take `timeout_seconds`.
 
     Raises:
         SourceUnavailableError: a record was not acknowledged; records before it may have been.
@@ -118,13 +113,7 @@ def consume(
     limit: int | None = None,
     timeout_seconds: float = _SILENT_SECONDS,
 ) -> Iterator[CaptureRecord]:
-    """Read the records of `ranges`, in order within each partition: those that `fetch` yields.
-
-    Args:
-        source: the cluster.
-        ranges: the offsets to read of each (topic, partition).
-        limit: stop after this many records.
-        timeout_seconds: how long the broker may send nothing before it is an error.
+    """Yield the records that `fetch` yields, one at a time, at most `limit`.
 
     Raises:
         SourceUnavailableError: the broker stopped answering, or records of a range are gone.
