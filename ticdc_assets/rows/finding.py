@@ -280,11 +280,7 @@ def rows_at(
 ) -> pa.Table:
     """Return the rows of a file at some positions, ascending.
 
-    Args:
-        file: the file.
-        positions: which rows.
-        schema: the columns to read.
-        stored: their names in the file.
+    `schema` has the columns to read, `stored` their names in the file.
     """
     with open_parquet(file.path) as opened:
         sizes = [opened.metadata.row_group(n).num_rows for n in range(opened.num_row_groups)]

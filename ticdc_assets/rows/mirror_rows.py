@@ -150,7 +150,7 @@ def marked(rows: pa.Table, rescued: str, marks: Sequence[str | None]) -> pa.Tabl
     entries = [
         own
         if mark is None
-        else [*((name, text) for name, text in own or () if name), (PARTIAL, mark)]
+        else [*(item for item in own or () if item[0] != PARTIAL), (PARTIAL, mark)]
         for own, mark in zip(rows.column(number).to_pylist(), marks, strict=True)
     ]
     return rows.set_column(number, rows.schema.field(number), pa.array(entries, RESCUED_TYPE))

@@ -304,14 +304,7 @@ def kept_rows(
     folder: AnyPath | None,
     layout: FileLayout | None = None,
 ) -> Rows:
-    """Return the results of all buckets as one (`kept`).
-
-    Args:
-        found: what `kept` returned for each bucket.
-        schema: the columns.
-        folder: the folder of the files; None if there are none.
-        layout: as in `kept`.
-    """
+    """Return what `kept` returned for all buckets as one, with the same folder and layout."""
     if folder is None:
         tables = [item for item in found if isinstance(item, pa.Table)]
         return Rows.here(pa.concat_tables([schema.empty_table(), *tables]))

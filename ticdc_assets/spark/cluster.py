@@ -92,9 +92,7 @@ class Answer:
 def require_cluster(spark: SparkSession, folder: AnyPath) -> tuple[Answer, ...]:
     """Check that every executor can work on a folder of the lake; a local session needs no check.
 
-    Args:
-        spark: the session.
-        folder: the folder; its neighbours are equally reachable.
+    The folder's neighbours are equally reachable.
 
     Raises:
         ClusterError: an executor cannot, or none has answered.
@@ -113,11 +111,7 @@ def require_cluster(spark: SparkSession, folder: AnyPath) -> tuple[Answer, ...]:
 
 
 def require_before_landing(spark: SparkSession, folder: AnyPath) -> None:
-    """Check a configured cluster, unless it passed within a day.
-
-    Args:
-        spark: the session, which is not used if Spark is local or passed.
-        folder: a folder of the lake that would be written to.
+    """Check a configured cluster, unless it passed within a day; only then the session starts.
 
     Raises:
         ClusterError: it does not work.

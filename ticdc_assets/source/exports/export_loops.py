@@ -140,17 +140,10 @@ def _end_of_text(
 def csv_rows(
     data: Bytes, is_last: bool, style: Style, line: int, rows: Rows
 ) -> tuple[int, int, int]:
-    """Find rows.
+    """Find rows in bytes that begin with one, and put them without terminators into `rows`.
 
-    Args:
-        data: the bytes; a row begins with them.
-        is_last: whether the file ends after the bytes.
-        style: how they are written.
-        line: number of their first line.
-        rows: receives the rows; they end before their terminators.
-
-    Returns:
-        How many rows were found, where the rest begins, and the number of its line.
+    `is_last` says whether the file ends after the bytes, `line` is the number of their first line.
+    Returns how many rows were found, where the rest begins, and the number of its line.
     """
     separator, quote, terminator, _, backslash = style
     begins, ends, lines = rows
@@ -210,14 +203,9 @@ def csv_rows(
 
 @compiled
 def csv_fields(data: Bytes, rows: Places, style: Style, fields: Fields, faults: Bytes) -> None:
-    """Find the fields of rows.
+    """Find the fields of adjacent rows, and the fault of each row.
 
-    Args:
-        data: the rows, one after the other.
-        rows: where each begins, and where the last one ends.
-        style: how they are written.
-        fields: receives the fields.
-        faults: receives each row's fault.
+    `rows` says where each row begins, and where the last one ends.
     """
     separator, quote, _, null, backslash = style
     begins, ends, forms = fields
@@ -280,20 +268,12 @@ def sql_rows(
     rows: Rows,
     heads: Places,
 ) -> tuple[int, int, int, int, int]:
-    """Find rows of INSERT statements, parentheses included.
+    """Find rows of INSERT statements, parentheses included, and put them into `rows`.
 
-    Args:
-        data: the bytes; they begin between two rows, or between statements.
-        state: `HEAD` or `ROWS`.
-        backslash: whether backslashes escape in texts.
-        line: number of their first line.
-        rows: receives the rows.
-        heads: receives for each head of a statement the number of rows before it, its begin and
-            end.
-
-    Returns:
-        How many rows were found, how many numbers were put in `heads`, where the search ended, and
-        the state and the line number there.
+    The bytes begin between two rows or between statements, as `state` says; `line` is the number of
+    their first line. `heads` receives for each head of a statement the number of rows before it,
+    its begin and end. Returns how many rows were found, how many numbers were put in `heads`, where
+    the search ended, and the state and the line number there.
     """
     begins, ends, lines = rows
     size, count, headed = len(data), 0, 0
@@ -520,16 +500,10 @@ def values(
     content: Bytes,
     offsets: Places,
 ) -> None:
-    """Write the values of one column without the escapes of its file.
+    """Write the values of one column, without the escapes of its file, into `content`.
 
-    Args:
-        data: the bytes.
-        begins: where each field begins.
-        ends: where it ends.
-        forms: how it is written.
-        quote: the quotes that are doubled.
-        content: receives the values; as long as all fields are.
-        offsets: receives where each value begins, and where the last one ends.
+    That is as long as all fields are. `offsets` receives where each value begins, and where the
+    last one ends.
     """
     to = 0
     for row in range(len(begins)):
@@ -583,18 +557,11 @@ def quoted(
     content: Bytes,
     ends: Places,
 ) -> None:
-    """Write values of one column as they are in the JSON text of images.
+    """Write values of one column as they are in the JSON text of images into `content`.
 
-    All arrays of bytes end with `vector_loops.PADDING` more.
-
-    Args:
-        data: the values, without escapes.
-        offsets: where each begins, and where the last one ends.
-        is_null: which are NULL.
-        before: the text before values that are not NULL.
-        after: the text after them.
-        content: receives the text; it has room for all of it.
-        ends: receives where the text of each value begins, and where the last one ends.
+    Values that are not NULL get a text before and after them. `ends` receives where the text of
+    each value begins, and where the last one ends. All arrays of bytes end with
+    `vector_loops.PADDING` more.
     """
     to = 0
     for row in range(len(is_null)):

@@ -380,16 +380,7 @@ _EXPECTED: Final = {
 
 
 class _LackingColumns:
-    """The columns of one table that files may lack.
-
-    Args:
-        schema: the table's schema in the export.
-        create_sql: its CREATE TABLE; "" if unknown.
-        timezone: zone of the session that exported it.
-
-    Attributes:
-        usual: the columns of files without names, one list or two.
-    """
+    """The columns of one table that files may lack; `usual` are those of files without names."""
 
     def __init__(self, schema: TableSchema, create_sql: str, timezone: str) -> None:
         self._generated = GeneratedColumns(parse_ddl(create_sql), schema, timezone)
@@ -406,10 +397,7 @@ class _LackingColumns:
     ) -> tuple["pa.Array[Any]", "pa.Array[Any]"]:
         """Return images with the computed columns, and shapes of rows that lack some.
 
-        Args:
-            images: the images; null for rows that have none.
-            known: the columns that the file has.
-            faults: receives the rows that have no key.
+        `known` are the columns that the file has; `faults` receives the rows that have no key.
         """
         there = {column.name for column in known}
         lacking = [item for item in self._stored if item.name not in there]

@@ -66,9 +66,6 @@ class Trouble:
 
     The client calls it while it is polled. The client keeps trying, so a fault is reported only
     when no broker is left that could answer, or when a time limit is over.
-
-    Args:
-        source: the cluster, and the options that may explain a fault.
     """
 
     def __init__(self, source: KafkaSource) -> None:
