@@ -32,7 +32,7 @@ from bench.results import SLOWER, Part, Result
 from bench.traffic import Shape, Traffic, Varied
 from ticdc_assets.delta.generations import paths_of
 from ticdc_assets.demo.simulator.columns import column
-from ticdc_assets.demo.simulator.dialects import MessageOptions
+from ticdc_assets.demo.simulator.message_forms import MessageOptions
 from ticdc_assets.log.cuts import require_cut
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.source.kafka.records import produce

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ticdc_assets.base.errors import WireError
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
-from ticdc_assets.demo.simulator.dialects import MessageOptions
+from ticdc_assets.demo.simulator.message_forms import MessageOptions
 from ticdc_assets.demo.simulator.shop import ShopWorkload
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.model.events import DdlEvent, Event, RowChange

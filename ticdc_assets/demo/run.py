@@ -35,7 +35,7 @@ from ticdc_assets.demo.broker import LocalBroker
 from ticdc_assets.demo.live import go_on_live
 from ticdc_assets.demo.place import CHANGEFEED, DIRECTORY, find_door, use_demo
 from ticdc_assets.demo.simulator.changefeed import FeedOptions
-from ticdc_assets.demo.simulator.dialects import Dialect, MessageOptions, dialect_of
+from ticdc_assets.demo.simulator.message_forms import Dialect, MessageOptions, dialect_of
 from ticdc_assets.demo.simulator.run import SimulatorRun, run_simulator
 from ticdc_assets.demo.simulator.transaction import Truth
 from ticdc_assets.log.cuts import Cut, require_cut

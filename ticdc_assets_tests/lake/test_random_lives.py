@@ -37,8 +37,8 @@ from ticdc_assets.delta.lock import writer_lock
 from ticdc_assets.delta.opening import open_table
 from ticdc_assets.demo.simulator.changefeed import Dispatcher, FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
-from ticdc_assets.demo.simulator.dialects import Dialect, MessageOptions
 from ticdc_assets.demo.simulator.export import export_upstream
+from ticdc_assets.demo.simulator.message_forms import Dialect, MessageOptions
 from ticdc_assets.demo.simulator.stored_table import TableName
 from ticdc_assets.log import decoding, landing, seed_decoding
 from ticdc_assets.log.cuts import newest_cut, read_cuts

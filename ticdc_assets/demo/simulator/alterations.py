@@ -84,6 +84,9 @@ class AlterAction:
         Raises:
             ValueError: the action does not fit the table.
         """
+        return self._change(table, timezone, at)
+
+    def _change(self, table: StoredTable, timezone: str, at: datetime) -> str:
         raise NotImplementedError
 
 
@@ -99,7 +102,7 @@ class AddColumn(AlterAction):
     first: bool = False
     after: str | None = None
 
-    def __call__(self, table: StoredTable, timezone: str, at: datetime) -> str:
+    def _change(self, table: StoredTable, timezone: str, at: datetime) -> str:
         column = self.column
         if table.schema.column(column.name) is not None:
             raise ValueError(f"{table.schema.table}: column {column.name!r} exists")
@@ -121,7 +124,7 @@ class DropColumn(AlterAction):
     code = ActionCode.DROP_COLUMN
     name: str
 
-    def __call__(self, table: StoredTable, timezone: str, at: datetime) -> str:
+    def _change(self, table: StoredTable, timezone: str, at: datetime) -> str:
         existing_column(table, self.name)
         wider = [index.columns for index in table.secondary if len(index.columns) > 1]
         if any(self.name in columns for columns in (table.primary_key, *wider)):
@@ -146,7 +149,7 @@ class RenameColumn(AlterAction):
     name: str
     new_name: str
 
-    def __call__(self, table: StoredTable, timezone: str, at: datetime) -> str:
+    def _change(self, table: StoredTable, timezone: str, at: datetime) -> str:
         replace_column(
             table, self.name, replace(existing_column(table, self.name), name=self.new_name)
         )
@@ -167,7 +170,7 @@ class ModifyColumn(AlterAction):
     first: bool = False
     after: str | None = None
 
-    def __call__(self, table: StoredTable, timezone: str, at: datetime) -> str:
+    def _change(self, table: StoredTable, timezone: str, at: datetime) -> str:
         old, new = existing_column(table, self.name), self.column
         if old.name in table.primary_key:
             new = replace(new, nullable=False)
@@ -194,7 +197,7 @@ class SetDefault(AlterAction):
     name: str
     default: str | int | None
 
-    def __call__(self, table: StoredTable, timezone: str, at: datetime) -> str:
+    def _change(self, table: StoredTable, timezone: str, at: datetime) -> str:
         column = replace(existing_column(table, self.name), default=self.default)
         replace_column(table, self.name, column)
         if self.default is None:

@@ -37,9 +37,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeAlias
 
-from ticdc_assets.demo.simulator.dialects import MessageOptions
 from ticdc_assets.demo.simulator.encoders import encode
-from ticdc_assets.demo.simulator.message_forms import MessageForm
+from ticdc_assets.demo.simulator.message_forms import MessageForm, MessageOptions
 from ticdc_assets.demo.simulator.stored_table import Row, TableName
 from ticdc_assets.demo.simulator.transaction import (
     Commit,

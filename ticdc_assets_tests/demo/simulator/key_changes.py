@@ -20,7 +20,7 @@ class AddPrimaryKey(AlterAction):
     code = ActionCode.ADD_PRIMARY_KEY
     columns: tuple[str, ...]
 
-    def __call__(self, table: StoredTable, timezone: str, at: datetime) -> str:
+    def _change(self, table: StoredTable, timezone: str, at: datetime) -> str:
         if table.primary_key:
             raise ValueError(f"{table.schema.table}: there is a primary key")
         for name in self.columns:
@@ -39,7 +39,7 @@ class DropPrimaryKey(AlterAction):
 
     code = ActionCode.DROP_PRIMARY_KEY
 
-    def __call__(self, table: StoredTable, timezone: str, at: datetime) -> str:
+    def _change(self, table: StoredTable, timezone: str, at: datetime) -> str:
         if not table.primary_key or table.clustered:
             raise ValueError(f"{table.schema.table}: no primary key that could be dropped")
         table.primary_key = ()

@@ -13,7 +13,7 @@ import pytest
 
 from ticdc_assets.demo.simulator.changefeed import Dispatcher, FeedOptions
 from ticdc_assets.demo.simulator.columns import as_typed
-from ticdc_assets.demo.simulator.dialects import Dialect
+from ticdc_assets.demo.simulator.message_forms import Dialect
 from ticdc_assets.demo.simulator.shop import ShopWorkload
 from ticdc_assets.demo.simulator.stored_table import Key, TableName
 from ticdc_assets.demo.simulator.transaction import CommittedDdl, CommittedTransaction

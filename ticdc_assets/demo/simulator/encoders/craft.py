@@ -10,8 +10,6 @@ from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from ticdc_assets.demo.simulator.encoders.batches import DEFAULT_BATCH_SIZE, batches
-from ticdc_assets.demo.simulator.encoders.column_types import type_code
 from ticdc_assets.demo.simulator.encoders.craft_layout import (
     write_event,
     write_rows,
@@ -19,17 +17,16 @@ from ticdc_assets.demo.simulator.encoders.craft_layout import (
     write_uvarint,
     write_varint,
 )
+from ticdc_assets.demo.simulator.encoders.shared import DEFAULT_BATCH_SIZE, batches, type_code
 from ticdc_assets.model.events import (
     Bootstrap,
     DdlEvent,
     Event,
-    Image,
     PhysicalValue,
     RowChange,
     Watermark,
     ZonedTimestamp,
 )
-from ticdc_assets.model.schemas import RowShape, SentColumn
 from ticdc_assets.model.values.floats import to_float32
 from ticdc_assets.wire.codes import Form
 from ticdc_assets.wire.craft.layout import ColumnGroup, EventKind, GroupKind, Header
@@ -77,32 +74,25 @@ def _header(
 
 
 def _groups_of(row: RowChange) -> list[ColumnGroup]:
-    assert row.shape is not None
-    images = {GroupKind.AFTER: row.after, GroupKind.BEFORE: row.before}
-    return [
-        _group_of(kind, image, row.shape) for kind, image in images.items() if image is not None
-    ]
-
-
-def _group_of(kind: GroupKind, image: Image, shape: RowShape) -> ColumnGroup:
-    columns = [column for column in shape.columns if column.name in image]
-    codes = [_code_of(column) for column in columns]
-    return ColumnGroup(
-        kind=kind,
-        names=tuple(column.name for column in columns),
-        types=tuple(code for code, _ in codes),
-        flags=tuple(flags for _, flags in codes),
-        values=tuple(
-            _write_value(code, flags, image[column.name])
-            for column, (code, flags) in zip(columns, codes, strict=True)
-        ),
-    )
-
-
-def _code_of(column: SentColumn) -> tuple[int, int]:
-    """Return the type code and the flags of `column`."""
-    assert column.flags is not None
-    return type_code(column.mysql_type), int(column.flags)
+    groups: list[ColumnGroup] = []
+    for kind, image in ((GroupKind.AFTER, row.after), (GroupKind.BEFORE, row.before)):
+        if image is not None:
+            assert row.shape is not None
+            columns = [column for column in row.shape.columns if column.name in image]
+            codes = [(type_code(column.mysql_type), int(column.flags or 0)) for column in columns]
+            groups.append(
+                ColumnGroup(
+                    kind=kind,
+                    names=tuple(column.name for column in columns),
+                    types=tuple(code for code, _ in codes),
+                    flags=tuple(flags for _, flags in codes),
+                    values=tuple(
+                        _write_value(*code, image[column.name])
+                        for column, code in zip(columns, codes, strict=True)
+                    ),
+                )
+            )
+    return groups
 
 
 def _write_value(code: int, flags: int, value: PhysicalValue) -> bytes | None:

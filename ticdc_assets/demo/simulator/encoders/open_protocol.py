@@ -16,14 +16,13 @@ from typing import Any, Final
 
 import orjson
 
-from ticdc_assets.demo.simulator.encoders.batches import DEFAULT_BATCH_SIZE, batches
-from ticdc_assets.demo.simulator.encoders.column_types import type_code
 from ticdc_assets.demo.simulator.encoders.go_json import (
     dumps,
     quote,
     with_long_escapes,
     without_empty,
 )
+from ticdc_assets.demo.simulator.encoders.shared import DEFAULT_BATCH_SIZE, batches, type_code
 from ticdc_assets.model.events import (
     Bootstrap,
     DdlEvent,
