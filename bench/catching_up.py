@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.apart import apart
-from bench.goals import Goal, Reached
+from bench.goals import Reached
 from bench.growth import grown
 from bench.measuring import Memory, MemoryWatch, Sample, cpu_seconds
 from bench.pipeline import Feed
@@ -92,22 +92,22 @@ def measure_catching_up(folder: Path, *, changes: int, times: int, repetitions: 
     return Part(
         results=[
             Result(
-                section=SECTION,
-                what=f"{changes:,} changes over {tables} tables, from an empty lake",
-                sample=sample,
-                count=changes,
-                goal=Goal.END_TO_END,
+                SECTION,
+                f"{changes:,} changes over {tables} tables, from an empty lake",
+                sample,
+                changes,
+                goal="end-to-end",
             ),
             Result(
-                section=SECTION,
-                what=f"{more.changes:,} changes over {tables} tables, from an empty lake, once",
-                sample=large,
-                count=more.changes,
+                SECTION,
+                f"{more.changes:,} changes over {tables} tables, from an empty lake, once",
+                large,
+                more.changes,
             ),
         ],
         reached=[
-            Reached(goal=Goal.MEMORY_GROWTH, value=big.total / small.total),
-            Reached(goal=Goal.MEMORY_PEAK, value=big.total / 1000),
+            Reached("memory-growth", big.total / small.total),
+            Reached("memory-peak", big.total / 1000),
         ],
         shares=[
             Shares(what=f"{changes:,} changes", seconds=tuple(typical.seconds.items())),

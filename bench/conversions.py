@@ -55,11 +55,11 @@ def measure_conversions(*, values: int, repetitions: int) -> list[Result]:
         works = {"as sent to typed column": there, "typed column to text": back}
         results += [
             Result(
-                section=SECTION,
-                what=f"{sql_type}: {what}",
-                sample=measure(work, repetitions=repetitions),
-                count=values,
-                unit="values",
+                SECTION,
+                f"{sql_type}: {what}",
+                measure(work, repetitions=repetitions),
+                values,
+                "values",
             )
             for what, work in works.items()
         ]

@@ -7,15 +7,16 @@ It runs in Spark's workers; here the same function (`change_operations`) gets th
 in this process, so that it can be measured and profiled without Spark around it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import pyarrow as pa
 
 from bench.decoding import messages_like, plain_reading, record_batches
-from bench.goals import Goal
+from bench.goals import goal_of
 from bench.measuring import measure_in_turn
 from bench.messages import Messages
 from bench.results import FASTER, Result
+from bench.traffic import TEXT_FORMATS
 from ticdc_assets.changelog.plan import MirrorPlan
 from ticdc_assets.changelog.planning import build_plan
 from ticdc_assets.model.events import RowChange
@@ -30,13 +31,6 @@ from ticdc_assets_tests.reference.fold import collect_history, group_rows
 SECTION = "Through to typed columns, one process, no Spark"
 
 
-GOALS: Mapping[WireFormat, Goal] = {
-    WireFormat.SIMPLE_JSON: Goal.TYPED_SIMPLE_JSON,
-    WireFormat.CANAL_JSON: Goal.TYPED_CANAL_JSON,
-    WireFormat.OPEN_PROTOCOL: Goal.TYPED_OPEN,
-}
-
-
 def measure_folding(messages: Messages, *, repetitions: int) -> list[Result]:
     """Return how fast messages become typed operations, beside json.loads of the messages.
 
@@ -45,7 +39,7 @@ def measure_folding(messages: Messages, *, repetitions: int) -> list[Result]:
         repetitions: of each piece.
     """
     results: list[Result] = []
-    for wire_format, goal in GOALS.items():
+    for wire_format in TEXT_FORMATS:
         own = messages_like(messages, wire_format)
         reading = plain_reading(own)
         batches = record_batches(own)
@@ -62,21 +56,21 @@ def measure_folding(messages: Messages, *, repetitions: int) -> list[Result]:
         compared = f"{FASTER} json.loads"
         results += [
             Result(
-                section=SECTION,
-                what=f"{wire_format}: row changes to operations with typed columns",
-                sample=operations,
-                count=own.rows,
+                SECTION,
+                f"{wire_format}: row changes to operations with typed columns",
+                operations,
+                own.rows,
                 base=floor,
                 compared=compared,
             ),
             Result(
-                section=SECTION,
-                what=f"{wire_format}: messages to operations with typed columns",
-                sample=decoding.plus(operations),
-                count=own.rows,
+                SECTION,
+                f"{wire_format}: messages to operations with typed columns",
+                decoding.plus(operations),
+                own.rows,
                 base=floor,
                 compared=compared,
-                goal=goal,
+                goal=goal_of("typed", wire_format),
             ),
         ]
     return results

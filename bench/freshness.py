@@ -168,35 +168,29 @@ def measure_freshness(
     what = f"{tables} tables of 1,000 rows with {changes:,} changes each"
     facts.append("Spark Connect was not measured.")
     results = [
-        Result(section=FRESHNESS, what=f"a run of its own, {what}", sample=cold),
+        Result(FRESHNESS, f"a run of its own, {what}", cold),
         Result(
-            section=FRESHNESS,
-            what=f"a sync of a run that follows, {what}",
-            sample=warm,
+            FRESHNESS,
+            f"a sync of a run that follows, {what}",
+            warm,
             base=cold,
             compared=f"{SLOWER} the run",
         ),
-        Result(section=FRESHNESS, what="a run of its own, nothing new", sample=cold_nothing),
+        Result(FRESHNESS, "a run of its own, nothing new", cold_nothing),
         Result(
-            section=FRESHNESS,
-            what="a sync of a run that follows, nothing new",
-            sample=warm_nothing,
+            FRESHNESS,
+            "a sync of a run that follows, nothing new",
+            warm_nothing,
             base=cold_nothing,
             compared=f"{SLOWER} the run",
         ),
         Result(
-            section=FRESHNESS,
-            what="a sync of a run that follows, a watermark of each partition",
-            sample=watermark,
+            FRESHNESS,
+            "a sync of a run that follows, a watermark of each partition",
+            watermark,
             base=cold_nothing,
             compared=f"{SLOWER} the run",
         ),
-        Result(
-            section=FRESHNESS,
-            what="checks of a capture that does not change",
-            sample=look,
-            count=1_000,
-            unit="checks",
-        ),
+        Result(FRESHNESS, "checks of a capture that does not change", look, 1_000, "checks"),
     ]
     return Part(results=results, facts=facts, shares=[shares])

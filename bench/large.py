@@ -18,7 +18,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import Column, SparkSession
 
 from bench.filling import TABLE, Filled, bytes_in, filled_feed, local_broker, plain_copy
-from bench.goals import Goal, Reached
+from bench.goals import Reached
 from bench.measuring import Sample, measure
 from bench.pipeline import Feed
 from bench.results import SLOWER, Part, Result
@@ -45,42 +45,42 @@ def measure_large(
     return Part(
         results=[
             Result(
-                section=SECTION,
-                what=f"apply of {changes:,} changes to {small:,} rows",
-                sample=first,
-                count=changes,
-                unit="changes",
+                SECTION,
+                f"apply of {changes:,} changes to {small:,} rows",
+                first,
+                changes,
+                "changes",
             ),
             Result(
-                section=SECTION,
-                what=f"the same, into a portable mirror (`readers.portable`) of {small:,} rows",
-                sample=portable,
-                count=changes,
-                unit="changes",
+                SECTION,
+                f"the same, into a portable mirror (`readers.portable`) of {small:,} rows",
+                portable,
+                changes,
+                "changes",
                 base=first,
                 compared=f"{SLOWER} that",
             ),
             Result(
-                section=SECTION,
-                what=f"apply of {changes:,} changes to {large:,} rows",
-                sample=second,
-                count=changes,
-                unit="changes",
+                SECTION,
+                f"apply of {changes:,} changes to {large:,} rows",
+                second,
+                changes,
+                "changes",
                 base=first,
                 compared=f"{SLOWER} that",
-                goal=Goal.MIRROR_CPU,
+                goal="mirror-cpu",
             ),
             Result(
-                section=SECTION,
-                what=f"a MERGE that rewrites files, {changes:,} typed rows into {large:,}, once",
-                sample=plain,
-                count=changes,
-                unit="changes",
+                SECTION,
+                f"a MERGE that rewrites files, {changes:,} typed rows into {large:,}, once",
+                plain,
+                changes,
+                "changes",
             ),
         ],
         reached=[
-            Reached(goal=Goal.MIRROR_MERGE, value=second.cpu_seconds / plain.cpu_seconds),
-            Reached(goal=Goal.MIRROR_BYTES, value=written / rewritten),
+            Reached("mirror-merge", second.cpu_seconds / plain.cpu_seconds),
+            Reached("mirror-bytes", written / rewritten),
         ],
         facts=[
             f"Applying {changes:,} changes to {large:,} rows wrote {written / 1e6:.1f} MB, the "

@@ -26,7 +26,6 @@ import click
 
 from bench.apart import apart
 from bench.commands import configure, installed, places, run_watched
-from bench.goals import Goal
 from bench.measuring import Memory, Sample, leave_out
 from bench.results import SLOWER, Part, Result
 from bench.traffic import Shape, Traffic, Varied
@@ -184,32 +183,31 @@ def measure_million(folder: Path, *, changes: int) -> Part:
     return Part(
         results=[
             Result(
-                section=SECTION,
-                what=f"`ticdc-assets sync` of {changes:,} changes of a table of 12 columns, "
-                "Canal-JSON",
-                sample=found.sync,
-                count=changes,
-                unit="changes",
-                goal=Goal.MILLION_COLD,
+                SECTION,
+                f"`ticdc-assets sync` of {changes:,} changes of a table of 12 columns, Canal-JSON",
+                found.sync,
+                changes,
+                "changes",
+                goal="million-cold",
             ),
             Result(
-                section=SECTION,
-                what="`ticdc-assets verify` of them",
-                sample=found.verify,
-                count=changes,
-                unit="changes",
+                SECTION,
+                "`ticdc-assets verify` of them",
+                found.verify,
+                changes,
+                "changes",
                 base=found.sync,
                 compared=f"{SLOWER} the sync",
             ),
             Result(
-                section=SECTION,
-                what="`ticdc-assets rebuild` of them",
-                sample=found.rebuild,
-                count=changes,
-                unit="changes",
+                SECTION,
+                "`ticdc-assets rebuild` of them",
+                found.rebuild,
+                changes,
+                "changes",
                 base=found.sync,
                 compared=f"{SLOWER} the sync",
-                goal=Goal.REBUILD,
+                goal="rebuild",
             ),
         ],
         facts=[

@@ -18,7 +18,6 @@ import pyarrow as pa
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from bench.goals import Goal
 from bench.measuring import Sample, measure
 from bench.results import SLOWER, Result
 from bench.shop import Shop, alternating
@@ -137,33 +136,19 @@ def measure_one_table(
     assert cut is not None
     assert cut.mirrors[0].mode == "change"
     return [
+        Result(MIRRORS, f"fold of a mirror of {rows:,} rows from change_log", fold, rows),
+        Result(MIRRORS, f"a plain MERGE of {changes:,} typed rows into {rows:,}", plain, changes),
         Result(
-            section=MIRRORS,
-            what=f"fold of a mirror of {rows:,} rows from change_log",
-            sample=fold,
-            count=rows,
-        ),
-        Result(
-            section=MIRRORS,
-            what=f"a plain MERGE of {changes:,} typed rows into {rows:,}",
-            sample=plain,
-            count=changes,
-        ),
-        Result(
-            section=MIRRORS,
-            what=f"apply of {changes:,} changes to {rows:,} rows, cut published",
-            sample=merge,
-            count=changes,
-            unit="changes",
+            MIRRORS,
+            f"apply of {changes:,} changes to {rows:,} rows, cut published",
+            merge,
+            changes,
+            "changes",
             base=plain,
             compared=f"{SLOWER} the MERGE",
         ),
         Result(
-            section=MIRRORS,
-            what="a sync with nothing new",
-            sample=nothing,
-            base=plain,
-            compared=f"{SLOWER} the MERGE",
+            MIRRORS, "a sync with nothing new", nothing, base=plain, compared=f"{SLOWER} the MERGE"
         ),
     ]
 
@@ -197,37 +182,32 @@ def measure_many_tables(
     nothing = measure(feed.sync, repetitions=repetitions, warm_up=2)
     what = f"{tables} tables of {rows:,} rows with {changes:,} changes each"
     return [
+        Result(MIRRORS, f"a plain MERGE of {changes:,} typed rows into {rows:,}", plain, changes),
         Result(
-            section=MIRRORS,
-            what=f"a plain MERGE of {changes:,} typed rows into {rows:,}",
-            sample=plain,
-            count=changes,
-        ),
-        Result(
-            section=MIRRORS,
-            what=f"a sync of {what}",
-            sample=sync,
-            count=tables * changes,
-            unit="changes",
+            MIRRORS,
+            f"a sync of {what}",
+            sync,
+            tables * changes,
+            "changes",
             base=plain,
             compared=f"{SLOWER} one MERGE",
-            goal=Goal.SMALL_SYNC,
+            goal="small-sync",
         ),
         Result(
-            section=MIRRORS,
-            what="the same, until a reader of the newest cut has counted them in one table",
-            sample=seen,
+            MIRRORS,
+            "the same, until a reader of the newest cut has counted them in one table",
+            seen,
             base=plain,
             compared=f"{SLOWER} one MERGE",
-            goal=Goal.SMALL_SYNC_SEEN,
+            goal="small-sync-seen",
         ),
         Result(
-            section=MIRRORS,
-            what=f"a sync of {tables} tables with nothing new",
-            sample=nothing,
+            MIRRORS,
+            f"a sync of {tables} tables with nothing new",
+            nothing,
             base=plain,
             compared=f"{SLOWER} one MERGE",
-            goal=Goal.NOTHING_NEW,
+            goal="nothing-new",
         ),
     ]
 
@@ -286,9 +266,9 @@ def measure_control(spark: SparkSession, folder: Path, *, repetitions: int) -> l
     by_spark = [sample for what, sample in samples.items() if what.endswith("Spark")]
     return [
         Result(
-            section=CONTROL,
-            what=what,
-            sample=sample,
+            CONTROL,
+            what,
+            sample,
             base=by_spark["read" in what] if "delta-rs" in what else None,
             compared=f"{SLOWER} Spark",
         )

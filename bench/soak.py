@@ -13,18 +13,19 @@ publishing of the first cut that has it, while the changefeed was written.
 import itertools
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import quantiles
 
 import click
+import psutil
 from dagster import DagsterInstance, DagsterRunStatus
 from dagster._core.scheduler.instigation import TickStatus
 
@@ -218,10 +219,9 @@ class DagsterDev:
             )
 
     def kill_daemon(self) -> None:
-        """Kill the daemon, and what it runs, by force, and start all again."""
+        """Kill the server, the daemon, and what they run, by force, and start all again."""
         assert self._server is not None
-        _kill(_below(self._server.pid))
-        self._server.kill()
+        _kill([*_below(self._server.pid), psutil.Process(self._server.pid)])
         self._server.wait()
         self.start()
 
@@ -234,25 +234,15 @@ class DagsterDev:
             _kill(below)
 
 
-def _kill(pids: list[int]) -> None:
+def _below(pid: int) -> list[psutil.Process]:
+    return psutil.Process(pid).children(recursive=True)
+
+
+def _kill(processes: list[psutil.Process]) -> None:
     """Kill processes by force; one may be gone by the time it is its turn."""
-    for pid in pids:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
-
-
-def _below(pid: int) -> list[int]:
-    """Return the processes below one, the deepest last."""
-    listed = subprocess.run(
-        ["ps", "-e", "-o", "pid=,ppid="], capture_output=True, text=True, check=True
-    ).stdout
-    parents = {int(own): int(parent) for own, parent in map(str.split, listed.splitlines())}
-    found = [pid]
-    for known in found:
-        found += [own for own, parent in parents.items() if parent == known]
-    return found[1:]
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def break_things(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from bench.goals import Goal
+from bench.goals import goal_of
 from bench.measuring import measure_in_turn
 from bench.messages import load_messages
 from bench.pipeline import Feed
@@ -27,14 +27,6 @@ from ticdc_assets_tests.demo.simulator.builders import write_capture
 SECTION = "Decoding in Spark"
 FILES = 4
 """As many as a topic of four partitions lands in."""
-
-GOALS = {
-    WireFormat.SIMPLE_JSON: Goal.SPARK_SIMPLE_JSON,
-    WireFormat.CANAL_JSON: Goal.SPARK_CANAL_JSON,
-    WireFormat.OPEN_PROTOCOL: Goal.SPARK_OPEN,
-    WireFormat.SIMPLE_AVRO: Goal.SPARK_SIMPLE_AVRO,
-    WireFormat.CRAFT: Goal.SPARK_CRAFT,
-}
 
 
 def measure_stage(
@@ -94,20 +86,15 @@ def _one_format(
     shutil.rmtree(folder)
     count = own.rows * times
     return [
+        Result(SECTION, f"{wire_format}: copy of raw_messages", floor, count),
         Result(
-            section=SECTION,
-            what=f"{wire_format}: copy of raw_messages",
-            sample=floor,
-            count=count,
-        ),
-        Result(
-            section=SECTION,
-            what=f"{wire_format}: raw_messages to change_log, with change_groups",
-            sample=decoding,
-            count=count,
+            SECTION,
+            f"{wire_format}: raw_messages to change_log, with change_groups",
+            decoding,
+            count,
             base=floor,
             compared=f"{FASTER} the copy",
-            goal=GOALS[wire_format],
+            goal=goal_of("spark", wire_format),
         ),
     ], (
         f"The decode stage had {count:,} rows of {wire_format} from {own.source} in "

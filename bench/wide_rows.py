@@ -12,7 +12,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from bench.filling import local_broker
-from bench.goals import Goal, Reached
+from bench.goals import Reached
 from bench.measuring import measure
 from bench.pipeline import Feed
 from bench.results import Part, Result
@@ -50,17 +50,17 @@ def measure_wide_rows(
             a_value.append(sample.cpu_seconds / (rows * count))
             results.append(
                 Result(
-                    section=SECTION,
-                    what=f"a sync of {rows:,} new rows of {count} columns",
-                    sample=sample,
-                    count=rows * count,
-                    unit="values",
+                    SECTION,
+                    f"a sync of {rows:,} new rows of {count} columns",
+                    sample,
+                    rows * count,
+                    "values",
                 )
             )
     few, many = a_value
     return Part(
         results=results,
-        reached=[Reached(goal=Goal.WIDE_ROWS, value=many / few)],
+        reached=[Reached("wide-rows", many / few)],
         facts=[
             f"CPU of a value: {few * 1e6:.1f} µs in rows of {columns[0]} columns, "
             f"{many * 1e6:.1f} µs in rows of {columns[1]}, from Kafka to a new mirror."

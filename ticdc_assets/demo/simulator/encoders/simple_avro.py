@@ -53,17 +53,22 @@ def _encoded(event: Event, *, ticdc: bool) -> bytes:
         sent |= _row_fields(event, ticdc=ticdc)
     kind = MessageType(sent["type"])
     wrapper = "DML" if kind in OPS else "DDL" if kind in DDL_SYMBOLS else kind.value
-    out = bytearray()
-    write(out, avro.LONG, MESSAGE_BRANCH)
-    write(out, HEADER_ENUM, wrapper)
-    write(out, avro.LONG, MESSAGE_TYPES.index(wrapper))
-    write(out, avro.INT, VERSION)
     written = {
         name: _WRITERS[name](value) if name in _WRITERS else value for name, value in sent.items()
     }
     for name in sent.keys() & {"tableSchema", "preTableSchema"}:
         written[name] = _schema_fields(sent[name], ticdc=ticdc)
-    write(out, PAYLOADS[wrapper], written)
+    return write_message(wrapper, written)
+
+
+def write_message(wrapper: str, payload: Mapping[str, Any], *, version: int = VERSION) -> bytes:
+    """Return the message of a payload of `wire.simple.avro_reference.PAYLOADS`."""
+    out = bytearray()
+    write(out, avro.LONG, MESSAGE_BRANCH)
+    write(out, HEADER_ENUM, wrapper)
+    write(out, avro.LONG, MESSAGE_TYPES.index(wrapper))
+    write(out, avro.INT, version)
+    write(out, PAYLOADS[wrapper], payload)
     return bytes(out)
 
 
