@@ -25,7 +25,7 @@ from pathlib import Path
 import click
 
 from bench.apart import apart
-from bench.commands import configure, installed, places, run_watched
+from bench.commands import configure, installed, run_watched
 from bench.measuring import Memory, Sample, leave_out
 from bench.results import SLOWER, Part, Result
 from bench.traffic import Shape, Traffic, Varied
@@ -37,6 +37,7 @@ from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.source.kafka.records import produce
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.brokers import OwnBroker
+from ticdc_assets_tests.commands import Commands
 
 SECTION = "A million changes, cold"
 CHANGEFEED = TOPIC = "million"
@@ -270,7 +271,7 @@ def main(made: Path | None, served: Path | None, changes: int) -> None:
                 f"the table has {written.rows:,} rows in the end"
             )
         configure(folder, CHANGEFEED, WireFormat.CANAL_JSON, broker.source(TOPIC))
-        for name, value in places(folder).items():
+        for name, value in Commands(folder).env.items():
             click.echo(f"export {name}={value}")
         click.echo(f"ticdc-assets sync {CHANGEFEED}    # in another shell; Ctrl-C here ends")
         try:

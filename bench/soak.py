@@ -33,14 +33,7 @@ from bench.sustained import seconds_until_cut
 from ticdc_assets.base.errors import SourceUnavailableError
 from ticdc_assets.base.ports import free_port
 from ticdc_assets.changelog.progress import TopicState
-from ticdc_assets.config import (
-    CHANGEFEEDS_VARIABLE,
-    LAKE_VARIABLE,
-    Changefeed,
-    KafkaSource,
-    Settings,
-    load_settings,
-)
+from ticdc_assets.config import Changefeed, KafkaSource, Settings, load_settings
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.demo.simulator.clock import TsoClock, wall_clock_ms
 from ticdc_assets.demo.simulator.run import SimulatorRun, Sink
@@ -52,7 +45,7 @@ from ticdc_assets.log.positions import known_partitions
 from ticdc_assets.log.watermark import read_watermark
 from ticdc_assets.model.tso import physical_ms
 from ticdc_assets.orchestration.partitions import CHANGEFEED_TAG
-from ticdc_assets.orchestration.run import HOME_VARIABLE, ui_command
+from ticdc_assets.orchestration.run import ui_command
 from ticdc_assets.reading.mirrors import iterate_rows, published_table
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.source.kafka.administration import Administration
@@ -60,6 +53,7 @@ from ticdc_assets.source.kafka.records import produce
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.brokers import OwnBroker
+from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.demo.simulator.topics_changefeed import TopicsChangefeed
 
 FORMATS = {"orders": WireFormat.SIMPLE_JSON, "billing": WireFormat.CANAL_JSON}
@@ -123,23 +117,11 @@ def note(text: str) -> None:
 
 def configure(folder: Path, broker: OwnBroker) -> Settings:
     """Write the configuration and point this process at it."""
-    parts = [
-        f"""\
-  - name: {name}
-    format: {wire_format}
-    timezone: UTC
-    source:
-      kafka:
-        bootstrap_servers: "{broker.bootstrap_servers}"
-        topics: ["{name}_{{schema}}_{{table}}", {name}_default]
-        options: {{security.protocol: PLAINTEXT}}
-"""
-        for name, wire_format in FORMATS.items()
-    ]
-    (folder / "changefeeds.yaml").write_text("changefeeds:\n" + "".join(parts), encoding="utf-8")
-    os.environ[CHANGEFEEDS_VARIABLE] = str(folder / "changefeeds.yaml")
-    os.environ[LAKE_VARIABLE] = str(folder / "lake")
-    os.environ[HOME_VARIABLE] = str(folder / "dagster_home")
+    commands = Commands(folder)
+    for name, wire_format in FORMATS.items():
+        source = broker.source(f"{name}_{{schema}}_{{table}}", f"{name}_default")
+        commands.add_topic(name, source, format=str(wire_format))
+    os.environ.update(commands.env)
     return load_settings()
 
 

@@ -83,7 +83,7 @@ def run_demo(
     Args:
         directory: its folder.
         wire_format: format of the messages.
-        dialect: which TiCDC writes them; None for the new one where it has the format.
+        dialect: which TiCDC writes; None for the new one where it has the format.
         transactions: how many the shop makes at most.
         seconds: how long the shop is open at most.
         live: go on with it until it is interrupted.
@@ -94,8 +94,7 @@ def run_demo(
 
     Raises:
         BusyError: a demo is running in the folder.
-        ConfigError: the folder is not empty, and no demo made it; or the dialect does not have the
-            format.
+        ConfigError: the folder is not the demo's, or the dialect does not have the format.
     """
     dialect = dialect_of(wire_format, dialect)
     _require_own(directory)

@@ -50,12 +50,11 @@ _EXACT: Final = Context(prec=100)
 def column(
     name: str, sql_type: str, *, nullable: bool = True, default: str | int | None = None
 ) -> ColumnSchema:
-    """Return the schema of a column of the given SQL type.
+    """Return the schema of a column of an SQL type in lower case, e.g. `"bigint unsigned"`.
 
     Args:
         name: column name.
-        sql_type: type in lower case, e.g. `"bigint unsigned"`, `"enum('a','it''s')"`,
-            `"varchar(20) charset latin1"`.
+        sql_type: `"enum('a','it''s')"`, `"varchar(20) charset latin1"`, ...
         nullable: False for NOT NULL.
         default: default as it travels: text, an integer for BIT, UTC for TIMESTAMP.
 
@@ -136,12 +135,7 @@ def type_sql(schema: ColumnSchema) -> str:
 
 
 def column_sql(schema: ColumnSchema, timezone: str) -> str:
-    """Return the definition of a column as it is in CREATE TABLE or ALTER TABLE.
-
-    Args:
-        schema: the column.
-        timezone: zone of the SQL session, in which a TIMESTAMP default is written.
-    """
+    """Return a column's definition in CREATE or ALTER TABLE, for a session in a time zone."""
     kind = _recased(type_sql(schema), str.upper).replace(" ZEROFILL", " UNSIGNED ZEROFILL")
     text = f"{quoted(schema.name)} {kind}"
     if not schema.nullable:
@@ -169,14 +163,10 @@ def default_sql(schema: ColumnSchema, timezone: str) -> str:
 def default_value(schema: ColumnSchema, timezone: str, *, at: datetime | None = None) -> str | None:
     """Return a column's default in canonical text, None for NULL or none.
 
-    Args:
-        schema: the column, with its default as it travels.
-        timezone: zone in which TIMESTAMPs are written in canonical text.
-        at: the moment of the statement, for a default that is this moment.
+    TIMESTAMPs are written in `timezone`; `at` is the value of a default that is this moment.
 
     Raises:
-        ValueError: it is no value of the column, or the moment of the statement, which was not
-            given.
+        ValueError: it is no value of the column, or `at` is needed and was not given.
     """
     try:
         return None if schema.default is None else default_text(schema, timezone, at=at)

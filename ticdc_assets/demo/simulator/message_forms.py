@@ -111,12 +111,7 @@ def dialect_of(wire_format: WireFormat, wanted: Dialect | None) -> Dialect:
 
 
 class MessageForm:
-    """How one changefeed writes.
-
-    Args:
-        wire_format: its format.
-        options: its options, with the dialect.
-        table_order: the order of the columns of a table, which its schema does not have.
+    """How one changefeed writes; `table_order` knows what a schema does not say.
 
     Attributes:
         is_new: whether the new TiCDC writes.
@@ -185,12 +180,7 @@ class MessageForm:
         )
 
     def group(self, row: CommittedRow, dispatch_key: str) -> str:
-        """Return what the rows share that stay in order between two watermarks.
-
-        Args:
-            row: one of them.
-            dispatch_key: what decides over its partition.
-        """
+        """Return what the rows share that stay in order between two watermarks."""
         if self.is_new and self._format is not WireFormat.OPEN_PROTOCOL:
             return str(row.physical_id)
         return dispatch_key

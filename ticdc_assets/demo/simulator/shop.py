@@ -21,7 +21,7 @@ import random
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import chain, count, islice
 from typing import Final, TypeAlias
 from zoneinfo import ZoneInfo
 
@@ -109,16 +109,7 @@ _FORGETTABLE: Final = (VISITS, ORDER_ITEMS, REVIEWS, PAYMENTS, CONTACTS, ORDERS,
 
 
 class ShopWriter:
-    """Writes rows of a shop.
-
-    Args:
-        upstream: where they are written.
-        rng: of everything random.
-
-    Attributes:
-        upstream: where rows are written.
-        rng: of everything random.
-    """
+    """Writes rows of a shop; `rng` decides everything random."""
 
     def __init__(self, upstream: Upstream, rng: random.Random) -> None:
         self.upstream = upstream
@@ -185,7 +176,7 @@ class ShopWriter:
 # Trades -------------------------------------------------------------------------------------------
 
 
-def new_customer(shop: ShopWriter) -> dict[str, str | None]:
+def _new_customer(shop: ShopWriter) -> dict[str, str | None]:
     """Return who a new customer is."""
     number = shop.number("customer")
     name = full_name(shop.rng)
@@ -203,7 +194,7 @@ def _address(name: str) -> str:
     return "".join(letter for letter in plain if letter.isascii() and letter.isalpha())
 
 
-def new_product(shop: ShopWriter) -> dict[str, str | None]:
+def _new_product(shop: ShopWriter) -> dict[str, str | None]:
     """Return what a new product is called, where it is, and how many there are."""
     return {
         "sku": f"{shop.rng.choice(PRODUCTS)}-{shop.number('product'):04d}",
@@ -213,7 +204,7 @@ def new_product(shop: ShopWriter) -> dict[str, str | None]:
 
 
 def _sign_up(shop: ShopWriter, transaction: Transaction) -> None:
-    shop.insert(transaction, CUSTOMERS, **new_customer(shop), created=shop.now_text(0))
+    shop.insert(transaction, CUSTOMERS, **_new_customer(shop), created=shop.now_text(0))
     if shop.rng.random() < 0.5:
         handle = f"{shop.rng.choice(FIRST_NAMES).lower()}-{shop.number('contact')}"
         shop.insert(transaction, CONTACTS, handle=handle)
@@ -271,7 +262,7 @@ def _review(shop: ShopWriter, transaction: Transaction) -> None:
     shop.insert(transaction, REVIEWS, id=str(shop.number("review")), sku=sku)
 
 
-def visit(shop: ShopWriter, transaction: Transaction) -> None:
+def _visit(shop: ShopWriter, transaction: Transaction) -> None:
     """Insert a few visits; unlike other trades it always changes something."""
     for _ in range(shop.rng.randint(1, 4)):
         number = str(shop.number("visit"))
@@ -279,7 +270,7 @@ def visit(shop: ShopWriter, transaction: Transaction) -> None:
 
 
 def _stock(shop: ShopWriter, transaction: Transaction) -> None:
-    shop.insert(transaction, INVENTORY, **new_product(shop))
+    shop.insert(transaction, INVENTORY, **_new_product(shop))
 
 
 def _correct(shop: ShopWriter, transaction: Transaction) -> None:
@@ -326,7 +317,7 @@ def _fill_side_table(shop: ShopWriter, transaction: Transaction) -> None:
     """Write to a table that comes and goes: a few rows in, sometimes one changed or out."""
     side_tables = [name for name in shop.upstream.tables if name not in TABLES]
     if not side_tables:
-        visit(shop, transaction)
+        _visit(shop, transaction)
         return
     name = shop.rng.choice(side_tables)
     for _ in range(shop.rng.randint(1, 3)):
@@ -339,7 +330,7 @@ def _fill_side_table(shop: ShopWriter, transaction: Transaction) -> None:
 
 TRADES: Final[Mapping[Callable[[ShopWriter, Transaction], None], int]] = {
     _order: 24,
-    visit: 14,
+    _visit: 14,
     _fill_side_table: 12,
     _pay: 12,
     _correct: 12,
@@ -362,12 +353,9 @@ _CUSTOMERS, _PRODUCTS = 40, 20
 
 
 class ShopWorkload:
-    """Writes the life of a shop into an upstream.
+    """Writes the life of a shop into an upstream without databases `shop` and `crm`.
 
-    Args:
-        upstream: where it is written; it must not have databases `shop` and `crm`.
-        seed: of everything random.
-        steps_per_ddl: steps between two schema changes; 0 for no schema change.
+    With `steps_per_ddl` 0 there is no schema change.
 
     Attributes:
         transactions: row transactions committed so far.
@@ -382,7 +370,8 @@ class ShopWorkload:
         self._upstream = upstream
         self._steps_per_ddl = steps_per_ddl
         self._shop = ShopWriter(upstream, random.Random(seed))
-        self._life = _live(upstream)
+        # Each round meets every kind of DDL under new names.
+        self._life = chain.from_iterable(_round(upstream, turn) for turn in count(1))
         self._steps = 0
         self._is_open = False
 
@@ -396,11 +385,10 @@ class ShopWorkload:
         for statement in CREATES.split(";\n")[:-1]:
             execute(self._upstream, statement)
         self.statements += 2 + len(TABLES)
-        for name, new, count in (
-            (CUSTOMERS, new_customer, _CUSTOMERS),
-            (INVENTORY, new_product, _PRODUCTS),
+        for name, new, left in (
+            (CUSTOMERS, _new_customer, _CUSTOMERS),
+            (INVENTORY, _new_product, _PRODUCTS),
         ):
-            left = count
             while left > 0:
                 size = min(left, self._shop.rng.randint(1, 20))
                 with self._upstream.transaction() as transaction:
@@ -409,17 +397,21 @@ class ShopWorkload:
                 self.transactions += 1
                 left -= size
 
-    def steps(self, count: int) -> Iterator[int]:
-        """Take `count` steps, yielding the highest commit ts after each.
+    def steps(self, number: int) -> Iterator[int]:
+        """Take so many steps, yielding the highest commit ts after each.
 
         A step is one transaction, or one DDL statement when it is time for one.
         """
         self.open()
-        for _ in range(count):
+        for _ in range(number):
             self._steps += 1
             every = self._steps_per_ddl
             if every and self._steps % every == 0:
-                next(self._life)
+                statement = next(self._life)
+                if isinstance(statement, str):
+                    execute(self._upstream, statement)
+                else:
+                    statement()
                 self.statements += 1
             else:
                 self._trade()
@@ -434,20 +426,7 @@ class ShopWorkload:
         if len(self._upstream.history) == before:
             # It changed nothing (an update to the same values): a step is always a commit.
             with self._upstream.transaction() as transaction:
-                visit(self._shop, transaction)
-
-
-def _live(upstream: Upstream) -> Iterator[None]:
-    """Run one DDL statement at each step; each round meets every kind of DDL under new names."""
-    turn = 0
-    while True:
-        turn += 1
-        for statement in _round(upstream, turn):
-            if isinstance(statement, str):
-                execute(upstream, statement)
-            else:
-                statement()
-            yield
+                _visit(self._shop, transaction)
 
 
 def _round(upstream: Upstream, turn: int) -> Iterator[_Statement]:

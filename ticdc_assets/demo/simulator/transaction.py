@@ -90,12 +90,7 @@ def is_in_cut(commit: Commit, at: int) -> bool:
 def tables_before(
     tables: Mapping[TableName, StoredTable], later: Sequence[Commit]
 ) -> dict[TableName, StoredTable]:
-    """Return the tables, with their rows, as they were before the last commits.
-
-    Args:
-        tables: the tables now; left as they are.
-        later: the last commits, oldest first.
-    """
+    """Return the tables, with their rows, as they were before the last commits, oldest first."""
     before = dict(tables)
     copied: set[TableName] = set()
     for commit in reversed(later):

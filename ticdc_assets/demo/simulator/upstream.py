@@ -56,11 +56,7 @@ from ticdc_assets.model.tso import to_datetime
 
 
 class Upstream:
-    """The stand-in upstream database.
-
-    Args:
-        clock: where TSOs come from; a deterministic one by default.
-        timezone: the changefeed's time zone, in which TIMESTAMPs are written in canonical text.
+    """The stand-in upstream database; TIMESTAMPs are in `timezone` in canonical text.
 
     Attributes:
         history: everything committed, in commit order.
@@ -176,14 +172,9 @@ class Upstream:
     ) -> int:
         """Run CREATE TABLE and return its commit ts.
 
-        Args:
-            name: database and table.
-            columns: the columns; those of the primary key become NOT NULL.
-            primary_key: columns of the primary key, () for none.
-            indexes: the other indexes; their `nullable` is found out here.
-            clustered: whether the primary key is the row's place in TiKV. Without a primary key
-                there is nothing to cluster by.
-            partitioning: how it is divided; its column is in every unique key.
+        Columns of the primary key become NOT NULL, and `nullable` of the other indexes is found out
+        here. `clustered` says whether the primary key is the row's place in TiKV. The column of
+        `partitioning` is in every unique key.
         """
         self._require_new(name)
         columns = tuple(

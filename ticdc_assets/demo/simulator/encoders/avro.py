@@ -29,10 +29,7 @@ from ticdc_assets.wire.simple.avro import (
 
 
 def write(out: bytearray, kind: AvroType, value: Any) -> None:
-    """Append `value`, which is of the type `kind`.
-
-    Arrays and maps are written as one block, if they have an item, and the end; a field of a record
-    that is absent as None.
+    """Append `value`, which is of the type `kind`; a field of a record that is absent as None.
 
     Raises:
         ValueError: it is no value of the type.

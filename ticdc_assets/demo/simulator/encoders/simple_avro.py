@@ -38,11 +38,8 @@ from ticdc_assets.wire.simple.message import OPS, VERSION, MessageType
 def encode(events: Sequence[Event], *, ticdc: bool = False) -> list[Record]:
     """Return the records that TiCDC would send for `events`, one for each.
 
-    TiCDC writes the columns of a row in no order; here they have the order of the image.
-
-    Args:
-        events: the events.
-        ticdc: whether the new TiCDC writes: BIT as decimal text, and the digits of TIMESTAMP.
+    TiCDC writes the columns of a row in no order; here they have the order of the image. The new
+    TiCDC (`ticdc`) writes BIT as decimal text, and the digits of TIMESTAMP.
     """
     return [Record(key=None, value=_encoded(event, ticdc=ticdc)) for event in events]
 
