@@ -32,6 +32,7 @@ from ticdc_assets.registry.inference.columns import (
     column_schema,
 )
 from ticdc_assets.registry.inference.defaults import CURRENT_TIMESTAMP
+from ticdc_assets.registry.inference.row_shapes import spelled_type
 
 _CHARSET: Final = "_UTF8MB4"
 _SQL_PART: Final = re.compile(
@@ -43,7 +44,8 @@ _SQL_PART: Final = re.compile(
 TEXT_TYPES: Final = frozenset(BINARY_TWINS)
 BINARY_TYPES: Final = frozenset(BINARY_TWINS.values())
 INTEGER_TYPES: Final = frozenset(INTEGER_LENGTHS)
-NUMBER_TYPES: Final = INTEGER_TYPES | {"decimal", "float", "double"}
+_UNSIZED: Final = INTEGER_TYPES | {"float", "double", "year"}
+"""Types whose size nobody types, but for TINYINT(1)."""
 _EXACT: Final = Context(prec=100)
 
 
@@ -115,20 +117,8 @@ def as_typed(sql: str) -> str:
 def type_sql(schema: ColumnSchema) -> str:
     """Return the SQL type of a column as a person types it, e.g. `decimal(12,2)`."""
     base = schema.mysql_type
-    if base in LABELLED_TYPES:
-        text = f"{base}({','.join(map(text_literal, schema.elements))})"
-    elif base == "decimal":
-        text = f"decimal({schema.length},{schema.decimal})"
-    elif base in CLOCK_LENGTHS:
-        text = f"{base}({schema.decimal})" if schema.decimal else base
-    elif base in ("char", "varchar", "binary", "varbinary", "bit", "vector"):
-        text = f"{base}({schema.length})"
-    elif base == "tinyint" and schema.length == 1:
-        text = "tinyint(1)"
-    else:
-        text = base
-    if base in NUMBER_TYPES and schema.unsigned:
-        text += " zerofill" if schema.zerofill else " unsigned"
+    sized = base not in _UNSIZED or (base == "tinyint" and schema.length == 1)
+    text = spelled_type(schema, full=sized)
     if schema.charset not in ("binary", "utf8mb4"):
         text += f" character set {schema.charset}"
     return text
@@ -136,7 +126,7 @@ def type_sql(schema: ColumnSchema) -> str:
 
 def column_sql(schema: ColumnSchema, timezone: str) -> str:
     """Return a column's definition in CREATE or ALTER TABLE, for a session in a time zone."""
-    kind = _recased(type_sql(schema), str.upper).replace(" ZEROFILL", " UNSIGNED ZEROFILL")
+    kind = _recased(type_sql(schema), str.upper)
     text = f"{quoted(schema.name)} {kind}"
     if not schema.nullable:
         text += " NOT NULL"

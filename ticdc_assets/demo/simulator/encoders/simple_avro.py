@@ -155,15 +155,8 @@ _SIGNED: Final = frozenset(
 
 
 def _schema_fields(schema: TableSchema, *, ticdc: bool) -> dict[str, Any]:
-    json_form = schema_to_json(schema)
-    return {
-        "database": schema.database,
-        "table": schema.table,
-        "tableID": schema.table_id,
-        "version": schema.version,
-        "columns": [_column_fields(column, ticdc=ticdc) for column in schema.columns],
-        "indexes": json_form["indexes"],
-    }
+    columns = [_column_fields(column, ticdc=ticdc) for column in schema.columns]
+    return schema_to_json(schema) | {"database": schema.database, "columns": columns}
 
 
 def _column_fields(column: ColumnSchema, *, ticdc: bool) -> dict[str, Any]:
