@@ -17,6 +17,7 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from bench.apart import apart
@@ -35,7 +36,7 @@ from ticdc_assets.source.kafka.records import produce
 from ticdc_assets.spark.session import get_spark
 from ticdc_assets_tests.brokers import OwnBroker
 
-SECTION = "From Kafka to mirrors"
+entry = partial(Result, "From Kafka to mirrors")
 WARM_UP_CHANGES = 20_000
 NARROW_TABLES, WIDE_TABLES = 8, 2
 
@@ -91,15 +92,13 @@ def measure_catching_up(folder: Path, *, changes: int, times: int, repetitions: 
     small, big = first[0].memory, second[0].memory
     return Part(
         results=[
-            Result(
-                SECTION,
+            entry(
                 f"{changes:,} changes over {tables} tables, from an empty lake",
                 sample,
                 changes,
                 goal="end-to-end",
             ),
-            Result(
-                SECTION,
+            entry(
                 f"{more.changes:,} changes over {tables} tables, from an empty lake, once",
                 large,
                 more.changes,

@@ -17,6 +17,7 @@ import io
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -32,8 +33,8 @@ from ticdc_assets.wire.record import Record
 # The differences are those that the tests hold against the messages themselves.
 from ticdc_assets_tests.wire.differing import NESTED, Difference, differing, parts
 
-SECTION = "Decoding, one process, no Spark"
-DIFFERENCES = "Messages that differ harmlessly"
+entry = partial(Result, "Decoding, one process, no Spark")
+difference = partial(Result, "Messages that differ harmlessly")
 BATCH_RECORDS = 5_000
 """As many records as Spark gives in one Arrow batch (`spark.session`)."""
 
@@ -53,10 +54,9 @@ def measure_decoding(messages: Messages, *, repetitions: int) -> Part:
         floor, *samples = measure_in_turn(works, repetitions=repetitions)
         floor = floor.scaled(reading.factor)
         what = f"{wire_format}: {reading.name}"
-        results.append(Result(SECTION, what, floor, own.rows))
+        results.append(entry(what, floor, own.rows))
         results += [
-            Result(
-                SECTION,
+            entry(
                 f"{wire_format}: {what}",
                 sample,
                 own.rows,
@@ -111,8 +111,7 @@ def measure_differences(count: int, *, repetitions: int) -> Part:
             works += [plain_reading(own).work, decode_all]
         floor, sample, other_floor, other = measure_in_turn(works, repetitions=repetitions)
         results.append(
-            Result(
-                DIFFERENCES,
+            difference(
                 f"{wire_format}: another order, blanks and unknown members",
                 other,
                 messages.rows,

@@ -8,6 +8,7 @@ in this process, so that it can be measured and profiled without Spark around it
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import pyarrow as pa
 
@@ -28,7 +29,7 @@ from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.reference.fold import collect_history, group_rows
 
-SECTION = "Through to typed columns, one process, no Spark"
+entry = partial(Result, "Through to typed columns, one process, no Spark")
 
 
 def measure_folding(messages: Messages, *, repetitions: int) -> list[Result]:
@@ -55,16 +56,14 @@ def measure_folding(messages: Messages, *, repetitions: int) -> list[Result]:
         )
         compared = f"{FASTER} json.loads"
         results += [
-            Result(
-                SECTION,
+            entry(
                 f"{wire_format}: row changes to operations with typed columns",
                 operations,
                 own.rows,
                 base=floor,
                 compared=compared,
             ),
-            Result(
-                SECTION,
+            entry(
                 f"{wire_format}: messages to operations with typed columns",
                 decoding.plus(operations),
                 own.rows,
@@ -103,7 +102,7 @@ def mirror_plans(messages: Messages) -> list[MirrorPlan]:
             decode(messages.wire_format, Record(key=item.key, value=item.value))
         )
     ]
-    groups = group_rows(entry for entry in events if isinstance(entry[1], RowChange))
+    groups = group_rows(item for item in events if isinstance(item[1], RowChange))
     history = collect_history(events, "UTC")
     return list(build_plan(history, groups, MAX_TSO, "UTC").mirrors)
 

@@ -10,6 +10,7 @@ import shutil
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -27,7 +28,7 @@ from ticdc_assets.source.kafka.records import produce
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire.batch import decode_batch
 
-SECTION = "What was measured for it"
+entry = partial(Result, "What was measured for it")
 CPU = "CPU seconds"
 
 
@@ -51,8 +52,7 @@ def measure_message_sizes(sizes: Sequence[int], *, messages: int, repetitions: i
             mean = own.size / len(records)
             points.append((mean, sample.cpu_seconds / len(records) * 1e6))
             results.append(
-                Result(
-                    SECTION,
+                entry(
                     f"{wire_format}: decode_batch of messages of {mean:,.0f} bytes",
                     sample,
                     len(records),
@@ -255,6 +255,6 @@ def grown(
         limit=limit,
     )
     return Part(
-        results=[Result(SECTION, what(size), sample) for size, sample in samples],
+        results=[entry(what(size), sample) for size, sample in samples],
         series=[series],
     )

@@ -11,6 +11,7 @@ meet every file. Landing and decoding are not in it: they do not know how large 
 
 import itertools
 import shutil
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -25,7 +26,7 @@ from bench.results import SLOWER, Part, Result
 from bench.traffic import FIRST_ID
 from ticdc_assets.spark.session import functions
 
-SECTION = "Large mirrors"
+entry = partial(Result, "Large mirrors")
 
 
 def measure_large(
@@ -44,15 +45,8 @@ def measure_large(
         second, written = _applied(filled, changes, repetitions)
     return Part(
         results=[
-            Result(
-                SECTION,
-                f"apply of {changes:,} changes to {small:,} rows",
-                first,
-                changes,
-                "changes",
-            ),
-            Result(
-                SECTION,
+            entry(f"apply of {changes:,} changes to {small:,} rows", first, changes, "changes"),
+            entry(
                 f"the same, into a portable mirror (`readers.portable`) of {small:,} rows",
                 portable,
                 changes,
@@ -60,8 +54,7 @@ def measure_large(
                 base=first,
                 compared=f"{SLOWER} that",
             ),
-            Result(
-                SECTION,
+            entry(
                 f"apply of {changes:,} changes to {large:,} rows",
                 second,
                 changes,
@@ -70,8 +63,7 @@ def measure_large(
                 compared=f"{SLOWER} that",
                 goal="mirror-cpu",
             ),
-            Result(
-                SECTION,
+            entry(
                 f"a MERGE that rewrites files, {changes:,} typed rows into {large:,}, once",
                 plain,
                 changes,

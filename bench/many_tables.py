@@ -14,6 +14,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from bench.commands import configure, installed, run_counted
@@ -24,7 +25,7 @@ from ticdc_assets.config import CaptureSource
 from ticdc_assets.demo.simulator.changefeed import FeedOptions
 from ticdc_assets.wire import WireFormat
 
-SECTION = "Thousands of tables"
+entry = partial(Result, "Thousands of tables")
 CHANGEFEED = "bench"
 CHANGED = 10
 """How many tables the sync after the first finds changed."""
@@ -130,8 +131,7 @@ def measure_many_tables(folder: Path, counts: Sequence[int], *, rows: int) -> Pa
         for name, what in _WHAT.items():
             costs[name].append((tables, samples[name].cpu_seconds))
             results.append(
-                Result(
-                    SECTION,
+                entry(
                     what.format(tables=tables, rows=rows, changed=CHANGED),
                     samples[name],
                     base=None if name == "empty" else samples["empty"],

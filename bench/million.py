@@ -20,6 +20,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import click
@@ -39,7 +40,7 @@ from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.brokers import OwnBroker
 from ticdc_assets_tests.commands import Commands
 
-SECTION = "A million changes, cold"
+entry = partial(Result, "A million changes, cold")
 CHANGEFEED = TOPIC = "million"
 CHANGES = 1_000_000
 WARM_UP_CHANGES = 50_000
@@ -183,16 +184,14 @@ def measure_million(folder: Path, *, changes: int) -> Part:
     made, memory = found.made, found.memory
     return Part(
         results=[
-            Result(
-                SECTION,
+            entry(
                 f"`ticdc-assets sync` of {changes:,} changes of a table of 12 columns, Canal-JSON",
                 found.sync,
                 changes,
                 "changes",
                 goal="million-cold",
             ),
-            Result(
-                SECTION,
+            entry(
                 "`ticdc-assets verify` of them",
                 found.verify,
                 changes,
@@ -200,8 +199,7 @@ def measure_million(folder: Path, *, changes: int) -> Part:
                 base=found.sync,
                 compared=f"{SLOWER} the sync",
             ),
-            Result(
-                SECTION,
+            entry(
                 "`ticdc-assets rebuild` of them",
                 found.rebuild,
                 changes,

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -37,8 +38,8 @@ from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire import WireFormat
 
-MIRRORS = "Mirrors in Spark"
-CONTROL = "Control tables"
+entry = partial(Result, "Mirrors in Spark")
+control_entry = partial(Result, "Control tables")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,10 +137,9 @@ def measure_one_table(
     assert cut is not None
     assert cut.mirrors[0].mode == "change"
     return [
-        Result(MIRRORS, f"fold of a mirror of {rows:,} rows from change_log", fold, rows),
-        Result(MIRRORS, f"a plain MERGE of {changes:,} typed rows into {rows:,}", plain, changes),
-        Result(
-            MIRRORS,
+        entry(f"fold of a mirror of {rows:,} rows from change_log", fold, rows),
+        entry(f"a plain MERGE of {changes:,} typed rows into {rows:,}", plain, changes),
+        entry(
             f"apply of {changes:,} changes to {rows:,} rows, cut published",
             merge,
             changes,
@@ -147,9 +147,7 @@ def measure_one_table(
             base=plain,
             compared=f"{SLOWER} the MERGE",
         ),
-        Result(
-            MIRRORS, "a sync with nothing new", nothing, base=plain, compared=f"{SLOWER} the MERGE"
-        ),
+        entry("a sync with nothing new", nothing, base=plain, compared=f"{SLOWER} the MERGE"),
     ]
 
 
@@ -182,9 +180,8 @@ def measure_many_tables(
     nothing = measure(feed.sync, repetitions=repetitions, warm_up=2)
     what = f"{tables} tables of {rows:,} rows with {changes:,} changes each"
     return [
-        Result(MIRRORS, f"a plain MERGE of {changes:,} typed rows into {rows:,}", plain, changes),
-        Result(
-            MIRRORS,
+        entry(f"a plain MERGE of {changes:,} typed rows into {rows:,}", plain, changes),
+        entry(
             f"a sync of {what}",
             sync,
             tables * changes,
@@ -193,16 +190,14 @@ def measure_many_tables(
             compared=f"{SLOWER} one MERGE",
             goal="small-sync",
         ),
-        Result(
-            MIRRORS,
+        entry(
             "the same, until a reader of the newest cut has counted them in one table",
             seen,
             base=plain,
             compared=f"{SLOWER} one MERGE",
             goal="small-sync-seen",
         ),
-        Result(
-            MIRRORS,
+        entry(
             f"a sync of {tables} tables with nothing new",
             nothing,
             base=plain,
@@ -265,8 +260,7 @@ def measure_control(spark: SparkSession, folder: Path, *, repetitions: int) -> l
     }
     by_spark = [sample for what, sample in samples.items() if what.endswith("Spark")]
     return [
-        Result(
-            CONTROL,
+        control_entry(
             what,
             sample,
             base=by_spark["read" in what] if "delta-rs" in what else None,

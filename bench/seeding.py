@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -36,7 +37,7 @@ from ticdc_assets.spark.executing import INLINE_ROWS
 from ticdc_assets.spark.session import get_spark
 from ticdc_assets_tests.demo.simulator.builders import write_capture
 
-SECTION = "Exports"
+entry = partial(Result, "Exports")
 WARM_UP_ROWS = 2 * INLINE_ROWS
 """More than this process does by itself: Spark's workers are there, and their loops compiled."""
 
@@ -66,9 +67,8 @@ def measure_seeding(folder: Path, *, rows: int, times: int, repetitions: int) ->
     compared = apart(diff_apart, folder / "diff", rows).result()
     return Part(
         results=[
-            Result(SECTION, f"{rows:,} rows of CSV to a Delta table by Spark", csv.copied, rows),
-            Result(
-                SECTION,
+            entry(f"{rows:,} rows of CSV to a Delta table by Spark", csv.copied, rows),
+            entry(
                 f"{rows:,} rows of CSV to a mirror",
                 csv.sample,
                 rows,
@@ -76,8 +76,7 @@ def measure_seeding(folder: Path, *, rows: int, times: int, repetitions: int) ->
                 compared=f"{SLOWER} that",
                 goal="seed-csv",
             ),
-            Result(
-                SECTION,
+            entry(
                 f"{rows:,} rows of SQL to a mirror",
                 sql.sample,
                 rows,
@@ -85,14 +84,8 @@ def measure_seeding(folder: Path, *, rows: int, times: int, repetitions: int) ->
                 compared=f"{SLOWER} the same rows from CSV",
                 goal="seed-sql",
             ),
-            Result(SECTION, f"{rows * times:,} rows of CSV to a mirror", sample, rows * times),
-            Result(
-                SECTION,
-                f"diff of a mirror of {rows:,} rows with an export",
-                compared,
-                rows,
-                goal="diff",
-            ),
+            entry(f"{rows * times:,} rows of CSV to a mirror", sample, rows * times),
+            entry(f"diff of a mirror of {rows:,} rows with an export", compared, rows, goal="diff"),
         ],
         reached=[Reached("seed-memory", more.total / few.total)],
         shares=[Shares(what=f"{rows:,} rows of an export", seconds=tuple(csv.steps.items()))],

@@ -7,7 +7,7 @@ Delta, and that of copying `raw_messages`, which reads and writes the same bytes
 
 import json
 import shutil
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -24,7 +24,7 @@ from ticdc_assets.spark.session import functions
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.demo.simulator.builders import write_capture
 
-SECTION = "Decoding in Spark"
+entry = partial(Result, "Decoding in Spark")
 FILES = 4
 """As many as a topic of four partitions lands in."""
 
@@ -86,9 +86,8 @@ def _one_format(
     shutil.rmtree(folder)
     count = own.rows * times
     return [
-        Result(SECTION, f"{wire_format}: copy of raw_messages", floor, count),
-        Result(
-            SECTION,
+        entry(f"{wire_format}: copy of raw_messages", floor, count),
+        entry(
             f"{wire_format}: raw_messages to change_log, with change_groups",
             decoding,
             count,

@@ -17,6 +17,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from statistics import quantiles
 from typing import Any
@@ -36,7 +37,7 @@ from ticdc_assets.source.kafka.records import produce
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.wire import WireFormat
 
-SECTION = "Sustained changes"
+entry = partial(Result, "Sustained changes")
 CHANGEFEED = "bench"
 
 STEP_SECONDS = 0.1
@@ -89,8 +90,7 @@ def measure_sustained(folder: Path, *, tables: int, rows: int, rate: int, second
     ordered = quantiles(waits, n=100)
     return Part(
         results=[
-            Result(
-                SECTION,
+            entry(
                 f"from a change to its cut: {rate:,} changes/s over {tables} tables of "
                 f"{rows:,} rows",
                 # The one in the middle is the median of all; CPU seconds are those of the run.
@@ -99,8 +99,7 @@ def measure_sustained(folder: Path, *, tables: int, rows: int, rate: int, second
                 ),
                 goal="sustained-p50",
             ),
-            Result(
-                SECTION,
+            entry(
                 "1,000 of these changes, in the time in which they come",
                 Sample(
                     seconds=(1_000 / rate,),

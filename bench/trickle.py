@@ -45,7 +45,7 @@ from ticdc_assets.spark.session import LazySession, functions, get_spark
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.brokers import OwnBroker
 
-SECTION = "Small batches into large mirrors"
+entry = partial(Result, "Small batches into large mirrors")
 PLOT = "A batch by the size of the mirror"
 MILLION, TEN_MILLION = 1_000_000, 10_000_000
 
@@ -138,37 +138,28 @@ def measure_trickle(
     return Part(
         results=[
             *_by_size(warm, changes, {million: _OF_MILLION, largest: _OF_TEN_MILLION}),
-            Result(
-                SECTION,
+            entry(
                 f"the first {changes:,} changes of a process into {million:,} rows",
                 Sample.joined([item.synced for item in firsts]),
                 goal="first-batch",
             ),
-            Result(
-                SECTION,
+            entry(
                 f"{batches} syncs in a row of {changes:,} changes, from {million:,} rows on",
                 later.synced,
                 base=warm[million].synced,
                 compared=f"{SLOWER} the first ones",
             ),
-            Result(
-                SECTION,
-                f"`ticdc-assets sync` with nothing new, a mirror of {command_rows:,} rows",
-                quiet,
+            entry(
+                f"`ticdc-assets sync` with nothing new, a mirror of {command_rows:,} rows", quiet
             ),
-            Result(
-                SECTION,
+            entry(
                 "the same with a watermark of each partition",
                 watermark,
                 base=quiet,
                 compared=f"{SLOWER} that",
             ),
-            Result(
-                SECTION,
-                f"the same with {changes:,} changes",
-                changed,
-                base=quiet,
-                compared=f"{SLOWER} that",
+            entry(
+                f"the same with {changes:,} changes", changed, base=quiet, compared=f"{SLOWER} that"
             ),
             *reads.before,
             *reads.maintained,
@@ -209,8 +200,7 @@ def _by_size(
     for size, found in warm.items():
         goal, goal_seen = goals.get(size, (None, None))
         results += [
-            Result(
-                SECTION,
+            entry(
                 f"a sync of {changes:,} changes into {size:,} rows, warm",
                 found.synced,
                 changes,
@@ -219,8 +209,7 @@ def _by_size(
                 compared=f"{SLOWER} that into {floor:,}",
                 goal=goal,
             ),
-            Result(
-                SECTION,
+            entry(
                 f"the same into {size:,} rows, until a reader has counted them",
                 found.seen,
                 base=None if size == floor else warm[floor].seen,
@@ -391,8 +380,7 @@ def readers_apart(loaded: Loaded, repetitions: int) -> Reads:
             ways = zip(_ways(after, loaded.traffic), _ways(fresh, loaded.traffic), strict=True)
             samples = {what: _in_turns(own, other, repetitions) for (what, own), (_, other) in ways}
             return [
-                Result(
-                    SECTION,
+                entry(
                     f"{what}, {when}",
                     sample,
                     base=base,

@@ -7,6 +7,7 @@ same shapes, so what is compiled for a shape of rows is no cost of a value.
 """
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -20,7 +21,7 @@ from bench.traffic import Traffic, wide
 from ticdc_assets.model.events import Op
 from ticdc_assets.source.kafka.records import produce
 
-SECTION = "Rows of many columns"
+entry = partial(Result, "Rows of many columns")
 
 
 def measure_wide_rows(
@@ -49,8 +50,7 @@ def measure_wide_rows(
                 shutil.rmtree(folder / f"columns_{count}_{number}")
             a_value.append(sample.cpu_seconds / (rows * count))
             results.append(
-                Result(
-                    SECTION,
+                entry(
                     f"a sync of {rows:,} new rows of {count} columns",
                     sample,
                     rows * count,
