@@ -38,8 +38,7 @@ from ticdc_assets.delta.lake import Lake
 from ticdc_assets.demo.simulator.clock import TsoClock, wall_clock_ms
 from ticdc_assets.demo.simulator.run import SimulatorRun, Sink
 from ticdc_assets.demo.simulator.shop import ShopWorkload
-from ticdc_assets.demo.simulator.transaction import CommittedTransaction
-from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.demo.simulator.upstream import CommittedTransaction, Upstream
 from ticdc_assets.log.cuts import Cut, newest_cut, read_cuts
 from ticdc_assets.log.positions import known_partitions
 from ticdc_assets.log.watermark import read_watermark

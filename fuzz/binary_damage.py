@@ -18,13 +18,12 @@ from typing import Any, TypeAlias, assert_never
 from fuzz.damage import BYTES, NUMBERS, damaged
 from fuzz.json_damage import damaged_json
 from ticdc_assets.base.errors import WireError
-from ticdc_assets.demo.simulator.encoders.avro import write
-from ticdc_assets.demo.simulator.encoders.craft_layout import (
+from ticdc_assets.demo.simulator.encoders.craft import (
     write_event,
     write_rows,
     write_varint,
 )
-from ticdc_assets.demo.simulator.encoders.simple_avro import write_message
+from ticdc_assets.demo.simulator.encoders.simple_avro import write, write_message
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.craft.layout import ColumnGroup, Header, Message, read_group, read_message
 from ticdc_assets.wire.record import Record

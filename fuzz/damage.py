@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from ticdc_assets.demo.simulator.encoders.craft_layout import (
+from ticdc_assets.demo.simulator.encoders.craft import (
     write_reversed,
     write_uvarint,
     write_varint,

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from fuzz.binary_damage import craft_message, frames_of
 from fuzz.json_damage import nodes_of
-from ticdc_assets.demo.simulator.encoders.craft_layout import write_rows
+from ticdc_assets.demo.simulator.encoders.craft import write_rows
 from ticdc_assets.demo.simulator.encoders.simple_avro import write_message
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.codes import Form

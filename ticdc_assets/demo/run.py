@@ -37,7 +37,7 @@ from ticdc_assets.demo.place import CHANGEFEED, DIRECTORY, find_door, use_demo
 from ticdc_assets.demo.simulator.changefeed import FeedOptions
 from ticdc_assets.demo.simulator.message_forms import Dialect, MessageOptions, dialect_of
 from ticdc_assets.demo.simulator.run import SimulatorRun, run_simulator
-from ticdc_assets.demo.simulator.transaction import Truth
+from ticdc_assets.demo.simulator.upstream import Truth
 from ticdc_assets.log.cuts import Cut, require_cut
 from ticdc_assets.model.tso import to_datetime
 from ticdc_assets.observe.status_reading import read_status

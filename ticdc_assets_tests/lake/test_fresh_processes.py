@@ -20,8 +20,7 @@ from ticdc_assets.demo.simulator.alterations import DropColumn
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.stored_table import TableName
-from ticdc_assets.demo.simulator.transaction import Truth
-from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.demo.simulator.upstream import Truth, Upstream
 from ticdc_assets.log.cuts import MirrorCut, require_cut
 from ticdc_assets.log.quarantine import Closing, close_rows, place_of, read_quarantine
 from ticdc_assets.mirrors import change_reading, mirror_making

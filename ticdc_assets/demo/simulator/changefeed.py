@@ -40,15 +40,15 @@ from typing import TypeAlias
 from ticdc_assets.demo.simulator.encoders import encode
 from ticdc_assets.demo.simulator.message_forms import MessageForm, MessageOptions
 from ticdc_assets.demo.simulator.stored_table import Row, TableName
-from ticdc_assets.demo.simulator.transaction import (
+from ticdc_assets.demo.simulator.upstream import (
     Commit,
     CommittedDdl,
     CommittedRow,
     CommittedTransaction,
     Truth,
+    Upstream,
     is_in_cut,
 )
-from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.model import tso
 from ticdc_assets.model.events import (
     Bootstrap,

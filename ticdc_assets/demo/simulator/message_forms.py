@@ -39,7 +39,7 @@ from ticdc_assets.demo.simulator.alterations import ActionCode
 from ticdc_assets.demo.simulator.columns import as_typed, path_sql
 from ticdc_assets.demo.simulator.shapes import canal_shape_of, shape_of
 from ticdc_assets.demo.simulator.stored_table import in_table_order
-from ticdc_assets.demo.simulator.transaction import CommittedDdl, CommittedRow
+from ticdc_assets.demo.simulator.upstream import CommittedDdl, CommittedRow
 from ticdc_assets.model.events import (
     Bootstrap,
     DdlEvent,

@@ -41,8 +41,7 @@ from ticdc_assets.demo.simulator.shop_values import (
 )
 from ticdc_assets.demo.simulator.statements import execute
 from ticdc_assets.demo.simulator.stored_table import Key, TableName
-from ticdc_assets.demo.simulator.transaction import Transaction
-from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.demo.simulator.upstream import Transaction, Upstream
 from ticdc_assets.model.schemas import ColumnSchema
 
 CUSTOMERS: Final[TableName] = ("shop", "customers")

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from ticdc_assets.demo.simulator.encoders.avro import write
+from ticdc_assets.base.errors import shorten
+from ticdc_assets.demo.simulator.encoders.craft import write_varint
 from ticdc_assets.demo.simulator.encoders.simple_json import fields_from_event
 from ticdc_assets.model.events import Event, Image, PhysicalValue, RowChange
 from ticdc_assets.model.mysql_types import Kind as ColumnKind
@@ -198,3 +199,62 @@ _WRITERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "checksum": asdict,
 }
 """Fields that are written otherwise than they are in the event."""
+
+
+# Avro ---------------------------------------------------------------------------------------------
+
+
+def write(out: bytearray, kind: avro.AvroType, value: Any) -> None:
+    """Append `value`, which is of the type `kind`; a field of a record that is absent as None.
+
+    Raises:
+        ValueError: it is no value of the type.
+    """
+    match kind:
+        case avro.Null():
+            if value is not None:
+                raise ValueError(f"not null: {shorten(value)}")
+        case avro.Boolean():
+            out.append(1 if value else 0)
+        case avro.Integer():
+            if not kind.low <= value <= kind.high:
+                raise ValueError(f"not from {kind.low} to {kind.high}: {value}")
+            out += write_varint(value)
+        case avro.Floating():
+            try:
+                out += kind.layout.pack(value)
+            except OverflowError as error:
+                raise ValueError(f"too large for a float: {value}") from error
+        case avro.Bytes():
+            write(out, avro.LONG, len(value))
+            out += value
+        case avro.String():
+            write(out, avro.BYTES, value.encode())
+        case avro.Enum():
+            write(out, avro.LONG, kind.symbols.index(value))
+        case avro.Union():
+            number, inner = value
+            write(out, avro.LONG, number)
+            write(out, kind.branches[number], inner)
+        case avro.Optional():
+            out.append(0 if value is None else 2)
+            if value is not None:
+                write(out, kind.type, value)
+        case avro.RecordType():
+            for name, field in kind.fields:
+                write(out, field, value.get(name))
+        case avro.Array():
+            if value:
+                write(out, avro.LONG, len(value))
+            for item in value:
+                write(out, kind.items, item)
+            out.append(0)
+        case avro.Map():
+            if value:
+                write(out, avro.LONG, len(value))
+            for name, item in value.items():
+                write(out, avro.STRING, name)
+                write(out, kind.values, item)
+            out.append(0)
+        case _:
+            raise TypeError(f"an unknown type of Avro: {kind!r}")
