@@ -65,15 +65,9 @@ def load(
     timezone: str,
     now: datetime,
 ) -> None:
-    """Create a table with rows; their `rowid` counts from 0 in the order of `rows`.
+    """Create a table with rows in canonical text; their `rowid` counts from 0 in their order.
 
-    Args:
-        engine: where.
-        name: database and table.
-        columns: columns in the order of the table.
-        rows: rows in canonical text.
-        timezone: zone in which TIMESTAMPs are written.
-        now: the moment of the statement, for defaults that are this moment.
+    TIMESTAMPs are written in `timezone`; `now` is the value of defaults that are this moment.
     """
     definitions: list[str] = []
     for column in columns:
@@ -146,12 +140,7 @@ def _as_text(value: str, column: ColumnSchema) -> str:
 
 
 def stored_text(text: str | None, column: ColumnSchema, timezone: str) -> str | None:
-    """Return what a column stores of DuckDB's text of a value, in canonical text.
-
-    Args:
-        text: the text, from `read`.
-        column: the column.
-        timezone: zone in which TIMESTAMPs are written.
+    """Return what a column stores of DuckDB's text of a value, from `read`, in canonical text.
 
     Raises:
         ValueError: it stores no such value, by its type or its size.
