@@ -58,7 +58,7 @@ class Closing(StrEnum):
     LATER_CHANGE = "later change"
     """A later whole change of its row replaced it."""
     GIVEN_UP = "given up"
-    """A person accepted that its record is lost (`repair.giving_up`)."""
+    """A person accepted that its record is lost (`repair.redriving`)."""
     REMOVED = "removed"
     """Its row change is no longer in the change log: decoding its record again did not return it.
     """

@@ -32,12 +32,12 @@ from ticdc_assets.reading.as_of import AsOf, TableRows
 from ticdc_assets.repair.comparing import (
     NO_ROWS,
     Compared,
+    Differences,
     RowCounts,
     RowDifference,
     column_differences,
-    content_of,
+    differences,
     new_folder,
-    row_differences,
 )
 from ticdc_assets.repair.making import place_apart, require_own
 from ticdc_assets.repair.seeding import SeededRows, Seeding, require_past, seed
@@ -260,22 +260,15 @@ def _compared_table(
         for item in column_differences(ours.rows.schema, theirs.rows.schema)
         if item != "the columns are in another order"
     ]
-    counts, examples = NO_ROWS, ()
-    if not findings:
-        folder, spark = new_folder(side.paths), side.spark
-        if content_of(spark, ours, folder) != content_of(spark, theirs, folder):
-            timezone = side.changefeed.timezone
-            found = row_differences(spark, ours, theirs, timezone, folder)
-            counts = found.counts
-            examples = tuple(_shown(item, layout) for item in found.examples)
+    found = Differences() if findings else differences(side, ours, theirs, new_folder(side.paths))
     return DiffedTable(
         database=mirror.database,
         table=mirror.table,
         rows=mirror.rows,
         exported=exported.rows,
         unread=unread,
-        counts=counts,
-        examples=examples,
+        counts=found.counts,
+        examples=tuple(_shown(item, layout) for item in found.examples),
         findings=tuple(findings),
         uncompared=tuple(name for name in layout.names if name in unknown),
         warnings=mirror.warnings,

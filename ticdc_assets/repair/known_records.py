@@ -33,12 +33,7 @@ _Value = TypeVar("_Value")
 class RefusedRecords:
     """Records that were decoded before and are refused now.
 
-    Attributes:
-        database: database of their row changes; None if they had none.
-        table: table of their row changes.
-        reason: why they are refused.
-        records: their number.
-        examples: some of them, `topic/partition/offset`.
+    `examples` are `topic/partition/offset`. Records without row changes have no table.
     """
 
     database: str | None
@@ -76,27 +71,30 @@ class LeftOut:
         place = place_of(row)
         return place[:-1] in self.records and (self.kept is None or place not in self.kept)
 
+    def takes(self, place: Place, is_error: bool) -> bool:
+        """Return whether a decoded row at a place is written again."""
+        return place[:-1] not in self.records or (
+            not is_error and (self.kept is None or place in self.kept)
+        )
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KnownRecords:
     """The known facts about the records of a cut.
 
-    Args:
-        paths: tables of the changefeed.
-        cut: the cut.
-        may_be_broken: whether the tables will be replaced, so that they may be broken.
+    The tables of a generation that will be replaced `may_be_broken`.
     """
 
-    def __init__(self, paths: LakePaths, cut: Cut, *, may_be_broken: bool) -> None:
-        self._paths = paths
-        self._cut = cut
-        self._may_be_broken = may_be_broken
+    paths: LakePaths
+    cut: Cut
+    may_be_broken: bool
 
     def if_whole(self, read: Callable[[], _Value], otherwise: _Value) -> _Value:
         """Return what `read` returns of the published generation; `otherwise` if that is broken."""
         try:
             return read()
         except LakeDamagedError:
-            if not self._may_be_broken:
+            if not self.may_be_broken:
                 raise
             return otherwise
 
@@ -107,14 +105,14 @@ class KnownRecords:
         refused again are left out without being counted.
         """
         faults = self.if_whole(self._faults, _NO_FAULTS)
-        faults = faults.filter(ds.field("batch") <= self._cut.batch)
+        faults = faults.filter(ds.field("batch") <= self.cut.batch)
         if not faults.num_rows:
             return LeftOut()
         log: Any = self.if_whole(lambda: self._log_at(faults, [*PLACE, "batch"]), None)
         if log is None:
             still_open = places_in(faults.filter(_IS_LEFT_OUT))
             return LeftOut(records=frozenset(place[:-1] for place in still_open), kept=None)
-        there = frozenset(places_in(log.filter(ds.field("batch") <= self._cut.batch)))
+        there = frozenset(places_in(log.filter(ds.field("batch") <= self.cut.batch)))
         # One that was re-driven and is nowhere in the change log was truncated there since.
         closed = set(places_in(faults.filter(~_IS_LEFT_OUT)))
         still_open = places_in(faults.filter(_IS_LEFT_OUT))
@@ -126,18 +124,14 @@ class KnownRecords:
         """Return the quarantine of decoding at the cut.
 
         It has no rows of exports: these are decoded again, with their faults.
-
-        Args:
-            left_out: the records that the cut left out.
-            batch: its batch in the new change log.
         """
-        known: Any = self.if_whole(lambda: read_table(self._paths.quarantine), None)
+        known: Any = self.if_whole(lambda: read_table(self.paths.quarantine), None)
         if known is None:
             return []
-        topics = {topic for topic, _ in read_position(self._paths).next_offsets}
+        topics = {topic for topic, _ in read_position(self.paths).next_offsets}
         rows: list[dict[str, Any]] = []
         for row in known.filter(ds.field("stage") == "decode").to_pylist():
-            if row["batch"] <= self._cut.batch and row["topic"] in topics:
+            if row["batch"] <= self.cut.batch and row["topic"] in topics:
                 rows.append(row | {"batch": batch})
                 if left_out.has(row) and row[CLOSED_BY] != Closing.GIVEN_UP:
                     # Maybe re-driven since the cut: here that is still to come.
@@ -156,24 +150,22 @@ class KnownRecords:
             # Whether they were decoded before is unknown: all of them count.
             nothing = FAULT_SCHEMA.empty_table()
             return refused_records(errors, log=nothing, waiting=nothing)
-        log = log.filter(ds.field("batch") <= self._cut.batch)
+        log = log.filter(ds.field("batch") <= self.cut.batch)
         faults: Any = self.if_whole(self._faults, None)
         # For a record without an entry, its decoded rows count.
         waiting = errors if faults is None else faults.filter(_IS_LEFT_OUT)
         return refused_records(errors, log, waiting)
 
     def _faults(self) -> pa.Table:
-        """Return the faults of decoding, open or closed."""
         # The table's reader cannot compare texts in a file that delta-rs merged.
-        found = read_table(self._paths.quarantine, columns=_NO_FAULTS.column_names)
+        found = read_table(self.paths.quarantine, columns=_NO_FAULTS.column_names)
         if found is None:
             return _NO_FAULTS
         return found.filter(ds.field("stage") == "decode")
 
     def _log_at(self, records: pa.Table, columns: list[str]) -> pa.Table:
-        """Return columns of the change log for rows that some of these records may have."""
         found = read_table(
-            self._paths.change_log,
+            self.paths.change_log,
             ds.field("offset").isin(records["offset"].unique()),
             columns=columns,
         )
@@ -196,10 +188,8 @@ def refused_records(
 ) -> tuple[RefusedRecords, ...]:
     """Return refused records that were decoded before, by table and reason.
 
-    Args:
-        errors: coordinates and reasons of the refused records.
-        log: coordinates and table of rows that were decoded before.
-        waiting: coordinates of records that count only if they have such rows.
+    `errors` and `log` have the coordinates of both; records in `waiting` count only if they have
+    rows in `log`.
     """
     with asking() as engine:
         for name, table in (("errors", errors), ("log", log), ("waiting", waiting)):

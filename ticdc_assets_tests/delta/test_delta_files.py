@@ -31,7 +31,7 @@ from ticdc_assets.delta.log_reading import (
 )
 from ticdc_assets.delta.opening import open_table
 from ticdc_assets.delta.renewing import renew_if_lost
-from ticdc_assets.repair.log_cleaning import _clean_log
+from ticdc_assets.repair.maintenance import _clean_log
 from ticdc_assets_tests.delta.libraries import next_process
 
 

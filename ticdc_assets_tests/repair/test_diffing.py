@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import (
     ConfigError,
@@ -30,7 +29,7 @@ from ticdc_assets_tests.lake.killing import raising
 pytestmark = pytest.mark.spark
 
 
-def test_a_shop_equals_its_export(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_shop_equals_its_export(tmp_path: Path, feed: Feed) -> None:
     upstream = Upstream(timezone="UTC")
     workload = ShopWorkload(upstream, 5)
     for _ in workload.steps(40):
@@ -38,7 +37,6 @@ def test_a_shop_equals_its_export(spark: SparkSession, tmp_path: Path) -> None:
     export_upstream(upstream, tmp_path / "export", file_type="sql")
     for _ in workload.steps(20):
         pass
-    feed = Feed.of(spark, tmp_path)
     feed.write(StandInChangefeed(upstream, "topic").tick())
     feed.sync()
     before = feed.rows()
@@ -50,11 +48,10 @@ def test_a_shop_equals_its_export(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_what_differs_is_told_by_key_and_column(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, feed: Feed
 ) -> None:
     upstream = plain_upstream(("d", "keyed"), ("d", "same"), bags=[("d", "bag")], rows=20)
     at = export_upstream(upstream, tmp_path / "export")
-    feed = Feed.of(spark, tmp_path)
     feed.write(
         StandInChangefeed(upstream, "topic", options=FeedOptions(force_replicate=True)).tick()
     )

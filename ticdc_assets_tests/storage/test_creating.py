@@ -25,7 +25,7 @@ from deltalake import DeltaTable, write_deltalake
 from ticdc_assets.base.ports import HOST
 from ticdc_assets.delta.delta_files import broken
 from ticdc_assets.delta.opening import open_table
-from ticdc_assets.repair import log_cleaning
+from ticdc_assets.repair import maintenance
 from ticdc_assets.storage.creating import UnclearPutError, create
 from ticdc_assets.storage.paths import AnyPath, RemotePath, delta_options, names_in, remote_path
 from ticdc_assets.storage.stores import Storage
@@ -214,17 +214,17 @@ def test_what_a_killed_writer_leaves_is_no_commit_and_is_removed(tmp_path: Path)
     write_deltalake(str(table), ROWS, mode="append")
     assert broken(table, footers=True) is None
     # Another writer may still be about to name a young one.
-    assert log_cleaning._clean_log(table, 1) == 0
-    old = time.time() - log_cleaning.STAGED_KEPT.total_seconds() - 60
+    assert maintenance._clean_log(table, 1) == 0
+    old = time.time() - maintenance.STAGED_KEPT.total_seconds() - 60
     others = [f"{2:020}.json#1", f".{2:020}.json.tmp.1", f".{2:020}.json.{uuid.uuid4()}.tmp"]
     for name in (*others, f".{path.name}.crc"):
         (path.parent / name).touch()
     for name in (*others, staged, f".{path.name}.crc"):
         os.utime(path.parent / name, (old, old))
-    assert log_cleaning._clean_log(table, 1) == 4
+    assert maintenance._clean_log(table, 1) == 4
     kept = [commit(table, 0).name, path.name, f".{path.name}.crc"]
     assert sorted(names_in(path.parent)) == sorted(kept)
-    assert timedelta(hours=12) < log_cleaning.STAGED_KEPT
+    assert timedelta(hours=12) < maintenance.STAGED_KEPT
 
 
 def test_a_file_system_without_hard_links_is_named(
