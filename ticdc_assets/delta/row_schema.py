@@ -31,10 +31,10 @@ def filled(schema: pa.Schema, size: int, values: Mapping[str, Any]) -> list[Any]
     found: list[Any] = []
     for item in schema:
         value = values.get(item.name)
-        if isinstance(value, pa.Array | pa.ChunkedArray):
-            found.append(value.cast(item.type))
-        elif value is None:
+        if value is None:
             found.append(pa.nulls(size, item.type))
+        elif isinstance(value, pa.Array | pa.ChunkedArray):
+            found.append(value.cast(item.type))
         else:
             found.append(pa.repeat(pa.scalar(value, item.type), size))
     return found
