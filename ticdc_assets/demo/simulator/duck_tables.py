@@ -100,17 +100,14 @@ def _quoted(name: str) -> str:
 
 
 def _duck_type(column: ColumnSchema) -> str:
-    base = column.mysql_type
-    if base in INTEGER_TYPES or base in ("bit", "year"):
-        return "HUGEINT"
-    if base == "decimal" and column.length <= _WIDEST_DECIMAL:
+    if column.mysql_type == "decimal" and column.length <= _WIDEST_DECIMAL:
         return f"DECIMAL({_WIDEST_DECIMAL}, {column.decimal})"
-    if base in BINARY_TYPES:
-        return "BLOB"
-    return _TYPES.get(base, "VARCHAR")
+    return _TYPES.get(column.mysql_type, "VARCHAR")
 
 
 _TYPES: Final[Mapping[str, str]] = {
+    **dict.fromkeys((*INTEGER_TYPES, "bit", "year"), "HUGEINT"),
+    **dict.fromkeys(BINARY_TYPES, "BLOB"),
     "float": "FLOAT",
     "double": "DOUBLE",
     "date": "DATE",

@@ -107,11 +107,10 @@ class SimulatorRun:
             due = min(round(seconds * self.transactions_per_second), self.max_transactions)
             for _ in self.workload.steps(max(0, due - steps)):
                 steps += 1
-            if time.monotonic() >= next_watermark:
-                self._send(self.changefeed.tick(), began)
+            is_due = time.monotonic() >= next_watermark
+            self._send(self.changefeed.tick() if is_due else self.changefeed.records(), began)
+            if is_due:
                 next_watermark = time.monotonic() + _WATERMARK_SECONDS
-            else:
-                self._send(self.changefeed.records(), began)
             if steps < self.max_transactions:
                 time.sleep(_SEND_SECONDS)
         self._send(self.changefeed.tick(), began, is_last=True)
