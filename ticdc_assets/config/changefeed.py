@@ -38,7 +38,7 @@ from ticdc_assets.config.reading import (
 )
 from ticdc_assets.config.sources import FROM_ENV, MODEL, CaptureSource, Source, read_source
 from ticdc_assets.config.table_choice import ALL_TABLES, TableChoice, parts_of
-from ticdc_assets.model.tso import MAX_TSO
+from ticdc_assets.model.tso import MAX_TSO, OLDEST_TSO
 from ticdc_assets.wire.compression import Compression, supports
 from ticdc_assets.wire.formats import WireFormat
 
@@ -205,10 +205,10 @@ def _count(value: Any, _: ValidationInfo) -> int:
     return int(matched(_COUNT, value)[0])
 
 
-@reads("a TSO: a whole number above 0")
+@reads("a TSO, of the year 2000 or later")
 def _tso(value: Any, _: ValidationInfo) -> int:
     tso = int(matched(_WHOLE, value)[0])
-    if not 0 < tso <= MAX_TSO:
+    if not OLDEST_TSO <= tso <= MAX_TSO:
         raise ValueError(value)
     return tso
 
