@@ -11,6 +11,7 @@ import click
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import tell
 from ticdc_assets.cli.base import (
+    FiniteRange,
     checked_moment,
     end_with,
     failure_of,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 @click.option("--max-records", type=click.IntRange(min=1), help="Land at most this many records.")
 @click.option("--follow", is_flag=True, help="Keep syncing new records, until Ctrl-C.")
 @click.option(
-    "--seconds", type=click.FloatRange(min=0), help="With --follow: end after this many seconds."
+    "--seconds", type=FiniteRange(min=0), help="With --follow: end after this many seconds."
 )
 def sync(
     changefeed: str | None,

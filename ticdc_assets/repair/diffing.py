@@ -131,7 +131,7 @@ class SourceDifference:
         """The result, in one sentence."""
         differing = sum(not item.equal for item in self.tables)
         uncompared = [
-            f"{item.database}.{item.table}.{name}"
+            f"{joined_name(item.database, item.table)}.{name}"
             for item in self.tables
             for name in item.uncompared
         ]

@@ -19,7 +19,7 @@ import pyarrow.fs as fs
 
 from ticdc_assets.base.errors import ConfigError, NotFoundError, SourceUnavailableError, shorten
 from ticdc_assets.base.isolation import first_sentence
-from ticdc_assets.model.tso import MAX_TSO, physical_ms
+from ticdc_assets.model.tso import MAX_TSO, OLDEST_TSO
 from ticdc_assets.source.exports.compression import chunks_of
 from ticdc_assets.storage.stores import files_at
 
@@ -37,7 +37,6 @@ UNREADABLE_FILE: Final = "unreadable_file"
 """The reason in quarantine of a file that cannot be read further."""
 
 _MOST_SCHEMA_BYTES = 16 << 20
-_OLDEST_MS = 946_684_800_000  # the year 2000: a lower number is a position in a MySQL log
 _OF_SPARK: Final = frozenset({"_delta_log", "_spark_metadata", "_temporary"})
 _SKIPPED: Final = {
     "-schema-sequence": "sequences",
@@ -303,7 +302,7 @@ def _tso_of(filesystem: fs.FileSystem, root: str, infos: Mapping[str, fs.FileInf
             "the file `metadata` has no `Pos` with the TSO of the export: give the TSO with --tso"
         )
     tso = int(found[1])
-    if tso > MAX_TSO or physical_ms(tso) < _OLDEST_MS:
+    if not OLDEST_TSO <= tso <= MAX_TSO:
         raise ConfigError(
             f"`Pos: {tso}` in the file `metadata` is not a TSO: the export is not from TiDB"
         )
