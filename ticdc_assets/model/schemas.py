@@ -274,10 +274,6 @@ def check_names(names: Iterable[str], position: str) -> None:
 
     TiDB and Delta compare column names in lower case. This checks messages, not what is stored.
 
-    Args:
-        names: names of the columns of one table.
-        position: where they are in the message, for errors.
-
     Raises:
         WireError: a name is empty, or two differ by their case alone.
     """
@@ -356,11 +352,7 @@ def shape_from_json(value: Any) -> RowShape:
 
 
 def schema_from_json(value: Any, position: str) -> TableSchema:
-    """Read the JSON object of a table schema.
-
-    Args:
-        value: parsed JSON.
-        position: JSON path of `value` in its message, for errors.
+    """Read the JSON object of a table schema, which is at a path in its message.
 
     Raises:
         WireError: the object lacks a required field or a field has the wrong type.

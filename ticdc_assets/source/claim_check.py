@@ -45,7 +45,7 @@ from ticdc_assets.wire import decode
 from ticdc_assets.wire.compression import MAX_DECOMPRESSED, Compression
 from ticdc_assets.wire.formats import WireFormat
 from ticdc_assets.wire.record import Record
-from ticdc_assets.wire.rows import Rows, error_row, event_row
+from ticdc_assets.wire.rows import Row, SourcedRows, error_row, event_row
 
 MAX_FILE_BYTES: Final = MAX_DECOMPRESSED * 3 // 2
 """The largest file that is read: base64 makes 4 bytes of 3, and a key may be in it too."""
@@ -183,7 +183,7 @@ def complete_batches(batch: pa.RecordBatch, store: ClaimCheckStore) -> Iterator[
     """
     start, size = 0, 0
     numbers: list[int] = []
-    rows = Rows()
+    rows: list[Row] = []
     cited = np.flatnonzero(np.asarray(batch.column(_POSITION).is_valid())).tolist()
     for number in cited:
         (row,) = batch.slice(number, 1).to_pylist()
@@ -192,24 +192,25 @@ def complete_batches(batch: pa.RecordBatch, store: ClaimCheckStore) -> Iterator[
             whole = event_row(whole_row(store, row[_POSITION], change), row["index"])
         except ClaimCheckError as error:
             whole = error_row(error, row["index"])
-        rows.add(len(numbers), [whole])
+        rows.append(whole)
         numbers.append(number - start)
         size += sum(len(value) for value in whole.values() if isinstance(value, str | bytes))
         del whole
         if size >= BYTES_AT_ONCE and number != cited[-1]:
             part = batch.slice(start, number + 1 - start)
-            taken, rows = rows, Rows()
+            taken, rows = rows, []
             yield _replaced(part, numbers, taken)
             del taken
             start, size, numbers = number + 1, 0, []
     yield _replaced(batch.slice(start) if start else batch, numbers, rows)
 
 
-def _replaced(batch: pa.RecordBatch, numbers: list[int], rows: Rows) -> pa.RecordBatch:
+def _replaced(batch: pa.RecordBatch, numbers: list[int], rows: list[Row]) -> pa.RecordBatch:
     """Return `batch` with other rows in place of those with these numbers."""
     if not numbers:
         return batch
-    completed = rows.sourced(batch.take(pa.array(numbers))).rows
+    cited = batch.take(pa.array(numbers))
+    completed = SourcedRows.of_rows(cited, range(len(rows)), rows).rows
     places = list(range(batch.num_rows))
     for number, place in enumerate(numbers):
         places[place] = batch.num_rows + number

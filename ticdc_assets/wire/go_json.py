@@ -69,9 +69,7 @@ class OtherNumber:
 def parse(value: bytes | None, *, as_sent: bool = False) -> Any:
     """Return the JSON value of `value`.
 
-    Args:
-        value: the bytes.
-        as_sent: whether every number is an `OtherNumber`, so that -0 is not lost.
+    With `as_sent` every number is an `OtherNumber`, so that -0 is not lost.
 
     Raises:
         WireError: `value` is null, empty, blank or not strict JSON; the position is a byte.

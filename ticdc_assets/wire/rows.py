@@ -11,7 +11,8 @@ the same whichever decoder wrote it. The same events give the same rows.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
+from itertools import count
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -142,33 +143,6 @@ def counted_as(kind: str, shape: str | None) -> str:
     return DAMAGED_ROW if is_damaged else kind
 
 
-@dataclass(slots=True)
-class Rows:
-    """Output rows as they are collected.
-
-    Attributes:
-        sources: for each row the number of its record in the batch.
-        rows: the rows.
-    """
-
-    sources: list[int] = field(default_factory=list[int])
-    rows: list[Row] = field(default_factory=list[Row])
-
-    def add(self, source: int, rows: Sequence[Row]) -> None:
-        """Add the rows of record number `source`, at least one."""
-        self.sources += [source] * len(rows)
-        self.rows += rows
-
-    def sourced(self, batch: pa.RecordBatch) -> "SourcedRows":
-        """Return the rows with the coordinates of their records in `batch`."""
-        columns = {
-            column.name: pa.array([row.get(column.name) for row in self.rows], column.type)
-            for column in CHANGE_SCHEMA
-            if column.name not in COORDINATES
-        }
-        return SourcedRows.of(batch, np.array(self.sources, np.int64), columns)
-
-
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SourcedRows:
     """Finished rows, and the records they come from.
@@ -190,14 +164,10 @@ class SourcedRows:
     ) -> "SourcedRows":
         """Return rows with the coordinates of their records in `batch`.
 
-        Args:
-            batch: the records.
-            sources: for each row the number of its record.
-            columns: the columns of `CHANGE_SCHEMA` that the rows have, without coordinates; the
-                others are null.
+        The other columns of `CHANGE_SCHEMA` that `columns` lacks are null.
         """
-        count: int = batch.num_rows
-        every = np.array_equal(sources, np.arange(count))
+        number: int = batch.num_rows
+        every = np.array_equal(sources, np.arange(number))
         arrays: list[pa.Array[Any]] = []
         for column in CHANGE_SCHEMA:
             if column.name in COORDINATES:
@@ -208,6 +178,18 @@ class SourcedRows:
             else:
                 arrays.append(pa.nulls(len(sources), column.type))
         return cls(sources=sources, rows=pa.RecordBatch.from_arrays(arrays, schema=CHANGE_SCHEMA))
+
+    @classmethod
+    def of_rows(
+        cls, batch: pa.RecordBatch, sources: Sequence[int], rows: Sequence[Row]
+    ) -> "SourcedRows":
+        """Return the same of rows that are not columns yet."""
+        columns = {
+            column.name: pa.array([row.get(column.name) for row in rows], column.type)
+            for column in CHANGE_SCHEMA
+            if column.name not in COORDINATES
+        }
+        return cls.of(batch, np.array(sources, np.int64), columns)
 
     def joined(self, other: "SourcedRows") -> "SourcedRows":
         """Return these rows and others in the order of their records; no record is in both."""
@@ -259,14 +241,9 @@ _OPS: Final = pa.array([Op.INSERT.value, Op.UPDATE.value, Op.DELETE.value])
 def read_by(
     decode: Callable[[Record], list[Event]], batch: pa.RecordBatch, numbers: npt.NDArray[np.int64]
 ) -> SourcedRows:
-    """Return the rows that a reference decoder gives for some records.
-
-    Args:
-        decode: the decoder.
-        batch: the records.
-        numbers: the numbers of those that are decoded, in order.
-    """
-    rows = Rows()
+    """Return the rows that a reference decoder gives for records, by their numbers in order."""
+    sources: list[int] = []
+    rows: list[Row] = []
     # Schemas are sent to each partition, again and again; equal bytes are read once.
     read: dict[Record, list[Row]] = {}
     taken = pa.array(numbers)
@@ -276,23 +253,18 @@ def read_by(
     for number, key, value in zip(numbers.tolist(), keys, values, strict=True):
         record = Record(key=key, value=value)
         if record not in read:
-            read[record] = decoded_rows(decode, record)
-        rows.add(number, read[record])
-    return rows.sourced(batch)
+            try:
+                read[record] = list(map(event_row, decode(record), count()))
+            except WireError as error:
+                read[record] = [error_row(error)]
+        sources += [number] * len(read[record])
+        rows += read[record]
+    return SourcedRows.of_rows(batch, sources, rows)
 
 
 def takeable(column: "pa.Array[Any]") -> "pa.Array[Any]":
     """Return the same values in a type that rows can be taken from."""
     return column.cast(pa.large_binary()) if column.type == pa.binary_view() else column
-
-
-def decoded_rows(decode: Callable[[Record], list[Event]], record: Record) -> list[Row]:
-    """Return the rows that the reference decoder `decode` gives for `record`."""
-    try:
-        events = decode(record)
-    except WireError as error:
-        return [error_row(error)]
-    return [event_row(event, index) for index, event in enumerate(events)]
 
 
 def error_row(error: InputError, index: int = 0) -> Row:

@@ -16,7 +16,6 @@ import binascii
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from functools import partial
 from typing import TypeAlias
 
 from ticdc_assets.base.errors import ImageError, shorten
@@ -52,12 +51,8 @@ _MIN_INT64 = -(2**63)
 def canonical_of(column: ColumnSchema, timezone: str) -> Callable[[PhysicalValue], str | None]:
     """Compile the converter from physical values of `column` to canonical text.
 
-    Args:
-        column: the column's schema.
-        timezone: the changefeed's time zone; TIMESTAMP values are converted to it.
-
-    Returns:
-        A function that raises `ImageError` for anything but a value of the column's type.
+    TIMESTAMP values are converted to `timezone`, the changefeed's. The converter raises
+    `ImageError` for anything but a value of the column's type.
 
     Raises:
         ConfigError: `timezone` is needed (a TIMESTAMP column) and is no zone.
@@ -65,10 +60,7 @@ def canonical_of(column: ColumnSchema, timezone: str) -> Callable[[PhysicalValue
     kind = kind_of(column)
     if kind is Kind.TIMESTAMP:
         return _timestamp(column, timezone)
-    if kind in _BY_COLUMN:
-        convert = _BY_COLUMN[kind](column)
-    else:
-        convert = partial(_CONVERTERS[kind], column=column)
+    convert = _CONVERTERS[kind](column)
 
     def canonical(value: PhysicalValue) -> str | None:
         if value is None:
@@ -358,25 +350,27 @@ def _vector(text: str, column: ColumnSchema) -> str:
     return f"[{','.join(items)}]"
 
 
-_BY_COLUMN: Mapping[Kind, Callable[[ColumnSchema], TextConverter]] = {
+def _naming(
+    convert: Callable[[str, ColumnSchema], str],
+) -> Callable[[ColumnSchema], TextConverter]:
+    """Return the compiler for a kind that needs no more of a column than its name, for errors."""
+    return lambda column: lambda text: convert(text, column)
+
+
+_CONVERTERS: Mapping[Kind, Callable[[ColumnSchema], TextConverter]] = {
     Kind.INTEGER: _integer,
     Kind.BIT: _bit,
     Kind.YEAR: _year,
     Kind.DECIMAL: _decimal,
+    Kind.FLOAT: _naming(_float),
+    Kind.DOUBLE: _naming(_double),
+    Kind.DATE: _naming(_date),
     Kind.DATETIME: _datetime,
     Kind.TIME: _time,
+    **dict.fromkeys((Kind.TEXT, Kind.UNKNOWN), _naming(_text)),
+    Kind.BINARY: _naming(_binary),
     Kind.ENUM: _enum,
     Kind.SET: _set,
+    Kind.JSON: _naming(_json),
+    Kind.VECTOR: _naming(_vector),
 }
-"""Compile a converter for a column."""
-
-_CONVERTERS: Mapping[Kind, Callable[[str, ColumnSchema], str]] = {
-    Kind.FLOAT: _float,
-    Kind.DOUBLE: _double,
-    Kind.DATE: _date,
-    **dict.fromkeys((Kind.TEXT, Kind.UNKNOWN), _text),
-    Kind.BINARY: _binary,
-    Kind.JSON: _json,
-    Kind.VECTOR: _vector,
-}
-"""Convert by no more of the column than its name, for errors."""

@@ -44,13 +44,8 @@ _REPLACEMENT = "\ufffd"
 def default_text(column: ColumnSchema, timezone: str, *, at: datetime | None) -> str | None:
     """Return the canonical text that existing rows get in an added column.
 
-    Args:
-        column: the added column.
-        timezone: the changefeed's time zone.
-        at: physical time of the DDL (aware), for defaults that are the current time.
-
-    Returns:
-        The default; without one NULL, or for NOT NULL the implicit default of the type.
+    It is the default; without one NULL, or for NOT NULL the implicit default of the type. The
+    physical time `at` of the DDL (aware) is for defaults that are the current time.
 
     Raises:
         CastError: the default is not a value of the column, or cannot be known.

@@ -39,13 +39,10 @@ JSON_DEPTH: Final = 60
 
 @compiled
 def from_base64(data: Bytes, at: int, end: int, out: Bytes, place: int) -> int:
-    """Write the bytes of the standard base64 between two places.
+    """Write the bytes of standard base64, and return the place after them, or -1.
 
     The base64 has all its padding, and no unused bit set. Three bytes for each four of text must
     fit.
-
-    Returns:
-        The place after the written bytes, or -1.
     """
     if (end - at) & 3:
         return -1

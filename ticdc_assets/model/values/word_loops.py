@@ -190,14 +190,7 @@ def number_at(octets: Bytes, at: int, size: int) -> int:
 def gathered(
     octets: Bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], written: Bytes
 ) -> None:
-    """Write the pieces between places one after the other.
-
-    Args:
-        octets: the bytes.
-        starts: where each begins.
-        ends: where each ends.
-        written: gets what is written.
-    """
+    """Write the pieces between places one after the other."""
     place = np.int64(0)
     for number in range(len(starts)):
         place = copied(octets, starts[number], ends[number], written, place)

@@ -169,17 +169,10 @@ def integer_put(target: Target, number: int) -> int:
 
 @compiled
 def float_put(target: Target, start: int, size: int, is_float: bool, is_any: bool) -> int:
-    """Put a floating number on the tape, with its text to come.
+    """Put a floating number of 4 or 8 bytes on the tape, with its text to come.
 
-    Args:
-        target: what gets it.
-        start: where its bytes are.
-        size: how many there are, 4 or 8.
-        is_float: whether its text is that of a number of 32 bits.
-        is_any: whether it may be infinite, and not a number.
-
-    Returns:
-        Its node, `NONE` for a number that may not be.
+    `is_float` says whether its text is that of a number of 32 bits, `is_any` whether it may be
+    infinite, and not a number. Returns its node, `NONE` for a number that may not be.
     """
     bits = word_at(target.octets, start)
     exponent = _DOUBLE_EXPONENT

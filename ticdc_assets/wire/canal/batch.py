@@ -145,15 +145,10 @@ class _Table:
 
 
 def _begun_at_tables(lists: ImageLists, checked: Checked, types: Places) -> Places:
-    """Let lists begin at the tables that messages describe.
+    """Let lists, which have no column so far, begin at the tables that messages describe.
 
-    Args:
-        lists: the lists, without a column so far.
-        checked: the messages.
-        types: the node of the types of each, `NONE` for a message without a table.
-
-    Returns:
-        The column of the table of each, `NONE` where no table has such a description.
+    Returns the column of each table, `NONE` where no table has such a description. `types` are the
+    nodes of the types, `NONE` for a message without a table.
     """
     tape = lists.tape
     parts = np.stack([checked.values[name].astype(np.int32) for name in _DESCRIBING])

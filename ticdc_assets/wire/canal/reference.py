@@ -286,12 +286,7 @@ def _images(
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of a message.
-
-    Attributes:
-        types: their types in lower case, by name.
-        rank: their places in `sqlType`, by name.
-    """
+    """The columns of a message: their types in lower case, and their places in `sqlType`."""
 
     types: Mapping[str, str]
     rank: Mapping[str, int]

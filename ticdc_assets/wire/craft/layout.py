@@ -172,15 +172,7 @@ HEADER: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """The header of one event.
-
-    Attributes:
-        commit_ts: TSO of the event.
-        kind: what the event is.
-        table_id: physical table id of a partition, None for none.
-        database: name of the database, None for none.
-        table: name of the table, None for none.
-    """
+    """The header of one event; `table_id` is that of a partition. None for none."""
 
     commit_ts: int
     kind: EventKind

@@ -79,10 +79,7 @@ def _names(event: Event) -> Iterator[str]:
 def shape_of(*images: Iterable[tuple[str, int, int]], partial: bool, position: int = 0) -> RowShape:
     """Return the columns of a row's images, in their order.
 
-    Args:
-        images: the names, the type codes, which are known, and the flags of the columns of each.
-        partial: whether the row may have more columns.
-        position: where the first image starts in its message.
+    Each has a name, a type code, which is known, and flags; `position` is that of the first image.
 
     Raises:
         WireError: no table can have such columns.

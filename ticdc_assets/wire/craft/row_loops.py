@@ -122,10 +122,8 @@ def _is_empty(target: Target, node: int) -> bool:
 def rows_found(texts: Texts, target: Target, rows: Nodes) -> int:
     """Find the rows of messages, and return how many there are.
 
-    Args:
-        texts: the messages.
-        target: gets their terms.
-        rows: gets `ROW` of each, of which there is room for one in `ROW_BYTES`.
+    `target` gets their terms, `rows` the `ROW` of each, of which there is room for one in
+    `ROW_BYTES`.
     """
     _, starts, ends = texts
     count = np.int64(0)
@@ -228,13 +226,8 @@ def columns_listed(
 ) -> None:
     """Find the columns of column groups, and put their values on the tape.
 
-    Args:
-        target: gets the values.
-        ends: where each group ends.
-        rows: its `ROW`.
-        forms: the form of values by type code and flags.
-        columns: the known columns; gets the new ones.
-        images: gets all but the objects, which are the places of the groups.
+    `ends` is where each group ends, `forms` the form of values by type code and flags. `columns`
+    gets the new columns, `images` all but the objects, which are the places of the groups.
     """
     octets, nodes = target.octets, target.nodes
     objects, cells, bounds, lasts, plains, goods = images

@@ -113,14 +113,9 @@ _CODE_DIGITS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One event of a record, still as bytes.
+    """One event of a record, still as bytes, and where they start in the record's key and value.
 
-    Attributes:
-        number: number of the event in the record.
-        key: its JSON in the key.
-        value: its JSON in the value; the record's value if that is null or empty.
-        key_start: where `key` starts in the record's key.
-        value_start: where `value` starts in the record's value.
+    `value` is the record's if that is null or empty.
     """
 
     number: int
@@ -276,11 +271,7 @@ def _cell(value: Any, position: str) -> SentValue:
 def _columns_and_images(
     after: Mapping[str, SentValue], before: Mapping[str, SentValue]
 ) -> tuple[tuple[SentColumn, ...], Image, Image]:
-    """Return the columns of a row, by what its images say of them, and its images.
-
-    Raises:
-        WireError: a value does not fit its column.
-    """
+    """Return the columns of a row, by what its images say of them, and its images."""
     first = {**after, **{name: cell for name, cell in before.items() if name not in after}}
     columns: list[SentColumn] = []
     values: dict[str, list[str | None]] = {}

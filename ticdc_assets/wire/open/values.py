@@ -70,14 +70,9 @@ def spelling(code: int, flags: int) -> Spelling:
 
 
 class SentValue(NamedTuple):
-    """A value as sent, with its type and flags.
+    """A value as parsed, its path, and what its column says.
 
-    Attributes:
-        value: the parsed value.
-        code: type code of its column, one of `column_types.TYPE_NAMES`.
-        flags: flags of its column.
-        position: JSON path of the value, for errors.
-        is_handle_key: whether `h` says that its column belongs to the handle key.
+    The code is one of `column_types.TYPE_NAMES`; `is_handle_key` is `h`.
     """
 
     value: Any
@@ -92,8 +87,7 @@ def physical_values(
 ) -> tuple[list[str | None], list[Spelling]]:
     """Return the physical values of a column in the images of one row, and how each is spelled.
 
-    Args:
-        values: the values, the first of them with the flags that count for all.
+    The flags of the first count for all.
 
     Raises:
         WireError: a value does not fit its type.

@@ -60,16 +60,10 @@ def _ranged(octets: Octets, at: int, end: int) -> tuple[int, int]:
 def fields_read(
     texts: Texts, target: Target, start: Octets, rules: Nodes, values: Ints, places: Ints
 ) -> None:
-    """Read the fields before the images.
+    """Read the fields before the images, by the `RULE` of each; `start` is how each row begins.
 
-    Args:
-        texts: the messages.
-        target: gets texts.
-        start: the first bytes of each row.
-        rules: `RULE` of each field.
-        values: gets the number of each field in each message, or the node of its text; `NONE` where
-            it is not there.
-        places: gets the place after the last field of each message, -1 if it is not such a row.
+    `values` gets the number of each field in each message, or the node of its text; `NONE` where it
+    is not there. `places` gets the place after the last field, -1 if it is not such a row.
     """
     octets, starts, ends = texts
     for number in range(len(starts)):
@@ -113,14 +107,9 @@ def entries_listed(
 ) -> None:
     """Find the column of each entry of an image, and put its value on the tape.
 
-    Args:
-        target: gets names and values.
-        forms: the form of the values of each branch.
-        ends: where each message ends.
-        places: gets the place after each image that is there, -1 if it is not as TiCDC writes it,
-            or has a name twice.
-        columns: the known columns; gets the new ones.
-        images: gets all but the objects, which are the places of the images.
+    `forms` has the form of the values of each branch. `places` gets the place after each image that
+    is there, -1 if it is not as TiCDC writes it, or has a name twice. `columns` gets the new
+    columns, `images` all but the objects, which are the places of the images.
     """
     octets, nodes = target.octets, target.nodes
     objects, cells, bounds, lasts, plains, goods = images

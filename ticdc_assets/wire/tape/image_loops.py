@@ -106,12 +106,8 @@ def members_listed(
 ) -> None:
     """Find the column of each member of an object.
 
-    Args:
-        octets: the bytes.
-        nodes: the tape.
-        firsts: after which column the list of each image begins.
-        columns: the known columns; gets the new ones.
-        images: gets all but the objects; an absent image is good and has no cell.
+    The list of each image begins after the column in `firsts`. `columns` gets the new columns,
+    `images` all but the objects; an absent image is good and has no cell.
     """
     objects, cells, bounds, lasts, plains, goods = images
     known, slots, used = columns
@@ -198,22 +194,12 @@ def images_written(
     ends: Ints,
     unsure: Nodes,
 ) -> int:
-    """Write images as JSON.
+    """Write images as JSON, and return how many numbers are unsure.
 
-    Args:
-        texts: the texts that the tape is of.
-        nodes: the tape.
-        images: the images, with their columns; an image with a value that does not fit its column
-            is no longer good. It is not written, nor is an absent one.
-        ways: of each column the way of its values, see `value_loops`; with `ALL_PLAIN` if a
-            string without escapes is the text in it and in all columns of its list before it.
-        written: gets the images.
-        scratch: room for a value.
-        ends: gets the end of each.
-        unsure: gets `UNSURE` of numbers.
-
-    Returns:
-        How many numbers are unsure.
+    An image with a value that does not fit its column is no longer good. It is not written, nor is
+    an absent one. The way of a column (`codes.Spelling`) has `ALL_PLAIN` if a string without
+    escapes is the text in it and in all columns of its list before it. `scratch` is room for a
+    value, `ends` gets the end of each image, `unsure` gets `UNSURE` of numbers.
     """
     octets, _, _ = texts
     objects, cells, bounds, lasts, plains, goods = images

@@ -232,15 +232,9 @@ def character_written(point: int, written: Octets, place: int) -> int:
 def text_written(
     octets: Octets, at: int, end: int, written: Octets, place: int, again: bool
 ) -> int:
-    """Write the content of the string between two places, and return the place after it.
+    """Write the content of a string up to its closing quote, and return the place after it.
 
-    Args:
-        octets: the bytes.
-        at: where the string's first character is.
-        end: where its closing quote is.
-        written: gets the content.
-        place: where.
-        again: whether to write a string of JSON again; else its bytes.
+    It is written as a string of JSON `again`, or else as its bytes.
     """
     kept = at
     at = stop(octets, at, end)

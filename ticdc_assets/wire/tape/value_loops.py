@@ -256,9 +256,8 @@ def value_written(
 ) -> tuple[int, bool]:
     """Write a value that is not null as text of JSON.
 
-    Returns:
-        The place after the text, -1 if the value does not fit its column; and whether the text is
-        surely in the form that it must have.
+    Returns the place after the text, -1 if the value does not fit its column; and whether the text
+    is surely in the form that it must have.
     """
     sure = True
     put_word(written, place, _QUOTE_WORD)
