@@ -87,12 +87,12 @@ class DiffedTable:
             return f"equal{self._but}"
         counts = self.counts
         found = [
-            f"{counted(count, 'row')} {what}"
-            for count, what in (
-                (counts.changed, "differ"),
-                (counts.missing, "are missing in the mirror"),
-                (counts.too_many, "are extra in the mirror"),
-                (self.unread, "of the export cannot be read"),
+            counted(count, f"row {one}", f"rows {many}")
+            for count, one, many in (
+                (counts.changed, "differs", "differ"),
+                (counts.missing, "is missing in the mirror", "are missing in the mirror"),
+                (counts.too_many, "is extra in the mirror", "are extra in the mirror"),
+                (self.unread, "of the export cannot be read", "of the export cannot be read"),
             )
             if count
         ]
@@ -140,7 +140,8 @@ class SourceDifference:
             equal = counted(len(self.tables), "mirror equals", "mirrors equal")
             return f"{equal} the export at {time_with_tso(self.tso)}{but}"
         return (
-            f"{differing} of {counted(len(self.tables), 'mirror')} differ from the export at "
+            f"{differing} of {counted(len(self.tables), 'mirror')} "
+            f"{'differs' if differing == 1 else 'differ'} from the export at "
             f"{time_with_tso(self.tso)}{but}"
         )
 

@@ -79,7 +79,7 @@ from ticdc_assets.mirrors.standing import Applying
 from ticdc_assets.mirrors.truncation_points import read_raw_truncation_point, read_truncation_point
 from ticdc_assets.model.events import SNAPSHOT_DDL
 from ticdc_assets.model.tso import LOGICAL_BITS
-from ticdc_assets.repair.known_records import errors_in, refused_records
+from ticdc_assets.repair.making import errors_in, refused_records
 from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.spark.executing import executor
 from ticdc_assets.spark.scratch import WRITING, Scratch
@@ -129,7 +129,7 @@ class RedecodedDay:
             said = (
                 f"{self.day}: {counted(self.records, 'record')} decoded again: "
                 f"{counted(self.rows, 'row')} in place of "
-                f"{self.before}; {self.quarantined} faults came into quarantine, "
+                f"{self.before}; {counted(self.quarantined, 'fault')} came into quarantine, "
                 f"{self.released} left it"
             )
         if self.tables:

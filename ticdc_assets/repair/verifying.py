@@ -57,8 +57,7 @@ from ticdc_assets.repair.comparing import (
     repeated_keys,
     row_differences,
 )
-from ticdc_assets.repair.known_records import RefusedRecords
-from ticdc_assets.repair.making import Made, Making, place_apart, require_own
+from ticdc_assets.repair.making import Made, Making, RefusedRecords, place_apart, require_own
 from ticdc_assets.spark.scratch import READING, Scratch
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath

@@ -1,6 +1,7 @@
 """Mirrors beside an export of the upstream."""
 
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -102,6 +103,12 @@ def test_what_differs_is_told_by_key_and_column(
     keyed = by_name["keyed"]
     assert (keyed.counts.changed, keyed.counts.missing, keyed.counts.too_many) == (1, 1, 1)
     assert keyed.unread == 2
+    assert keyed.sentence == (
+        "1 row differs; 1 row is missing in the mirror; 1 row is extra in the mirror; "
+        "2 rows of the export cannot be read"
+    )
+    alone = replace(found, tables=(keyed,))
+    assert alone.summary.startswith("1 of 1 mirror differs from the export at ")
     findings = {item.finding: item for item in keyed.examples}
     assert findings[RowFinding.CHANGED].key == {"id": second.split(b",")[0].decode()}
     (cell,) = findings[RowFinding.CHANGED].columns
