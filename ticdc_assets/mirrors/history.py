@@ -17,7 +17,7 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from ticdc_assets.changelog.history_changes import VersionEvent
+from ticdc_assets.changelog.carrying import VersionEvent
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, earlier_first
 from ticdc_assets.delta.files import FileLayout, WrittenFile
 from ticdc_assets.log.cuts import MirrorCut

@@ -570,7 +570,7 @@ class _Changes:
         marks = self._keys.rows[self._layout.rescued].to_pylist()
         for rows, numbers in self.found.rows(self._keeps, self._writer):
             own = [dict(marks[number])[PARTIAL] for number in numbers.tolist()]
-            yield marked(rows, self._layout, own)
+            yield marked(rows, self._layout.rescued, own)
         yield self._as_rows(np.flatnonzero(self._keeps & ~self._is_there))
 
     def _as_rows(self, places: np.ndarray) -> pa.Table:

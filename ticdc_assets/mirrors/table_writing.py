@@ -211,7 +211,7 @@ class TableWriter:
         if self.published is not None:
             renew_if_lost(self.table, self.published, self._configuration)
         self._newest = self._read()
-        self._state = new_state(self.schema, self._configuration, self._newest)
+        self._state = new_state(self.schema, self._newest, self._configuration)
         self._require_written()
         return self.layout()
 
@@ -502,7 +502,6 @@ class TableWriter:
             files,
             metadata,
             operation="WRITE" if changes_rows else "OPTIMIZE",
-            changes_rows=changes_rows,
         )
 
 

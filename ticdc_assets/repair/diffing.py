@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ticdc_assets.base.isolation import Failure, attempted_alone
+from ticdc_assets.base.isolation import Failure, attempted
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import Counted
 from ticdc_assets.changelog.plan import TableName
@@ -131,7 +131,7 @@ class SourceDifference:
         """The result, in one sentence."""
         differing = sum(not item.equal for item in self.tables)
         uncompared = [
-            f"{item.database}.{item.table}.{name}"
+            f"{joined_name(item.database, item.table)}.{name}"
             for item in self.tables
             for name in item.uncompared
         ]
@@ -221,11 +221,12 @@ def _compared(side: Lake, seeding: Seeding, moment: AsOf) -> Iterator[DiffedTabl
         if name in unread:
             yield _not_compared(name, unread[name])
             continue
-        made = attempted_alone(
+        made = attempted(
             lambda name=name, item=item: _compared_table(
                 side, item, exported[name], moment.table(*name)
             ),
             f"comparing {joined_name(*name)}",
+            alone=True,
         )
         if isinstance(made, Failure):
             require_own(side.paths, [made.reason])

@@ -48,8 +48,7 @@ from ticdc_assets.delta.damage import reading
 from ticdc_assets.delta.delta_files import removable
 from ticdc_assets.delta.delta_protocol import Action, LogState, partition_of
 from ticdc_assets.delta.fencing import require_lease
-from ticdc_assets.delta.generations import GENERATION
-from ticdc_assets.delta.lake import Lake
+from ticdc_assets.delta.lake import GENERATION, Lake
 from ticdc_assets.delta.log_reading import existing_state
 from ticdc_assets.delta.opening import open_table
 from ticdc_assets.log.cuts import Cut, MirrorCut, newest_cut, publish, read_entries, read_heads

@@ -47,8 +47,7 @@ from ticdc_assets.delta.control import read_rows, read_table
 from ticdc_assets.delta.damage import require_answer
 from ticdc_assets.delta.fencing import require_lease
 from ticdc_assets.delta.files import WrittenFile, open_parquet
-from ticdc_assets.delta.generations import paths_of
-from ticdc_assets.delta.lake import Lake
+from ticdc_assets.delta.lake import Lake, paths_of
 from ticdc_assets.delta.opening import latest_version
 from ticdc_assets.delta.queries import asking
 from ticdc_assets.log.change_files import (
@@ -508,7 +507,7 @@ class Making:
                 known = pa.Table.from_pylist(rows, schema=FAULT_SCHEMA)
                 append_faults(side, [known], app_id="rebuild")
         exported = self._decode_seeds(landed)
-        add_to_statistics(self.lake.at(side), landed, joined_totals([*found.totals, *exported]))
+        add_to_statistics(self.lake.at(side), landed, joined_totals([found.totals, *exported]))
         return found
 
     def _decode_seeds(self, landed: int) -> list[Totals]:
@@ -531,7 +530,7 @@ class Making:
         for number in sorted(numbers & landed_seeds):
             found = decoded_files(self.lake, number, batch=landed, into=self.place)
             append(number, found.changes)
-            totals += found.totals
+            totals.append(found.totals)
             if self.to_stay:
                 append_fault_files(self.place, found.faults, app_id=APPLICATION, version=number)
                 close_former(self.place, number)

@@ -199,7 +199,7 @@ def give_up(lake: Lake, topic: str, partition: int, offset: int, *, by: str) -> 
                 topic_id=position.accepted_ids.get((topic, partition)),
                 from_offset=offset,
                 to_offset=offset + 1,
-                offset_base=position.base((topic, partition)),
+                offset_base=position.bases.get((topic, partition), 0),
                 cause=f"{UNREADABLE}: {rows[0]['reason']}",
                 after_ts=_watermark_before(lake.paths, topic, partition, offset),
             ),

@@ -31,10 +31,10 @@ from enum import StrEnum
 from functools import partial
 from typing import Any
 
-from ticdc_assets.base.isolation import Failure, Failures, attempted_alone
+from ticdc_assets.base.isolation import Failure, Failures, attempted
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import Counted
-from ticdc_assets.delta.commits import commits_after, foreign_changes
+from ticdc_assets.delta.commits import foreign_changes
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.log_reading import pool_within
 from ticdc_assets.log.cuts import Cut, HeldRows, MirrorCut, require_cut
@@ -403,7 +403,7 @@ def _verified(
             history_examples=history.examples,
         )
 
-    done = attempted_alone(compare, f"comparing {joined_name(*name)}")
+    done = attempted(compare, f"comparing {joined_name(*name)}", alone=True)
     if not isinstance(done, Failure):
         return result
     require_own(made.paths, [done.reason])
@@ -431,7 +431,7 @@ def _foreign_commits(paths: LakePaths, mirror: MirrorCut) -> Iterable[str]:
     A running or killed sync is ahead of the cut too, but its commits have ids.
     """
     table = mirror.path(paths)
-    for commit in foreign_changes(table, commits_after(table, mirror.version)):
+    for commit in foreign_changes(table, mirror.version):
         yield f"version {commit.version} ({commit.operation})"
 
 

@@ -32,8 +32,7 @@ from ticdc_assets.model.tso import physical_ms
 from ticdc_assets.observe.overview import read_overview
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.verdicts import Check, Level
-from ticdc_assets.orchestration.status_metadata import check_verdict
-from ticdc_assets.orchestration.verdicts import CheckVerdict
+from ticdc_assets.orchestration.verdicts import CheckVerdict, check_verdict
 from ticdc_assets.reading.mirrors import read_mirror, require_mirror
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.wire import WireFormat, decode

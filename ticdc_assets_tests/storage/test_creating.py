@@ -13,7 +13,6 @@ import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -38,7 +37,7 @@ from ticdc_assets_tests.storage.faults import (
     LOST_ANSWER,
     LOST_REQUEST,
     FaultyProxy,
-    faulty_proxy,
+    serving,
 )
 
 pytestmark = pytest.mark.timeout(300)
@@ -280,7 +279,7 @@ def test_a_folder_needs_neither_obstore_nor_arrow(tmp_path: Path) -> None:
 @pytest.fixture
 def faulty(s3_lake: S3Lake) -> Iterator[tuple[RemotePath, FaultyProxy]]:
     """Give a lake on S3 whose requests and answers get lost."""
-    with faulty_proxy(s3_lake.endpoint) as proxy:
+    with serving(FaultyProxy(s3_lake.endpoint)) as proxy:
         yield S3Lake(proxy.url, s3_lake.bucket, s3_lake.folder).path, proxy
 
 
@@ -306,17 +305,8 @@ def test_a_lost_answer_is_neither_another_writer_nor_a_failure(
     assert path.read_bytes() == data
     assert proxy.seen.count("PUT") > 1
     assert proxy.faults == {"PUT": [], "GET": []}
-
-
-@pytest.mark.s3
-@pytest.mark.parametrize("fault", [LOST_REQUEST, LOST_ANSWER, LATE_500, CONFLICT])
-def test_another_writer_is_told_from_a_lost_answer(
-    fault: str, faulty: tuple[RemotePath, FaultyProxy]
-) -> None:
-    lake, proxy = faulty
-    path, data = lake / "a", unique()
-    create(path, data)
-    proxy.faults = {"PUT": [fault]}
+    # Another writer is told from a lost answer.
+    proxy.faults = {"PUT": put[:1]}
     with pytest.raises(FileExistsError):
         create(path, unique())
     assert path.read_bytes() == data
@@ -429,25 +419,6 @@ class _Store(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
-@contextmanager
-def answering(condition: str, refusal: int) -> Iterator[tuple[str, type[_Store]]]:
-    """Run such a store; give its URL, and what it saw."""
-
-    class Seen(_Store):
-        pass
-
-    Seen.objects, Seen.conditions = {}, []
-    Seen.condition, Seen.refusal = condition, refusal
-    with ThreadingHTTPServer((HOST, 0), Seen) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        try:
-            yield f"http://{HOST}:{server.server_port}", Seen
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 AZURE = "abfss://box@{name}.dfs.core.windows.net/lake"
 
 
@@ -468,7 +439,13 @@ def test_azure_and_google_are_asked_to_put_where_none_is(
     refusal: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with answering(condition, refusal) as (url, seen):
+    class Seen(_Store):
+        pass
+
+    Seen.objects, Seen.conditions = {}, []
+    Seen.condition, Seen.refusal = condition, refusal
+    with serving(ThreadingHTTPServer((HOST, 0), Seen)) as server:
+        url = f"http://{HOST}:{server.server_port}"
         monkeypatch.setenv(f"{env}_ALLOW_HTTP", "true")
         monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", url)
         monkeypatch.setenv("GOOGLE_BASE_URL", url)
@@ -480,5 +457,5 @@ def test_azure_and_google_are_asked_to_put_where_none_is(
         create(path, data)
         with pytest.raises(FileExistsError):
             create(path, unique())
-        assert list(seen.objects.values()) == [data]
-        assert seen.conditions == [value] * 3
+        assert list(Seen.objects.values()) == [data]
+        assert Seen.conditions == [value] * 3
