@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ticdc_assets.base.errors import UnsupportedVersionError, WireError
-from ticdc_assets.demo.simulator.encoders.craft import encode
-from ticdc_assets.demo.simulator.encoders.craft_layout import (
+from ticdc_assets.demo.simulator.encoders.craft import (
+    encode,
     write_rows,
 )
 from ticdc_assets.model.events import (
