@@ -502,14 +502,13 @@ def _column_to_json(column: ColumnSchema) -> dict[str, Any]:
         "collate": column.collation,
         "length": column.length,
     }
-    if column.decimal:
-        data_type["decimal"] = column.decimal
-    if column.elements:
-        data_type["elements"] = list(column.elements)
-    if column.unsigned:
-        data_type["unsigned"] = True
-    if column.zerofill:
-        data_type["zerofill"] = True
+    others = {
+        "decimal": column.decimal,
+        "elements": list(column.elements),
+        "unsigned": column.unsigned,
+        "zerofill": column.zerofill,
+    }
+    data_type |= {name: value for name, value in others.items() if value}
     fields = {
         "name": column.name,
         "dataType": data_type,

@@ -281,12 +281,12 @@ def error_row(error: InputError, index: int = 0) -> Row:
 
 def event_row(event: Event, index: int = 0) -> Row:
     """Return the row of an event, the event number `index` of its record."""
-    kind, names = _EVENTS[type(event)]
+    kind, columns = _EVENTS[type(event)]
     row: Row = {"index": index, "kind": kind}
-    for name in names:
+    for name, text in columns:
         value = getattr(event, name)
         if value is not None:
-            row[name] = _TEXTS[name](value) if name in _TEXTS else value
+            row[name] = value if text is None else text(value)
     if isinstance(event, Watermark):
         row["commit_ts"] = event.watermark_ts
     if isinstance(event, Bootstrap | DdlEvent):
@@ -301,16 +301,6 @@ def event_row(event: Event, index: int = 0) -> Row:
     return row
 
 
-_EVENTS: Final = {
-    event: (kind, [item.name for item in fields(event) if item.name in CHANGE_SCHEMA.names])
-    for event, kind in (
-        (RowChange, ROW),
-        (DdlEvent, DDL),
-        (Bootstrap, BOOTSTRAP),
-        (Watermark, WATERMARK),
-    )
-}
-"""The kind of a row and its attributes that are columns, by the type of event."""
 _decode_stored_image: Final = msgspec.json.Decoder(dict[str, str | ZonedTimestamp | None]).decode
 _decode_stored_checksum: Final = msgspec.json.Decoder(Checksum).decode
 _encode: Final = msgspec.json.Encoder().encode
@@ -321,3 +311,21 @@ _TEXTS: Final[Mapping[str, Callable[[Any], str | bytes]]] = {
     **dict.fromkeys(("schema", "pre_schema"), lambda schema: _encode(schema_to_json(schema))),
 }
 """How the attributes of events become texts of JSON."""
+
+_EVENTS: Final = {
+    event: (
+        kind,
+        [
+            (item.name, _TEXTS.get(item.name))
+            for item in fields(event)
+            if item.name in CHANGE_SCHEMA.names
+        ],
+    )
+    for event, kind in (
+        (RowChange, ROW),
+        (DdlEvent, DDL),
+        (Bootstrap, BOOTSTRAP),
+        (Watermark, WATERMARK),
+    )
+}
+"""The kind of a row, and the attributes that are columns with their texts, by type of event."""

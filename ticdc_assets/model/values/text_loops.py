@@ -23,9 +23,8 @@ from ticdc_assets.model.values.column_loops import (
     Flags,
     Places,
 )
-from ticdc_assets.model.values.word_loops import copied, escapes_end, number_end, stop
+from ticdc_assets.model.values.word_loops import copied, escapes_end, literal_end, number_end, stop
 
-_TRUE, _FALSE = np.frombuffer(b"true", np.uint8), np.frombuffer(b"false", np.uint8)
 NULL_WORD: Final = np.frombuffer(b"null", np.uint8)
 BASE64: Final = np.frombuffer(
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8
@@ -107,14 +106,6 @@ def stands(data: Bytes, place: int, end: int, text: Bytes) -> bool:
 
 
 @compiled
-def word_end(data: Bytes, place: int, end: int) -> int:
-    """Return the place after `true`, `false` or `null`, -1 if none begins here."""
-    if stands(data, place, end, _TRUE) or stands(data, place, end, NULL_WORD):
-        return place + 4
-    return place + 5 if stands(data, place, end, _FALSE) else -1
-
-
-@compiled
 def json_texts(
     data: Bytes,
     offsets: Places,
@@ -184,12 +175,13 @@ def json_texts(
                 elif byte == MINUS or (byte >= ZERO and byte <= NINE):
                     place, _ = number_end(data, place, end)
                 else:
-                    place = word_end(data, place, end)
+                    place, _ = literal_end(data, place)
             if not good or place < 0:
                 good = False
                 break
             filled = copied(data, begin, place, out, filled)
-        if good and state == 1 and depth == 0:
+        # A literal may seem to end in the next document.
+        if good and state == 1 and depth == 0 and place == end:
             exact[row] = True
         else:
             filled = start

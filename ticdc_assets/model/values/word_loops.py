@@ -53,6 +53,11 @@ _HIGH: Final = table_of(b"89abAB")
 _LOW: Final = table_of(b"cdefCDEF")
 _LETTER_U: Final = ord("u")
 
+_NULL, _TRUE, _FALSE = (
+    np.uint64(int.from_bytes(word, "little")) for word in (b"null", b"true", b"false")
+)
+_FOUR_BYTES, _FIVE_BYTES = np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFFFFFF)
+
 NO_DIGITS: Final = -1
 """The result of `number_of` for a word that is not eight digits."""
 
@@ -142,6 +147,17 @@ def number_end(octets: Bytes, at: int, end: int) -> tuple[int, bool]:
         start, at = at, digits_end(octets, at, end)
         good, is_integer = good and start < at, False
     return at if good else -1, is_integer
+
+
+@inlined
+def literal_end(octets: Bytes, at: int) -> tuple[int, int]:
+    """Return the place after null (0), false (1) or true (2) and which it is; -1 for none."""
+    word = word_at(octets, at)
+    if word & _FOUR_BYTES == _NULL:
+        return at + 4, 0
+    if word & _FIVE_BYTES == _FALSE:
+        return at + 5, 1
+    return at + 4 if word & _FOUR_BYTES == _TRUE else -1, 2
 
 
 @inlined

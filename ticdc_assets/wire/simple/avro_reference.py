@@ -58,14 +58,8 @@ from ticdc_assets.wire.simple.message import (
 MESSAGE_TYPES: Final = ("WATERMARK", "BOOTSTRAP", "DDL", "DML")
 """Symbols of `Message.type`, and in the same order the branches of `Message.payload`."""
 DDL_SYMBOLS: Final = (
-    "CREATE",
-    "ALTER",
-    "ERASE",
-    "RENAME",
-    "TRUNCATE",
-    "CINDEX",
-    "DINDEX",
-    "QUERY",
+    *("CREATE", "ALTER", "ERASE", "RENAME"),
+    *("TRUNCATE", "CINDEX", "DINDEX", "QUERY"),
 )
 """Symbols of `DDL.type`."""
 DML_SYMBOLS: Final = ("INSERT", "UPDATE", "DELETE")

@@ -20,7 +20,14 @@ import numpy as np
 
 from ticdc_assets.base.compiled import compiled, inlined
 from ticdc_assets.model.values.vector_loops import word_at
-from ticdc_assets.model.values.word_loops import copied, escapes_end, number_end, same, stop
+from ticdc_assets.model.values.word_loops import (
+    copied,
+    escapes_end,
+    literal_end,
+    number_end,
+    same,
+    stop,
+)
 from ticdc_assets.wire.codes import MAX_DEPTH, Presence
 from ticdc_assets.wire.tape.json_loops import (
     BYTE,
@@ -66,25 +73,10 @@ Nodes: TypeAlias = Any
 NONE: Final = -1
 """In place of a node: there is none."""
 
-_NULL_WORD, _TRUE_WORD = (np.uint64(int.from_bytes(word, "little")) for word in (b"null", b"true"))
-_FALSE_WORD: Final = np.uint64(int.from_bytes(b"false", "little"))
-FOUR_BYTES, _FIVE_BYTES = np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFFFFFF)
+FOUR_BYTES: Final = np.uint64(0xFFFFFFFF)
 _SLOT_BITS: Final = np.uint64(57)
 SLOTS: Final = 128
 """How many slots are searched for a name."""
-
-
-@inlined
-def _literal_end(octets: Octets, at: int) -> tuple[int, int]:
-    """Return the place after true, false or null and its kind, -1 if none begins at a place."""
-    four = word_at(octets, at) & FOUR_BYTES
-    if four == _NULL_WORD:
-        return at + 4, NULL
-    if four == _TRUE_WORD:
-        return at + 4, TRUE
-    if word_at(octets, at) & _FIVE_BYTES == _FALSE_WORD:
-        return at + 5, FALSE
-    return -1, NULL
 
 
 @inlined
@@ -241,7 +233,8 @@ def tokenized(texts: Texts, names: Names, nodes: Nodes, roots: Places, found: Pl
                     at, is_integer = number_end(octets, at, end)
                     kind = INTEGER if is_integer else NUMBER
                 else:
-                    at, kind = _literal_end(octets, at)
+                    at, which = literal_end(octets, at)
+                    kind = NULL + which
                 node = nodes[count]
                 node.start, node.end, node.next, node.kind = start, at, count + 1, kind
                 count += 1

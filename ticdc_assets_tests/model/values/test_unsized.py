@@ -19,7 +19,8 @@ from ticdc_assets.model.values import (
     typed_array,
     typed_of,
 )
-from ticdc_assets_tests.model.values.columns import column
+from ticdc_assets_tests.cases import cases, grouped
+from ticdc_assets_tests.model.values.columns import cast_cases, column
 
 ZONE = "Asia/Shanghai"
 
@@ -32,33 +33,29 @@ def unsized(mysql_type: str) -> ColumnSchema:
 
 UNSIZED = ("decimal", "datetime", "timestamp", "time", "enum", "set")
 
-VALUES = [
-    ("decimal", "-12.50"),
-    ("decimal", "99999999999999999999999999999999999.999999999999999999999999999999"),
-    ("datetime", "2024-01-31 10:11:12"),
-    ("datetime", "2024-01-31 10:11:12.120"),
-    ("datetime", "0000-00-00 00:00:00.000"),
-    ("timestamp", "2024-01-31 10:11:12.000001"),
-    ("time", "-838:59:59.10"),
-    ("enum", "0"),
-    ("enum", "65535"),
-    ("set", "0"),
-    ("set", "18446744073709551615"),
-]
+VALUES = """
+decimal: -12.50 | 99999999999999999999999999999999999.999999999999999999999999999999
+datetime: 2024-01-31 10:11:12 | 2024-01-31 10:11:12.120 | 0000-00-00 00:00:00.000
+timestamp: 2024-01-31 10:11:12.000001
+time: -838:59:59.10
+enum: 0 | 65535
+set: 0 | 18446744073709551615
+"""
 
 
-@pytest.mark.parametrize(("mysql_type", "sent"), VALUES)
-def test_values_stay_as_they_were_sent(mysql_type: str, sent: str) -> None:
+@pytest.mark.parametrize("line", VALUES.strip().splitlines())
+def test_values_stay_as_they_were_sent(line: str) -> None:
+    mysql_type, _, texts = line.partition(": ")
     schema = unsized(mysql_type)
     assert lacks_size(schema)
-    assert canonical_of(schema, ZONE)(sent) == sent
     assert arrow_type(schema) == pa.string()
-    assert typed_of(schema, ZONE)(sent) == sent
-    assert text_of(schema, ZONE)(sent) == sent
-    array, unfit = typed_array(schema, ZONE, [sent, None])
-    assert (array.type, array.to_pylist(), unfit) == (pa.string(), [sent, None], None)
-    if mysql_type != "timestamp":
-        assert physical_of(schema, ZONE)(sent) == sent
+    for sent in texts.split(" | "):
+        converters = [canonical_of, typed_of, text_of]
+        if mysql_type != "timestamp":
+            converters.append(physical_of)
+        assert [make(schema, ZONE)(sent) for make in converters] == [sent] * len(converters)
+        array, unfit = typed_array(schema, ZONE, [sent, None])
+        assert (array.type, array.to_pylist(), unfit) == (pa.string(), [sent, None], None)
 
 
 @pytest.mark.parametrize("sql", ["decimal(10,0)", "datetime", "timestamp(3)", "time", "enum(a)"])
@@ -73,15 +70,12 @@ def test_a_length_tells_the_fraction_as_in_simple_avro() -> None:
 
 @pytest.mark.parametrize(
     ("mysql_type", "sent", "reason"),
-    [
-        ("enum", "red", "invalid_enum"),
-        ("enum", "65536", "out_of_range"),
-        ("enum", "-1", "out_of_range"),
-        ("set", "a,b", "invalid_set"),
-        ("set", "18446744073709551616", "out_of_range"),
-        ("datetime", "yesterday", "invalid_datetime"),
-        ("decimal", "1e5", "invalid_decimal"),
-    ],
+    grouped("""
+enum: red = invalid_enum | 65536 = out_of_range | -1 = out_of_range
+set: a,b = invalid_set | 18446744073709551616 = out_of_range
+datetime: yesterday = invalid_datetime
+decimal: 1e5 = invalid_decimal
+"""),
 )
 def test_what_is_no_value_is_refused(mysql_type: str, sent: str, reason: str) -> None:
     with pytest.raises(ImageError) as caught:
@@ -101,15 +95,15 @@ def test_a_label_is_no_number(mysql_type: str) -> None:
 
 @pytest.mark.parametrize(
     ("mysql_type", "sized"),
-    [
-        ("decimal", "decimal(65,30)"),
-        ("datetime", "datetime(6)"),
-        ("datetime", "datetime"),
-        ("timestamp", "timestamp"),
-        ("time", "time(6)"),
-        ("enum", "enum(a,b)"),
-        ("set", "set(a,b)"),
-    ],
+    cases("""
+decimal -> decimal(65,30)
+datetime -> datetime(6)
+datetime -> datetime
+timestamp -> timestamp
+time -> time(6)
+enum -> enum(a,b)
+set -> set(a,b)
+"""),
 )
 def test_no_change_of_size_is_taken_for_none(mysql_type: str, sized: str) -> None:
     schema = unsized(mysql_type)
@@ -121,36 +115,32 @@ def test_no_change_of_size_is_taken_for_none(mysql_type: str, sized: str) -> Non
 
 @pytest.mark.parametrize(
     ("mysql_type", "new", "text", "expected"),
-    [
-        ("decimal", "decimal(10,1)", "12.55", "12.6"),
-        ("decimal", "varchar(10)", "12.50", "12.50"),
-        ("datetime", "datetime", "2024-01-31 10:11:12.5", "2024-01-31 10:11:13"),
-        ("datetime", "date", "2024-01-31 10:11:12.123", "2024-01-31"),
-        ("timestamp", "datetime(3)", "2024-01-31 10:11:12", "2024-01-31 10:11:12.000"),
-        ("time", "time(1)", "10:11:12.25", "10:11:12.3"),
-        ("enum", "int", "2", "2"),
-        ("set", "bigint unsigned", "5", "5"),
-    ],
+    cast_cases("""
+decimal > decimal(10,1): 12.55 = 12.6
+decimal > varchar(10): 12.50 = 12.50
+datetime > datetime: 2024-01-31 10:11:12.5 = 2024-01-31 10:11:13
+datetime > date: 2024-01-31 10:11:12.123 = 2024-01-31
+timestamp > datetime(3): 2024-01-31 10:11:12 = 2024-01-31 10:11:12.000
+time > time(1): 10:11:12.25 = 10:11:12.3
+enum > int: 2 = 2
+set > bigint unsigned: 5 = 5
+# No label is guessed.
+enum > enum(a,b): 1 = refused
+enum > varchar(10): 1 = refused
+enum > json: 1 = refused
+enum > varbinary(10): 1 = refused
+enum > set(a,b): 1 = refused
+set > set(a,b): 1 = refused
+set > text: 1 = refused
+"""),
 )
-def test_casts_of_what_is_known(mysql_type: str, new: str, text: str, expected: str) -> None:
-    assert cast_of(unsized(mysql_type), column(new), ZONE)(text) == expected
-
-
-@pytest.mark.parametrize(
-    ("mysql_type", "new"),
-    [
-        ("enum", "enum(a,b)"),
-        ("enum", "varchar(10)"),
-        ("enum", "json"),
-        ("enum", "varbinary(10)"),
-        ("enum", "set(a,b)"),
-        ("set", "set(a,b)"),
-        ("set", "text"),
-    ],
-)
-def test_no_label_is_guessed(mysql_type: str, new: str) -> None:
-    with pytest.raises(CastError):
-        cast_of(unsized(mysql_type), column(new), ZONE)("1")
+def test_casts_of_what_is_known(mysql_type: str, new: str, text: str, expected: str | None) -> None:
+    cast = cast_of(unsized(mysql_type), column(new), ZONE)
+    if expected is None:
+        with pytest.raises(CastError):
+            cast(text)
+    else:
+        assert cast(text) == expected
 
 
 @pytest.mark.parametrize("mysql_type", UNSIZED)
@@ -166,13 +156,13 @@ def test_no_size_is_guessed(mysql_type: str, sql: str) -> None:
 
 @pytest.mark.parametrize(
     ("mysql_type", "expected"),
-    [
-        ("decimal", "0"),
-        ("datetime", "0000-00-00 00:00:00"),
-        ("time", "00:00:00"),
-        ("enum", "1"),
-        ("set", "0"),
-    ],
+    cases("""
+decimal -> 0
+datetime -> 0000-00-00 00:00:00
+time -> 00:00:00
+enum -> 1
+set -> 0
+"""),
 )
 def test_implicit_defaults(mysql_type: str, expected: str) -> None:
     schema = replace(unsized(mysql_type), nullable=False)
