@@ -91,13 +91,13 @@ def measure_differences(count: int, *, repetitions: int) -> Part:
     for wire_format in NESTED:
         messages = load_messages(count, wire_format)
         records = [Record(key=item.key, value=item.value) for item in messages.records]
-        for difference in (
+        for change in (
             Difference.ORDER,
             Difference.MIDDLE,
             Difference.LAST,
             Difference.BLANKS,
         ):
-            records = [differing(record, wire_format, difference) for record in records]
+            records = [differing(record, wire_format, change) for record in records]
         shuffled = replace(
             messages,
             records=[

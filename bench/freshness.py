@@ -35,7 +35,7 @@ from bench.shop import Shop, alternating
 from ticdc_assets.log import decoding, schema_tables
 from ticdc_assets.mirrors import applying as mirrors
 from ticdc_assets.mirrors import validity
-from ticdc_assets.orchestration.source_watcher import SourceWatcher
+from ticdc_assets.orchestration.following import SourceWatcher
 from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.orchestration.syncing import Syncing
 from ticdc_assets.wire import WireFormat

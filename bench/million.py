@@ -30,7 +30,7 @@ from bench.commands import configure, installed, run_watched
 from bench.measuring import Memory, Sample, leave_out
 from bench.results import SLOWER, Part, Result
 from bench.traffic import Shape, Traffic, Varied
-from ticdc_assets.delta.generations import paths_of
+from ticdc_assets.delta.lake import paths_of
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.message_forms import MessageOptions
 from ticdc_assets.log.cuts import require_cut

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from ticdc_assets.cli import main
 from ticdc_assets.config import KafkaSource
-from ticdc_assets.delta.generations import paths_of
+from ticdc_assets.delta.lake import paths_of
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire.compression import Compression

@@ -43,7 +43,7 @@ batch = pa.RecordBatch.from_pydict({
 })
 into = LakePaths(root=folder, changefeed="f")
 found = write_rows(record_decoder(changefeed, 1)([batch]), batch=1, into=into)
-assert found.errors == 0 and sum(row["rows"] for row in found.totals) == size, found
+assert found.errors == 0 and sum(found.totals.groups["rows"].to_pylist()) == size, found
 lines = Path("/proc/self/status").read_text().splitlines()
 print(next(line.split()[1] for line in lines if line.startswith("VmHWM:")))
 """

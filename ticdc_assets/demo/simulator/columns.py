@@ -26,12 +26,12 @@ from ticdc_assets.model.values import cast_of, default_text, lenient_cast_of
 from ticdc_assets.registry.ddl.reader import parse_ddl
 from ticdc_assets.registry.inference.columns import (
     BINARY_TWINS,
+    CURRENT_TIMESTAMP,
     DATABASE_DEFAULTS,
     INTEGER_LENGTHS,
     LABELLED_TYPES,
     column_schema,
 )
-from ticdc_assets.registry.inference.defaults import CURRENT_TIMESTAMP
 from ticdc_assets.registry.inference.row_shapes import spelled_type
 
 _CHARSET: Final = "_UTF8MB4"

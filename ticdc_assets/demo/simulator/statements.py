@@ -57,12 +57,12 @@ from ticdc_assets.registry.ddl.statement import (
 )
 from ticdc_assets.registry.ddl.statement import TableName as WrittenName
 from ticdc_assets.registry.inference.columns import (
+    CURRENT_TIMESTAMP,
     DATABASE_DEFAULTS,
     Defaults,
     column_schema,
     defaults_after,
 )
-from ticdc_assets.registry.inference.defaults import CURRENT_TIMESTAMP
 
 SUPPORTED: Final = (
     "INSERT INTO database.table [(columns)] VALUES (...), ... or SELECT ...",

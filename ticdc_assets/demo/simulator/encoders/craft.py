@@ -23,14 +23,16 @@ from ticdc_assets.model.events import (
 )
 from ticdc_assets.model.values.floats import to_float32
 from ticdc_assets.wire.codes import Form
-from ticdc_assets.wire.craft.chunks import MAX_UINT64, Reader, wrapped
 from ticdc_assets.wire.craft.layout import (
     HEADER,
+    MAX_UINT64,
     VERSION,
     ColumnGroup,
     EventKind,
     GroupKind,
     Header,
+    Reader,
+    wrapped,
 )
 from ticdc_assets.wire.craft.values import form_of
 from ticdc_assets.wire.record import Record
