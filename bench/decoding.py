@@ -34,7 +34,7 @@ from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.wire.differing import NESTED, Difference, differing, parts
 
 entry = partial(Result, "Decoding, one process, no Spark")
-difference = partial(Result, "Messages that differ harmlessly")
+of_differences = partial(Result, "Messages that differ harmlessly")
 BATCH_RECORDS = 5_000
 """As many records as Spark gives in one Arrow batch (`spark.session`)."""
 
@@ -111,7 +111,7 @@ def measure_differences(count: int, *, repetitions: int) -> Part:
             works += [plain_reading(own).work, decode_all]
         floor, sample, other_floor, other = measure_in_turn(works, repetitions=repetitions)
         results.append(
-            difference(
+            of_differences(
                 f"{wire_format}: another order, blanks and unknown members",
                 other,
                 messages.rows,

@@ -97,36 +97,46 @@ def _growth(scale: Scale, folder: Path) -> Part:
     spark = _spark()
     # Many sizes, and the line through them counts.
     few = min(2, scale.few)
-    parts: list[tuple[str, tuple[int, ...], dict[str, int]]] = [
-        (
-            "batch_sizes",
-            scale.of((100, 1_000, 10_000, 100_000), (10, 20)),
-            {"rows": scale.of(200_000, 12_000), "repetitions": few},
-        ),
-        (
-            "mirror_sizes",
-            scale.of((100_000, 1_000_000, 10_000_000), (100, 12_000)),
-            {"changes": scale.of(1_000, 10), "repetitions": few},
-        ),
-        (
-            "table_counts",
-            scale.of((1, 5, 10, 20), (1, 2)),
-            {"changes": scale.table_changes, "repetitions": few},
-        ),
-        (
-            "partition_counts",
-            scale.of((1, 4, 16, 64), (1, 2)),
-            {"changes": scale.of(20_000, 20), "repetitions": few},
-        ),
-    ]
-    syncs = scale.of(300, 12)
     return Part.joined(
         [
-            *(
-                _measured(f"growth.measure_{name}", spark, folder / name, sizes, **more)
-                for name, sizes, more in parts
+            _measured(
+                "growth.measure_batch_sizes",
+                spark,
+                folder / "batch",
+                scale.of((100, 1_000, 10_000, 100_000), (10, 20)),
+                rows=scale.of(200_000, 12_000),
+                repetitions=few,
             ),
-            _measured("growth.measure_syncs_in_a_row", spark, folder / "row", syncs=syncs),
+            _measured(
+                "growth.measure_mirror_sizes",
+                spark,
+                folder / "mirror",
+                scale.of((100_000, 1_000_000, 10_000_000), (100, 12_000)),
+                changes=scale.of(1_000, 10),
+                repetitions=few,
+            ),
+            _measured(
+                "growth.measure_table_counts",
+                spark,
+                folder / "tables",
+                scale.of((1, 5, 10, 20), (1, 2)),
+                changes=scale.table_changes,
+                repetitions=few,
+            ),
+            _measured(
+                "growth.measure_partition_counts",
+                spark,
+                folder / "partitions",
+                scale.of((1, 4, 16, 64), (1, 2)),
+                changes=scale.of(20_000, 20),
+                repetitions=few,
+            ),
+            _measured(
+                "growth.measure_syncs_in_a_row",
+                spark,
+                folder / "row",
+                syncs=scale.of(300, 12),
+            ),
         ]
     )
 

@@ -153,7 +153,7 @@ def stored_text(text: str | None, column: ColumnSchema, timezone: str) -> str | 
         vector = canonical_of(column, timezone)(text)
     except (InputError, ArithmeticError):
         raise refusal from None
-    if vector is None or column.length not in (0, len(json.loads(vector))):
+    if vector is None or (column.length > 0 and column.length != len(json.loads(vector))):
         raise refusal
     return vector
 

@@ -100,9 +100,10 @@ def upstream_of(
     *,
     rows: int = 0,
     primary_key: Sequence[str] = (),
+    timezone: str = "UTC",
 ) -> Upstream:
     """Return an upstream with one table, and random rows in it."""
-    upstream = Upstream()
+    upstream = Upstream(timezone=timezone)
     upstream.create_database(name[0])
     upstream.create_table(name, columns, primary_key=primary_key)
     fill(upstream, name, rows=rows)
@@ -184,17 +185,14 @@ def wide_upstream(*, columns: int = 300, rows: int = 20) -> Upstream:
 
 def all_types_upstream(*, rows: int = 60, timezone: str = "UTC") -> Upstream:
     """Return an upstream with `kinds`.`types`: one column of every type, many of their extremes."""
-    upstream = Upstream(timezone=timezone)
-    upstream.create_database("kinds")
-    upstream.create_table(
+    columns = [column(sql_type, sql_type) for sql_type in ALL_TYPES]
+    upstream = upstream_of(
         ("kinds", "types"),
-        (
-            column("id", "int", nullable=False),
-            *(column(sql_type, sql_type) for sql_type in ALL_TYPES),
-        ),
+        (column("id", "int", nullable=False), *columns),
         primary_key=("id",),
+        rows=rows,
+        timezone=timezone,
     )
-    fill(upstream, ("kinds", "types"), rows=rows)
     churn(upstream, steps=rows)
     return upstream
 
@@ -221,10 +219,8 @@ def keyless_upstream(*, rows: int = 20) -> Upstream:
 
     Some of its rows are equal in every column. TiCDC sends the table only with `force_replicate`.
     """
-    upstream = Upstream()
-    upstream.create_database("log")
     lines, keyed = ("log", "lines"), ("log", "keyed")
-    upstream.create_table(lines, (column("level", "tinyint"), column("text", "varchar(40)")))
+    upstream = upstream_of(lines, (column("level", "tinyint"), column("text", "varchar(40)")))
     upstream.create_table(
         keyed,
         (column("id", "int", nullable=False), column("text", "varchar(40)")),

@@ -5,7 +5,6 @@ The demo's workloads need none of them; tests of the changefeed, of storms and o
 
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any
 
 from ticdc_assets.demo.simulator.alterations import ActionCode
 from ticdc_assets.demo.simulator.columns import charset_sql, path_sql, quoted
@@ -69,8 +68,7 @@ class OddUpstream(Upstream):
 
     def create_view(self, name: TableName, source: TableName) -> int:
         """Run CREATE VIEW over a table and return its commit ts."""
-        if name[0] not in self._databases or name in self._tables or name in self._views:
-            raise ValueError(f"cannot create {name}: no such database, or it exists")
+        self._require_new(name)
         schema = self._table(source).schema
         shown = schema.columns
         view = TableSchema(
@@ -97,19 +95,10 @@ class OddUpstream(Upstream):
         event = (f"DROP VIEW {path_sql(name)}", view, view)
         return self._commit_events(ActionCode.DROP_VIEW, [event], previous={}, of_view=True)
 
-    def create_table(self, name: TableName, *args: Any, **options: Any) -> int:
-        """Run CREATE TABLE and return its commit ts."""
-        self._require_no_view(name)
-        return super().create_table(name, *args, **options)
-
-    def create_table_like(self, name: TableName, source: TableName) -> int:
-        """Run CREATE TABLE ... LIKE and return its commit ts."""
-        self._require_no_view(name)
-        return super().create_table_like(name, source)
-
-    def _require_no_view(self, name: TableName) -> None:
+    def _require_new(self, name: TableName) -> None:
+        super()._require_new(name)
         if name in self._views:
-            raise ValueError(f"cannot create {name}: a view has this name")
+            raise ValueError(f"there is a view {name}")
 
     def drop_table(self, name: TableName) -> int:
         """Run DROP TABLE and return its commit ts."""
@@ -130,8 +119,9 @@ class OddUpstream(Upstream):
         """
         gone = self._gone.get(name)
         new_name = (name[0], name[1] if to is None else to)
-        if gone is None or new_name in (*self._tables, *self._views):
-            raise ValueError(f"cannot recover {name} as {new_name}")
+        if gone is None:
+            raise ValueError(f"there is nothing to recover of {name}")
+        self._require_new(new_name)
         del self._gone[name]
         table = replace(gone, rows=dict(gone.rows))
         table.schema = replace(

@@ -20,7 +20,7 @@ from ticdc_assets.demo.simulator.alterations import (
     SetDefault,
 )
 from ticdc_assets.demo.simulator.columns import column, type_sql
-from ticdc_assets.demo.simulator.stored_table import Row, StoredTable, TableName
+from ticdc_assets.demo.simulator.stored_table import StoredTable, TableName
 from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.model.values import cast_of
 from ticdc_assets.registry.inference.columns import CURRENT_TIMESTAMP
@@ -47,7 +47,7 @@ from ticdc_assets_tests.demo.simulator.partitions import (
 from ticdc_assets_tests.demo.simulator.storm_state import StormState
 from ticdc_assets_tests.demo.simulator.storm_tables import DEFAULTS, NARROWER, OTHER_KINDS, WIDER
 
-Statement: TypeAlias = Callable[[StormState], None]
+Statement: TypeAlias = Callable[[StormState], object]
 STATEMENTS: Final[dict[str, Statement]] = {}
 """How each kind is run, by its name."""
 WEIGHTS: Final[dict[str, int]] = {}
@@ -107,16 +107,10 @@ def drop_table(state: StormState) -> None:
     state.upstream.drop_table(name)
 
 
-@statement("truncate table")
-def truncate_table(state: StormState) -> None:
-    name = some_table(state)
-    state.upstream.truncate_table(name)
-
-
-@statement("rename table")
-def rename_table(state: StormState) -> None:
-    name = some_table(state)
-    state.upstream.rename_table(name, state.free_name())
+statement("truncate table")(lambda state: state.upstream.truncate_table(some_table(state)))
+statement("rename table")(
+    lambda state: state.upstream.rename_table(some_table(state), state.free_name())
+)
 
 
 @statement("rename tables")
@@ -397,9 +391,7 @@ def view(state: StormState) -> None:
         upstream.create_view(state.free_name(), source)
 
 
-@statement("create sequence", weight=1)
-def sequence(state: StormState) -> None:
-    state.upstream.unsent()
+statement("create sequence", weight=1)(lambda state: state.upstream.unsent())
 
 
 @statement("a statement not known", weight=1)
@@ -562,14 +554,10 @@ def _alone_like(
             and table.schema.columns == like.schema.columns
             and (table.primary_key, table.clustered) == (like.primary_key, like.clustered)
             and table.secondary == like.secondary
-            and all(_is_of(by, row, number) for row in table.rows.values())
+            and all(by.place(row[by.column]) == number for row in table.rows.values())
         )
 
     return state.table(is_wanted)
-
-
-def _is_of(by: Partitioning, row: Row, number: int) -> bool:
-    return by.place(row[by.column]) == number
 
 
 @statement("partition by")
@@ -585,7 +573,8 @@ def partition_by(state: StormState) -> None:
 
 def _possible_deciders(table: StoredTable) -> list[str]:
     """Return the integer columns that are in every unique key."""
-    keys = [key for key in (table.primary_key, *_unique(table)) if key]
+    unique = (index.columns for index in table.secondary if index.unique)
+    keys = [key for key in (table.primary_key, *unique) if key]
     return [
         c.name
         for c in table.schema.columns
@@ -595,11 +584,6 @@ def _possible_deciders(table: StoredTable) -> list[str]:
     ]
 
 
-def _unique(table: StoredTable) -> list[tuple[str, ...]]:
-    return [i.columns for i in table.secondary if i.unique]
-
-
-@statement("remove partitioning")
-def remove_partitioning(state: StormState) -> None:
-    name, _ = _divided(state)
-    _change(state, name, RemovePartitioning())
+statement("remove partitioning")(
+    lambda state: _change(state, _divided(state)[0], RemovePartitioning())
+)

@@ -22,6 +22,7 @@ from ticdc_assets_tests.demo.simulator.builders import (
     fill,
     keyless_upstream,
     shop_upstream,
+    upstream_of,
 )
 from ticdc_assets_tests.demo.simulator.odd_upstream import OddUpstream
 from ticdc_assets_tests.demo.simulator.variants import SIMPLE, assert_rules
@@ -51,9 +52,7 @@ def test_rows_of_different_keys_or_tables_are_not_in_commit_order(dialect: Diale
 
 
 def test_the_halves_of_a_split_update_land_in_different_partitions_at_times() -> None:
-    upstream = OddUpstream()
-    upstream.create_database("d")
-    upstream.create_table(("d", "t"), (column("k", "varchar(9)"),), primary_key=("k",))
+    upstream = upstream_of(("d", "t"), (column("k", "varchar(9)"),), primary_key=("k",))
     for number in range(20):
         with upstream.transaction() as transaction:
             transaction.insert(("d", "t"), {"k": str(number)})

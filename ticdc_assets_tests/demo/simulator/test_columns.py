@@ -12,7 +12,7 @@ from ticdc_assets.demo.simulator.columns import (
 from ticdc_assets_tests.demo.simulator.builders import ALL_TYPES
 
 
-@pytest.mark.parametrize("sql_type", ALL_TYPES)
+@pytest.mark.parametrize("sql_type", [*ALL_TYPES, "vector"])
 def test_a_type_survives_its_own_sql(sql_type: str) -> None:
     built = column("x", sql_type)
     again = type_sql(built).replace("character set", "charset")

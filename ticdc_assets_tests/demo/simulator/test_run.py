@@ -59,10 +59,11 @@ def test_a_run_in_a_thread_keeps_its_pace_and_ends_with_its_time() -> None:
     SIMPLE.require_truth(run.changefeed, stored)
 
 
-def test_an_error_of_the_sink_reaches_whoever_waits() -> None:
-    def broken(records: list[CaptureRecord]) -> None:
-        raise OSError(f"no room for {len(records)}")
+def broken(records: list[CaptureRecord]) -> None:
+    raise OSError(f"no room for {len(records)}")
 
+
+def test_an_error_of_the_sink_reaches_whoever_waits() -> None:
     run = live_run([], max_transactions=1)
     run.sink = broken
     run.start()
@@ -71,9 +72,6 @@ def test_an_error_of_the_sink_reaches_whoever_waits() -> None:
 
 
 def test_a_live_changefeed_that_fails_says_so() -> None:
-    def broken(records: list[CaptureRecord]) -> None:
-        raise OSError(f"no room for {len(records)}")
-
     run = live_run([], max_transactions=1)
     run.run()
     run.sink = broken

@@ -191,6 +191,12 @@ def test_tables_are_created_renamed_truncated_and_dropped(upstream: Upstream) ->
     assert upstream.tables == (("shop", "t"),)
 
 
+def test_a_vector_without_a_size_takes_any(upstream: Upstream) -> None:
+    execute(upstream, "CREATE TABLE shop.t (id int PRIMARY KEY, v vector)")
+    execute(upstream, "INSERT INTO shop.t VALUES (1, '[1,2.5,3]'), (2, '[4]')")
+    assert [row["v"] for row in upstream.rows(("shop", "t")).values()] == ["[1,2.5,3]", "[4]"]
+
+
 def test_renames_are_all_done_or_none(upstream: Upstream) -> None:
     execute(upstream, "CREATE TABLE shop.t LIKE shop.items")
     before, truth = len(upstream.history), upstream.truth()
