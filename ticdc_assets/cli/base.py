@@ -4,6 +4,7 @@ A command that fails because of the package's errors, the machine or a damaged t
 sentence and exit code 1. Any other failure is a bug of this package and prints a traceback.
 """
 
+import math
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -211,6 +212,17 @@ def end_with(failures: Iterable[object]) -> None:
 def note(text: str) -> None:
     """Print a line of progress."""
     click.echo(text, err=True)
+
+
+class FiniteRange(click.FloatRange):
+    """A range of numbers; click itself takes NaN for a number of any range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number, or refuse a text that is none, or one beyond the range."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"expected a finite number, got {value}", param, ctx)
+        return number
 
 
 def checked_moment(

@@ -15,7 +15,7 @@ import click
 
 from ticdc_assets.base.errors import ConfigError, LakeDamagedError, PrerequisiteError, TicdcError
 from ticdc_assets.base.names import counted
-from ticdc_assets.cli.base import end_with, lake_of, main, note
+from ticdc_assets.cli.base import FiniteRange, end_with, lake_of, main, note
 from ticdc_assets.cli.completing import changefeed_argument, changefeeds_argument, table_arguments
 from ticdc_assets.cli.printing import in_total, print_json, print_table, shown_text
 from ticdc_assets.cli.waiting import end_progress_lines
@@ -388,7 +388,7 @@ def quarantine(changefeed: str, as_json: bool) -> None:
 )
 @click.option(
     "--days",
-    type=click.FloatRange(min=0, min_open=True, max=3650),
+    type=FiniteRange(min=0, min_open=True, max=3650),
     default=7,
     show_default=True,
     help="How far back the plots go.",

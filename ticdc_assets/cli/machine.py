@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ticdc_assets.spark.preflight import Check
 
 DIALECTS = ("ticdc", "tiflow")
-"""The names of the dialects (`simulator.dialects`), which a command line need not import."""
+"""The names of the dialects (`simulator.message_forms`), which a command line need not import."""
 
 _BROKER_PORT = 9092
 _CHECK_SECONDS = 0.2
@@ -128,7 +128,7 @@ def demo(
         at = datetime.fromtimestamp(lake.stat().st_mtime, UTC)
         note(f"replacing the demo of {at:%Y-%m-%d %H:%M} UTC in {directory}: its tables and runs")
     from ticdc_assets.demo.run import run_demo
-    from ticdc_assets.demo.simulator.dialects import Dialect
+    from ticdc_assets.demo.simulator.message_forms import Dialect
     from ticdc_assets.wire import WireFormat
 
     lines = own_lines()

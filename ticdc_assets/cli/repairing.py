@@ -237,7 +237,7 @@ def accept_loss(changefeed: str, topic: str, partition: int, offset: int) -> Non
     who gave it up, when, and why. Mirrors that may lack changes are marked until their table is
     created or truncated again.
     """
-    from ticdc_assets.repair.giving_up import give_up
+    from ticdc_assets.repair.redriving import give_up
 
     lake = lake_of(load_settings(), changefeed)
     with lake.writing():

@@ -46,7 +46,9 @@ _FORMAT = click.option(
 @table_arguments()
 @_FORMAT
 @click.option(
-    "--limit", type=click.IntRange(min=0), help="Show at most this many rows; as a table, 20."
+    "--limit",
+    type=click.IntRange(0, 1_000_000_000),
+    help="Show at most this many rows; as a table, 20.",
 )
 @click.option("--as-of", metavar="TSO|TIME", callback=checked_moment, help=AS_OF_HELP)
 @click.option("--deleted", is_flag=True, help="Show deleted rows too; needs the table's history.")

@@ -15,7 +15,7 @@ from ticdc_assets.cli.printing import (
     shown_text,
 )
 from ticdc_assets.config import load_settings
-from ticdc_assets.model.tso import time_with_tso
+from ticdc_assets.model.tso import MAX_TSO, OLDEST_TSO, time_with_tso
 from ticdc_assets.observe.wording import listed, visible
 from ticdc_assets.source.exports.dialect import DUMPLING_OPTION, OUTPUT_DIALECTS, dialect_of
 
@@ -25,6 +25,15 @@ if TYPE_CHECKING:
 
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
+
+
+def _checked_tso(
+    _context: click.Context, _parameter: click.Parameter, tso: int | None
+) -> int | None:
+    if tso is not None and not OLDEST_TSO <= tso <= MAX_TSO:
+        raise click.BadParameter(f"expected a TSO, of the year 2000 or later, got {tso}")
+    return tso
+
 
 _OPTIONS = (
     click.option(
@@ -36,7 +45,8 @@ _OPTIONS = (
     ),
     click.option(
         "--tso",
-        type=click.IntRange(min=1),
+        type=int,
+        callback=_checked_tso,
         help="TSO of the export, if the export does not contain it.",
     ),
     click.option(
@@ -129,7 +139,7 @@ def seed(
     report = run_seed(settings, changefeed, _configured(folder, tables, tso, timezone, csv))
     seeding = report.seeding
     for item in seeding.tables:
-        name = f"{item.database}.{item.table}"
+        name = visible(joined_name(item.database, item.table))
         state = counted(item.rows, "row") if item.is_new else "already seeded, nothing changed"
         refused = f", {item.quarantined} in quarantine" if item.quarantined else ""
         click.echo(f"{changefeed}: {name}: {state}{refused}")
@@ -140,7 +150,8 @@ def seed(
                 f"{DUMPLING_OPTION}"
             )
     for (database, table), reason in sorted(seeding.refused.items()):
-        click.echo(f"{changefeed}: {database}.{table}: not seeded: {reason}")
+        name = visible(joined_name(database, table))
+        click.echo(f"{changefeed}: {name}: not seeded: {reason}")
     for kind, count in sorted(seeding.skipped.items()):
         click.echo(f"{changefeed}: skipped {counted(count, 'file')}: {kind}")
     if seeding.unterminated:
@@ -162,8 +173,9 @@ def seed(
     click.echo(f"{changefeed}: {report.applying.outcome}: {report.applying.reason}")
     unread = [item for item in seeding.tables if item.has_none]
     for item in unread:
+        name = visible(joined_name(item.database, item.table))
         click.echo(
-            f"{changefeed}: {item.database}.{item.table}: no row could be read: {item.fault}; "
+            f"{changefeed}: {name}: no row could be read: {item.fault}; "
             "give the CSV options as they were given to Dumpling (ticdc-assets seed --help), or "
             f"see: ticdc-assets quarantine {changefeed}"
         )
@@ -231,7 +243,7 @@ def _print_difference(difference: "SourceDifference") -> None:
         ),
     )
     for item in difference.tables:
-        name = f"{item.database}.{item.table}"
+        name = visible(joined_name(item.database, item.table))
         print_row_differences(name, item.counts.total, item.examples, other="exported")
     if difference.excluded:
         left_out = counted(difference.excluded, "table")

@@ -1,5 +1,6 @@
 """Commands that bring mirrors up to date: `sync`, and `redrive` after a fix."""
 
+import gc
 import math
 from collections.abc import Iterable
 from functools import partial
@@ -7,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ticdc_assets.base.garbage import pass_over_all
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import tell
 from ticdc_assets.cli.base import (
+    FiniteRange,
     checked_moment,
     end_with,
     failure_of,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 @click.option("--max-records", type=click.IntRange(min=1), help="Land at most this many records.")
 @click.option("--follow", is_flag=True, help="Keep syncing new records, until Ctrl-C.")
 @click.option(
-    "--seconds", type=click.FloatRange(min=0), help="With --follow: end after this many seconds."
+    "--seconds", type=FiniteRange(min=0), help="With --follow: end after this many seconds."
 )
 def sync(
     changefeed: str | None,
@@ -157,7 +158,7 @@ def _sync_one(settings: Settings, name: str, until: str | None, max_records: int
             return
     from ticdc_assets.orchestration.run import run_sync
 
-    pass_over_all()  # what imports made
+    gc.freeze()  # what imports made
     report = run_sync(
         settings,
         name,

@@ -39,7 +39,7 @@ from ticdc_assets.config.reading import (
     unexpected,
 )
 from ticdc_assets.config.sources import FROM_ENV, MODEL, CaptureSource, Source, read_source
-from ticdc_assets.model.tso import MAX_TSO
+from ticdc_assets.model.tso import MAX_TSO, OLDEST_TSO
 from ticdc_assets.wire.compression import Compression, supports
 from ticdc_assets.wire.formats import WireFormat
 
@@ -238,10 +238,10 @@ def _folder(value: Any, info: ValidationInfo) -> str:
     return folder
 
 
-@reads("a TSO: a whole number above 0")
+@reads("a TSO, of the year 2000 or later")
 def _tso(value: Any, _: ValidationInfo) -> int:
     tso = int(matched(_WHOLE, value)[0])
-    if not 0 < tso <= MAX_TSO:
+    if not OLDEST_TSO <= tso <= MAX_TSO:
         raise ValueError(value)
     return tso
 

@@ -115,8 +115,8 @@ def check_machine(
 def _check_changefeeds(
     settings: Settings, *, can_read: bool, progress: Progress
 ) -> Iterator[Check]:
-    from ticdc_assets.delta.generations import paths_of
-    from ticdc_assets.delta.lake import Lake
+    """Check the tables, the sources and the alerts of all changefeeds."""
+    from ticdc_assets.delta.lake import Lake, paths_of
     from ticdc_assets.doctor.sources import check_source
 
     yield check_unnamed(settings)

@@ -121,8 +121,7 @@ def _check_landed(
     if lake is None:
         return []
     # Here, so that the doctor can report that pyspark is missing, which these need.
-    from ticdc_assets.delta.generations import paths_of
-    from ticdc_assets.delta.lake import Lake
+    from ticdc_assets.delta.lake import Lake, paths_of
     from ticdc_assets.log.accepted_gaps import read_accepted
     from ticdc_assets.log.positions import read_position
     from ticdc_assets.log.sources import compare

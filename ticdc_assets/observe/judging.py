@@ -407,7 +407,7 @@ def conflict_text(row: Mapping[str, Any]) -> str:
     sides = [row["registered"], row["claimed"]]
     if None in sides:
         return "no schema" if row["claimed"] is None else "a schema, where none is registered"
-    texts = [item.text for item in differences(*map(schema_from_text, sides))]
+    texts = differences(*map(schema_from_text, sides))
     return listed(texts, "; ") or "the order of columns, or ids"
 
 

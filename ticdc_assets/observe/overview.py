@@ -31,7 +31,7 @@ from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.table_status import TableState, TableStatus
 from ticdc_assets.registry.ddl.reader import parse_ddl_script
-from ticdc_assets.registry.differences import Difference, differences
+from ticdc_assets.registry.differences import differences
 from ticdc_assets.storage.lake_paths import LakePaths
 
 DDL_SHOWN = 2000
@@ -88,7 +88,7 @@ class VersionFigures:
     valid_from: int
     source: str
     columns: int
-    changes: tuple[Difference, ...]
+    changes: tuple[str, ...]
     is_first: bool
 
 
@@ -268,7 +268,7 @@ def _versions(rows: list[dict[str, Any]], count: int) -> tuple[VersionFigures, .
     schemas = [schema_from_text(row["schema"]) for row in rows]
     found: list[VersionFigures] = []
     for row, schema, before in zip(rows, schemas, [None, *schemas[:-1]], strict=True):
-        changes: tuple[Difference, ...] = ()
+        changes: tuple[str, ...] = ()
         if before is not None:
             statements = parse_ddl_script(row["sql"]) if row["sql"] else ()
             changes = differences(before, schema, statements=statements)

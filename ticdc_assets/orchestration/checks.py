@@ -39,8 +39,7 @@ from ticdc_assets.orchestration.verdicts import (
     quarantine_verdict,
     runbook,
 )
-from ticdc_assets.repair.uniqueness import count_keys
-from ticdc_assets.repair.verifying import verify
+from ticdc_assets.repair.verifying import count_keys, verify
 
 LAKE_READABLE = "lake_readable"
 KEYS_UNIQUE = "keys_unique"

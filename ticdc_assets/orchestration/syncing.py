@@ -394,8 +394,7 @@ def schema_changes(
         if not version.is_first and (table.database, table.table, version.version) in new
     ]
     for version, table in sorted(found, key=lambda item: item[0].valid_from):
-        changes = listed((change.text for change in version.changes), "; ")
-        changes = changes or "nothing that is shown"
+        changes = listed(version.changes, "; ") or "nothing that is shown"
         yield dg.AssetObservation(
             asset_key=names.mirror(table.database, table.table),
             description=f"schema changed: {changes}",

@@ -34,8 +34,7 @@ from ticdc_assets.orchestration.metadata import (
 )
 from ticdc_assets.repair.diffing import DiffedTable, SourceDifference
 from ticdc_assets.repair.seeding import SeedBalance
-from ticdc_assets.repair.uniqueness import KeyCounts
-from ticdc_assets.repair.verifying import Verification, VerifiedMirror
+from ticdc_assets.repair.verifying import KeyCounts, Verification, VerifiedMirror
 
 _SEVERITIES = {Level.WARN: dg.AssetCheckSeverity.WARN, Level.FAIL: dg.AssetCheckSeverity.ERROR}
 _LEVELS = {severity: level for level, severity in _SEVERITIES.items()}

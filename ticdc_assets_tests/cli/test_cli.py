@@ -123,6 +123,12 @@ def test_help_and_refusals_import_nothing_heavy() -> None:
         ["maintain", "f", "now"],
         ["verify", "f", "d"],
         ["report", "--days", "0"],
+        ["report", "--days", "nan"],
+        ["sync", "f", "--follow", "--seconds", "nan"],
+        ["sync", "f", "--follow", "--seconds", "inf"],
+        ["show", "f", "d", "t", "--limit", str(2**64)],
+        ["seed", "f", ".", "--tso", "1732690000"],
+        ["diff", "f", ".", "--tso", str(2**63)],
         ["backfill", "f"],
         ["backfill", "f", "--day", "2026-11-20", "--table", "d.t"],
         ["backfill", "f", "--from", "2026-11-20"],
@@ -745,7 +751,7 @@ def test_verify_shows_what_differs_and_ends_with_1(
 
 # Odd values, faults and their mending -----------------------------------------------------------
 
-ODD = ("shop", "a [b]`c`[/b] :smile:")
+ODD = ("shop", "a [b]`c`[/b] :smile:\n")
 
 
 @pytest.mark.spark
@@ -790,6 +796,7 @@ def test_odd_names_and_values_are_shown_as_text(commands: Commands, spark: Any) 
     ):
         assert text in told, told
     assert "a [b]`c`[/b] :smile:" in commands.done("tables", "odd")
+    assert commands.refused("show", "odd", "shop", "none").endswith(":smile:\\n")
 
 
 @pytest.mark.spark

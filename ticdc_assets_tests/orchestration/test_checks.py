@@ -27,7 +27,7 @@ from ticdc_assets.orchestration.verdicts import (
 )
 from ticdc_assets.repair.comparing import RowCounts, RowDifference, RowFinding
 from ticdc_assets.repair.diffing import DiffedTable, SourceDifference
-from ticdc_assets.repair.uniqueness import KeyCounts, RepeatedKeys
+from ticdc_assets.repair.verifying import KeyCounts, RepeatedKeys
 from ticdc_assets_tests.orchestration.small_shop import SmallShop
 from ticdc_assets_tests.statuses import NOW_MS, ago, at, changefeed, cut, held, mirror, status
 
