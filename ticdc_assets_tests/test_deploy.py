@@ -130,7 +130,7 @@ def test_the_compose_file_starts_what_there_is(deploy: Path) -> None:
     composed = loaded(folder / "compose.yaml")
     ours = [item for item in composed["services"].values() if item["image"] == "ticdc-assets"]
     assert {our_command(item["command"]) for item in ours} == ALL
-    # Killed runs of a lake with a lease are known by it; see `orchestration.workers`.
+    # Killed runs of a lake with a lease are known by it; see `orchestration.active_runs`.
     assert len({item["hostname"] for item in ours}) == len(ours)
     for service in composed["services"].values():
         for volume in service.get("volumes", ()):

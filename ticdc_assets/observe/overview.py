@@ -221,8 +221,8 @@ def read_schemas(
 ) -> tuple[tuple[SchemaFigures, ...], int]:
     """Return tables with their newest versions, at most `most` of each.
 
-    They are the named ones, or those whose schema changed last. Also return how many tables have
-    schemas. The texts of other versions are not read.
+    They are the named ones, or those whose schema changed last. Also return how many tables there
+    are of these. The texts of other versions are not read.
     """
     listed = read_table(paths.schema_registry, columns=_LISTED_COLUMNS)
     if listed is None:
@@ -231,10 +231,11 @@ def read_schemas(
     for database, table, version, valid_from in zip(
         *(listed[name].to_pylist() for name in _LISTED_COLUMNS), strict=True
     ):
-        known.setdefault((database, table), []).append((valid_from, version))
-    shown = sorted(known, key=lambda name: (-max(known[name])[0], *name))[:SCHEMA_TABLES_SHOWN]
-    if tables is not None:
-        shown = sorted(known.keys() & set(tables))
+        if tables is None or (database, table) in tables:
+            known.setdefault((database, table), []).append((valid_from, version))
+    shown = sorted(known, key=lambda name: (-max(known[name])[0], *name))
+    if tables is None:
+        shown = shown[:SCHEMA_TABLES_SHOWN]
     # The version before shows what differs.
     needed = {name: set(sorted(known[name])[-most - 1 :]) for name in shown}
     moments = {valid_from for own in needed.values() for valid_from, _ in own}

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -383,33 +383,17 @@ def test_short_programs_that_read_tables_end_well(tmp_path: Path) -> None:
 ORDERS = ("shop", "orders \u2028 `now` :smile:")
 
 
-@dataclass
 class Order:
     """A changefeed of one table of orders, whose one row becomes paid."""
 
-    wire_format: WireFormat
-    compression: Compression = Compression.NONE
-
-    def __post_init__(self) -> None:
+    def __init__(self, wire_format: WireFormat, compression: Compression = Compression.NONE):
         upstream = Upstream(timezone="Asia/Tokyo")
         upstream.create_database("shop")
-        upstream.create_table(
-            ORDERS,
-            (
-                column("id", "int", nullable=False),
-                column("state", "enum('new','paid')"),
-                column("at", "timestamp"),
-                column("proof", "blob"),
-            ),
-            primary_key=("id",),
-        )
-        self.feed = CompressingChangefeed(
-            upstream,
-            "orders",
-            partitions=1,
-            wire_format=self.wire_format,
-            compression=self.compression,
-        )
+        columns = column("id", "int", nullable=False), column("state", "enum('new','paid')")
+        more = column("at", "timestamp"), column("proof", "blob")
+        upstream.create_table(ORDERS, (*columns, *more), primary_key=("id",))
+        how = {"wire_format": wire_format, "compression": compression}
+        self.feed = CompressingChangefeed(upstream, "orders", partitions=1, **how)
         with upstream.transaction() as transaction:
             transaction.insert(ORDERS, PAID | {"state": "new"})
         with upstream.transaction() as transaction:
@@ -448,11 +432,8 @@ def test_decode_shows_every_record(commands: Commands) -> None:
     for line in (inserted, updated):
         assert (line["database"], line["table"]) == ORDERS
         assert "held" not in line
-    sql = [line["sql"] for line in lines if line["type"] == "ddl"]
-    assert [text.upper().split()[:2] for text in sql] == [
-        ["CREATE", "DATABASE"],
-        ["CREATE", "TABLE"],
-    ]
+    sql = [line["sql"].upper().split()[:2] for line in lines if line["type"] == "ddl"]
+    assert sql == [["CREATE", "DATABASE"], ["CREATE", "TABLE"]]
     watermarks = [line["commit_ts"] for line in lines if line["type"] == "watermark"]
     assert watermarks[-1] >= updated["commit_ts"]
     assert (last["type"], last["offset"]) == ("error", damage.offset)
@@ -834,11 +815,12 @@ def test_show_says_why_rows_may_be_missing(commands: Commands, spark: Any) -> No
     assert line.startswith(f"d.t: {LACKS_EARLIER}")
     assert without_progress(commands.run("show", "f", "d.new").stderr) == []
     made = require_cut(commands.paths("f"))
+    (mirror, *_) = made.mirrors
     failed = FailedMirror(
-        mirror_id=made.mirrors[0].mirror_id,
+        mirror_id=mirror.mirror_id,
         database="d",
         table="new",
-        table_id=made.mirrors[0].table_id,
+        table_id=mirror.table_id,
         reason="no luck",
         since=datetime.now(UTC),
         tso=made.tso,

@@ -38,13 +38,8 @@ def changefeed(
     wire_format: str = "simple-json",
     compression: Compression = Compression.NONE,
 ) -> Changefeed:
-    return Changefeed(
-        name="shop",
-        wire_format=wire_format,
-        timezone="UTC",
-        source=source,
-        compression=compression,
-    )
+    how = {"wire_format": wire_format, "compression": compression}
+    return Changefeed(name="shop", timezone="UTC", source=source, **how)
 
 
 def by_name(checks: Iterable[Check]) -> dict[str, Check]:
@@ -151,15 +146,13 @@ def test_changefeeds_that_the_file_does_not_name(tmp_path: Path) -> None:
 # Captures ---------------------------------------------------------------------------------------
 
 
-def test_a_capture_that_is_not_there(tmp_path: Path) -> None:
-    check = only_wrong(check_source(changefeed(CaptureSource(path=tmp_path / "m.jsonl"))))
+def test_a_capture_that_is_not_there_or_empty(tmp_path: Path) -> None:
+    feed = changefeed(CaptureSource(path=tmp_path / "m.jsonl"))
+    check = only_wrong(check_source(feed))
     assert check.name == "source shop"
     assert "No such file" in check.found
-
-
-def test_a_capture_that_is_empty(tmp_path: Path) -> None:
     (tmp_path / "m.jsonl").touch()
-    checks = by_name(check_source(changefeed(CaptureSource(path=tmp_path / "m.jsonl"))))
+    checks = by_name(check_source(feed))
     assert checks["source shop"].found.endswith("0 bytes, no record yet")
     assert checks["format shop"].ok
 
