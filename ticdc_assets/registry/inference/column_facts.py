@@ -85,6 +85,8 @@ class ColumnFacts:
         self._by_id: dict[tuple[int, int], _Facts] = {}
         self._by_name: dict[tuple[str, str], dict[int, _Facts]] = {}
         self._exported: dict[tuple[str, str], _Facts] = {}
+        # The newest schema of each name, in the order of the DDL: (table id, version).
+        self._last: dict[tuple[str, str], tuple[int, int]] = {}
         for ddl in history.ddls:
             self._follow(ddl)
 
@@ -162,8 +164,20 @@ class ColumnFacts:
         self._by_id[after.table_id, after.version] = facts
         name = folded(after.name)
         self._by_name.setdefault(name, {})[after.version] = facts
-        if is_snapshot(ddl.event):
-            self._exported.setdefault(name, facts)
+        if not is_snapshot(ddl.event):
+            self._last[name] = (after.table_id, after.version)
+            return
+        self._exported.setdefault(name, facts)
+        last = self._last.get(name)
+        if last is not None and present.issubset(self._by_id[last].order):
+            # The table had this schema then. Its CREATE may not have been seen, and the export has
+            # it.
+            known = self._by_id[last]
+            self._by_id[last] = self._by_name[name][last[1]] = _Facts(
+                tuple(dict.fromkeys((*facts.order, *known.order))),
+                facts.virtual | known.virtual,
+                facts.partial | known.partial,
+            )
 
     def _before(
         self, statement: DdlStatement, before: TableSchema | None, after: TableSchema
