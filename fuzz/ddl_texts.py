@@ -1,7 +1,7 @@
 """Fuzzing of DDL text: understanding it, and inferring schemas from it, never raises.
 
 In: batches of damaged statements. Out: findings. It is a failure if `parse_ddl`,
-`parse_ddl_script`, `created_schema`, `altered_schema` or what goes with them raises, takes too
+`parse_ddl_script`, `schema_after` or what goes with them raises, takes too
 long, says something else the second time, or infers a schema that would not be read back from
 where it is stored.
 """
@@ -18,8 +18,8 @@ import msgspec
 
 from fuzz.damage import damaged
 from fuzz.decoders import BATCH_RECORDS, LARGE_AT, LARGE_EVERY, LARGEST, where
-from fuzz.findings import Batch, Failure, Findings, Note
-from fuzz.limits import least_seconds, memory_growth, seconds_allowed
+from fuzz.findings import Batch, Failure, Findings, Note, findings_of
+from fuzz.limits import least_seconds, seconds_allowed
 from fuzz.seeds import DdlSeeds
 from ticdc_assets.model.schemas import TableSchema, schema_from_json, schema_to_json
 from ticdc_assets.registry.ddl.reader import parse_ddl, parse_ddl_script
@@ -28,7 +28,7 @@ from ticdc_assets.registry.inference.columns import (
     DATABASE_DEFAULTS,
     defaults_after,
 )
-from ticdc_assets.registry.inference.schemas import Inferred, altered_schema, created_schema
+from ticdc_assets.registry.inference.schemas import Inferred, schema_after
 from ticdc_assets.wire.record import Record
 
 Parse: TypeAlias = Callable[[str], DdlStatement]
@@ -187,13 +187,7 @@ class DdlTarget:
 
     def check(self, batch: Batch, note: Note) -> Findings:
         """Read each statement, and infer schemas from it."""
-        findings = Findings()
-        if batch.large:
-            growth = memory_growth(lambda: self._check(batch, note, findings))
-            findings.growth = growth / max(1, batch.size)
-        else:
-            self._check(batch, note, findings)
-        return findings
+        return findings_of(batch, lambda findings: self._check(batch, note, findings))
 
     def _check(self, batch: Batch, note: Note, findings: Findings) -> None:
         for number, record in enumerate(batch.records):
@@ -254,22 +248,10 @@ class DdlTarget:
 
 
 def _inferred(statement: DdlStatement, schema: TableSchema, timezone: str) -> list[Inferred]:
-    """Return the schemas that a statement makes: a new one, one after it, and that once more."""
+    """Return the schemas after a statement, and after it once more."""
     defaults = defaults_after(statement, defaults_after(statement, DATABASE_DEFAULTS))
-    created = created_schema(
-        statement,
-        database="d",
-        table="t",
-        table_id=1,
-        version=2,
-        defaults=defaults,
-        timezone=timezone,
-    )
-    altered = (
-        altered_schema(before, statement, version=3, defaults=defaults, timezone=timezone)
-        for before in (schema, created.schema)
-    )
-    return [created, *altered]
+    first = schema_after(statement, schema, defaults=defaults, timezone=timezone)
+    return [first, schema_after(statement, first.schema, defaults=defaults, timezone=timezone)]
 
 
 def _stored(schema: TableSchema) -> TableSchema | None:

@@ -11,8 +11,8 @@ from ticdc_assets.demo.simulator.shapes import canal_shape_of, shape_of
 from ticdc_assets.model.events import DdlEvent, Image, RowChange
 from ticdc_assets.model.schemas import IndexSchema, TableSchema
 from ticdc_assets.registry.ddl.reader import parse_ddl
-from ticdc_assets.registry.inference.columns import DATABASE_DEFAULTS
-from ticdc_assets.registry.inference.schemas import altered_schema, created_schema
+from ticdc_assets.registry.inference.row_shapes import NO_TABLE
+from ticdc_assets.registry.inference.schemas import schema_after
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.events import ddl_event, row_event
 
@@ -24,24 +24,15 @@ T1 = (
 
 def created(sql: str, *, version: int = 10, table: str = "t1", table_id: int = 7) -> TableSchema:
     """Return the schema that CREATE TABLE makes."""
-    made = created_schema(
-        parse_ddl(sql),
-        database="d",
-        table=table,
-        table_id=table_id,
-        version=version,
-        defaults=DATABASE_DEFAULTS,
-        timezone="UTC",
-    )
+    new = replace(NO_TABLE, database="d", table=table, table_id=table_id, version=version)
+    made = schema_after(parse_ddl(sql), new)
     assert made.notes == ()
     return made.schema
 
 
 def altered(schema: TableSchema, sql: str, *, version: int) -> TableSchema:
     """Return the schema that ALTER TABLE makes of another."""
-    made = altered_schema(
-        schema, parse_ddl(sql), version=version, defaults=DATABASE_DEFAULTS, timezone="UTC"
-    )
+    made = schema_after(parse_ddl(sql), replace(schema, version=version))
     assert made.notes == ()
     return made.schema
 

@@ -3,7 +3,7 @@
 In: the groups of rows, the schemas, and the tables of a plan while it is being built. Out: each
 table has the versions that its own rows cite, the groups that wait for a schema (`held`) and the
 groups of its time under a version of another table (`wrong_version`). Rows of a time in which no
-table had their name are returned, whatever they cite: no table takes them, so they are held. Pure.
+table had their name are returned: no table takes them, so they are held. Pure.
 """
 
 from bisect import bisect_left, bisect_right
@@ -20,14 +20,7 @@ _Groups: TypeAlias = tuple[RowGroup, ...]
 
 
 class GroupsByName:
-    """Groups of rows, also by the names that they cite.
-
-    Args:
-        groups: the groups.
-
-    Attributes:
-        every: the groups, by the commit ts where they begin.
-    """
+    """Groups of rows, by the commit ts where they begin (`every`) and by the names they cite."""
 
     def __init__(self, groups: Iterable[RowGroup]) -> None:
         self.every = sorted(groups, key=lambda group: (group.min_ts, group.name))
@@ -41,14 +34,10 @@ class GroupsByName:
         }
 
     def of(self, lineage: Lineage, after_ts: int) -> Iterator[RowGroup]:
-        """Yield the groups under the names of a table that may have rows of its time.
+        """Yield the groups that may have rows of a table's time above `after_ts`, by its names.
 
         A table that is truncated each hour has a group and a past for each hour: to look at all
         groups for each past would take the square of that.
-
-        Args:
-            lineage: the table.
-            after_ts: only rows above this commit ts are needed.
         """
         ends = [item.until_ts for item in lineage.bindings]
         until_ts = None if None in ends else max(end for end in ends if end is not None)
@@ -71,12 +60,7 @@ def attach_groups(
 ) -> tuple[_Groups, _Groups]:
     """Give each group to the tables of its time.
 
-    Args:
-        groups: the row changes in numbers.
-        history: the schemas.
-        cut_ts: the TSO of the plan.
-        lineages: the tables.
-        snapshots: tables as they were at some moment, oldest first.
+    `snapshots` are tables as they were at some moment, oldest first.
 
     Returns:
         The groups all of whose rows are of a time in which no table has their name; and those some

@@ -33,9 +33,7 @@ def damage_caveats(plan: MirrorPlan, wire_format: str) -> tuple[Caveat, ...]:
 def _floats(plan: MirrorPlan, before: Mapping[int, Mapping[str, int]]) -> dict[str, int]:
     """Return the columns with values that were sent as FLOAT, and since when.
 
-    Args:
-        plan: the plan.
-        before: the same for the plans of its parts, by their `id`.
+    `before` has the same for the plans of its parts, by their `id`.
     """
     found: dict[str, int] = {}
     for part in plan.parts:

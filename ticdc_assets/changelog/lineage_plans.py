@@ -15,12 +15,7 @@ from typing import Any
 from ticdc_assets.base.isolation import Failure
 from ticdc_assets.changelog.cited_rows import GroupsByName
 from ticdc_assets.changelog.lineages import Lineage
-from ticdc_assets.changelog.plan import (
-    Caveat,
-    FailedPlan,
-    HandoverPart,
-    MirrorPlan,
-)
+from ticdc_assets.changelog.plan import Caveat, FailedPlan, HandoverPart, MirrorPlan
 from ticdc_assets.model.events import DdlEvent
 from ticdc_assets.model.schemas import TableSchema, schema_to_json
 from ticdc_assets.registry.ddl.statement import DdlStatement
@@ -76,12 +71,12 @@ class LineagePlans:
         caveats += self._lacking_caveats(lineage, versions)
         parts = tuple(
             HandoverPart(
-                plan=self.finish(part.lineage),
-                schema=part.schema,
-                within=part.within,
-                outside=part.outside,
+                plan=self.finish(item.lineage),
+                schema=item.schema,
+                within=item.within,
+                outside=item.outside,
             )
-            for part in lineage.received
+            for item in lineage.received
         )
         caveats += [caveat for part in parts for caveat in part.plan.caveats]
         # Rows are read with the schemas as sent; the mirror has the columns of its table.
@@ -95,9 +90,7 @@ class LineagePlans:
             ],
             "floor": lineage.floor_ts,
             "renames": [self._renames_of(item) for _, item in lineage.ddls],
-            "held": sorted(
-                {(item.database, item.table, item.schema_version) for item in lineage.held}
-            ),
+            "held": sorted({(*item.name, item.schema_version) for item in lineage.held}),
             "removals": [[item.ts, item.rows.described()] for item in lineage.removals],
             "handover": [lineage.floor_ts, [*map(_described, parts)]] if parts else None,
         }
@@ -132,27 +125,19 @@ class LineagePlans:
         )
 
     def _step(
-        self,
-        old: TableSchema,
-        new: TableSchema,
-        ddls: Sequence[tuple[DdlEvent, DdlStatement]],
+        self, old: TableSchema, new: TableSchema, ddls: Sequence[tuple[DdlEvent, DdlStatement]]
     ) -> "_Step":
-        """Return the step between two versions, with the DDL that lead to the second."""
         key = (id(old), id(new), *(id(item) for ddl in ddls for item in ddl))
         found = self._steps.get(key)
         if found is None:
-            step = diff(
-                old,
-                new,
-                statements=[statement for _, statement in ddls],
-                # Later TRUNCATE, RENAME and partition DDL keep the version.
-                ddl_ts=ddls[0][0].commit_ts if ddls else None,
-            )
+            # Later TRUNCATE, RENAME and partition DDL keep the version.
+            ddl_ts = ddls[0][0].commit_ts if ddls else None
+            statements = [statement for _, statement in ddls]
+            step = diff(old, new, statements=statements, ddl_ts=ddl_ts)
             found = self._steps[key] = _Step(step)
         return found
 
     def _text_of(self, version: TableSchema) -> str:
-        """Return the text of a version for the digest."""
         text = self._texts.get(id(version))
         if text is None:
             fields = {**schema_to_json(version), "schema": "", "table": "", "tableID": 0}
@@ -160,7 +145,6 @@ class LineagePlans:
         return text
 
     def _renames_of(self, statement: DdlStatement) -> list[tuple[str, str]]:
-        """Return the columns that a statement renames, for the digest."""
         renames = self._renames.get(id(statement))
         if renames is None:
             renames = self._renames[id(statement)] = sorted(column_renames([statement]).items())
@@ -228,12 +212,10 @@ class LineagePlans:
             and group.max_ts > lineage.floor_ts
             and lineage.bound_between(group.name, group.min_ts, min(group.max_ts, self._cut_ts))
         ]
-        if not cut:
-            return []
         reason = (
             "row changes were sent as their handle key alone: their other columns are not known"
         )
-        return [Caveat(reason=reason, since_ts=min(group.min_ts for group in cut))]
+        return [Caveat(reason=reason, since_ts=min(item.min_ts for item in cut))] if cut else []
 
 
 def _identity(lineage: Lineage) -> dict[str, Any]:
@@ -277,10 +259,8 @@ def _described(part: HandoverPart) -> object:
 class _Step:
     """A step between two versions, and what it says of the plans that have it.
 
-    Attributes:
-        step: the step.
-        caveats: what is not known of its rows.
-        lenient: the version and name of each column whose new type may not fit some values.
+    `caveats` say what is not known of its rows, `lenient` has the version and name of each column
+    whose new type may not fit some values.
     """
 
     def __init__(self, step: SchemaStep) -> None:

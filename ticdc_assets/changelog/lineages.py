@@ -11,6 +11,7 @@ are marked, never guessed. The same DDL in the same order leave the same lineage
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from ticdc_assets.base.errors import PartitionError
 from ticdc_assets.changelog.plan import (
@@ -34,13 +35,15 @@ from ticdc_assets.registry.ddl.statement import (
 )
 from ticdc_assets.registry.evolution import column_renames
 from ticdc_assets.registry.history import RegisteredDdl, folded
-from ticdc_assets.registry.partitions.changes import (
+from ticdc_assets.registry.partitions import (
     EMPTYING,
     changed_partitions,
     emptied_partitions,
     partition_test,
     partitions_of,
 )
+
+_Ddl: TypeAlias = tuple[DdlEvent, DdlStatement]
 
 
 @dataclass(eq=False)
@@ -64,9 +67,7 @@ class Lineage:
     held_above: int = 0
     versions: dict[int, TableSchema] = field(default_factory=dict[int, TableSchema])
     past_versions: set[int] = field(default_factory=set[int])
-    ddls: list[tuple[DdlEvent, DdlStatement]] = field(
-        default_factory=list[tuple[DdlEvent, DdlStatement]]
-    )
+    ddls: list[_Ddl] = field(default_factory=list[_Ddl])
     held: list[RowGroup] = field(default_factory=list[RowGroup])
     wrong_version: list[RowGroup] = field(default_factory=list[RowGroup])
     caveats: list[Caveat] = field(default_factory=list[Caveat])
@@ -142,11 +143,8 @@ class Lineage:
         The old TiCDC writes the database of a RENAME TABLE, and of the rows after it, in lower
         case, until the next DDL of the table or its own restart (`FillSchemaName` in
         cdc/entry/schema/snapshot.go of pingcap/tiflow). The new one writes the databases of a
-        RENAME of several tables as the client did.
-
-        Args:
-            cited: the row changes in numbers, by their names in lower case and as written.
-            cut_ts: the TSO of the plan.
+        RENAME of several tables as the client did. `cited` has the groups by their names in lower
+        case and as written.
         """
         bindings: list[Binding] = []
         for item in self.bindings:
@@ -206,13 +204,7 @@ PARTITION_REASON = "partition DDL: the rows it removes or exchanges are not know
 def spread_by_create(
     lineage: Lineage, statement: DdlStatement, named: Callable[[TableName], Lineage | None]
 ) -> None:
-    """Set the partitions from CREATE TABLE.
-
-    Args:
-        lineage: the table.
-        statement: the DDL that creates it.
-        named: finds the table of CREATE TABLE LIKE.
-    """
+    """Set the partitions from CREATE TABLE; `named` finds the table of CREATE TABLE LIKE."""
     lineage.partitions, lineage.unknown_partitions = None, None
     if statement.like is not None:
         name = (statement.like.database or lineage.name[0], statement.like.table)
@@ -239,13 +231,9 @@ def repartition(
         schema = event.schema or lineage.schema
         rows = rows_meant(lineage, change, schema, event=event, timezone=timezone)
         if rows is not None and rows.names:
+            ts, version = event.commit_ts, schema.version
             lineage.removals.append(
-                Removal(
-                    ts=event.commit_ts,
-                    version=schema.version,
-                    rows=rows,
-                    action=change.action,
-                )
+                Removal(ts=ts, version=version, rows=rows, action=change.action)
             )
     try:
         lineage.partitions = changed_partitions(lineage.partitions, change)
@@ -267,9 +255,8 @@ def rows_meant(
     try:
         partitions = lineage.known_partitions()
         names = emptied_partitions(partitions, change)
-        rows = PartitionRows(partitions=partitions, names=names)
-        partition_test(rows.partitions, names, schema, timezone)
+        partition_test(partitions, names, schema, timezone)
     except PartitionError as error:
         lineage.add_caveat(f"{PARTITION_REASON} ({change.action}): {error}", event)
         return None
-    return rows
+    return PartitionRows(partitions=partitions, names=names)

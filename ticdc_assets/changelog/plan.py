@@ -29,16 +29,11 @@ TableName: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowGroup:
-    """Row changes that cite one schema of one table, in numbers.
+    """Row changes that cite one schema of one table, in numbers: how many, and their commit ts.
 
     Attributes:
-        database: database cited.
-        table: table cited.
         table_id: table id cited (for a partitioned table a physical partition's), None if none.
         schema_version: schema version cited, None if none.
-        min_ts: lowest commit ts.
-        max_ts: highest commit ts.
-        rows: how many.
         shape: their shape, where they cite no schema.
         partial: whether their images were cut to the handle key.
     """
@@ -116,12 +111,7 @@ class Caveat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRows:
-    """The rows of some partitions of a table at one moment.
-
-    Attributes:
-        partitions: how its rows were spread.
-        names: the partitions meant.
-    """
+    """The rows of some partitions (`names`) of a table at one moment."""
 
     partitions: Partitioning
     names: tuple[str, ...]
@@ -133,13 +123,9 @@ class PartitionRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """Partition DDL removed rows: those of `rows` that existed at `ts`.
+    """Partition DDL at commit ts `ts` removed those of `rows` that existed then.
 
-    Attributes:
-        ts: commit ts of the DDL.
-        version: schema version in force then, under which the rows are tested.
-        rows: which.
-        action: what the DDL did to the partitions, in words.
+    They are tested under the schema version that was in force.
     """
 
     ts: int
@@ -183,14 +169,9 @@ SeededTable: TypeAlias = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedRows:
-    """The rows of an export that a table begins with (`seed`).
+    """The rows of an export that a table begins with, by the names and the seed that they cite.
 
-    Attributes:
-        ts: TSO of the export.
-        seed: number of the seed.
-        database: database that the rows cite.
-        table: table that the rows cite.
-        rows: how many there are. Rows from quarantine may come later.
+    `ts` is the export's TSO. Rows from quarantine may come later than the number of rows says.
     """
 
     ts: int
@@ -210,8 +191,6 @@ class TablePlan:
 
     Attributes:
         mirror_id: stable name of the table through renames and truncates: its first table id.
-        database: database at the cut.
-        table: name at the cut.
         table_id: logical table id at the cut.
         bindings: names through time, by which rows are selected.
         floor_ts: row changes at or below it do not count (CREATE, TRUNCATE, a handover, an export).
@@ -239,17 +218,12 @@ class MirrorPlan(TablePlan):
     """How one mirror comes from the change log.
 
     Attributes:
-        schema: schema at the cut.
         versions: every schema version its rows may cite, ascending; the last is `schema`'s.
         steps: one step between each two neighbours of `versions`.
         generated: virtual generated columns (never in a row).
         held: groups (`RowGroup.citation`) of rows at or below the cut whose schema is not known.
         wrong_version: groups like `held`, some of whose rows may have the table's name and cite a
             schema version of another table: they are counted and held.
-        caveats: reasons why the mirror may differ from its table.
-        removals: rows that partition DDL removed, in the order of time.
-        parts: the rows of other tables that it has at `floor_ts`, by a handover.
-        exported: the rows of an export that it has at `floor_ts`, None for none.
         incomplete_until: TSO of an export above the cut without which rows are missing, None if
             none is known.
         is_whole: whether all of its rows are known: a message created or emptied the table, or it
@@ -290,10 +264,8 @@ class MirrorPlan(TablePlan):
     ) -> Iterator["MirrorPlan"]:
         """Yield the plans that its rows come from by handovers, itself first and each once.
 
-        A table may be exchanged again and again: the way back is long, and its branches join.
-
-        Args:
-            goes_on: whether rows that are handed over to a plan count.
+        A table may be exchanged again and again: the way back is long, and its branches join. It
+        ends at plans for which `goes_on` is false.
         """
         waiting: list[MirrorPlan] = [self]
         seen: set[int] = set()
@@ -321,12 +293,7 @@ class MirrorPlan(TablePlan):
 def earlier_first(
     plan: MirrorPlan, before: Callable[[MirrorPlan], Iterable[MirrorPlan]]
 ) -> list[MirrorPlan]:
-    """Return a plan and all plans it comes from, each once and after those that it comes from.
-
-    Args:
-        plan: the plan, which comes last.
-        before: the plans that a plan comes from.
-    """
+    """Return a plan and all plans that it comes from, each once, after those that it comes from."""
     ordered: dict[int, MirrorPlan] = {}
     stack = [(plan, False)]
     while stack:
@@ -343,11 +310,7 @@ def earlier_first(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedPlan(TablePlan):
-    """A table that exists at the cut and whose plan could not be made.
-
-    Attributes:
-        reason: one sentence.
-    """
+    """A table that exists at the cut and whose plan could not be made, with the reason."""
 
     reason: str
 
@@ -357,12 +320,9 @@ class Plan:
     """All mirrors of one cut.
 
     Attributes:
-        cut_ts: the TSO.
-        mirrors: by (database, table).
         held: groups (`RowGroup.citation`) of rows that cite a name while no table has it: tables
             that no message created.
         ignored: DDL without effect on mirrors, by action (views, databases, unknown text).
-        failed: tables that exist and whose plan could not be made, by (database, table).
         gone: names of tables that no longer exist, through time.
         exported_above: names with rows in exports above the cut, each with the lowest TSO of these.
         strays: groups like `held`, some of whose rows may be of a table's time: counting the rows

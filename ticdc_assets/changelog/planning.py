@@ -13,18 +13,22 @@ partitions (`lineages`). Where a table's rows change hands or their identity (EX
 PARTITION, another primary key, FLASHBACK of truncated rows) the table begins again with the rows of
 other tables at that moment (a handover), which are planned like mirrors of that moment. Inexact
 definitions are marked, never guessed.
+
+An export of a table is a DDL event of its own (`events.SNAPSHOT_DDL`) at its TSO. There the table
+begins again with the export's rows and those of the changes above it. So changes at or below the
+TSO do not count, as below a TRUNCATE, but a DDL at it does: the export was read after the DDL.
 """
 
 from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
+from functools import cached_property
+from itertools import chain, groupby
 from types import MappingProxyType
 
 from ticdc_assets.base.isolation import Failure, attempted
 from ticdc_assets.base.names import joined_name
 from ticdc_assets.changelog.cited_rows import GroupsByName, attach_groups
-from ticdc_assets.changelog.exported_tables import ExportedTables
 from ticdc_assets.changelog.lineage_plans import LineagePlans, failed_plan
 from ticdc_assets.changelog.lineages import (
     PARTITION_REASON,
@@ -37,7 +41,10 @@ from ticdc_assets.changelog.lineages import (
     spread_by_create,
 )
 from ticdc_assets.changelog.plan import (
+    LACKS_EXPORT,
     Binding,
+    Caveat,
+    ExportedRows,
     FailedPlan,
     MirrorPlan,
     Plan,
@@ -47,14 +54,18 @@ from ticdc_assets.changelog.plan import (
 )
 from ticdc_assets.model.events import DdlEvent
 from ticdc_assets.model.schemas import TableSchema
-from ticdc_assets.registry.ddl.parts import name_in_text
+from ticdc_assets.registry.ddl.parts import name_in_text, recovered_name
 from ticdc_assets.registry.ddl.statement import DdlAction, DdlKind
 from ticdc_assets.registry.ddl.tokens import shown_sql
+from ticdc_assets.registry.evolution import diff
 from ticdc_assets.registry.history import (
+    INFERRED_SOURCES,
     RegisteredDdl,
     SchemaHistory,
+    SchemaSource,
     exchange_of,
     folded,
+    is_snapshot,
 )
 from ticdc_assets.registry.inference.column_facts import ColumnFacts
 
@@ -69,11 +80,10 @@ def build_plan(
     """Return the plan of the cut at `cut_ts`.
 
     Args:
-        history: schemas and DDL, completed where messages carry no schemas.
+        history: schemas and DDL, completed (`registry.catalog.complete`).
         groups: the row changes in numbers.
         cut_ts: the TSO.
-        timezone: the changefeed's time zone (IANA name): whether the rows of a partition are known
-            may depend on it.
+        timezone: the changefeed's time zone (IANA name), on which partitions may depend.
         exported: how many rows of exports there are.
     """
     below = [group for group in groups if group.min_ts <= cut_ts]
@@ -106,11 +116,21 @@ class _Builder:
         self._empty: dict[TableName, RegisteredDdl] = {}
         self._used_ids: set[str] = set()
         self._ignored: dict[str, int] = {}
-        self._exported = ExportedTables(history, cut_ts, exported)
+        self._exported = exported
+        # Names with rows in exports above the cut, each with the lowest TSO of these.
+        self._exported_above: dict[TableName, int] = {}
+        for ddl in history.ddls:
+            if is_snapshot(ddl.event) and ddl.event.commit_ts > cut_ts:
+                name = (ddl.event.database, ddl.event.table)
+                self._exported_above.setdefault(name, ddl.event.commit_ts)
 
     def build(self) -> Plan:
         met = 0
-        ddls = self._exported.in_cut(self._history.ddls)
+        ddls = [
+            ddl
+            for ddl in self._history.ddls
+            if ddl.event.commit_ts < self._cut_ts + is_snapshot(ddl.event)
+        ]
         for commit_ts, together in groupby(ddls, key=lambda ddl: ddl.event.commit_ts):
             met = self._meet_rows(met, commit_ts)
             self._apply_ddls(list(together))
@@ -121,13 +141,8 @@ class _Builder:
             spellings.setdefault(group.name, []).append(group)
         for lineage in (*self._lineages, *self._snapshots):
             lineage.take_spellings(cited, self._cut_ts)
-        held, strays = attach_groups(
-            self._groups,
-            self._history,
-            self._cut_ts,
-            lineages=self._lineages,
-            snapshots=self._snapshots,
-        )
+        tables = {"lineages": self._lineages, "snapshots": self._snapshots}
+        held, strays = attach_groups(self._groups, self._history, self._cut_ts, **tables)
         # A snapshot only refers to older ones, so the recursion is not deep. A snapshot that fails
         # fails again where it is needed.
         for snapshot in self._snapshots:
@@ -141,7 +156,7 @@ class _Builder:
             if isinstance(plan, Failure):
                 failed.append(failed_plan(lineage, plan))
             else:
-                mirrors.append(self._exported.with_completeness(plan, lineage))
+                mirrors.append(self._with_completeness(plan, lineage))
         return Plan(
             cut_ts=self._cut_ts,
             mirrors=tuple(sorted(mirrors, key=lambda mirror: mirror.name)),
@@ -149,32 +164,21 @@ class _Builder:
             strays=strays,
             ignored=tuple(sorted(self._ignored.items())),
             failed=tuple(sorted(failed, key=lambda table: table.name)),
-            gone=tuple(
-                binding
-                for lineage in self._lineages
-                if not lineage.alive
-                for binding in lineage.bindings
-            ),
-            exported_above=self._exported.above,
+            gone=tuple(chain(*(item.bindings for item in self._lineages if not item.alive))),
+            exported_above=tuple(sorted(self._exported_above.items())),
         )
 
     def _attempt(self, lineage: Lineage) -> MirrorPlan | Failure:
         """Return the plan of one table; an error concerns that table alone."""
-        return attempted(
-            lambda: self._plans.finish(lineage), f"the plan of {joined_name(*lineage.name)}"
-        )
+        what = f"the plan of {joined_name(*lineage.name)}"
+        return attempted(lambda: self._plans.finish(lineage), what)
 
     # Rows -------------------------------------------------------------------------------------
 
     def _meet_rows(self, met: int, until_ts: int) -> int:
-        """Let a table begin where its first known row is, for the groups up to `until_ts`.
+        """Let tables begin at their first known rows.
 
-        Args:
-            met: how many groups were processed before.
-            until_ts: commit ts.
-
-        Returns:
-            How many are processed now.
+        `met` groups were processed before; returns how many are now.
         """
         groups = self._groups.every
         end = bisect_right(groups, until_ts, lo=met, key=lambda group: group.min_ts)
@@ -207,9 +211,9 @@ class _Builder:
         for renaming, together in groupby(ddls, key=lambda ddl: ddl.kind is DdlKind.RENAME):
             if renaming:
                 self._rename(list(together))
-                continue
-            for ddl in together:
-                self._apply_ddl(ddl)
+            else:
+                for ddl in together:
+                    self._apply_ddl(ddl)
 
     def _apply_ddl(self, ddl: RegisteredDdl) -> None:
         event = ddl.event
@@ -220,10 +224,8 @@ class _Builder:
                 self._erase(ddl)
             case DdlKind.TRUNCATE:
                 self._truncate(ddl)
-            case DdlKind.SNAPSHOT:
-                schema = self._exported.schema(event)
-                if schema is not None:
-                    self._seed(ddl, schema)
+            case DdlKind.SNAPSHOT if event.schema is not None:
+                self._seed(ddl, event.schema)
             case DdlKind.EXCHANGE:
                 self._exchange(ddl)
             case DdlKind.ALTER:
@@ -293,10 +295,41 @@ class _Builder:
 
     def _seed(self, ddl: RegisteredDdl, schema: TableSchema) -> None:
         """Let the table of a name begin again with the rows of an export."""
-        name = schema.name
+        name, ts, seed = schema.name, ddl.event.commit_ts, ddl.coordinates.partition
+        sent = [item for item in self._sent.get(name, ()) if item.version <= ts]
+        newest = max(sent, key=lambda item: item.version, default=None)
+        if newest is not None and _mean_the_same(newest, schema):
+            # Then rows need no step from one spelling of the schema to the other.
+            schema = replace(newest, version=schema.version)
         lineage = self._named(name) or self._begin(name, schema)
-        self._exported.begin(lineage, ddl, schema)
+        lineage.begins_anew(ts)
+        rows, (database, table) = self._exported.get((*name, seed), 0), name
+        lineage.exported = ExportedRows(ts=ts, seed=seed, database=database, table=table, rows=rows)
+        lineage.is_whole = True
+        # A history, too, begins with the export.
+        lineage.earlier = None
+        lineage.ddls.clear()
+        lineage.versions = {schema.version: schema}
+        for note in ddl.notes:
+            lineage.add_caveat(note, ddl.event)
         spread_by_create(lineage, ddl.beyond_schemas, self._named)
+
+    @cached_property
+    def _sent(self) -> dict[TableName, list[TableSchema]]:
+        """The schemas that messages sent, by name: needed only if there are exports."""
+        sent: dict[TableName, list[TableSchema]] = {}
+        for version in self._history.versions:
+            if version.source not in INFERRED_SOURCES | {SchemaSource.SNAPSHOT}:
+                sent.setdefault(version.schema.name, []).append(version.schema)
+        return sent
+
+    def _with_completeness(self, plan: MirrorPlan, lineage: Lineage) -> MirrorPlan:
+        """Add that a table lacks rows, if only an export above the cut has all of them."""
+        until = None if lineage.is_whole else self._exported_above.get(plan.name)
+        if until is None:
+            return plan
+        caveat = Caveat(reason=f"{LACKS_EXPORT} {until}", since_ts=plan.floor_ts)
+        return replace(plan, incomplete_until=until, caveats=(*plan.caveats, caveat))
 
     def _alter(self, ddl: RegisteredDdl) -> None:
         event = ddl.event
@@ -379,7 +412,6 @@ class _Builder:
     # Handovers --------------------------------------------------------------------------------
 
     def _snapshot(self, lineage: Lineage, ts: int) -> Lineage:
-        """Return the table as it is at `ts`."""
         bindings = list(lineage.bindings)
         if bindings[-1].until_ts is None:
             bindings[-1] = replace(bindings[-1], until_ts=ts)
@@ -441,12 +473,9 @@ class _Builder:
 
     @staticmethod
     def _last_ended(ended: Iterable[Lineage], ddl: RegisteredDdl) -> Lineage | None:
-        """Return the table that ended last under the name of a RECOVER or FLASHBACK."""
-        statement = ddl.beyond_schemas
-        old = statement.renames[0].old if statement.renames else next(iter(statement.tables), None)
-        if old is None:
+        name = recovered_name(ddl)
+        if name is None:
             return None
-        name = name_in_text(old, ddl.event.database)
         named = [item for item in ended if _same_name(item.name, name)]
         return max(named, key=lambda item: item.bindings[-1].until_ts or 0, default=None)
 
@@ -461,17 +490,18 @@ class _Builder:
             self._ignore("rename without schema")
         tables = {_identity(item): item for item in reversed(self._names.values())}
         before = [ddl.event.pre_schema for ddl in known if ddl.event.pre_schema is not None]
-        meant = self._tables_meant(before, tables)
+        cited = {schema.table_id for schema in before}
         moves: dict[Lineage, RegisteredDdl] = {}
         for ddl, schema in zip(known, before, strict=True):
-            lineage = tables.get(meant[schema.table_id])
+            lineage = tables.get(schema.table_id)
             if lineage is None:
-                name = schema.name
-                occupant = self._named(name)
-                lineage = self._begin(name, schema)
+                # An unknown id means the table of its name, unless that table is renamed, too.
+                lineage = occupant = self._named(schema.name)
+                if lineage is None or _identity(lineage) in cited:
+                    lineage = self._begin(schema.name, schema)
+                    if occupant is not None:
+                        self._names[folded(schema.name)] = occupant
                 tables[schema.table_id] = lineage
-                if occupant is not None:
-                    self._names[folded(name)] = occupant
             self._restructure(lineage, ddl)
             moves[lineage] = ddl
         for lineage, ddl in moves.items():
@@ -487,22 +517,6 @@ class _Builder:
             if present_there is not None:
                 self._unbind(present_there, ddl.event.commit_ts)
             self._bind(lineage, target, ddl.event.commit_ts)
-
-    def _tables_meant(
-        self, schemas: Sequence[TableSchema], tables: Mapping[Hashable, Lineage]
-    ) -> dict[int, Hashable]:
-        """Return the table of each table id of renames.
-
-        An unknown id means the table of its name, unless that table is renamed, too.
-        """
-        cited = {schema.table_id for schema in schemas}
-        meant: dict[int, Hashable] = {}
-        for schema in schemas:
-            found = self._named(schema.name)
-            if schema.table_id in tables or found is None or _identity(found) in cited:
-                continue
-            meant.setdefault(schema.table_id, _identity(found))
-        return {table_id: meant.get(table_id, table_id) for table_id in cited}
 
     # Tables -----------------------------------------------------------------------------------
 
@@ -538,7 +552,6 @@ class _Builder:
         return self._named(schema.name) or next(with_id, None)
 
     def _named(self, name: TableName) -> Lineage | None:
-        """Find a table by its name, in any case."""
         return self._names.get(folded(name))
 
     def _find_or_begin(self, event: DdlEvent) -> Lineage | None:
@@ -596,3 +609,10 @@ def _same_name(left: TableName, right: TableName) -> bool:
 def _identity(lineage: Lineage) -> Hashable:
     """Return what identifies a table among the renames of one moment: its id, if it is known."""
     return lineage.table_id if lineage.has_id else lineage.mirror_id
+
+
+def _mean_the_same(sent: TableSchema, exported: TableSchema) -> bool:
+    """Return whether a sent schema and that of an export have the same rows and key."""
+    there, back = diff(sent, exported), diff(exported, sent)
+    keys = [{name.lower() for name in schema.handle_key} for schema in (sent, exported)]
+    return not there.changes_rows and not back.changes_rows and keys[0] == keys[1]

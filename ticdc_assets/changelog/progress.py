@@ -37,12 +37,7 @@ TopicPartition: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionProgress:
-    """How far one partition is.
-
-    Attributes:
-        watermark_ts: highest watermark seen; 0 if none yet.
-        steps_back: watermarks lower than one seen before them.
-    """
+    """How far a partition is: its highest watermark, 0 if none, and how often one stepped back."""
 
     watermark_ts: int = 0
     steps_back: int = 0
@@ -73,7 +68,6 @@ class TopicFacts:
     """The facts about one topic besides its watermarks.
 
     Attributes:
-        topic: the topic.
         partitions: its partitions; none if it is not there (yet, or any more).
         empty: whether it never had a record.
         settled: whether it had nothing left to land when it was listed after all others.
@@ -94,12 +88,9 @@ class TopicProgress:
     """One topic and how far it is.
 
     Attributes:
-        topic: the topic.
         state: its role for the global watermark.
         counts: whether it holds the global watermark.
-        partitions: how many partitions it has.
         watermark_ts: lowest watermark of its partitions; None while one has none.
-        slowest: the partition with that watermark.
         waiting: partitions without any watermark.
         tables: tables of it that exist; None if it only had watermarks.
         retired_ts: commit ts of the DDL after which none of its tables exists, None if one does.
@@ -125,7 +116,6 @@ class GlobalWatermark:
             published TSO.
         waiting: partitions that count and have no watermark, in order.
         slowest: the partition that holds the minimum; None without one.
-        topics: every topic, by name.
     """
 
     watermark_ts: int | None
@@ -147,12 +137,9 @@ def global_watermark(
 ) -> GlobalWatermark:
     """Return the minimum watermark over the partitions of every topic that counts.
 
-    Args:
-        progress: how far each partition is.
-        topics: every topic of the source.
-        published_ts: TSO of the newest cut, which the result is never below; 0 before the first.
-        lists_anew: whether each landing lists what the topics have, as with Kafka. The topics of a
-            capture may have been recorded one after the other, which proves nothing.
+    It is never below `published_ts`, the TSO of the newest cut (0 before the first). `lists_anew`
+    says whether each landing lists what the topics have, as with Kafka. The topics of a capture may
+    have been recorded one after the other, which proves nothing.
     """
     known: dict[str, set[int]] = {}
     for topic, number in progress:
@@ -172,18 +159,10 @@ def global_watermark(
         # All are at rest. One of them, the default topic, may still get watermarks.
         with_watermark = [topic for topic in judged if topic.watermark_ts]
         counting = sorted(with_watermark, key=lambda topic: topic.watermark_ts or 0)[-1:]
-        if not counting:
-            waiting = tuple(place for topic in judged for place in topic.waiting)
-            return GlobalWatermark(
-                watermark_ts=published_ts or None,
-                waiting=waiting,
-                slowest=None,
-                topics=tuple(judged),
-            )
-    waiting = tuple(place for topic in counting for place in topic.waiting)
+    waiting = tuple(place for topic in counting or judged for place in topic.waiting)
     slowest = None
     watermark_ts = published_ts or None
-    if not waiting:
+    if counting and not waiting:
         places = (topic.slowest for topic in counting if topic.slowest is not None)
         slowest = min(places, key=lambda place: (progress[place].watermark_ts, place))
         watermark_ts = max(progress[slowest].watermark_ts, published_ts)

@@ -5,7 +5,13 @@ table. A row that cites no version is read with the version in force at its comm
 `ResolvedChange`s: put or delete, the row's identity, and its values as canonical text under the
 mirror's schema at the cut, that is, carried through every schema step after the version that the
 row cites. So the order in which rows and schema changes are applied does not matter: every change
-arrives in the final shape, and the last one of a key wins.
+arrives in the final shape, and the last one of a key wins. Resolving is pure.
+
+The last one: commit ts first; within one commit ts of a table deletes before puts (the halves of a
+split update may be in two partitions, which have no order); then topic, partition, offset and
+index, so that the order is total and a replay gives the same one. The lake's folding uses the same
+fields. Without commit ts (Canal-JSON without the TiDB extension) a millisecond takes its place, in
+which one row may change several times: there only the place in the topic orders deletes and puts.
 
 Partition DDL removes rows without row events. So each row is tested, under the schema of that
 moment, and the change has the DDL's commit ts if the row was removed (`ResolvedChange.removed`).
@@ -25,7 +31,7 @@ where its key can be read; the caller quarantines that change alone. A row that 
 value that a later schema step cannot carry over, is a change with a `fault`; a value that the step
 casts as TiDB does in a lenient SQL mode is in `ResolvedChange.casts`. Both only matter if nothing
 comes between the row and the step: in the strict mode TiDB lets a column be narrowed when the
-existing rows fit. Resolving is pure.
+existing rows fit.
 """
 
 from bisect import bisect_left
@@ -34,21 +40,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from ticdc_assets.base.errors import ImageError, shorten
-from ticdc_assets.changelog.carrying import CarriedRow, KeptText, RowCarrier, UpgradePath
-from ticdc_assets.changelog.history_changes import RowKeeper
+from ticdc_assets.changelog.carrying import (
+    CarriedRow,
+    KeptText,
+    RowCarrier,
+    UpgradePath,
+    VersionCarrier,
+)
 from ticdc_assets.changelog.plan import MirrorPlan, Removal
 from ticdc_assets.model.events import Image, Op, PhysicalValue
 from ticdc_assets.model.schemas import RowShape, TableSchema
 from ticdc_assets.model.tso import MAX_TSO
 from ticdc_assets.model.values import canonical_of, key_text
-from ticdc_assets.registry.evolution import (
-    CanonicalRow,
-    Casts,
-    SchemaStep,
-)
+from ticdc_assets.registry.evolution import CanonicalRow, Casts, SchemaStep
 from ticdc_assets.registry.inference.respelling import Respelling, respellings
 
 
@@ -58,9 +65,7 @@ class ResolvedChange:
 
     Attributes:
         key: identity of the row as one string; in a table without a key the whole row.
-        op: the kind of the row change.
         values: canonical text by column of the mirror: of the row put, or of the row deleted.
-        is_delete: whether the row goes.
         partial: True for a put with the key alone: it adds a row that is not there, and leaves an
             existing row as it was.
         missing: columns of the mirror that the row put lacks (virtual generated ones).
@@ -70,8 +75,6 @@ class ResolvedChange:
             modified and were cast leniently. They count if the row existed then (`standing_casts`).
         removed: the partition DDL that removed this row; None if none did. The row's end follows a
             put then. In a table without a key a delete of such a row ends a removed row, too.
-        texts: as in `CarriedRow`.
-        kept: as in `CarriedRow`.
     """
 
     key: str
@@ -98,12 +101,9 @@ class SentImages(TypedDict):
 
 
 def standing_casts(casts: Casts, next_ts: int | None) -> Casts:
-    """Return the casts of a row that were executed.
+    """Return the casts of a put that were executed before the row's next change at `next_ts`.
 
-    Args:
-        casts: the casts of a put.
-        next_ts: commit ts of the row's next change, None if there is none. A row at a DDL's commit
-            ts was committed before it.
+    A row at a DDL's commit ts was committed before it.
     """
     return tuple(item for item in casts if next_ts is None or item[1] < next_ts)
 
@@ -125,10 +125,8 @@ class RowResolver:
     """Resolves row changes of one mirror.
 
     Args:
-        plan: the mirror's plan at the cut.
-        timezone: the changefeed's time zone (IANA name).
         keeps_lost: whether the changes are those of a history, which has the texts of values that
-            no longer fit (`changelog.history_changes`); then no change has a fault.
+            no longer fit (`changelog.carrying`); then no change has a fault.
     """
 
     def __init__(self, plan: MirrorPlan, timezone: str, *, keeps_lost: bool = False) -> None:
@@ -164,25 +162,16 @@ class RowResolver:
     ) -> list[ResolvedChange]:
         """Return the operations of one row change, deletes first.
 
-        Args:
-            op: the kind of change.
-            schema_version: version that the row cites, None if rows cite none.
-            commit_ts: its commit ts.
-            before: image before the change.
-            after: image after the change.
-            partial: whether the images were cut to the handle key.
-            shape: the row's shape; needed if `MirrorPlan.reads_shapes`.
+        A row that cites no version has the one of its commit ts. `partial` says that the images
+        were cut to the handle key. The shape is needed if `MirrorPlan.reads_shapes`.
 
         Raises:
             ImageError: an image does not fit the schema version, or lacks the key.
         """
         if shape is not None and shape.damaged and not self._key:
-            raise ImageError(
-                "damaged_image",
-                "before",
-                "the whole row, as no key of its table is known",
-                "an image with columns that have no name",
-            )
+            expected = "the whole row, as no key of its table is known"
+            got = "an image with columns that have no name"
+            raise ImageError("damaged_image", "before", expected, got)
         if partial and not self._key:
             raise ImageError(
                 "partial_image", "handleKeyOnly", "whole images", "images cut to the handle key"
@@ -199,19 +188,8 @@ class RowResolver:
             # A row with a key ends whatever else is known of it.
             carried = version.carry(row, MAX_TSO if self._key else commit_ts, "before")
             old_key = self.key_of(carried, "before")
-            changes.append(
-                ResolvedChange(
-                    key=old_key,
-                    op=op,
-                    values=carried.row,
-                    is_delete=True,
-                    fault=None if self._key else carried.fault,
-                    casts=carried.casts,
-                    removed=carried.removed,
-                    texts=carried.texts,
-                    kept=carried.kept,
-                )
-            )
+            fault = None if self._key else carried.fault
+            changes.append(_change(op, old_key, carried, fault=fault, is_delete=True))
         if after is not None and op is not Op.DELETE:
             try:
                 row, _ = version.read(after, "after", shape)
@@ -226,21 +204,9 @@ class RowResolver:
                 # The row keeps its identity: the put replaces it, and no delete is needed. A bag
                 # counts copies: there the deleted copy makes room for the new one.
                 changes.clear()
-            changes.append(
-                ResolvedChange(
-                    key=key,
-                    op=op,
-                    values=carried.row,
-                    is_delete=False,
-                    partial=partial,
-                    missing=self._lacked(carried.row, partial=partial),
-                    fault=carried.fault,
-                    casts=carried.casts,
-                    removed=carried.removed,
-                    texts=carried.texts,
-                    kept=carried.kept,
-                )
-            )
+            more = {"partial": partial, "missing": self._lacked(carried.row, partial=partial)}
+            fault = carried.fault
+            changes.append(_change(op, key, carried, fault=fault, is_delete=False, **more))
         return changes
 
     def _refused(
@@ -267,32 +233,20 @@ class RowResolver:
             return None
         if old_key not in (None, key):
             return None
-        return ResolvedChange(
-            key=key,
-            op=op,
-            values=carried.row,
-            is_delete=False,
-            fault=error,
-            removed=carried.removed,
-        )
+        return _change(op, key, replace(carried, casts=()), fault=error, is_delete=False)
 
     def _lacked(self, row: CanonicalRow, *, partial: bool) -> tuple[str, ...]:
-        """Return the columns of the mirror that a carried row lacks."""
         if len(row) == len(self._columns):
             return ()
+        # A cut image does not show which columns are never sent.
         return tuple(
             column.name
             for column in self._columns
-            # A cut image does not show which columns are never sent.
             if column.name not in row and (column.virtual or not partial)
         )
 
     def number_of(self, schema_version: int | None, commit_ts: int) -> int:
         """Return the number of the plan's schema version that a row is read with.
-
-        Args:
-            schema_version: version that the row cites, None if it cites none.
-            commit_ts: its commit ts.
 
         Raises:
             ImageError: the row cites a version that is not in the plan.
@@ -302,12 +256,8 @@ class RowResolver:
             return max(bisect_left(self._schema_versions, commit_ts) - 1, 0)
         number = self._numbers.get(schema_version)
         if number is None:
-            raise ImageError(
-                "unknown_version",
-                "schemaVersion",
-                f"one of {shorten(self._schema_versions)}",
-                str(schema_version),
-            )
+            expected = f"one of {shorten(self._schema_versions)}"
+            raise ImageError("unknown_version", "schemaVersion", expected, str(schema_version))
         return number
 
     def version(self, number: int) -> tuple[TableSchema, RowCarrier]:
@@ -360,17 +310,25 @@ class RowResolver:
         return key_text(values, self._key_columns)
 
 
+def _change(op: Op, key: str, carried: CarriedRow, **more: Any) -> ResolvedChange:
+    return ResolvedChange(
+        key=key,
+        op=op,
+        values=carried.row,
+        casts=carried.casts,
+        removed=carried.removed,
+        texts=carried.texts,
+        kept=carried.kept,
+        **more,
+    )
+
+
 _MOST_SHAPES = 4096
 """Most shapes whose respellings a version caches."""
 
 
 class SchemaReader:
-    """Reads images that cite one schema version.
-
-    Args:
-        schema: the schema.
-        timezone: the changefeed's time zone (IANA name).
-    """
+    """Reads images that cite one schema version."""
 
     def __init__(self, schema: TableSchema, timezone: str) -> None:
         self._converters: list[tuple[str, Callable[[PhysicalValue], str | None]]] = [
@@ -378,10 +336,21 @@ class SchemaReader:
         ]
         self._schema = schema
         self._names = frozenset(column.name for column in schema.columns)
-        self._version = schema.version
+        # By identity of the shape, which the value keeps alive.
+        self._respellings: dict[int, tuple[RowShape | None, dict[str, Respelling]]] = {}
 
     def _respelling(self, shape: RowShape | None) -> dict[str, Respelling]:
-        return {} if shape is None else respellings(shape, self._schema)
+        found = self._respellings.get(id(shape))
+        if found is None:
+            if len(self._respellings) >= _MOST_SHAPES:
+                self._respellings.clear()
+            respelling = {} if shape is None else respellings(shape, self._schema)
+            found = self._respellings[id(shape)] = (shape, respelling)
+        return found[1]
+
+    def respells(self, shape: RowShape) -> bool:
+        """Return whether values of rows of `shape` are respelled."""
+        return bool(self._respelling(shape))
 
     def read(
         self, image: Mapping[str, PhysicalValue], side: str, shape: RowShape | None
@@ -405,34 +374,25 @@ class SchemaReader:
                     value = respelling[name](value)
                 row[name] = convert(value)
             except ImageError as error:
-                raise ImageError(
-                    error.reason, f"{side}.{name}", error.expected, error.got
-                ) from error
+                place = f"{side}.{name}"
+                raise ImageError(error.reason, place, error.expected, error.got) from error
         if len(row) != len(image):
             extra = sorted(name for name in image if name not in self._names)
-            raise ImageError(
-                "unknown_column",
-                f"{side}.{extra[0]}",
-                f"a column of schema version {self._version}",
-                shorten(extra),
-            )
+            expected = f"a column of schema version {self._schema.version}"
+            raise ImageError("unknown_column", f"{side}.{extra[0]}", expected, shorten(extra))
         return row, tuple(missing)
 
     def require_whole(self, missing: Sequence[str]) -> None:
-        """Refuse an incomplete old image of a table without a key: it matches no row.
+        """Refuse an old image of a table without a key that lacks columns: it matches no row.
 
-        Args:
-            missing: columns of this schema that it lacks; all images lack the virtual ones.
+        All images lack the virtual columns.
         """
         virtual = {column.name for column in self._schema.columns if column.virtual}
         lacking = [name for name in missing if name not in virtual]
         if lacking:
-            raise ImageError(
-                "partial_image",
-                f"before.{lacking[0]}",
-                "the whole row, as no key of its table is known",
-                f"an image without {shorten(lacking)}",
-            )
+            expected = "the whole row, as no key of its table is known"
+            got = f"an image without {shorten(lacking)}"
+            raise ImageError("partial_image", f"before.{lacking[0]}", expected, got)
 
     def readable(self, image: Mapping[str, PhysicalValue], shape: RowShape | None) -> CanonicalRow:
         """Return the columns of an image that can be read under this schema."""
@@ -449,38 +409,16 @@ class SchemaReader:
 class _Version(SchemaReader):
     """Reads images that cite one schema version of a plan, and carries them to the cut.
 
-    Args:
-        schema: the schema.
-        timezone: the changefeed's time zone (IANA name).
-        carrier: what carries its rows.
-        keeping: the plan of a history, which has the texts of values that no longer fit.
+    `keeping` is the plan of a history, which has the texts of values that no longer fit.
     """
 
     def __init__(
-        self,
-        schema: TableSchema,
-        timezone: str,
-        carrier: RowCarrier,
-        keeping: MirrorPlan | None,
+        self, schema: TableSchema, timezone: str, carrier: RowCarrier, keeping: MirrorPlan | None
     ) -> None:
         super().__init__(schema, timezone)
         self.carrier = carrier
         self._timezone = timezone
         self._keeping = keeping
-        # By identity of the shape, which the value keeps alive.
-        self._respellings: dict[int, tuple[RowShape | None, dict[str, Respelling]]] = {}
-
-    def respells(self, shape: RowShape) -> bool:
-        """Return whether values of rows of `shape` are respelled."""
-        return bool(self._respelling(shape))
-
-    def _respelling(self, shape: RowShape | None) -> dict[str, Respelling]:
-        found = self._respellings.get(id(shape))
-        if found is None:
-            if len(self._respellings) >= _MOST_SHAPES:
-                self._respellings.clear()
-            found = self._respellings[id(shape)] = (shape, super()._respelling(shape))
-        return found[1]
 
     def carry(self, row: CanonicalRow, commit_ts: int, side: str) -> CarriedRow:
         """Return the row under the final schema."""
@@ -495,12 +433,23 @@ class _Version(SchemaReader):
             if self._keeper is None:
                 raise _on_side(error, side) from error
         # A delete names the row that it ends, whatever partition DDL does to the row later.
-        return self._keeper.carry(row, MAX_TSO if side == "before" else commit_ts)
+        return self._keeper.keep(row, MAX_TSO if side == "before" else commit_ts)
 
     @cached_property
-    def _keeper(self) -> RowKeeper | None:
-        return self._keeping and RowKeeper(self._schema, self._keeping, self._timezone)
+    def _keeper(self) -> VersionCarrier | None:
+        return self._keeping and VersionCarrier(self._schema, self._keeping, self._timezone)
 
 
 def _on_side(error: ImageError, side: str) -> ImageError:
     return ImageError(error.reason, f"{side}.{error.position}", error.expected, error.got)
+
+
+DELETE_RANK = 0
+PUT_RANK = 1
+REMOVED_RANK = 2
+"""The rank of a row's end by partition DDL, which is right after its put."""
+
+
+def rank_of(*, is_delete: bool, es_only: bool) -> int:
+    """Return the rank of a change among those of its commit ts."""
+    return DELETE_RANK if is_delete or es_only else PUT_RANK

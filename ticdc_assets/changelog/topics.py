@@ -31,7 +31,6 @@ class TopicRows:
     """Rows or bootstraps of one table in one topic.
 
     Attributes:
-        topic: the topic.
         database: database cited; None for bootstraps that name no table.
         table: table cited; None likewise.
         min_ts: lowest commit ts; 0 for bootstraps, which have none.
@@ -162,7 +161,6 @@ def _concerned(ddl: RegisteredDdl) -> set[Name]:
 
 
 def _renames(ddl: RegisteredDdl) -> set[tuple[Name, Name]]:
-    """Return the (old, new) names of a DDL."""
     event = ddl.event
     if ddl.kind is not DdlKind.RENAME:
         return set()

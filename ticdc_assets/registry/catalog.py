@@ -30,9 +30,10 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final, TypeAlias
 
+from ticdc_assets.model.events import DdlEvent
 from ticdc_assets.model.schemas import RowShape, TableSchema
 from ticdc_assets.model.tso import MAX_TSO
-from ticdc_assets.registry.ddl.parts import name_in_text, parts_of
+from ticdc_assets.registry.ddl.parts import name_in_text, parts_of, recovered_name
 from ticdc_assets.registry.ddl.reader import parse_ddl_script
 from ticdc_assets.registry.ddl.statement import DdlAction, DdlKind
 from ticdc_assets.registry.history import (
@@ -46,16 +47,11 @@ from ticdc_assets.registry.history import (
     folded,
     of_one_partition,
 )
-from ticdc_assets.registry.inference.column_facts import with_virtual_columns
-from ticdc_assets.registry.inference.columns import (
-    DATABASE_DEFAULTS,
-    Defaults,
-    defaults_after,
-)
-from ticdc_assets.registry.inference.row_shapes import fits, merged, schema_of_shape
-from ticdc_assets.registry.inference.schemas import altered_schema, created_schema
-from ticdc_assets.registry.known_tables import KnownTables
-from ticdc_assets.registry.renames import Move, Rename, moves_of, settle
+from ticdc_assets.registry.inference.column_facts import with_unsent_facts
+from ticdc_assets.registry.inference.columns import DATABASE_DEFAULTS, Defaults, defaults_after
+from ticdc_assets.registry.inference.row_shapes import NO_TABLE, fits, merged, schema_of_shape
+from ticdc_assets.registry.inference.schemas import schema_after
+from ticdc_assets.registry.renames import KnownTables, Move, Rename, moves_of, settle
 
 _ROWS = Coordinates(topic="", partition=-1, offset=-1, index=-1)
 """The source of a schema that no single record holds."""
@@ -84,7 +80,7 @@ def complete(history: SchemaHistory, seen: Iterable[SeenShape], timezone: str) -
         seen: shapes of rows, one for each (database, table, shape).
         timezone: the changefeed's time zone, for defaults of TIMESTAMP columns.
     """
-    return with_virtual_columns(Catalog(timezone).walk(history, list(seen)))
+    return with_unsent_facts(Catalog(timezone).walk(history, list(seen)))
 
 
 _Action: TypeAlias = Callable[[RegisteredDdl], "_Change"]
@@ -95,11 +91,7 @@ _NOTHING: Final[_Change] = (None, None, ())
 
 
 class Catalog:
-    """The tables of one moment and their past, advanced in the order of time.
-
-    Args:
-        timezone: the changefeed's time zone, for defaults of TIMESTAMP columns.
-    """
+    """The tables of one moment and their past, advanced in the order of time."""
 
     def __init__(self, timezone: str) -> None:
         self._timezone = timezone
@@ -240,15 +232,8 @@ class Catalog:
         before, after, notes = change
         event = part.event
         if after is not None:
-            self._versions.append(
-                SchemaVersion(
-                    schema=after,
-                    source=SchemaSource.TEXT,
-                    sql=event.sql,
-                    commit_ts=event.commit_ts,
-                    coordinates=part.coordinates,
-                )
-            )
+            version = SchemaVersion.of(event, after, SchemaSource.TEXT, part.coordinates)
+            self._versions.append(version)
         return replace(part, event=replace(event, schema=after, pre_schema=before), notes=notes)
 
     def _taken_over(self, part: RegisteredDdl, sent: TableSchema) -> RegisteredDdl:
@@ -289,7 +274,6 @@ class Catalog:
         return replace(part, event=replace(event, schema=sent, pre_schema=before))
 
     def _known(self, schema: TableSchema) -> TableSchema | None:
-        """Return the table of a schema: by its name, else by its id."""
         found = self._tables.find(schema.name)
         return found or self._tables.identified(schema.table_id)
 
@@ -307,7 +291,6 @@ class Catalog:
         )
 
     def _with_id(self, schema: TableSchema) -> TableSchema:
-        """Return a schema with an id, if it was sent without one."""
         if schema.has_id:
             return schema
         name = schema.name
@@ -323,7 +306,6 @@ class Catalog:
         return gone
 
     def _seed(self, ddl: RegisteredDdl) -> RegisteredDdl:
-        """Use the schema of an export for the table of its name from now on."""
         schema = ddl.event.schema
         if schema is None:
             return ddl
@@ -350,17 +332,11 @@ class Catalog:
             schema = replace(like, database=name[0], table=name[1], table_id=table_id, version=ts)
             defaults = self._charset_of(like)
         else:
-            inferred = created_schema(
-                statement,
-                database=name[0],
-                table=name[1],
-                table_id=table_id,
-                version=ts,
-                defaults=self._defaults_of(name[0]),
-                timezone=self._timezone,
-            )
+            defaults = self._defaults_of(name[0])
+            new = replace(NO_TABLE, database=name[0], table=name[1], table_id=table_id, version=ts)
+            inferred = schema_after(statement, new, defaults=defaults, timezone=self._timezone)
             schema, notes = inferred.schema, inferred.notes
-            defaults = defaults_after(statement, self._defaults_of(name[0]))
+            defaults = defaults_after(statement, defaults)
         self._put(schema, ts)
         self._table_defaults[table_id] = defaults
         return None, schema, notes
@@ -454,11 +430,8 @@ class Catalog:
     ) -> RegisteredDdl:
         """Return the part of one step of a rename, with the schemas around it.
 
-        Args:
-            move: the step.
-            before: the table before it, None for an unknown one.
-            table: which table it is: its id, or a name for one without.
-            notes: what is uncertain about the renames of the statement.
+        `table` is the id of its table, or a name for one without; `notes` are those of the
+        statement.
         """
         part, event = move.part, move.part.event
         notes = (*part.notes, *move.notes, *notes)
@@ -496,28 +469,16 @@ class Catalog:
 
     def _changed(self, before: TableSchema, ddl: RegisteredDdl) -> _Change:
         defaults = self._charset_of(before)
-        inferred = altered_schema(
-            before,
-            ddl.statement,
-            version=max(ddl.event.commit_ts, before.version + 1),
-            defaults=defaults,
-            timezone=self._timezone,
-        )
+        table = replace(before, version=max(ddl.event.commit_ts, before.version + 1))
+        inferred = schema_after(ddl.statement, table, defaults=defaults, timezone=self._timezone)
         self._table_defaults[before.table_id] = defaults_after(ddl.statement, defaults)
         return before, inferred.schema, inferred.notes
 
     def _recover(self, ddl: RegisteredDdl) -> _Change:
         """Bring a dropped or truncated table back: RECOVER, or FLASHBACK, maybe to a new name."""
-        statement, target = ddl.statement, (ddl.event.database, ddl.event.table)
-        old = target
-        if statement.renames:
-            old = (statement.renames[0].old.database or target[0], statement.renames[0].old.table)
-        elif statement.table is not None:
-            old = (statement.database or target[0], statement.table)
-        gone = next(
-            (item for item in reversed(self._dropped) if folded(item.name) == folded(old)),
-            None,
-        )
+        target = (ddl.event.database, ddl.event.table)
+        old = folded(recovered_name(ddl) or target)
+        gone = next((item for item in reversed(self._dropped) if folded(item.name) == old), None)
         if gone is None:
             self._freed[folded(target)] = ddl.event.commit_ts
             return _NOTHING
@@ -589,3 +550,73 @@ class Catalog:
             table_id = (table_id + 1) & MAX_TSO
         self._ids.add(table_id)
         return table_id
+
+
+_MOST_READ = 65536
+
+
+class GrowingCatalog:
+    """The tables according to the messages up to here, for rows of a capture that cite no schema.
+
+    DDL and rows come in their recorded order. A row has the schema in force at its commit ts, as
+    far as the DDL up to there show, with what the row itself proves. A table without a CREATE
+    begins with its first row, so that later DDL of it count. Input in the order of time advances
+    the catalog; after a late DDL (partitions are read one by one) everything is walked again at the
+    next row. So the cost is that of the DDL, not of all rows.
+
+    The answers are preliminary: a later DDL can change the schema of an earlier row. With all
+    messages at hand use `complete`.
+    """
+
+    def __init__(self, timezone: str) -> None:
+        self._timezone = timezone
+        self._history = SchemaHistory()
+        self._first_rows: list[SeenShape] = []
+        self._catalog: Catalog | None = Catalog(timezone)
+        # How far the catalog is: by DDL, and by first rows of tables.
+        self._latest_ddl = self._latest_row = 0
+        # How rows of a shape are read, by identity of the schema, which the value keeps alive.
+        self._read: dict[tuple[int, RowShape], tuple[TableSchema | None, TableSchema]] = {}
+
+    def add_ddl(self, event: DdlEvent, coordinates: Coordinates) -> None:
+        """Add one copy of a DDL."""
+        is_copy = self._history.ddl(event) is not None
+        self._history.add_ddl(event, coordinates)
+        entry = self._history.ddl(event)
+        if is_copy or entry is None or self._catalog is None:
+            return
+        # Renames of one commit ts are understood together.
+        if event.commit_ts > self._latest_ddl and event.commit_ts >= self._latest_row:
+            self._catalog.apply([entry])
+            self._latest_ddl = event.commit_ts
+        else:
+            self._catalog = None
+
+    def schema_of(
+        self, database: str, table: str, *, shape: RowShape, commit_ts: int
+    ) -> TableSchema:
+        """Return the schema for a row of `shape` at `commit_ts`."""
+        if self._catalog is None:
+            self._catalog = Catalog(self._timezone)
+            self._catalog.walk(self._history, self._first_rows)
+            self._read.clear()
+            self._latest_ddl = max(ddl.event.commit_ts for ddl in self._history.ddls)
+        schema = self._catalog.in_force(database, table, commit_ts)
+        if schema is None and commit_ts > self._latest_ddl:
+            seen = SeenShape(database=database, table=table, shape=shape, min_ts=commit_ts)
+            self._first_rows.append(seen)
+            self._catalog.meet([seen])
+            self._latest_row = max(commit_ts, self._latest_row)
+            schema = self._catalog.in_force(database, table, commit_ts)
+        found = self._read.get((id(schema), shape))
+        if found is None:
+            if len(self._read) >= _MOST_READ:
+                self._read.clear()
+            found = self._read[id(schema), shape] = (schema, _read_with(schema, shape))
+        return found[1]
+
+
+def _read_with(schema: TableSchema | None, shape: RowShape) -> TableSchema:
+    if schema is None:
+        return schema_of_shape(shape, database="", table="", table_id=0, version=0)
+    return schema if fits(schema, shape) else merged(schema, shape, version=schema.version)

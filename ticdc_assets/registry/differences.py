@@ -1,13 +1,11 @@
 """The differences of two consecutive schemas of one table, for people.
 
-In: the schemas, and the DDL between them if there is one. Out: one line per column that was added,
-dropped, renamed or changed, and one where the key or the indexes changed. Texts only: `evolution`
-says what a change does to rows; its matching of columns is used here, so both agree on renames.
+In: the schemas, and the DDL between them if there is one. Out: a text for each column that was
+added, dropped, renamed or changed, and where the key or the indexes changed. `evolution` says what
+a change does to rows; its matching of columns is used here, so both agree on renames.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from enum import StrEnum
 
 from ticdc_assets.model.mysql_types import Kind, kind_of
 from ticdc_assets.model.schemas import ColumnSchema, IndexSchema, TableSchema
@@ -16,82 +14,24 @@ from ticdc_assets.registry.evolution import diff
 from ticdc_assets.registry.inference.row_shapes import spelled_type
 
 
-class DifferenceKind(StrEnum):
-    """What happened to a part of a table."""
-
-    ADDED = "added"
-    DROPPED = "dropped"
-    RENAMED = "renamed"
-    TYPE = "type"
-    NULLABLE = "nullable"
-    DEFAULT = "default"
-    KEY = "key"
-    INDEX = "index"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
-    """One difference between two schemas.
-
-    Attributes:
-        kind: what happened.
-        name: column or index; of a renamed column its new name; empty for the key.
-        before: what was there (a type, a name, a default), empty if nothing.
-        after: what is there now, empty if nothing.
-    """
-
-    kind: DifferenceKind
-    name: str
-    before: str = ""
-    after: str = ""
-
-    @property
-    def text(self) -> str:
-        """The difference in words, without the values of defaults."""
-        match self.kind:
-            case DifferenceKind.ADDED:
-                return f"{self.name} added ({self.after})"
-            case DifferenceKind.DROPPED:
-                return f"{self.name} dropped"
-            case DifferenceKind.RENAMED:
-                return f"{self.before} renamed to {self.name}"
-            case DifferenceKind.DEFAULT:
-                return f"{self.name}: another default"
-            case DifferenceKind.KEY:
-                return f"key {self.before or 'none'} -> {self.after or 'none'}"
-            case DifferenceKind.INDEX:
-                return f"index {self.name} changed"
-            case DifferenceKind.TYPE | DifferenceKind.NULLABLE:
-                return f"{self.name}: {self.before} -> {self.after}"
-
-
 def differences(
     old: TableSchema, new: TableSchema, *, statements: Iterable[DdlStatement] = ()
-) -> tuple[Difference, ...]:
-    """Return what differs in `new`, columns first, in their order.
+) -> tuple[str, ...]:
+    """Return what differs in `new`, columns first, in their order; no text has a default's value.
 
-    Args:
-        old: the schema before.
-        new: the schema after.
-        statements: the DDL between them; only they distinguish a rename from a drop and an add.
+    Only `statements`, the DDL between the schemas, distinguish a rename from a drop and an add.
     """
     step = diff(old, new, statements=statements)
-    found: list[Difference] = []
+    texts: list[str] = []
     old_columns = {column.name: column for column in old.columns}
     for column_step, column in zip(step.columns, new.columns, strict=True):
         if column_step.source is None:
-            found.append(
-                Difference(kind=DifferenceKind.ADDED, name=column.name, after=declared_type(column))
-            )
+            texts.append(f"{column.name} added ({declared_type(column)})")
         else:
-            found.extend(_column_differences(old_columns[column_step.source.name], column))
-    types = {column.name: declared_type(column) for column in old.columns}
-    found.extend(
-        Difference(kind=DifferenceKind.DROPPED, name=name, before=types[name])
-        for name in step.dropped
-    )
-    found.extend(_key_differences(old, new, step.renamed))
-    return tuple(found)
+            texts += _column_differences(old_columns[column_step.source.name], column)
+    texts += (f"{name} dropped" for name in step.dropped)
+    texts += _key_differences(old, new, step.renamed)
+    return tuple(texts)
 
 
 def declared_type(column: ColumnSchema) -> str:
@@ -99,51 +39,38 @@ def declared_type(column: ColumnSchema) -> str:
     return spelled_type(column, full=kind_of(column) not in (Kind.INTEGER, Kind.YEAR))
 
 
-def _column_differences(old: ColumnSchema, new: ColumnSchema) -> Iterator[Difference]:
+def _column_differences(old: ColumnSchema, new: ColumnSchema) -> Iterator[str]:
     before, after = declared_type(old), declared_type(new)
     if before == after and (old.charset, old.collation) != (new.charset, new.collation):
         before, after = (
             f"{declared_type(column)} {column.charset} {column.collation}".strip()
             for column in (old, new)
         )
-    nullable = ["NULL" if column.nullable else "NOT NULL" for column in (old, new)]
-    defaults = [_default_text(column) for column in (old, new)]
-    for kind, differs, was, now in (
-        (DifferenceKind.RENAMED, old.name != new.name, old.name, new.name),
-        (DifferenceKind.TYPE, before != after, before, after),
-        (DifferenceKind.NULLABLE, old.nullable != new.nullable, *nullable),
-        (DifferenceKind.DEFAULT, old.default != new.default, *defaults),
-    ):
-        if differs:
-            yield Difference(kind=kind, name=new.name, before=was, after=now)
+    if old.name != new.name:
+        yield f"{old.name} renamed to {new.name}"
+    if before != after:
+        yield f"{new.name}: {before} -> {after}"
+    if old.nullable != new.nullable:
+        sides = ("NULL" if column.nullable else "NOT NULL" for column in (old, new))
+        yield f"{new.name}: {' -> '.join(sides)}"
+    if old.default != new.default:
+        yield f"{new.name}: another default"
 
 
-def _default_text(column: ColumnSchema) -> str:
-    text = column.default_text
-    return "none" if text is None else text
-
-
-def _key_differences(
-    old: TableSchema, new: TableSchema, renamed: dict[str, str]
-) -> Iterator[Difference]:
+def _key_differences(old: TableSchema, new: TableSchema, renamed: dict[str, str]) -> Iterator[str]:
     before = tuple(renamed.get(name, name) for name in old.handle_key)
     if before != new.handle_key:
-        yield Difference(
-            kind=DifferenceKind.KEY,
-            name="",
-            before=", ".join(before) or "none",
-            after=", ".join(new.handle_key) or "none",
-        )
-    indexes = {
-        index.name: _index_text(index, renamed) for index in old.own_indexes if not index.primary
-    }
-    now = {index.name: _index_text(index, {}) for index in new.own_indexes if not index.primary}
+        yield f"key {', '.join(before) or 'none'} -> {', '.join(new.handle_key) or 'none'}"
+    indexes, now = _indexes(old, renamed), _indexes(new, {})
     for name in now | indexes:
-        was, text = indexes.get(name, ""), now.get(name, "")
-        if was != text:
-            yield Difference(kind=DifferenceKind.INDEX, name=name, before=was, after=text)
+        if indexes.get(name) != now.get(name):
+            yield f"index {name} changed"
 
 
-def _index_text(index: IndexSchema, renamed: dict[str, str]) -> str:
-    columns = ", ".join(renamed.get(name, name) for name in index.columns)
-    return f"{'unique ' if index.unique else ''}({columns})"
+def _indexes(schema: TableSchema, renamed: dict[str, str]) -> dict[str, tuple[object, ...]]:
+    """Return what decides each index besides the primary key, under the new names of columns."""
+
+    def decisive(index: IndexSchema) -> tuple[object, ...]:
+        return index.unique, *(renamed.get(name, name) for name in index.columns)
+
+    return {index.name: decisive(index) for index in schema.own_indexes if not index.primary}

@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import TypeAlias
 
 from ticdc_assets.base.errors import CastError
-from ticdc_assets.model.mysql_types import Kind, kind_of
+from ticdc_assets.model.mysql_types import Kind, kind_of, of_any_scale
 from ticdc_assets.model.schemas import ColumnSchema, TableSchema
 from ticdc_assets.model.tso import to_datetime
 from ticdc_assets.model.values import (
@@ -32,15 +32,13 @@ from ticdc_assets.model.values import (
     lenient_cast_of,
 )
 from ticdc_assets.model.values.defaults import is_lossy
-from ticdc_assets.model.values.widening import of_any_scale
 from ticdc_assets.registry.ddl.statement import (
     ChangeKind,
     ColumnDefinition,
     DdlStatement,
     DefaultKind,
 )
-from ticdc_assets.registry.inference.columns import HIDDEN_COLUMNS
-from ticdc_assets.registry.inference.defaults import sent_default
+from ticdc_assets.registry.inference.columns import HIDDEN_COLUMNS, sent_default
 
 CanonicalRow: TypeAlias = dict[str, str | None]
 """Column name to canonical text. An absent column is unknown, not NULL."""
@@ -67,11 +65,10 @@ class ColumnStep:
     @property
     def changes_rows(self) -> bool:
         """Whether existing rows get another value, name or type in this column."""
-        if self.source is None:
+        source, column = self.source, self.column
+        if source is None or source.name != column.name:
             return True
-        return self.source.name != self.column.name or not cast_is_identity(
-            self.source, self.column
-        )
+        return not cast_is_identity(source, column)
 
     @property
     def is_hidden(self) -> bool:
@@ -81,11 +78,9 @@ class ColumnStep:
     @property
     def may_cast_leniently(self) -> bool:
         """Whether a value that does not fit gets TiDB's cast of a lenient SQL mode."""
-        return (
-            self.is_modified
-            and self.source is not None
-            and not cast_is_identity(self.source, self.column)
-        )
+        if self.source is None or not self.is_modified:
+            return False
+        return not cast_is_identity(self.source, self.column)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,10 +88,7 @@ class SchemaStep:
     """The change from one schema version to the next.
 
     Attributes:
-        from_version: schema version before.
-        to_version: schema version after.
         columns: one step per column of the new schema, in its order.
-        dropped: names of the columns that are gone.
         ddl_ts: commit ts of the DDL, None if no message explains the step.
     """
 
@@ -153,16 +145,9 @@ def diff(
         if source.lower() in folded
     }
     renamed = {source.name for source in renames.values()}
-    definitions = {
-        definition.name.lower(): definition
-        for statement in reversed(statements)
-        for definition in reversed(statement.defined_columns)
-    }
-    newest = {
-        definition.name.lower(): definition
-        for statement in statements
-        for definition in statement.defined_columns
-    }
+    defined = [item for statement in statements for item in statement.defined_columns]
+    oldest = {definition.name.lower(): definition for definition in reversed(defined)}
+    newest = {definition.name.lower(): definition for definition in defined}
     kept: set[str] = set()
     steps: list[ColumnStep] = []
     for column in new.columns:
@@ -170,7 +155,7 @@ def diff(
         source = renames.get(name) or folded.get(name)
         # The old column of this name may live on under another one.
         if source is None or (name not in renames and source.name in renamed):
-            steps.append(_added(column, definitions.get(name)))
+            steps.append(_added(column, oldest.get(name)))
             continue
         kept.add(source.name)
         is_modified = modified is None or name in modified
@@ -193,12 +178,9 @@ def _with_scale(
 
     No schema is sent with D. If the old D is not known, values may have more digits than the new D.
     """
-    if (
-        definition is None
-        or not definition.decimal
-        or definition.length != column.length
-        or kind_of(column) not in _FLOATS
-    ):
+    if kind_of(column) not in (Kind.FLOAT, Kind.DOUBLE) or definition is None:
+        return column, source
+    if not definition.decimal or definition.length != column.length:
         return column, source
     return replace(column, decimal=definition.decimal), of_any_scale(source)
 
@@ -222,21 +204,18 @@ def _added(column: ColumnSchema, definition: ColumnDefinition | None) -> ColumnS
 _MOMENTS = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 """Kinds whose default may be the time of the statement; other expressions are no value of them."""
 
-_FLOATS = frozenset({Kind.FLOAT, Kind.DOUBLE})
-
 _RENAMING = frozenset({ChangeKind.RENAME_COLUMN, ChangeKind.CHANGE_COLUMN})
 
 
 def column_renames(statements: Iterable[DdlStatement]) -> dict[str, str]:
     """Return new name (lower case) -> old name for the columns that `statements` rename."""
-    renames: dict[str, str] = {}
-    for statement in statements:
-        for change in statement.changes:
-            if change.kind not in _RENAMING or change.name is None or change.new_name is None:
-                continue
-            if change.name.lower() != change.new_name.lower():
-                renames[change.new_name.lower()] = change.name
-    return renames
+    pairs = (
+        (change.name, change.new_name)
+        for statement in statements
+        for change in statement.changes
+        if change.kind in _RENAMING and change.name is not None and change.new_name is not None
+    )
+    return {new.lower(): old for old, new in pairs if old.lower() != new.lower()}
 
 
 def _modified_columns(statements: Iterable[DdlStatement]) -> set[str] | None:
@@ -246,14 +225,10 @@ def _modified_columns(statements: Iterable[DdlStatement]) -> set[str] | None:
         if statement.unparsed is not None:
             return None
         for change in statement.changes:
-            match change.kind:
-                case ChangeKind.CONVERT_CHARSET:
-                    return None
-                case ChangeKind.MODIFY_COLUMN | ChangeKind.CHANGE_COLUMN:
-                    name = change.new_name or change.name
-                    modified |= {name.lower()} if name is not None else set()
-                case _:
-                    pass
+            if change.kind is ChangeKind.CONVERT_CHARSET:
+                return None
+            if change.kind in (ChangeKind.MODIFY_COLUMN, ChangeKind.CHANGE_COLUMN):
+                modified.add((change.new_name or change.name or "").lower())
     return modified
 
 
@@ -322,8 +297,6 @@ class RowTransform:
     has. Values that the new columns cannot hold are left out, and are in the notes.
 
     Args:
-        step: the step.
-        timezone: the changefeed's time zone (IANA name).
         exact: columns of the new schema that get no lenient casts: those of the key, as TiDB
             refuses a DDL that would merge two rows.
     """

@@ -73,8 +73,6 @@ class SchemaVersion:
     """One schema as registered.
 
     Attributes:
-        schema: the structure.
-        source: kind of message it was read from.
         coordinates: where it was first seen (lowest coordinates of the best source).
         sql: the DDL's text, None for a bootstrap.
         commit_ts: the DDL's commit ts, None for a bootstrap (it has none).
@@ -85,6 +83,19 @@ class SchemaVersion:
     coordinates: Coordinates
     sql: str | None = None
     commit_ts: int | None = None
+
+    @classmethod
+    def of(
+        cls, event: DdlEvent, schema: TableSchema, source: SchemaSource, coordinates: Coordinates
+    ) -> "SchemaVersion":
+        """Return a schema of a DDL."""
+        return cls(
+            schema=schema,
+            source=source,
+            coordinates=coordinates,
+            sql=event.sql,
+            commit_ts=event.commit_ts,
+        )
 
     @property
     def key(self) -> SchemaKey:
@@ -115,7 +126,6 @@ class RegisteredDdl:
     Attributes:
         event: the event as sent; for a part, the schemas and the name of its table.
         coordinates: of its copy in the lowest (topic, partition, offset).
-        copies: on how many (topic, partition) it was seen.
         notes: what was not understood of its text, where there is only the text.
         kind: for a part, what it means for its table.
         of_table: for a part, the statement about its table.
@@ -133,7 +143,7 @@ class RegisteredDdl:
     @property
     def identity(self) -> tuple[int, str, str, str, int]:
         """(commit ts, SQL, database, table, step): equal for copies of one DDL."""
-        return (*ddl_identity(self.event), self.step)
+        return _identity(self.event, self.step)
 
     @cached_property
     def statement(self) -> DdlStatement:
@@ -190,9 +200,8 @@ def _is_all_in_schema(sql: str) -> bool:
     return bool(_CREATES_TABLE.match(sql)) and not _SAYS_MORE.search(sql)
 
 
-def ddl_identity(event: DdlEvent) -> tuple[int, str, str, str]:
-    """Return (commit ts, SQL, database, table) of `event`."""
-    return (event.commit_ts, event.sql, event.database, event.table)
+def _identity(event: DdlEvent, step: int = 0) -> tuple[int, str, str, str, int]:
+    return (event.commit_ts, event.sql, event.database, event.table, step)
 
 
 def is_snapshot(event: DdlEvent) -> bool:
@@ -207,13 +216,15 @@ def named_by_text(schema: TableSchema, statement: DdlStatement) -> TableSchema:
     other table (`buildDDLEventForExchangeTablePartition` in
     logservice/schemastore/persist_storage_ddl_handlers.go).
     """
-    if statement.database is None or statement.table is None:
-        return schema
-    if exchange_of(statement) is None or schema.table.lower() != statement.table.lower():
-        return schema
-    if schema.database.lower() == statement.database.lower():
-        return schema
-    return replace(schema, database=statement.database)
+    database, table = statement.database, statement.table
+    is_other = (
+        database is not None
+        and table is not None
+        and exchange_of(statement) is not None
+        and schema.table.lower() == table.lower()
+        and schema.database.lower() != database.lower()
+    )
+    return replace(schema, database=database) if is_other else schema
 
 
 def _exchanged(event: DdlEvent, statement: DdlStatement) -> TableSchema | None:
@@ -302,7 +313,7 @@ class SchemaHistory:
 
     def add_ddl(self, event: DdlEvent, coordinates: Coordinates) -> bool:
         """Add one copy of a DDL and the schemas it carries; return whether anything changed."""
-        identity = (*ddl_identity(event), 0)
+        identity = _identity(event)
         place = (coordinates.topic, coordinates.partition)
         present = self._ddls.get(identity)
         if present is None:
@@ -327,15 +338,7 @@ class SchemaHistory:
             (_exchanged(event, entry.beyond_schemas), SchemaSource.EXCHANGE),
         ):
             if schema is not None:
-                changed |= self.add_schema(
-                    SchemaVersion(
-                        schema=schema,
-                        source=source,
-                        sql=event.sql,
-                        commit_ts=event.commit_ts,
-                        coordinates=coordinates,
-                    )
-                )
+                changed |= self.add_schema(SchemaVersion.of(event, schema, source, coordinates))
         return changed
 
     def _put(self, version: SchemaVersion) -> None:
@@ -366,11 +369,8 @@ class SchemaHistory:
     ) -> "SchemaHistory":
         """Return this history with other schemas and DDL.
 
-        Args:
-            versions: the schemas; of several at one version the last counts.
-            ddls: the DDL.
-            observed: schemas that rows prove, by (database, table, lowest commit ts), names in
-                lower case; the same as here if None.
+        Of several schemas at one version the last counts. `observed` are schemas that rows prove,
+        by (database, table, lowest commit ts), names in lower case; the same as here if None.
         """
         result = SchemaHistory()
         result.restore(versions, ddls, self.conflicts)
@@ -379,7 +379,7 @@ class SchemaHistory:
 
     def ddl(self, event: DdlEvent) -> RegisteredDdl | None:
         """Return the registered DDL of which `event` is a copy."""
-        return self._ddls.get((*ddl_identity(event), 0))
+        return self._ddls.get(_identity(event))
 
     @property
     def versions(self) -> list[SchemaVersion]:

@@ -1,4 +1,4 @@
-"""Which table each rename of one statement moved, in any order of their events.
+"""The tables of one moment, and which of them each rename of one statement moved.
 
 In: the renames of one commit ts, as parts (`registry.ddl.parts`), and the tables of that moment.
 Out: for each part with names a `Move`, its old and new name and the id of its table; a possible
@@ -21,22 +21,66 @@ take effect at once.
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
+from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.registry.ddl.parts import name_in_text
 from ticdc_assets.registry.history import Name, RegisteredDdl, folded
-from ticdc_assets.registry.known_tables import KnownTables
+
+
+class KnownTables:
+    """The tables of one moment, by id and by name.
+
+    Names are compared without case, as upstream does; returned names are spelled as in the newest
+    schema.
+    """
+
+    def __init__(self) -> None:
+        # By their names without case, and these names by table id.
+        self._tables: dict[Name, TableSchema] = {}
+        self._names: dict[int, Name] = {}
+
+    @property
+    def all(self) -> list[TableSchema]:
+        """The schemas of all tables."""
+        return list(self._tables.values())
+
+    def find(self, name: Name) -> TableSchema | None:
+        """Return the table of a name, or None."""
+        return self._tables.get(folded(name))
+
+    def identified(self, table_id: int) -> TableSchema | None:
+        """Return the table of an id, or None."""
+        name = self._names.get(table_id)
+        return None if name is None else self._tables[name]
+
+    def put(self, schema: TableSchema) -> None:
+        """Set the schema of its table, which takes its name from any other table."""
+        name = folded(schema.name)
+        self.take(name)
+        earlier_name = self._names.get(schema.table_id)
+        if earlier_name is not None:
+            self.take(earlier_name)
+        self._tables[name] = schema
+        self._names[schema.table_id] = name
+
+    def take(self, name: Name) -> TableSchema | None:
+        """Remove the table of a name and return it, or None."""
+        schema = self._tables.pop(folded(name), None)
+        if schema is not None:
+            self._names.pop(schema.table_id, None)
+        return schema
+
+    def elsewhere(self, name: Name) -> TableSchema | None:
+        """Return the only table of another database that has this name."""
+        tables = [schema for schema in self.all if schema.table.lower() == name[1].lower()]
+        return tables[0] if len(tables) == 1 else None
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Rename:
-    """One pair of a statement.
-
-    Attributes:
-        old: a name of its table before, in lower case.
-        new: its name after this step, in lower case.
-    """
+    """One pair of a statement: the names of a table before and after this step, in lower case."""
 
     old: Name
     new: Name
@@ -69,10 +113,10 @@ def settle(
     *,
     in_order: bool,
 ) -> Settled:
-    """Return the order of execution of `renames` and what each moved.
+    """Return the order of execution of `renames`, those of one commit ts, and what each moved.
 
     Args:
-        renames: the renames of one commit ts, in the order of their events.
+        renames: in the order of their events.
         present: the tables that had these names before, as far as known.
         tables: the table of each rename, in the words of `present`; None where no message has it.
         in_order: whether the order of the events may be that of the renames.
@@ -130,19 +174,10 @@ class _State:
     place_of: dict[Hashable, Name]
     home: dict[Hashable, Name]
     touched: set[Name]
-    moved: dict[int, Hashable]
-    assumed: int
-
-    @classmethod
-    def before(cls, at: dict[Name, Hashable]) -> "_State":
-        """Return the state before the statement, with the table of each name."""
-        place_of = {table: name for name, table in at.items()}
-        return cls(
-            at=at, place_of=place_of, home=dict(place_of), touched=set(at), moved={}, assumed=0
-        )
+    moved: dict[int, Hashable] = field(default_factory=dict[int, Hashable])
+    assumed: int = 0
 
     def copy(self) -> "_State":
-        """Return the same state."""
         return _State(
             at=dict(self.at),
             place_of=dict(self.place_of),
@@ -163,11 +198,8 @@ class _State:
     ) -> bool:
         """Execute one more rename if that is possible; return whether it was.
 
-        Args:
-            number: its number.
-            rename: the rename.
-            table: its table, None for the table with the old name.
-            roams: whether the old name may be one that the table had before the statement.
+        `table` is None for the table with the old name. With `roams` the old name may be one that
+        the table had before the statement.
         """
         place = rename.old
         here = None if table is None else self.place_of.get(table)
@@ -200,9 +232,10 @@ def _settled(
     *,
     in_order: bool,
 ) -> tuple[Mapping[int, Hashable], bool]:
-    """Return what each rename of a group moved, in their order, and whether that is certain."""
     names = {name for number in group for name in (renames[number].old, renames[number].new)}
-    start = _State.before({name: present[name] for name in names if name in present})
+    at = {name: present[name] for name in names if name in present}
+    home = {table: name for name, table in at.items()}
+    start = _State(at=at, place_of=home, home=dict(home), touched=set(at))
     # A table whose renames all leave one name had this name before the statement.
     olds: dict[Hashable, set[Name]] = {}
     for number in group:
@@ -258,9 +291,6 @@ class Move:
     """One step of a rename.
 
     Attributes:
-        part: its part.
-        old: the name before it.
-        new: the name after it.
         table_id: the id of its table, None where neither a message nor the history has one.
         notes: what is uncertain about it.
     """
@@ -284,10 +314,8 @@ def _move(part: RegisteredDdl, tables: KnownTables) -> Move | None:
     event = part.event
     before, after = event.pre_schema, event.schema
     pair = next(iter(part.statement.renames), None)
-    sent_ids = [
-        schema.table_id for schema in (before, after) if schema is not None and schema.has_id
-    ]
-    table_id = sent_ids[0] if sent_ids else None
+    sent_ids = (item.table_id for item in (before, after) if item is not None and item.has_id)
+    table_id = next(sent_ids, None)
     notes: tuple[str, ...] = ()
     if after is not None:
         new: Name = after.name
@@ -323,18 +351,17 @@ def _with_ids(moves: Sequence[Move]) -> list[Move]:
     The name in the middle of a cyclic rename was sent without an id: the step that leaves it has
     the id.
     """
-    result: list[Move] = []
+    leaving: dict[Name, set[int]] = {}
     for move in moves:
-        leaving = {
-            other.table_id
-            for other in moves
-            if folded(other.old) == folded(move.new) and other.table_id is not None
-        }
+        if move.table_id is not None:
+            leaving.setdefault(folded(move.old), set()).add(move.table_id)
+
+    def with_id(move: Move) -> Move:
+        ids = leaving.get(folded(move.new), set())
         lacks_id = move.table_id is None and move.part.event.schema is not None
-        if lacks_id and len(leaving) == 1:
-            move = replace(move, table_id=leaving.pop())
-        result.append(move)
-    return result
+        return replace(move, table_id=min(ids)) if lacks_id and len(ids) == 1 else move
+
+    return [with_id(move) for move in moves]
 
 
 def _tables_meant(moves: Sequence[Move], tables: KnownTables) -> dict[int | None, int]:

@@ -275,7 +275,6 @@ def _schema(
 
 
 def _counted(paths: LakePaths, seeds: Iterable[tuple[Seed, bool]]) -> Iterator[SeededRows]:
-    """Yield the counts of seeded tables, each with whether it is new."""
     statistics = read_statistics(paths)
     rows, lacking = statistics.exported_rows(), statistics.exported_columns
     faults = Counter[tuple[object, ...]]()
@@ -310,13 +309,7 @@ def _fingerprint(table: ExportedTable, sql: str, dialect: CsvDialect, timezone: 
 class SeedBalance:
     """The balance of the landed rows of one table's newest seed.
 
-    Attributes:
-        database: its database.
-        table: its name.
-        seed: number of the seed.
-        landed: landed rows of its files.
-        rows: rows in the change log.
-        quarantined: rows in quarantine that did not decode.
+    Rows landed, in the change log (`rows`), and in quarantine because they did not decode.
     """
 
     database: str

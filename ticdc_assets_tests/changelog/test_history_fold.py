@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ticdc_assets.changelog.carrying import CarriedRow
-from ticdc_assets.changelog.history_changes import first_cut_after, keeping_carry
+from ticdc_assets.changelog.carrying import CarriedRow, first_cut_after, keeping_carry
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.registry.evolution import CanonicalRow, diff

@@ -14,20 +14,17 @@ from ticdc_assets.changelog.carrying import part_carrier
 from ticdc_assets.changelog.plan import RowGroup
 from ticdc_assets.changelog.planning import build_plan
 from ticdc_assets.changelog.resolve import RowResolver
-from ticdc_assets.demo.simulator.alterations import (
-    AddColumn,
-    ModifyColumn,
-    RenameColumn,
-)
+from ticdc_assets.demo.simulator.alterations import AddColumn, ModifyColumn, RenameColumn
 from ticdc_assets.demo.simulator.changefeed import FeedOptions
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.stored_table import TableName
 from ticdc_assets.model.events import Bootstrap, DdlEvent, Event, Image, Op, RowChange
 from ticdc_assets.model.schemas import TableSchema
+from ticdc_assets.registry import partitions
 from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
-from ticdc_assets.registry.partitions import rules
+from ticdc_assets_tests.demo.simulator.builders import upstream_of
 from ticdc_assets_tests.demo.simulator.key_changes import AddPrimaryKey, DropPrimaryKey
 from ticdc_assets_tests.demo.simulator.odd_upstream import OddUpstream
 from ticdc_assets_tests.demo.simulator.partition_changes import (
@@ -283,8 +280,8 @@ def test_what_is_compiled_grows_with_the_days_alone(
         for number, schema in enumerate(schemas)
     ]
     bounds, tests = Counter[str](), Counter[str]()
-    rules._less_than.cache_clear()
-    monkeypatch.setattr(rules, "cursor_over", counting(bounds, rules.cursor_over))
+    partitions._less_than.cache_clear()
+    monkeypatch.setattr(partitions, "cursor_over", counting(bounds, partitions.cursor_over))
     monkeypatch.setattr(carrying, "partition_test", counting(tests, carrying.partition_test))
     end = max(ddl.event.commit_ts for ddl in history.ddls) + 1
     (plan,) = build_plan(complete(history, [], "UTC"), groups, end, "UTC").mirrors
@@ -382,40 +379,15 @@ def test_rows_are_told_apart_by_the_key_of_their_time(variant: Variant) -> None:
     assert found[name].plan.schema.handle_key == ("v",)
 
 
-@every_format
-def test_a_value_that_is_gone_may_be_refused(variant: Variant) -> None:
-    upstream = OddUpstream()
-    upstream.create_database("d")
-    name = ("d", "t")
-    columns = (column("id", "bigint", nullable=False), column("n", "bigint"))
-    upstream.create_table(name, columns, primary_key=("id",))
-    with upstream.transaction() as transaction:
-        transaction.insert(name, {"id": "1", "n": "5000000000"})
-        transaction.insert(name, {"id": "2", "n": "5000000000"})
-        transaction.insert(name, {"id": "3", "n": "7"})
-    with upstream.transaction() as transaction:
-        transaction.update(name, ("1",), changes={"n": "5"})
-        transaction.delete(name, ("2",))
-    upstream.alter_table(name, ModifyColumn(name="n", column=column("n", "int")))
-    found = tables(variant, upstream)
-    assert found[name].quarantined == []
-    assert found[name].plan.caveats == ()
-
-
 def test_a_value_that_is_there_and_refused_is_quarantined() -> None:
-    upstream = OddUpstream()
-    upstream.create_database("d")
     name = ("d", "t")
     columns = (column("id", "bigint", nullable=False), column("n", "bigint"))
-    upstream.create_table(name, columns, primary_key=("id",))
-    for value in ("6", "5000000000"):
-        with upstream.transaction() as transaction:
-            if value == "6":
-                transaction.insert(name, {"id": "1", "n": value})
-            else:
-                transaction.update(name, ("1",), changes={"n": value})
+    upstream = upstream_of(name, columns, primary_key=("id",))
     with upstream.transaction() as transaction:
-        transaction.update(name, ("1",), changes={"n": "7"})
+        transaction.insert(name, {"id": "1", "n": "6"})
+    for value in ("5000000000", "7"):
+        with upstream.transaction() as transaction:
+            transaction.update(name, ("1",), changes={"n": value})
     upstream.alter_table(name, ModifyColumn(name="n", column=column("n", "int")))
     with upstream.transaction() as transaction:
         transaction.insert(name, {"id": "2", "n": "8"})

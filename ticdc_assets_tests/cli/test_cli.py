@@ -22,7 +22,7 @@ from click.testing import CliRunner
 
 from ticdc_assets.changelog.plan import LACKS_EARLIER
 from ticdc_assets.cli import main
-from ticdc_assets.cli.base import reported_errors
+from ticdc_assets.cli.base import in_sentences
 from ticdc_assets.cli.syncing import _cut_lines as cut_lines
 from ticdc_assets.config import Settings, Writer
 from ticdc_assets.delta.appending import write_table
@@ -207,16 +207,12 @@ def test_a_reader_that_has_gone_is_no_fault_of_the_lake(
     paths = LakePaths(root=tmp_path, changefeed="f")
     monkeypatch.setattr(damage, "find_damage", lambda _: pytest.fail("the lake was examined"))
 
-    @reported_errors
-    def command() -> None:
-        click.get_current_context().meta["ticdc_assets.cli.used"] = [paths]
-        with damage.damage_told(paths):
-            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
-
     for lake in ("lake", "s3://bucket/lake"):
         monkeypatch.setenv("TICDC_LAKE", lake)
-        with pytest.raises(BrokenPipeError), click.Context(main):
-            command()
+        with click.Context(main) as context:
+            context.meta["ticdc_assets.cli.used"] = [paths]
+            with pytest.raises(BrokenPipeError), in_sentences(), damage.damage_told(paths):
+                raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
 
 def test_text_that_the_output_cannot_have_is_a_sentence(commands: Commands) -> None:

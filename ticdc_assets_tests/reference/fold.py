@@ -23,8 +23,13 @@ from ticdc_assets.changelog.plan import (
     seen_shapes,
 )
 from ticdc_assets.changelog.planning import build_plan
-from ticdc_assets.changelog.resolve import ResolvedChange, RowResolver, casts_after, standing_casts
-from ticdc_assets.changelog.sequence import rank_of
+from ticdc_assets.changelog.resolve import (
+    ResolvedChange,
+    RowResolver,
+    casts_after,
+    rank_of,
+    standing_casts,
+)
 from ticdc_assets.model.events import Bootstrap, DdlEvent, Event, Image, Op, RowChange, Watermark
 from ticdc_assets.model.schemas import RowShape
 from ticdc_assets.registry.catalog import complete

@@ -19,13 +19,14 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from ticdc_assets.base.errors import ImageError
-from ticdc_assets.changelog.carrying import KeptText, hands_over
-from ticdc_assets.changelog.history_changes import (
+from ticdc_assets.changelog.carrying import (
     NO_END,
+    KeptText,
     VersionCarrier,
     VersionEvent,
     end_by,
     first_cut_after,
+    hands_over,
     surely_given,
     texts_at,
 )

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from ticdc_assets.demo.simulator.shapes import shape_of
 from ticdc_assets.model.events import SNAPSHOT_DDL, DdlEvent
 from ticdc_assets.model.schemas import ColumnFlag, RowShape, SentColumn, TableSchema
-from ticdc_assets.registry.catalog import Catalog, SeenShape
-from ticdc_assets.registry.growing_catalog import GrowingCatalog
+from ticdc_assets.registry.catalog import Catalog, GrowingCatalog, SeenShape
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
 from ticdc_assets.registry.inference.row_shapes import fits
 from ticdc_assets_tests.events import ddl_event

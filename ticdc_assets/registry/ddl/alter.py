@@ -12,16 +12,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from ticdc_assets.registry.ddl.columns import take_column, take_column_definition
-from ticdc_assets.registry.ddl.indexes import (
+from ticdc_assets.registry.ddl.definitions import (
     is_index,
-    take_if_exists,
-    take_index,
-)
-from ticdc_assets.registry.ddl.literals import (
     take_charset_name,
     take_charset_words,
+    take_column,
+    take_column_definition,
     take_default,
+    take_if_exists,
+    take_index,
 )
 from ticdc_assets.registry.ddl.partitions import (
     take_definitions,
@@ -32,7 +31,6 @@ from ticdc_assets.registry.ddl.partitions import (
 from ticdc_assets.registry.ddl.statement import (
     AlterChange,
     ChangeKind,
-    ColumnDefinition,
     PartitionAction,
     PartitionChange,
 )
@@ -58,10 +56,7 @@ def take_changes(cursor: Cursor) -> tuple[AlterChange, ...]:
     start = cursor.at
     options = take_options(cursor)
     if options is not None:
-        if not any(options):
-            return _OTHER
-        charset, collation = options
-        return _change(ChangeKind.TABLE_CHARSET, charset=charset, collation=collation)
+        return _change(ChangeKind.TABLE_CHARSET, **options._asdict()) if any(options) else _OTHER
     word = cursor.take_any(_CHANGES)
     changes = _CHANGES[word](cursor) if word else ()
     if not changes:
@@ -87,7 +82,7 @@ def _add(cursor: Cursor) -> _Changes:
     conditional = take_if_exists(cursor)
     group = cursor.take_group()
     if group is None:
-        return _add_column(take_column(cursor), cursor, conditional=conditional)
+        return _add_column(cursor, conditional=conditional)
     return take_elements(group, conditional=conditional)
 
 
@@ -98,7 +93,7 @@ def take_elements(cursor: Cursor, *, conditional: bool = False) -> _Changes:
         if is_index(cursor):
             changes += _add_index(cursor)
         else:
-            changes += _add_column(take_column(cursor), None, conditional=conditional)
+            changes += _add_column(cursor, conditional=conditional)
         if not cursor.done and not cursor.is_char(","):
             cursor.unexpected()
         if cursor.take_char(",") and cursor.done:
@@ -106,19 +101,13 @@ def take_elements(cursor: Cursor, *, conditional: bool = False) -> _Changes:
     return tuple(changes)
 
 
-def _add_column(
-    column: ColumnDefinition | None, position: Cursor | None, *, conditional: bool
-) -> _Changes:
-    """Return the change that adds a column, with the position that is at the cursor, if any."""
+def _add_column(cursor: Cursor, *, conditional: bool) -> _Changes:
+    column = take_column(cursor)
     if column is None:
         return ()
-    return _change(
-        ChangeKind.ADD_COLUMN,
-        name=column.name,
-        column=column,
-        after=None if position is None else _take_position(position),
-        conditional=conditional,
-    )
+    after = _take_position(cursor)
+    kind = ChangeKind.ADD_COLUMN
+    return _change(kind, name=column.name, column=column, after=after, conditional=conditional)
 
 
 def _add_index(cursor: Cursor) -> _Changes:
@@ -251,30 +240,23 @@ def _skip_binlog(cursor: Cursor) -> None:
 def _named_partitions(action: PartitionAction, cursor: Cursor) -> _Changes:
     conditional = take_if_exists(cursor)
     _skip_binlog(cursor)
-    everything = cursor.take("ALL")
-    names = () if everything else take_names(cursor)
-    if not everything and not names:
-        return ()
-    return _partition_change(
-        action, names=names, all_partitions=everything, conditional=conditional
-    )
+    change = partial(_partition_change, action, conditional=conditional)
+    if cursor.take("ALL"):
+        return change(all_partitions=True)
+    names = take_names(cursor)
+    return change(names=names) if names else ()
 
 
 def _add_partition(cursor: Cursor) -> _Changes:
     conditional = take_if_exists(cursor)
     _skip_binlog(cursor)
+    change = partial(_partition_change, PartitionAction.ADD, conditional=conditional)
     if cursor.take("PARTITIONS"):
         count = cursor.take_integer()
-        if count is None:
-            return ()
-        return _partition_change(PartitionAction.ADD, count=count, conditional=conditional)
+        return () if count is None else change(count=count)
     definitions = take_definitions(cursor)
-    if not definitions:
-        return ()
     names = tuple(definition.name for definition in definitions)
-    return _partition_change(
-        PartitionAction.ADD, names=names, definitions=definitions, conditional=conditional
-    )
+    return change(names=names, definitions=definitions) if definitions else ()
 
 
 def _coalesce(cursor: Cursor) -> _Changes:
@@ -321,10 +303,9 @@ def _remove(cursor: Cursor) -> _Changes:
 
 
 def _partition(cursor: Cursor) -> _Changes:
-    partitioning = take_partitioning(cursor) if cursor.take("BY") else None
-    if partitioning is None:
-        return ()
-    return _partition_change(PartitionAction.PARTITION_BY, partitioning=partitioning)
+    clause = take_partitioning(cursor) if cursor.take("BY") else None
+    action = PartitionAction.PARTITION_BY
+    return () if clause is None else _partition_change(action, partitioning=clause)
 
 
 # ------------------------------------------------- changes that touch neither rows nor columns

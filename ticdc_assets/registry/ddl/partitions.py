@@ -9,7 +9,7 @@ TiDB's INTERVAL clauses are not read: TiDB writes the partitions that they mean 
 
 from typing import Final, NamedTuple
 
-from ticdc_assets.registry.ddl.literals import take_charset_name, take_charset_words
+from ticdc_assets.registry.ddl.definitions import take_charset_name, take_charset_words
 from ticdc_assets.registry.ddl.statement import (
     BoundKind,
     PartitionDefinition,
@@ -50,12 +50,7 @@ class Charset(NamedTuple):
 
 
 def take_options(cursor: Cursor, *, commas: bool = False) -> Charset | None:
-    """Take options as long as there are some; None if there are none.
-
-    Args:
-        cursor: at the first.
-        commas: whether commas may be between them.
-    """
+    """Take options, maybe with commas between them; None if there are none."""
     named: Charset | None = None
     while True:
         start = cursor.at
@@ -69,22 +64,20 @@ def take_options(cursor: Cursor, *, commas: bool = False) -> Charset | None:
 
 
 def _take_option(cursor: Cursor) -> Charset | None:
-    """Take one table, database or partition option; None if there is none."""
     start = cursor.at
     cursor.take("DEFAULT")
-    option = Charset()
+    option: Charset | None = None
     if take_charset_words(cursor):
-        option = Charset(charset=take_charset_name(cursor))
-        is_taken = option.charset is not None
+        if (name := take_charset_name(cursor)) is not None:
+            option = Charset(charset=name)
     elif cursor.take("COLLATE"):
-        option = Charset(collation=take_charset_name(cursor))
-        is_taken = option.collation is not None
-    else:
-        is_taken = _take_other_option(cursor)
-    if is_taken:
-        return option
-    cursor.at = start
-    return None
+        if (name := take_charset_name(cursor)) is not None:
+            option = Charset(collation=name)
+    elif _take_other_option(cursor):
+        option = Charset()
+    if option is None:
+        cursor.at = start
+    return option
 
 
 def _take_other_option(cursor: Cursor) -> bool:
@@ -190,22 +183,8 @@ def take_partitioning(cursor: Cursor) -> Partitioning | None:
         else:
             break
     return Partitioning(
-        method=method,
-        expression=expression,
-        columns=columns,
-        count=count,
-        definitions=definitions,
+        method=method, expression=expression, columns=columns, count=count, definitions=definitions
     )
-
-
-def _take_less_than(cursor: Cursor) -> str | None:
-    """Take `LESS THAN (bound)` or `LESS THAN MAXVALUE` and return the bound's text."""
-    if not cursor.take("LESS", "THAN"):
-        return None
-    group = cursor.take_group()
-    if group is not None:
-        return group.text()
-    return "MAXVALUE" if cursor.take("MAXVALUE") else None
 
 
 def take_definitions(cursor: Cursor) -> tuple[PartitionDefinition, ...]:
@@ -234,12 +213,15 @@ def _take_definition(cursor: Cursor) -> PartitionDefinition | None:
     if cursor.take("DEFAULT"):
         kind = BoundKind.DEFAULT
     elif cursor.take("VALUES"):
-        if cursor.take("IN"):
-            group = cursor.take_group()
-            kind, bound = BoundKind.IN, None if group is None else group.text()
+        kind = BoundKind.IN if cursor.take("IN") else BoundKind.LESS_THAN
+        if kind is BoundKind.LESS_THAN and not cursor.take("LESS", "THAN"):
+            return None
+        group = cursor.take_group()
+        if group is not None:
+            bound = group.text()
+        elif kind is BoundKind.LESS_THAN and cursor.take("MAXVALUE"):
+            bound = "MAXVALUE"
         else:
-            kind, bound = BoundKind.LESS_THAN, _take_less_than(cursor)
-        if bound is None:
             return None
     take_options(cursor)
     group = cursor.take_group()

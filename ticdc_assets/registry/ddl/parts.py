@@ -20,12 +20,7 @@ from itertools import groupby
 from typing import Final
 
 from ticdc_assets.model.schemas import TableSchema
-from ticdc_assets.registry.ddl.statement import (
-    DdlAction,
-    DdlKind,
-    DdlStatement,
-    TableName,
-)
+from ticdc_assets.registry.ddl.statement import DdlAction, DdlKind, DdlStatement, TableName
 from ticdc_assets.registry.history import (
     RegisteredDdl,
     exchange_of,
@@ -80,6 +75,13 @@ def all_parts(ddls: Iterable[RegisteredDdl]) -> Iterator[list[RegisteredDdl]]:
 def name_in_text(name: TableName, database: str) -> tuple[str, str]:
     """Return a name of a text; an unqualified name is in `database`."""
     return (database if name.database is None else name.database, name.table)
+
+
+def recovered_name(ddl: RegisteredDdl) -> tuple[str, str] | None:
+    """Return the old name of the table that a RECOVER or FLASHBACK brings back, if it says one."""
+    statement = ddl.beyond_schemas
+    old = statement.renames[0].old if statement.renames else next(iter(statement.tables), None)
+    return None if old is None else name_in_text(old, ddl.event.database)
 
 
 def _parts(ddl: RegisteredDdl) -> list[RegisteredDdl]:

@@ -24,23 +24,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from ticdc_assets.registry.ddl.alter import (
-    drop_index_change,
-    take_changes,
-    take_elements,
-)
-from ticdc_assets.registry.ddl.columns import own_indexes
-from ticdc_assets.registry.ddl.indexes import (
+from ticdc_assets.registry.ddl.alter import drop_index_change, take_changes, take_elements
+from ticdc_assets.registry.ddl.definitions import (
     INDEX_KINDS,
+    own_indexes,
     take_if_exists,
     take_index_body,
     take_index_name,
 )
-from ticdc_assets.registry.ddl.partitions import (
-    Charset,
-    take_options,
-    take_partitioning,
-)
+from ticdc_assets.registry.ddl.partitions import Charset, take_options, take_partitioning
 from ticdc_assets.registry.ddl.statement import (
     AlterChange,
     ChangeKind,
@@ -122,7 +114,6 @@ def _named_table(cursor: Cursor) -> TableName | None:
 
 
 def _named_tables(cursor: Cursor) -> tuple[TableName, ...]:
-    """Take `a, d.b`."""
     names: list[TableName] = []
     while (name := _named_table(cursor)) is not None:
         names.append(name)
@@ -172,12 +163,11 @@ def _create_index(cursor: Cursor) -> DdlStatement | None:
     table = _named_table(cursor)
     index = take_index_body(cursor, name, INDEX_KINDS[word])
     _skip_algorithm_and_lock(cursor)
-    changes: tuple[AlterChange, ...] = ()
-    if index is not None:
-        changes = (
-            AlterChange(kind=ChangeKind.ADD_INDEX, name=name, index=index, conditional=conditional),
-        )
-    return _of_table(DdlAction.CREATE_INDEX, table, changes=changes)
+    if index is None:
+        return _of_table(DdlAction.CREATE_INDEX, table)
+    kind = ChangeKind.ADD_INDEX
+    change = AlterChange(kind=kind, name=name, index=index, conditional=conditional)
+    return _of_table(DdlAction.CREATE_INDEX, table, changes=(change,))
 
 
 def _create_view(cursor: Cursor) -> DdlStatement:
@@ -297,12 +287,13 @@ def _create_table(cursor: Cursor) -> DdlStatement:
     for column in columns:
         indexes.extend(own_indexes(column))
     key = {name.lower() for index in indexes if index.primary for name in index.columns}
+    columns = [
+        replace(column, nullable=False) if column.name.lower() in key else column
+        for column in columns
+    ]
     return replace(
         statement,
-        columns=tuple(
-            replace(column, nullable=False) if column.name.lower() in key else column
-            for column in columns
-        ),
+        columns=tuple(columns),
         indexes=tuple(indexes),
         charset=charset,
         collation=collation,

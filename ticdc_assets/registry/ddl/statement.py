@@ -160,13 +160,10 @@ class TableRename:
 class DefaultValue:
     """A DEFAULT clause.
 
-    Attributes:
-        kind: none, null, literal or expression.
-        form: how a literal was written, None for everything else.
-        value: a literal's value as text. STRING: the decoded characters. NUMBER: digits with their
-            sign; TRUE and FALSE are `1` and `0`. HEX: lower-case hex digits, an even number of
-            them. BITS: the binary digits. For an expression its text as written, without the
-            parentheses around it. None for everything else.
+    `form` says how a literal was written. `value` is a literal's value as text: the decoded
+    characters of a STRING; the digits with their sign of a NUMBER, `1` and `0` of TRUE and FALSE;
+    an even number of lower-case digits of HEX; the binary digits of BITS. Of an expression it is
+    the text as written, without the parentheses around it.
     """
 
     kind: DefaultKind
@@ -179,30 +176,23 @@ NO_DEFAULT = DefaultValue(kind=DefaultKind.NONE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnDefinition:
-    """A column as a CREATE TABLE or ALTER TABLE defines it.
+    """A column as a CREATE TABLE or ALTER TABLE defines it; what is not written is None or False.
 
     Attributes:
-        name: column name as written.
         mysql_type: base type in the words of the Simple protocol (`int`, `decimal`, `varbinary`),
             as written: which text is bytes, and which of four sizes TEXT(n) is, charsets decide.
         length: number in the type's parentheses: display width, characters, bytes, digits of
-            DECIMAL, bits of BIT, dimensions of VECTOR; 1 for BOOL. None if not written.
-        decimal: scale of DECIMAL, FLOAT(m,d) and DOUBLE(m,d), or fractional seconds; None if not
-            written.
-        unsigned: whether UNSIGNED was declared or follows from ZEROFILL or SERIAL. BIT and YEAR,
-            which TiCDC marks unsigned, are not declared so.
-        zerofill: whether ZEROFILL was declared.
-        charset: character set, by its name or by that of the collation; None if not declared.
-        collation: collation; None if not declared.
+            DECIMAL, bits of BIT, dimensions of VECTOR; 1 for BOOL.
+        decimal: scale of DECIMAL, FLOAT(m,d) and DOUBLE(m,d), or fractional seconds.
+        unsigned: also from ZEROFILL or SERIAL, not of BIT and YEAR, which TiCDC marks unsigned.
+        charset: by its name or by that of the collation.
         binary_collation: whether the BINARY attribute selects the charset's `_bin` collation.
         elements: labels of ENUM and SET in order.
         nullable: False for NOT NULL, SERIAL and columns of the primary key in the same text.
-        default: the DEFAULT clause.
-        auto_increment: whether AUTO_INCREMENT was declared (SERIAL implies it).
+        auto_increment: also from SERIAL.
         primary_key: whether the column's own definition says PRIMARY KEY.
-        clustered: True for CLUSTERED, False for NONCLUSTERED, None if neither is said.
-        unique: whether the column's own definition says UNIQUE (SERIAL implies it).
-        generated: virtual or stored for a generated column, None for any other.
+        clustered: True for CLUSTERED, False for NONCLUSTERED.
+        unique: whether the column's own definition says UNIQUE or SERIAL.
         expression: of a generated column, the text between its parentheses.
     """
 
@@ -231,8 +221,7 @@ class IndexDefinition:
     """An index as a text defines it.
 
     Attributes:
-        name: index name, None where the text leaves it to the server; a primary key has none.
-        kind: primary, unique or non-unique.
+        name: None where the text leaves it to the server; a primary key has none.
         parts: the parts in key order: the column of each, None for an expression.
         clustered: True for CLUSTERED, False for NONCLUSTERED, None if the text does not say.
         condition: text of a partial index's WHERE, None for an index over all rows.
@@ -274,12 +263,11 @@ class Partitioning:
     """How the rows of a table are spread: as PARTITION BY says, or with all of its partitions.
 
     Attributes:
-        method: hash, key, range, list and their COLUMNS forms.
         expression: text between the parentheses.
         columns: the columns, for KEY and the COLUMNS forms.
         count: number after PARTITIONS, None if not written.
         definitions: the partitions that the text lists; all of them, in their order, where
-            `registry.partitions.changes` returns it.
+            `registry.partitions` returns it.
     """
 
     method: PartitionMethod
@@ -323,9 +311,7 @@ class PartitionChange:
     """A change of a table's partitions.
 
     Attributes:
-        action: what is done.
-        names: partitions it names, in order; () with `all_partitions`.
-        all_partitions: whether the text says ALL.
+        names: partitions it names, in order; () with `all_partitions`, if the text says ALL.
         definitions: partitions that ADD and REORGANIZE bring in.
         count: number of COALESCE and of ADD PARTITION PARTITIONS.
         other: the table an EXCHANGE swaps with.
@@ -350,14 +336,9 @@ class AlterChange:
         name: column or index it is done to, under its old name.
         new_name: new name for rename_column, change_column (equal to `name` where only the
             definition changes) and rename_index.
-        column: definition, for add_column, modify_column and change_column.
         after: the column that it comes after, "" for FIRST; None if neither is written.
-        index: definition, for add_index.
-        default: new default, for set_default.
-        partition: for partition.
         table: new name, for rename_table.
         charset: for table_charset and convert_charset; None if not written, or DEFAULT.
-        collation: for table_charset and convert_charset.
         conditional: whether IF EXISTS or IF NOT EXISTS was written, so that the change may have
             done nothing.
     """
@@ -381,20 +362,17 @@ class DdlStatement:
     """One DDL statement.
 
     Attributes:
-        action: what the statement does; `unknown` if its leading words are unknown.
         database: the database of a database statement, else the qualifier of `table` if written.
         table: the table or view; of several the first; of a rename the old name.
-        tables: all tables the statement names as its objects: DROP TABLE a, b. For one table a
-            tuple of one. For renames the old names.
+        tables: all tables that the statement names as its objects; for renames the old names.
         renames: pairs of RENAME TABLE, ALTER TABLE ... RENAME and FLASHBACK ... TO.
         like: the other table of CREATE TABLE ... LIKE.
         changes: changes of ALTER TABLE, CREATE INDEX and DROP INDEX in order. MySQL and TiDB mean
             all of them against the table as it was before the statement.
         columns: columns of CREATE TABLE (ALTER's are in `changes`).
         indexes: indexes of CREATE TABLE, those inside column definitions last.
-        charset: character set option of CREATE and ALTER DATABASE and CREATE TABLE, if written.
-        collation: their collation option, if written.
-        partitioning: PARTITION BY of CREATE TABLE.
+        charset: option of CREATE and ALTER DATABASE and CREATE TABLE, if written.
+        collation: likewise.
         query: text of the query of CREATE TABLE ... AS SELECT.
         unparsed: the first piece that was not understood, at most 200 characters ("" for an empty
             text); None if all was understood. The other fields were understood, but may not be

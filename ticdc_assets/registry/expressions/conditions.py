@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.expressions.dates import moment_of
-from ticdc_assets.registry.expressions.numbers import double_of, exact
 from ticdc_assets.registry.expressions.terms import (
     MANY,
     DoubleTerm,
@@ -24,6 +23,8 @@ from ticdc_assets.registry.expressions.terms import (
     Term,
     TextTerm,
     both_of,
+    double_of,
+    exact,
     mapped,
     number_of,
     refused,
@@ -170,10 +171,6 @@ def chosen(
     return make(evaluate)
 
 
-def _if(name: str, arguments: Sequence[Term]) -> Term:
-    return chosen([truth_of(arguments[0], name)], arguments[1:], name)
-
-
 def _coalesce(name: str, arguments: Sequence[Term]) -> Term:
     values, make = unified(arguments, name)
 
@@ -191,7 +188,7 @@ def _null_if(name: str, arguments: Sequence[Term]) -> Term:
 
 
 CONDITION_FUNCTIONS: Final[Functions] = {
-    "IF": (3, 3, _if),
+    "IF": (3, 3, lambda name, items: chosen([truth_of(items[0], name)], items[1:], name)),
     "IFNULL": (2, 2, _coalesce),
     "COALESCE": (1, MANY, _coalesce),
     "NULLIF": (2, 2, _null_if),

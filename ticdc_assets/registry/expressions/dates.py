@@ -59,11 +59,10 @@ def literal_moment(text: str, what: str) -> Moment:
     moment = parse_datetime_text(text, 6)
     if moment is None or (fraction.isdecimal() and len(fraction) > 6):
         raise PartitionError(f"a date in {what} is not understood")
-    return Moment(0, 0, 0) if isinstance(moment, str) else moment_of_datetime(moment)
+    return Moment(0, 0, 0) if isinstance(moment, str) else _moment_of_datetime(moment)
 
 
-def moment_of_datetime(value: datetime) -> Moment:
-    """Return a naive datetime as a moment."""
+def _moment_of_datetime(value: datetime) -> Moment:
     clock = value.hour, value.minute, value.second, value.microsecond
     return Moment(value.year, value.month, value.day, *clock)
 
@@ -80,7 +79,7 @@ def moment_of(term: Term, what: str) -> Callable[[CanonicalRow], Moment | None]:
             date_time = datetime_of_number(value)
             if not isinstance(date_time, datetime):
                 raise PartitionError(f"the date {value} in {what} is not understood")
-            of_number = moment_of_datetime(date_time)
+            of_number = _moment_of_datetime(date_time)
             return lambda _row: of_number
         case NullLiteral():
             return term.evaluate
@@ -120,7 +119,7 @@ def _clock_part(part: Callable[[int], int]) -> tuple[int, int, Build]:
 # ------------------------------------------------------------------------------------- calendar
 
 
-def day_number(year: int, month: int, day: int) -> int:
+def _day_number_of(year: int, month: int, day: int) -> int:
     """Return the days since year 0, as TO_DAYS counts them, also for days outside of a month."""
     days = 365 * year + 31 * (month - 1) + day
     if month <= 2:
@@ -131,21 +130,13 @@ def day_number(year: int, month: int, day: int) -> int:
 
 
 def _day_number(moment: Moment) -> int:
-    return day_number(moment.year, moment.month, moment.day)
-
-
-def _to_seconds(moment: Moment) -> int:
-    return _day_number(moment) * 86400 + moment.clock_microseconds // 1_000_000
+    return _day_number_of(moment.year, moment.month, moment.day)
 
 
 def _weekday(moment: Moment) -> int:
     """Return 0 for Monday to 6 for Sunday; a day after its month's end is in the next month."""
     # Days of the week repeat every 400 years, and MySQL's count of days is off by one in year 0.
-    return (day_number(moment.year + 400, moment.month, moment.day) + 5) % 7
-
-
-def _day_of_year(moment: Moment) -> int:
-    return _day_number(moment) - day_number(moment.year, 1, 1) + 1
+    return (_day_number_of(moment.year + 400, moment.month, moment.day) + 5) % 7
 
 
 def _days_in_year(year: int) -> int:
@@ -153,12 +144,12 @@ def _days_in_year(year: int) -> int:
     return 366 if leap else 365
 
 
-def year_week(moment: Moment, mode: int) -> int:
+def _week_of(moment: Moment, mode: int) -> int:
     """Return YEARWEEK by MySQL's week mode 0 to 7."""
     monday_first = bool(mode & 1)
     # Week 1 is the first with that first day, or else the first with four days of the year.
     whole_week = bool(mode & 4) != (not monday_first)
-    number, first = _day_number(moment), day_number(moment.year, 1, 1)
+    number, first = _day_number(moment), _day_number_of(moment.year, 1, 1)
     weekday = (first + 5 + (not monday_first)) % 7
     year = moment.year
 
@@ -174,21 +165,15 @@ def year_week(moment: Moment, mode: int) -> int:
     if days >= 52 * 7 and not starts_late((weekday + _days_in_year(year)) % 7):
         return (year + 1) * 100 + 1
     week = year * 100 + days // 7 + 1
-    return week if week >= 0 else _WEEK_BEFORE_YEAR_0
-
-
-_WEEK_BEFORE_YEAR_0: Final = 2**32 - 1
+    return week if week >= 0 else 2**32 - 1
 
 
 def _year_week(name: str, arguments: Sequence[Term]) -> Term:
     mode = literal_integer(arguments[1], name) if len(arguments) == 2 else 0
     if not 0 <= mode <= 7:
         raise PartitionError(f"YEARWEEK with mode {mode}")
-    return _of_moment(
-        lambda moment: None if moment.lacks_day else year_week(moment, mode),
-        arguments[0],
-        name,
-    )
+    _, _, build = _calendar_part(lambda moment: _week_of(moment, mode))
+    return build(name, arguments[:1])
 
 
 def _date_difference(name: str, arguments: Sequence[Term]) -> Term:
@@ -358,10 +343,6 @@ def _of_day(change: Callable[[date], date]) -> tuple[int, int, Build]:
     return 1, 1, build
 
 
-def _last_of_month(day: date) -> date:
-    return day.replace(day=monthrange(day.year, day.month)[1])
-
-
 _MONTHS: Final = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 _SECONDS: Final = {"HOUR": 3600, "MINUTE": 60, "SECOND": 1}
 _DAYS: Final = {"DAY": 1, "WEEK": 7}
@@ -393,7 +374,7 @@ def shifted(term: Term, count: Term, unit: str, *, back: bool) -> Term:
             later = datetime(day.year, day.month, day.day, *clock) + timedelta(seconds=seconds)  # noqa: DTZ001
         except OverflowError:
             raise refused("a date out of its range") from None
-        return moment_of_datetime(later)
+        return _moment_of_datetime(later)
 
     return MomentTerm(both_of(moment.evaluate, number.evaluate, shift), moment.digits)
 
@@ -403,7 +384,9 @@ DATE_FUNCTIONS: Final[Functions] = {
     "DATEDIFF": (2, 2, _date_difference),
     "DAYOFMONTH": _part(_UNITS["DAY"]),
     "DAYOFWEEK": _calendar_part(lambda moment: (_weekday(moment) + 1) % 7 + 1),
-    "DAYOFYEAR": _calendar_part(_day_of_year),
+    "DAYOFYEAR": _calendar_part(
+        lambda moment: _day_number(moment) - _day_number_of(moment.year, 1, 1) + 1
+    ),
     "HOUR": _clock_part(lambda span: abs(span) // 3_600_000_000),
     "MICROSECOND": _clock_part(lambda span: abs(span) % 1_000_000),
     "MINUTE": _clock_part(lambda span: abs(span) // 60_000_000 % 60),
@@ -412,11 +395,13 @@ DATE_FUNCTIONS: Final[Functions] = {
         lambda span: span // 1_000_000 if span >= 0 else -(-span // 1_000_000)
     ),
     "TO_DAYS": _calendar_part(_day_number),
-    "TO_SECONDS": _calendar_part(_to_seconds),
+    "TO_SECONDS": _calendar_part(
+        lambda moment: _day_number(moment) * 86400 + moment.clock_microseconds // 1_000_000
+    ),
     "WEEKDAY": _calendar_part(_weekday),
     "YEARWEEK": (1, 2, _year_week),
     "DATE": _of_day(lambda day: day),
     "DATE_FORMAT": (2, 2, _date_format),
-    "LAST_DAY": _of_day(_last_of_month),
+    "LAST_DAY": _of_day(lambda day: day.replace(day=monthrange(day.year, day.month)[1])),
 }
 """Functions of dates and times."""

@@ -22,7 +22,7 @@ from typing import Final, TypeAlias
 from ticdc_assets.base.errors import PartitionError, shorten
 from ticdc_assets.model.mysql_types import Kind, kind_of
 from ticdc_assets.model.schemas import ColumnSchema, TableSchema
-from ticdc_assets.registry.ddl.literals import take_numbers
+from ticdc_assets.registry.ddl.definitions import take_numbers
 from ticdc_assets.registry.ddl.tokens import (
     DOUBLE_QUOTED,
     NUMBER,
@@ -42,38 +42,33 @@ from ticdc_assets.registry.expressions.conditions import (
     same_or_null,
     truth_of,
 )
-from ticdc_assets.registry.expressions.dates import (
-    DATE_FUNCTIONS,
-    extract,
-    shifted,
-    unix_timestamp,
-)
-from ticdc_assets.registry.expressions.documents import (
-    JSON_FUNCTIONS,
-    json_extract,
-    json_unquote,
-)
-from ticdc_assets.registry.expressions.numbers import (
-    NUMBER_FUNCTIONS,
-    arithmetic,
-    quotient,
-    rest,
-    whole_quotient,
-)
+from ticdc_assets.registry.expressions.dates import DATE_FUNCTIONS, extract, shifted, unix_timestamp
 from ticdc_assets.registry.expressions.terms import (
+    NUMBER_FUNCTIONS,
     Functions,
     NullLiteral,
     NumberTerm,
     Term,
     TextTerm,
+    arithmetic,
     both_of,
     integer_literal,
     integer_of,
     mapped,
+    quotient,
     refused,
+    rest,
     text_literal,
+    whole_quotient,
 )
-from ticdc_assets.registry.expressions.texts import DEFAULT_COLLATION, TEXT_FUNCTIONS, text_term
+from ticdc_assets.registry.expressions.texts import (
+    DEFAULT_COLLATION,
+    JSON_FUNCTIONS,
+    TEXT_FUNCTIONS,
+    json_extract,
+    json_unquote,
+    text_term,
+)
 
 MAX_DEPTH: Final = 24
 MAX_TERMS: Final = 60
@@ -107,13 +102,9 @@ def cursor_over(text: str) -> Cursor:
 def read_expression(
     text: str, schema: TableSchema, timezone: str, words: Container[str] | None = None
 ) -> Term:
-    """Return the term of `text`.
+    """Return the term of the expression `text` over rows of `schema`.
 
-    Args:
-        text: the whole expression.
-        schema: the table's schema.
-        timezone: the changefeed's time zone.
-        words: the operators and functions that it may have, None for those of generated columns.
+    `words` are the operators and functions that it may have, None for those of generated columns.
     """
     cursor = cursor_over(text)
     term = _Reader(schema, timezone, words).read(cursor)
@@ -144,8 +135,13 @@ class _Reader:
         if self._words is not None and word not in self._words:
             raise PartitionError(f"{word} in an expression is not understood")
 
+    def _takes(self, cursor: Cursor, word: str) -> bool:
+        """Take a word or sign that not all expressions may have."""
+        if is_next := _take_sign(cursor, word):
+            self._allow(word)
+        return is_next
+
     def read(self, cursor: Cursor) -> Term:
-        """Take an expression as far as it goes."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise PartitionError("the expression is nested too deeply")
@@ -158,8 +154,7 @@ class _Reader:
         if level == len(_OPERATORS):
             return self._signed(cursor)
         negated = False
-        while level == _COMPARING and cursor.take("NOT"):
-            self._allow("NOT")
+        while level == _COMPARING and self._takes(cursor, "NOT"):
             negated = not negated
         term = self._operation(cursor, level + 1)
         while True:
@@ -178,20 +173,17 @@ class _Reader:
 
     def _test(self, term: Term, cursor: Cursor) -> Term | None:
         """Take IS, IN or BETWEEN of a term with what follows it; None if neither comes next."""
-        if cursor.take("IS"):
-            self._allow("IS")
+        if self._takes(cursor, "IS"):
             return _is(term, cursor)
         negated = cursor.word() == "NOT" and cursor.word(1) in ("IN", "BETWEEN")
         cursor.at += negated
-        if cursor.take("IN"):
-            self._allow("IN")
+        if self._takes(cursor, "IN"):
             group = cursor.take_group()
             items = [] if group is None else self._arguments(group)
             if not items:
                 raise PartitionError("IN in an expression is not understood")
             test = reduce(_either, [comparison(term, item, "IN") for item in items])
-        elif cursor.take("BETWEEN"):
-            self._allow("BETWEEN")
+        elif self._takes(cursor, "BETWEEN"):
             low = self._operation(cursor, _ADDING)
             if not cursor.take("AND"):
                 raise PartitionError("BETWEEN in an expression is not understood")
@@ -225,8 +217,7 @@ class _Reader:
     def _postfixed(self, cursor: Cursor) -> Term:
         """Take one operand and its JSON paths."""
         term = self._primary(cursor)
-        while _take_sign(cursor, "->"):
-            self._allow("->")
+        while self._takes(cursor, "->"):
             unquotes = cursor.take_char(">")
             term = json_extract("->", [term, text_literal(cursor.take_string() or "")])
             if unquotes:
@@ -236,11 +227,9 @@ class _Reader:
         return term
 
     def _primary(self, cursor: Cursor) -> Term:
-        if cursor.take_char("!"):
-            self._allow("!")
+        if self._takes(cursor, "!"):
             return _not(self._postfixed(cursor))
-        if cursor.take("CASE"):
-            self._allow("CASE")
+        if self._takes(cursor, "CASE"):
             return self._case(cursor)
         start = cursor.at
         group = cursor.take_group()
@@ -270,7 +259,6 @@ class _Reader:
         raise PartitionError(f"{piece} in an expression is not understood")
 
     def _whole(self, group: Cursor) -> Term:
-        """Take an expression that fills a group."""
         term = self.read(group)
         if not group.done:
             raise PartitionError(f"{shown_sql(group.text())} in an expression is not understood")
@@ -337,9 +325,8 @@ class _Reader:
             if group.done:
                 break
             if not group.take_char(","):
-                raise PartitionError(
-                    f"{shown_sql(group.text())} in an expression is not understood"
-                )
+                piece = shown_sql(group.text())
+                raise PartitionError(f"{piece} in an expression is not understood")
         return arguments
 
     def _converted(self, name: str, group: Cursor) -> Term:
@@ -350,11 +337,8 @@ class _Reader:
         if not group.done:
             raise refused(name)
         if kind_of(column) is Kind.TEXT:
-            text_of = text_term(term, name).evaluate
-            return TextTerm(
-                text_of if cut is None else mapped(text_of, lambda text: text[:cut]),
-                DEFAULT_COLLATION,
-            )
+            text_of = mapped(text_term(term, name).evaluate, lambda text: text[:cut])
+            return TextTerm(text_of, DEFAULT_COLLATION)
         return converted(term, column, self._timezone)
 
     def _number(self, cursor: Cursor) -> Term:
@@ -395,7 +379,6 @@ _SHIFTS: Final = {"DATE_ADD": False, "ADDDATE": False, "DATE_SUB": True, "SUBDAT
 
 
 def _take_sign(cursor: Cursor, sign: str) -> bool:
-    """Take an operator: a word, or characters."""
     if sign.isalpha():
         return cursor.take(sign)
     is_next = all(cursor.is_char(char, ahead) for ahead, char in enumerate(sign))

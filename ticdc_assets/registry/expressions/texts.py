@@ -1,19 +1,22 @@
-"""Texts of expressions.
+"""Texts and JSON documents of expressions.
 
-In: terms. Out: terms of texts, each with the collation by which it compares, where that is certain.
-Letters that change their number with their case are refused.
+In: terms. Out: terms of texts, each with the collation by which it compares, where that is certain,
+and of the values of documents at paths without wildcards. Letters that change their number with
+their case are refused.
 """
 
 import hashlib
+import re
 import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import itemgetter, methodcaller
-from typing import Final
+from typing import Any, Final, cast
 
+from ticdc_assets.base.errors import shorten
 from ticdc_assets.model.values import shapes
+from ticdc_assets.model.values.json_texts import read_json, write_json
 from ticdc_assets.registry.evolution import CanonicalRow
-from ticdc_assets.registry.expressions.numbers import Number, exact
 from ticdc_assets.registry.expressions.terms import (
     MANY,
     Build,
@@ -23,13 +26,16 @@ from ticdc_assets.registry.expressions.terms import (
     Moment,
     MomentTerm,
     NullLiteral,
+    Number,
     NumberTerm,
     Term,
     TextTerm,
     all_of,
     both_of,
+    exact,
     is_constant,
     literal_integer,
+    literal_text,
     mapped,
     number_of,
     refused,
@@ -90,12 +96,11 @@ def collation_of(terms: Sequence[Term]) -> str:
 
 
 def _function(kinds: str, change: Callable[..., str]) -> Build:
-    """Return a function that gives a text: NULL if an argument is.
+    """Return a function that gives a text (`change` of its values): NULL if an argument is.
 
-    Args:
-        kinds: what each argument is: `T` a text that decides the collation, `t` another text, `n` a
-            whole number, `l` the literal of one. The last kind is that of all further arguments.
-        change: the text of the values.
+    Of `kinds` each letter says what an argument is: `T` a text that decides the collation, `t`
+    another text, `n` a whole number, `l` the literal of one. The last is that of all further
+    arguments.
     """
 
     def value_of(kind: str, argument: Term, name: str) -> Evaluate:
@@ -148,6 +153,14 @@ def _replaced(text: str, old: str, new: str) -> str:
     return text.replace(old, new) if old else text
 
 
+def _left(text: str, count: int) -> str:
+    return text[: max(count, 0)]
+
+
+def _right(text: str, count: int) -> str:
+    return text[-count:] if count > 0 else ""
+
+
 def _counted(count: Callable[[str], int]) -> Build:
     def build(name: str, arguments: Sequence[Term]) -> Term:
         return exact(mapped(text_term(arguments[0], name).evaluate, count), 0)
@@ -163,14 +176,6 @@ def _substring(text: str, begin: int, length: int | None = None) -> str:
     if not 0 <= begin < len(text) or (length is not None and length <= 0):
         return ""
     return text[begin:] if length is None else text[begin : begin + length]
-
-
-def _left(text: str, count: int) -> str:
-    return text[:count] if count > 0 else ""
-
-
-def _right(text: str, count: int) -> str:
-    return text[-count:] if count > 0 else ""
 
 
 def _padded(text: str, count: int, fill: str, *, left: bool) -> str:
@@ -259,3 +264,99 @@ TEXT_FUNCTIONS: Final[Functions] = {
     "SHA2": (2, 2, _sha2),
 }
 """Functions of texts."""
+
+
+_PATH: Final = re.compile(
+    r'\s*(?:\.\s*(?:([A-Za-z_$][A-Za-z0-9_$]*)|"([^"\\]*)")|\[\s*([0-9]+)\s*\])'
+)
+
+
+def _path_of(term: Term, what: str) -> tuple[str | int, ...]:
+    """Return the steps of a path without wildcards, as `$.a[1]."b c"`."""
+    text = literal_text(term, what).strip()
+    if not text.startswith("$"):
+        raise refused(f"{what} with such a path")
+    at = 1
+    steps: list[str | int] = []
+    while at < len(text):
+        piece = _PATH.match(text, at)
+        if piece is None:
+            raise refused(f"{what} with the path {shorten(text)}")
+        at = piece.end()
+        name = piece[1] if piece[1] is not None else piece[2]
+        steps.append(name if name is not None else int(piece[3]))
+    return tuple(steps)
+
+
+_NOTHING: Final = object()
+
+
+def _step(value: Any, step: str | int) -> Any:
+    if isinstance(step, str):
+        members = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+        return members.get(step, _NOTHING)
+    # A value that is not an array counts as an array of itself.
+    items = cast("list[Any]", value) if isinstance(value, list) else [value]
+    return items[step] if step < len(items) else _NOTHING
+
+
+def _read(text: str) -> Any:
+    try:
+        return read_json(text)
+    except ValueError:
+        raise refused("such JSON") from None
+
+
+def _json_term(term: Term, what: str) -> JsonTerm:
+    if isinstance(term, JsonTerm):
+        return term
+    if isinstance(term, TextTerm) and term.literal is None:
+        # Text that is not JSON is an error in TiDB, and no such row was stored.
+        return JsonTerm(mapped(term.evaluate, lambda text: write_json(_read(text))))
+    raise refused(f"{what} of what is no JSON")
+
+
+def json_extract(name: str, arguments: Sequence[Term]) -> Term:
+    """Return the term of `JSON_EXTRACT(document, path)`: NULL where the path leads nowhere."""
+    document = _json_term(arguments[0], name).evaluate
+    steps = _path_of(arguments[1], name)
+
+    def extract(text: str) -> str | None:
+        value = _read(text)
+        for step in steps:
+            value = _step(value, step)
+            if value is _NOTHING:
+                return None
+        return write_json(value)
+
+    return JsonTerm(mapped(document, extract))
+
+
+def json_unquote(name: str, arguments: Sequence[Term]) -> Term:
+    """Return the term of `JSON_UNQUOTE(value)`: a JSON text as it is, other JSON as printed."""
+    if not isinstance(arguments[0], JsonTerm):
+        raise refused(f"{name} of what is no JSON")
+
+    def unquote(text: str) -> str:
+        value = _read(text)
+        return value if isinstance(value, str) else shapes.spaced_json(text)
+
+    return TextTerm(mapped(arguments[0].evaluate, unquote), DEFAULT_COLLATION)
+
+
+def _json_length(name: str, arguments: Sequence[Term]) -> Term:
+    document = _json_term(arguments[0], name).evaluate
+
+    def length(text: str) -> int:
+        value = _read(text)
+        return len(cast("list[Any]", value)) if isinstance(value, dict | list) else 1
+
+    return exact(mapped(document, length), 0)
+
+
+JSON_FUNCTIONS: Final[Functions] = {
+    "JSON_EXTRACT": (2, 2, json_extract),
+    "JSON_UNQUOTE": (1, 1, json_unquote),
+    "JSON_LENGTH": (1, 1, _json_length),
+}
+"""Functions of JSON."""

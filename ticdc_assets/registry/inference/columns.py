@@ -24,28 +24,60 @@ every text gives a column.
 
 C is the column's own charset, or that of its collation, or the table's default.
 
-Source: `setCharsetCollationFlenDecimal`, `adjustBlobTypesFlen`, `OverwriteCollationWithBinaryFlag`
-and `processColumnFlags` of pingcap/tidb pkg/ddl/add_column.go, `defaultLengthAndDecimal` of
-pkg/parser/mysql/util.go.
+A DEFAULT becomes text, an integer (BIT), bytes (of a binary column, that are not UTF-8), or None
+for no default and for NULL: what `values.defaults` reads. A literal that is not a value of the
+column stays as it was written.
 
-Not known from the text: conversions of non-strict SQL modes (VARCHAR(70000) becomes a text), and
-the collation that `default_collation_for_utf8mb4` may have set.
+    text                the text itself
+    numbers             integers and decimals exactly, floats in full         007.10 -> '7.10'
+    bit                 the number of b'', x'' or an integer; of a text the number of its bytes
+    x'', 0x and b''     as their bytes; for columns of numbers as a number
+    timestamp           from the session's zone to UTC
+    a number of date, datetime, enum, set   the date, the labels        20240131 -> '2024-01-31'
+    CURRENT_TIMESTAMP, CURRENT_DATE     these words, without digits, for all synonyms
+    another expression  its text without the outer parentheses, never evaluated
+
+Source: `setCharsetCollationFlenDecimal`, `adjustBlobTypesFlen`, `OverwriteCollationWithBinaryFlag`,
+`processColumnFlags`, `getDefaultValue` and `convertTimestampDefaultValToUTC` of pingcap/tidb
+pkg/ddl/add_column.go, `defaultLengthAndDecimal` of pkg/parser/mysql/util.go. TiDB also writes texts
+in the spelling of the column.
+
+Not known from the text: conversions of non-strict SQL modes (VARCHAR(70000) becomes a text), the
+collation that `default_collation_for_utf8mb4` may have set, the zone of the session (the
+changefeed's takes its place), and how TiDB spells an expression again. Bytes of a text's default
+that are not UTF-8 are replaced; no such statement succeeds in a strict SQL mode.
 """
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from datetime import UTC
+from functools import partial
+from typing import Final, TypeAlias
 
-from ticdc_assets.model.mysql_types import CLOCK_LENGTHS, TEXT_LIMITS
+from ticdc_assets.base.errors import CastError
+from ticdc_assets.model.mysql_types import (
+    CLOCK_LENGTHS,
+    TEXT_LIMITS,
+    Kind,
+    fractional_digits,
+    kind_of,
+)
 from ticdc_assets.model.schemas import ColumnSchema, IndexSchema
+from ticdc_assets.model.values import moments, shapes
+from ticdc_assets.model.values.canonical import datetime_text, parse_datetime
+from ticdc_assets.model.values.casts import cast_of
+from ticdc_assets.model.values.defaults import NOW, TODAY
+from ticdc_assets.model.values.floats import double_text
+from ticdc_assets.model.values.zones import find_zone, to_utc
 from ticdc_assets.registry.ddl.statement import (
     ChangeKind,
     ColumnDefinition,
     DdlStatement,
     DefaultKind,
+    DefaultValue,
     GeneratedKind,
+    LiteralForm,
 )
-from ticdc_assets.registry.inference.defaults import sent_default
 
 BINARY: Final = "binary"
 """Charset and collation of everything that is not text."""
@@ -97,10 +129,8 @@ def named_defaults(charset: str | None, collation: str | None, otherwise: Defaul
 def defaults_after(statement: DdlStatement, before: Defaults) -> Defaults:
     """Return the defaults of a database or a table after a statement about it.
 
-    Args:
-        statement: a CREATE, or any statement that may change it.
-        before: those it had; for CREATE TABLE those of its database, for CREATE DATABASE
-            `DATABASE_DEFAULTS`.
+    `before` are those it had; for CREATE TABLE those of its database, for CREATE DATABASE
+    `DATABASE_DEFAULTS`.
     """
     charset, collation = statement.charset, statement.collation
     for change in statement.changes:
@@ -172,14 +202,13 @@ _NEVER_ZERO: Final = frozenset({"bit", "decimal"})
 def column_schema(
     definition: ColumnDefinition, *, defaults: Defaults, timezone: str
 ) -> ColumnSchema:
-    """Return the column that TiDB creates for `definition`.
+    """Return the column that TiDB creates for `definition` in a table with these defaults.
 
-    Args:
-        definition: the column as the text defines it.
-        defaults: the table's defaults.
-        timezone: zone of the session that ran the statement, for defaults of TIMESTAMP columns.
+    The zone is that of the session that ran the statement, for defaults of TIMESTAMP columns.
     """
-    text = _charset(definition, defaults)
+    text = named_defaults(definition.charset, definition.collation, defaults)
+    if definition.binary_collation and definition.collation is None:
+        text = Defaults(text.charset, default_collation(text.charset))
     mysql_type = _sized_type(definition, text.charset)
     if mysql_type in BINARY_TWINS and text.charset == BINARY:
         mysql_type = BINARY_TWINS[mysql_type]
@@ -202,13 +231,6 @@ def column_schema(
     if definition.default.kind is DefaultKind.NONE and mysql_type == "year" and not nullable:
         return replace(column, default="0000")
     return replace(column, default=sent_default(definition.default, column, timezone))
-
-
-def _charset(definition: ColumnDefinition, defaults: Defaults) -> Defaults:
-    text = named_defaults(definition.charset, definition.collation, defaults)
-    if definition.binary_collation and definition.collation is None:
-        return Defaults(text.charset, default_collation(text.charset))
-    return text
 
 
 def _sized_type(definition: ColumnDefinition, charset: str) -> str:
@@ -238,25 +260,12 @@ def _length(definition: ColumnDefinition, mysql_type: str) -> int:
     return _DEFAULT_LENGTHS.get(mysql_type, 0)
 
 
+_bare = partial(ColumnSchema, charset=BINARY, collation=BINARY)
 HIDDEN_COLUMNS: Final[Mapping[str, ColumnSchema]] = {
     column.name: column
     for column in (
-        ColumnSchema(
-            name="_tidb_softdelete_time",
-            mysql_type="timestamp",
-            charset=BINARY,
-            collation=BINARY,
-            length=26,
-            decimal=6,
-        ),
-        ColumnSchema(
-            name="_tidb_origin_ts",
-            mysql_type="bigint",
-            charset=BINARY,
-            collation=BINARY,
-            length=20,
-            unsigned=True,
-        ),
+        _bare(name="_tidb_softdelete_time", mysql_type="timestamp", length=26, decimal=6),
+        _bare(name="_tidb_origin_ts", mysql_type="bigint", length=20, unsigned=True),
     )
 }
 """Columns that TiDB adds to tables with SOFTDELETE and ACTIVE_ACTIVE.
@@ -287,22 +296,15 @@ def finished_indexes(
         own = [by_name[name] for name in index.columns if name in by_name]
         may_be_row_id = len(own) == 1 and own[0].mysql_type in INTEGER_LENGTHS
         is_misnamed = index.primary and index.name == ROW_ID and not may_be_row_id
-        finished.append(
-            replace(
-                index,
-                name=PRIMARY if is_misnamed else index.name,
-                nullable=any(column.nullable for column in own),
-            )
-        )
+        name = PRIMARY if is_misnamed else index.name
+        finished.append(replace(index, name=name, nullable=any(item.nullable for item in own)))
     return tuple(sorted(finished, key=lambda index: index.primary and index.name == ROW_ID))
 
 
 def free_index_name(wanted: str, used: Collection[str]) -> str:
     """Return the name that TiDB gives an index without one: `wanted`, or `wanted_2` ...
 
-    Args:
-        wanted: the name of its first column.
-        used: the names of other indexes, in lower case.
+    `wanted` is the name of its first column; `used` are those of other indexes, in lower case.
     """
     name, number = wanted, 2
     if wanted.lower() == PRIMARY.lower():
@@ -323,3 +325,126 @@ def labels_length(mysql_type: str, labels: tuple[str, ...]) -> int:
     if mysql_type == "enum":
         return max(sizes, default=0)
     return sum(sizes) + max(len(sizes) - 1, 0)
+
+
+_MAX_DIGITS: Final = 400
+"""Longer numbers are not the default of any column; nothing is computed with them."""
+
+CURRENT_TIMESTAMP: Final = "CURRENT_TIMESTAMP"
+
+Sent: TypeAlias = str | int | bytes | None
+
+
+def sent_default(default: DefaultValue, column: ColumnSchema, timezone: str) -> Sent:
+    """Return a clause as the default of `column`, which has none yet.
+
+    The zone is that of the session that ran the statement; UTC replaces an unknown zone.
+    """
+    text = default.value
+    if text is None:
+        return None
+    match default.form:
+        case None:
+            kind = kind_of(column)
+            if kind in (Kind.DATETIME, Kind.TIMESTAMP) and NOW.fullmatch(text):
+                return CURRENT_TIMESTAMP
+            return "CURRENT_DATE" if kind is Kind.DATE and TODAY.fullmatch(text) else text
+        case LiteralForm.STRING if kind_of(column) is Kind.BIT:
+            return _number_of_bytes(text.encode("utf-8", "surrogatepass"))
+        case LiteralForm.STRING:
+            return _of_literal(text, _TEXT, column, timezone)
+        case LiteralForm.NUMBER:
+            return _of_number(text, column, timezone)
+        case LiteralForm.HEX:
+            return _of_bytes(bytes.fromhex(text), column, timezone)
+        case LiteralForm.BITS if len(text) > 8 * _MAX_DIGITS:
+            return text
+        case LiteralForm.BITS:
+            raw = int(text or "0", 2).to_bytes(max((len(text) + 7) // 8, 1))
+            return _of_bytes(raw, column, timezone)
+
+
+_CODECS: Final = {"gbk": "gbk", "gb18030": "gb18030"}
+
+
+def _of_bytes(raw: bytes, column: ColumnSchema, timezone: str) -> Sent:
+    kind = kind_of(column)
+    if kind is Kind.BIT:
+        return _number_of_bytes(raw)
+    if kind is Kind.BINARY:
+        try:
+            text = raw.decode()
+        except UnicodeDecodeError:
+            return raw
+        # In text, the character for lost bytes would count as such.
+        return raw if "\ufffd" in text else text
+    if kind in (Kind.TEXT, Kind.ENUM, Kind.SET, Kind.JSON, Kind.VECTOR, Kind.UNKNOWN):
+        return raw.decode(_CODECS.get(column.charset, "utf-8"), "replace")
+    number = _number_of_bytes(raw)
+    return "" if number is None else _of_number(str(number), column, timezone)
+
+
+def _number_of_bytes(raw: bytes) -> int | None:
+    # No BIT and no integer has more than eight bytes.
+    return int.from_bytes(raw) if len(raw.lstrip(b"\0")) <= 8 else None
+
+
+_TEXT: Final = ColumnSchema(name="", mysql_type="longtext", charset="utf8mb4")
+_BIGINT: Final = ColumnSchema(name="", mysql_type="bigint")
+_BY_NUMBER: Final = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP, Kind.ENUM, Kind.SET})
+"""Kinds for which a number means another value than its digits as a text."""
+
+
+def _of_number(digits: str, column: ColumnSchema, timezone: str) -> Sent:
+    text = _number_text(digits)
+    is_whole = shapes.INTEGER.fullmatch(text) is not None
+    if kind_of(column) is Kind.BIT:
+        return int(text) if is_whole else None
+    by_number = is_whole and kind_of(column) in _BY_NUMBER
+    return _of_literal(text, _BIGINT if by_number else _TEXT, column, timezone)
+
+
+def _number_text(digits: str) -> str:
+    """Return a number as TiDB prints a literal: integers and decimals exactly, floats in full."""
+    if len(digits) > _MAX_DIGITS or shapes.NUMBER.fullmatch(digits) is None:
+        return digits
+    if "e" in digits.lower():
+        number = float(digits)
+        return double_text(number) if number - number == 0 else digits
+    sign = "-" if digits.startswith("-") else ""
+    whole, _, fraction = digits.lstrip("+-").partition(".")
+    whole = whole.lstrip("0") or "0"
+    if not fraction:
+        return whole if whole == "0" else sign + whole
+    return f"{sign}{whole}.{fraction}"
+
+
+def _of_literal(text: str, source: ColumnSchema, column: ColumnSchema, timezone: str) -> str:
+    value: str | None = text
+    if kind_of(column) is Kind.TIMESTAMP:
+        value = _timestamp(text, source, column, timezone)
+    elif source is _BIGINT:
+        value = _cast(text, source, column)
+    return text if value is None else value
+
+
+def _cast(text: str, source: ColumnSchema, column: ColumnSchema) -> str | None:
+    try:
+        return cast_of(source, column, "UTC")(text)
+    except CastError:
+        return None
+
+
+def _timestamp(text: str, source: ColumnSchema, column: ColumnSchema, timezone: str) -> str | None:
+    digits = fractional_digits(column)
+    as_datetime = replace(column, mysql_type="datetime")
+    local_text = _cast(text, source, as_datetime)
+    if local_text is None or moments.is_zero(local_text):
+        return local_text
+    zone = find_zone(timezone) or UTC
+    local = parse_datetime(local_text)
+    shown = None if local is None else moments.timestamp_text(local, zone=zone, places=digits)
+    # A local time that a clock change skips is shown as the moment of the change.
+    shown_local = None if shown is None else parse_datetime(shown)
+    instant = None if shown_local is None else to_utc(shown_local, zone)
+    return None if instant is None else datetime_text(instant.replace(tzinfo=None), digits)

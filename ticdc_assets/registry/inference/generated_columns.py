@@ -29,7 +29,7 @@ class GeneratedColumn:
         column: the column.
         expression: the text of its expression.
         evaluate: its canonical text, from the columns before it; None if it was not understood.
-        problem: why it was not understood, None if it was.
+        problem: why it was not understood.
     """
 
     column: ColumnSchema
@@ -39,13 +39,7 @@ class GeneratedColumn:
 
 
 class GeneratedColumns:
-    """The generated columns of one table.
-
-    Args:
-        statement: its CREATE TABLE.
-        schema: its schema.
-        timezone: zone of the session.
-    """
+    """The generated columns of one table, in the time zone of the session."""
 
     def __init__(self, statement: DdlStatement, schema: TableSchema, timezone: str) -> None:
         by_name = {column.name.lower(): column for column in schema.columns}
@@ -66,12 +60,7 @@ class GeneratedColumns:
         return next((item for item in self.columns if item.column.name == name), None)
 
     def complete(self, row: CanonicalRow, lacking: Collection[str]) -> dict[str, str | None]:
-        """Return the certain values of the columns `lacking`.
-
-        Args:
-            row: the other columns.
-            lacking: names of generated columns.
-        """
+        """Return the certain values of the generated columns `lacking` of a row with all others."""
         whole = dict(row)
         values: dict[str, str | None] = {}
         # A generated column may refer to those before it.

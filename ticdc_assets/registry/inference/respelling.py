@@ -48,39 +48,29 @@ def respellings(shape: RowShape, schema: TableSchema) -> dict[str, Respelling]:
 
 
 def _respelling(sent: SentColumn, known: ColumnSchema, *, raw: bool) -> Respelling | None:
-    said = base_type(ColumnSchema(name=sent.name, mysql_type=sent.mysql_type))
+    said, kind = base_type(ColumnSchema(name=sent.name, mysql_type=sent.mysql_type)), kind_of(known)
     quoted = said in _QUOTED and not raw
-    kind = kind_of(known)
+
+    def to_bytes(text: str) -> str:
+        return b64encode(unquote(text) if quoted else text.encode()).decode()
+
+    def to_text(text: str) -> str:
+        content = b64decode(text, validate=True)
+        return unquoted_text(content) if quoted else content.decode()
+
     if said in BINARY_TWINS and kind is Kind.BINARY:
-        return _of_texts(_bytes_of(sent.name, quoted=quoted))
-    if said in _BYTES and kind is Kind.TEXT:
-        return _of_texts(_text_of(sent.name, quoted=quoted))
-    return None
+        convert, reason, expected = to_bytes, "invalid_escape", "text as Go quotes it"
+    elif said in _BYTES and kind is Kind.TEXT:
+        convert, reason, expected = to_text, "invalid_text", "base64 of UTF-8"
+    else:
+        return None
 
-
-def _of_texts(convert: Callable[[str], str]) -> Respelling:
-    return lambda value: convert(value) if isinstance(value, str) else value
-
-
-def _bytes_of(name: str, *, quoted: bool) -> Callable[[str], str]:
-    def convert(text: str) -> str:
+    def respelled(value: PhysicalValue) -> PhysicalValue:
+        if not isinstance(value, str):
+            return value
         try:
-            content = unquote(text) if quoted else text.encode()
+            return convert(value)
         except ValueError:
-            raise ImageError(
-                "invalid_escape", name, "text as Go quotes it", shorten(text)
-            ) from None
-        return b64encode(content).decode()
+            raise ImageError(reason, sent.name, expected, shorten(value)) from None
 
-    return convert
-
-
-def _text_of(name: str, *, quoted: bool) -> Callable[[str], str]:
-    def convert(text: str) -> str:
-        try:
-            content = b64decode(text, validate=True)
-            return unquoted_text(content) if quoted else content.decode()
-        except ValueError:
-            raise ImageError("invalid_text", name, "base64 of UTF-8", shorten(text)) from None
-
-    return convert
+    return respelled

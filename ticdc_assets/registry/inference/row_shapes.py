@@ -81,11 +81,11 @@ def schema_of_shape(
     shape: RowShape, *, database: str, table: str, table_id: int, version: int
 ) -> TableSchema:
     """Return the schema of a table from a row of `shape` alone."""
-    nothing = replace(_NO_TABLE, database=database, table=table, table_id=table_id)
+    nothing = replace(NO_TABLE, database=database, table=table, table_id=table_id)
     return merged(nothing, shape, version=version)
 
 
-_NO_TABLE: Final = TableSchema(database="", table="", table_id=0, version=0, columns=(), indexes=())
+NO_TABLE: Final = TableSchema(database="", table="", table_id=0, version=0, columns=(), indexes=())
 
 
 def fits(schema: TableSchema, shape: RowShape) -> bool:
@@ -151,12 +151,8 @@ def merged(schema: TableSchema, shape: RowShape, *, version: int) -> TableSchema
             for index in indexes
         ]
     columns, indexes = _with_key(columns, indexes, shape)
-    return replace(
-        schema,
-        version=version,
-        columns=tuple(columns),
-        indexes=finished_indexes(indexes, columns),
-    )
+    indexes = finished_indexes(indexes, columns)
+    return replace(schema, version=version, columns=tuple(columns), indexes=indexes)
 
 
 def _is_sized(shape: RowShape) -> bool:
@@ -225,15 +221,14 @@ _ESCAPES: Final = str.maketrans({"'": "''", "\0": r"\0", "\n": r"\n", "\r": r"\r
 
 
 def _proven(sent: SentColumn, *, sized: bool) -> ColumnSchema:
-    """Return what `sent` alone shows of a column."""
     spelled = ColumnSchema(name=sent.name, mysql_type=sent.mysql_type)
     mysql_type = base_type(spelled)
-    arguments = _arguments(sent.mysql_type)
+    arguments, words = _pieces(sent.mysql_type)
     flags = sent.flags
     if flags and flags & ColumnFlag.BINARY:
         # Values that are written as text may be in a column of bytes.
         mysql_type = BINARY_TWINS.get(mysql_type, mysql_type)
-    zerofill = mysql_type == "year" or "zerofill" in _attributes(sent.mysql_type)
+    zerofill = mysql_type == "year" or "zerofill" in words
     column = ColumnSchema(
         name=sent.name,
         mysql_type=mysql_type,
@@ -243,7 +238,7 @@ def _proven(sent: SentColumn, *, sized: bool) -> ColumnSchema:
         unsigned=(
             mysql_type in ("bit", "year")
             or zerofill
-            or "unsigned" in _attributes(sent.mysql_type)
+            or "unsigned" in words
             or bool(flags and flags & ColumnFlag.UNSIGNED)
         ),
         zerofill=zerofill,
@@ -251,8 +246,12 @@ def _proven(sent: SentColumn, *, sized: bool) -> ColumnSchema:
     )
     if mysql_type in INTEGER_BITS and _says_nothing(sent):
         return replace(column, decimal=-1)
-    if mysql_type in LABELLED_TYPES:
-        return _with_labels(column, arguments)
+    if mysql_type in LABELLED_TYPES and arguments:
+        labels = tuple(
+            _ESCAPED.sub(lambda found: _MEANINGS[found[0]], label)
+            for label in _LABEL.findall(arguments)
+        )
+        return replace(column, elements=labels, length=labels_length(mysql_type, labels))
     numbers = [int(number) for number in _NUMBERS.findall(arguments or "")[:2]]
     if mysql_type in CLOCK_LENGTHS:
         if not sized and not numbers:
@@ -275,26 +274,12 @@ def _new_column(sent: SentColumn, *, sized: bool) -> ColumnSchema:
 _SCALED: Final = frozenset({"decimal", "float", "double"})
 
 
-def _arguments(spelled: str) -> str | None:
-    """Return the text between the first and the last parenthesis of a spelled type."""
+def _pieces(spelled: str) -> tuple[str | None, list[str]]:
+    """Return what is between the outer parentheses of a spelled type, and the words around them."""
     start, end = spelled.find("("), spelled.rfind(")")
-    return spelled[start + 1 : end] if 0 <= start < end else None
-
-
-def _attributes(spelled: str) -> list[str]:
-    start, end = spelled.find("("), spelled.rfind(")")
-    outside = spelled[:start] + " " + spelled[end + 1 :] if 0 <= start < end else spelled
-    return outside.lower().split()
-
-
-def _with_labels(column: ColumnSchema, arguments: str | None) -> ColumnSchema:
-    if not arguments:
-        return column
-    labels = tuple(
-        _ESCAPED.sub(lambda found: _MEANINGS[found[0]], label)
-        for label in _LABEL.findall(arguments)
-    )
-    return replace(column, elements=labels, length=labels_length(column.mysql_type, labels))
+    if not 0 <= start < end:
+        return None, spelled.lower().split()
+    return spelled[start + 1 : end], f"{spelled[:start]} {spelled[end + 1 :]}".lower().split()
 
 
 def _spelled_labels(labels: Iterable[str]) -> str:
@@ -324,7 +309,6 @@ _FACTS: Final[dict[Kind, _Facts]] = {
 
 
 def _agrees(known: ColumnSchema, sent: SentColumn, *, sized: bool) -> bool:
-    """Return whether `sent` can describe the known column `known`."""
     proven = _proven(sent, sized=sized)
     if stored_type(known) != stored_type(proven):
         return sent.flags is not None and _holds(known, proven)
@@ -337,7 +321,7 @@ def _agrees(known: ColumnSchema, sent: SentColumn, *, sized: bool) -> bool:
         return False
     if kind in (Kind.ENUM, Kind.SET):
         return known.elements == proven.elements or (
-            _spelled_labels(known.elements) == _arguments(sent.mysql_type)
+            _spelled_labels(known.elements) == _pieces(sent.mysql_type)[0]
         )
     facts = _FACTS.get(kind)
     if facts is None or (kind in _SIZED_BY_LENGTH and declared_length(proven) == 0):
@@ -369,7 +353,6 @@ _SIZED_BY_LENGTH: Final = frozenset({Kind.BIT, Kind.VECTOR})
 
 
 def _corrected(known: ColumnSchema, sent: SentColumn, *, sized: bool) -> ColumnSchema:
-    """Return `known` under the name and with the type that `sent` proves."""
     nullable = known.nullable
     if sent.flags is not None and not _says_nothing(sent):
         nullable = bool(sent.flags & ColumnFlag.NULLABLE)
@@ -408,13 +391,12 @@ def _with_key(
     marked = [column for column in shape.columns if column.name in handle]
     names = tuple(dict.fromkeys(column.name for column in marked))
     columns = _required(columns, names)
-    of_no_kind = all(not (column.flags or 0) & _KEY_FLAGS for column in marked)
-    table = replace(_NO_TABLE, columns=tuple(columns), indexes=tuple(indexes))
+    of_no_kind = not any((column.flags or 0) & _KEY_FLAGS for column in marked)
+    table = replace(NO_TABLE, columns=tuple(columns), indexes=tuple(indexes))
     if marked and of_no_kind and set(table.handle_key) == handle:
         return columns, indexes
-    is_primary = bool(marked) and all(
-        (column.flags or 0) & ColumnFlag.PRIMARY_KEY for column in marked
-    )
+    flags = [column.flags or 0 for column in marked]
+    is_primary = bool(flags) and all(flag & ColumnFlag.PRIMARY_KEY for flag in flags)
     indexes = _with_primary_key(indexes, names if is_primary else ())
     if is_primary:
         return columns, indexes
@@ -442,7 +424,6 @@ def _with_key(
 
 
 def _required(columns: list[ColumnSchema], names: Collection[str]) -> list[ColumnSchema]:
-    """Return the columns, those of these names NOT NULL."""
     return [
         replace(column, nullable=False) if column.name in names and column.nullable else column
         for column in columns

@@ -1,8 +1,8 @@
 """Schemas from DDL text: after CREATE TABLE, and after ALTER TABLE.
 
-In: a `DdlStatement`, for a change also the schema before it. Out: an `Inferred`: the `TableSchema`
-after it, as the Simple protocol would send it, and notes on what could not be applied. It is pure,
-so replays and rebuilds agree, and total: no statement and no schema raises.
+In: a `DdlStatement` and the schema before it. Out: an `Inferred`: the `TableSchema` after it, as
+the Simple protocol would send it, and notes on what could not be applied. It is pure, so replays
+and rebuilds agree, and total: no statement and no schema raises.
 
 The changes of one statement are applied one after the other, dropped indexes first: TiDB refuses a
 statement that changes one column or one index twice (`checkOperateSameColAndIdx` in
@@ -25,7 +25,7 @@ The caller handles names of tables: RENAME changes nothing here. Schemas have no
 comments, placement and the like.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -35,6 +35,7 @@ from ticdc_assets.registry.ddl.statement import (
     AlterChange,
     ChangeKind,
     ColumnDefinition,
+    DdlAction,
     DdlStatement,
     IndexDefinition,
 )
@@ -42,6 +43,7 @@ from ticdc_assets.registry.ddl.tokens import shown_sql
 from ticdc_assets.registry.inference.columns import (
     BINARY,
     BINARY_TWINS,
+    DATABASE_DEFAULTS,
     PRIMARY,
     ROW_ID,
     TEXT_TYPES,
@@ -51,106 +53,76 @@ from ticdc_assets.registry.inference.columns import (
     finished_indexes,
     free_index_name,
     named_defaults,
+    sent_default,
 )
-from ticdc_assets.registry.inference.defaults import sent_default
 
 
 @dataclass(frozen=True, slots=True)
 class Inferred:
-    """A schema that a text implies.
-
-    Attributes:
-        schema: the schema after the statement.
-        notes: one sentence for each piece that was not understood or could not be applied.
-    """
+    """A schema that a text implies, and notes on the pieces that were not understood or applied."""
 
     schema: TableSchema
     notes: tuple[str, ...] = ()
 
 
-def created_schema(
+def schema_after(
     statement: DdlStatement,
+    table: TableSchema,
     *,
-    database: str,
-    table: str,
-    table_id: int,
-    version: int,
-    defaults: Defaults,
-    timezone: str,
+    defaults: Defaults = DATABASE_DEFAULTS,
+    timezone: str = "UTC",
 ) -> Inferred:
-    """Return the schema of a CREATE TABLE (of one with LIKE: a table without columns).
+    """Return the schema of a table after a statement.
 
     Args:
-        statement: the statement.
-        database: database of the table.
-        table: name of the table.
-        table_id: id of the new schema.
-        version: version of the new schema.
-        defaults: the database's defaults; the statement's options come first.
+        statement: CREATE TABLE, ALTER TABLE, CREATE INDEX or DROP INDEX; others change nothing.
+        table: the schema before the statement, with the version after it. Columns and indexes do
+            not matter to CREATE TABLE.
+        defaults: the table's defaults, which CHARACTER SET DEFAULT means too; for CREATE TABLE
+            those of its database.
         timezone: zone of the session that ran it, for defaults of TIMESTAMP columns.
     """
-    work = _Table(defaults_after(statement, defaults), timezone)
-    for definition in statement.columns[:_MOST_CHANGES]:
-        if work.named(definition.name) is None:
-            work.add(work.built(definition))
-        else:
-            work.note(f"column {shorten(definition.name)} is defined twice")
-    taken = {index.name.lower() for index in statement.indexes if index.name is not None}
-    for index in statement.indexes[:_MOST_CHANGES]:
-        work.add_index(index, created=True, taken=taken)
-    if statement.query is not None:
-        work.note("columns that come from a query are not known")
-    return work.finished(
-        TableSchema(
-            database=database,
-            table=table,
-            table_id=table_id,
-            version=version,
-            columns=(),
-            indexes=(),
-        ),
-        statement,
-    )
-
-
-def altered_schema(
-    schema: TableSchema,
-    statement: DdlStatement,
-    *,
-    version: int,
-    defaults: Defaults,
-    timezone: str,
-) -> Inferred:
-    """Return `schema` after the changes of ALTER TABLE, CREATE INDEX or DROP INDEX.
-
-    Args:
-        schema: the schema before the statement.
-        statement: the statement; one without changes leaves all but the version as it was.
-        version: version of the schema after it.
-        defaults: the table's defaults (`defaults_after`); CHARACTER SET DEFAULT means them too.
-        timezone: zone of the session that ran it, for defaults of TIMESTAMP columns.
-    """
-    work = _Table(defaults, timezone)
-    for column in schema.columns:
-        work.add(column)
-    work.indexes = list(schema.own_indexes)
-    # A column that is dropped takes an index over it alone with it.
-    for change in sorted(
-        statement.changes[:_MOST_CHANGES], key=lambda item: item.kind not in _FIRST
-    ):
-        apply = _CHANGES.get(change.kind)
-        if apply is not None:
-            apply(work, change)
-    if len(statement.changes) > _MOST_CHANGES:
-        work.note(f"only the first {_MOST_CHANGES} changes were read")
-    return work.finished(replace(schema, version=version), statement)
+    if statement.action is DdlAction.CREATE_TABLE:
+        work = _Table(defaults_after(statement, defaults), timezone)
+        for definition in statement.columns[:_MOST_CHANGES]:
+            if work.named(definition.name) is None:
+                work.add(work.built(definition))
+            else:
+                work.note(f"column {shorten(definition.name)} is defined twice")
+        taken = {index.name.lower() for index in statement.indexes if index.name is not None}
+        for index in statement.indexes[:_MOST_CHANGES]:
+            work.add_index(index, created=True, taken=taken)
+        if statement.query is not None:
+            work.note("columns that come from a query are not known")
+    else:
+        work = _Table(defaults, timezone)
+        for column in table.columns:
+            work.add(column)
+        work.indexes = list(table.own_indexes)
+        # A column that is dropped takes an index over it alone with it.
+        changes = statement.changes[:_MOST_CHANGES]
+        for change in sorted(changes, key=lambda item: item.kind not in _FIRST):
+            work.apply(change)
+        if len(statement.changes) > _MOST_CHANGES:
+            work.note(f"only the first {_MOST_CHANGES} changes were read")
+    if statement.unparsed is not None:
+        work.note(f"not understood: {shown_sql(statement.unparsed, 160)}")
+    return work.finished(table)
 
 
 # ------------------------------------------------------------------------------- the working table
 
 
 _FIRST: Final = frozenset({ChangeKind.DROP_INDEX, ChangeKind.DROP_PRIMARY_KEY})
-
+_REDEFINING: Final = frozenset(
+    {
+        ChangeKind.MODIFY_COLUMN,
+        ChangeKind.CHANGE_COLUMN,
+        ChangeKind.RENAME_COLUMN,
+        ChangeKind.SET_DEFAULT,
+        ChangeKind.DROP_DEFAULT,
+    }
+)
 
 _MOST_COLUMNS: Final = 4096
 _MOST_INDEXES: Final = 512
@@ -221,7 +193,6 @@ class _Table:
         self.place(new, change.after)
 
     def place(self, column: ColumnSchema, after: str | None) -> None:
-        """Move a column where `AlterChange.after` says."""
         if after is None:
             return
         name, other = column.name.lower(), after.lower()
@@ -291,12 +262,61 @@ class _Table:
             )
         )
 
+    # Changes ----------------------------------------------------------------------------------
+
+    def apply(self, change: AlterChange) -> None:
+        """Apply a change that a schema shows; all others leave it as it is."""
+        match change.kind:
+            case ChangeKind.ADD_COLUMN if change.column is not None:
+                present = self.named(change.column.name)
+                if present is None:
+                    self.add(self.built(change.column), change.after)
+                elif not change.conditional:
+                    self.note(f"add column: {shorten(change.column.name)} was there already")
+                    self.redefine(present, self.built(change.column), change)
+            case ChangeKind.DROP_COLUMN:
+                if (column := self.known(change)) is not None:
+                    self.remove(column)
+            case kind if kind in _REDEFINING:
+                if (column := self.known(change)) is not None:
+                    self.redefine(column, self.redefined(column, change), change)
+            case ChangeKind.ADD_INDEX if change.index is not None:
+                name = change.index.name
+                is_there = name is not None and self.index_named(name) is not None
+                if not (change.conditional and is_there):
+                    self.add_index(change.index, created=False)
+            case ChangeKind.DROP_PRIMARY_KEY:
+                kept = [index for index in self.indexes if not index.primary]
+                if len(kept) == len(self.indexes) and not change.conditional:
+                    self.note("drop primary key: there was none")
+                self.indexes = kept
+            case ChangeKind.DROP_INDEX | ChangeKind.RENAME_INDEX:
+                index = None if change.name is None else self.index_named(change.name)
+                if index is not None:
+                    named = [replace(index, name=name) for name in filter(None, [change.new_name])]
+                    place = self.indexes.index(index)
+                    self.indexes[place : place + 1] = named
+                elif not change.conditional:
+                    self.note(f"{_words(change)}: no index {shorten(change.name)}")
+            case ChangeKind.CONVERT_CHARSET:
+                self.converted = named_defaults(change.charset, change.collation, self.defaults)
+            case _:
+                pass
+
+    def redefined(self, column: ColumnSchema, change: AlterChange) -> ColumnSchema:
+        if change.column is not None:
+            # MODIFY, too, takes the name as it is written: its case may have changed.
+            return self.built(change.column)
+        if change.new_name is not None:
+            return replace(column, name=change.new_name)
+        new = replace(column, default=None)
+        if change.default is None:
+            return new
+        return replace(new, default=sent_default(change.default, new, self.timezone))
+
     # The end ----------------------------------------------------------------------------------
 
-    def finished(self, schema: TableSchema, statement: DdlStatement) -> Inferred:
-        """Return `schema` with the columns and indexes of this table."""
-        if statement.unparsed is not None:
-            self.note(f"not understood: {shown_sql(statement.unparsed, 160)}")
+    def finished(self, schema: TableSchema) -> Inferred:
         columns = [self.columns[name] for name in self.order]
         if self.converted is not None:
             columns = [_in_charset(column, self.converted) for column in columns]
@@ -315,81 +335,6 @@ def _words(change: AlterChange) -> str:
     return change.kind.value.replace("_", " ")
 
 
-# -------------------------------------------------------------------------------------- the changes
-
-
-def _add_column(table: _Table, change: AlterChange) -> None:
-    definition = change.column
-    if definition is None:
-        return
-    present = table.named(definition.name)
-    if present is None:
-        table.add(table.built(definition), change.after)
-    elif not change.conditional:
-        table.note(f"add column: {shorten(definition.name)} was there already")
-        table.redefine(present, table.built(definition), change)
-
-
-def _drop_column(table: _Table, change: AlterChange) -> None:
-    column = table.known(change)
-    if column is not None:
-        table.remove(column)
-
-
-def _redefined(table: _Table, change: AlterChange) -> None:
-    column = table.known(change)
-    if column is None:
-        return
-    match change:
-        case AlterChange(column=ColumnDefinition() as definition):
-            # MODIFY, too, takes the name as it is written: its case may have changed.
-            new = table.built(definition)
-        case AlterChange(new_name=str(name)):
-            new = replace(column, name=name)
-        case _:
-            new = replace(column, default=None)
-            if change.default is not None:
-                default = sent_default(change.default, new, table.timezone)
-                new = replace(new, default=default)
-    table.redefine(column, new, change)
-
-
-def _add_index(table: _Table, change: AlterChange) -> None:
-    index = change.index
-    if index is None:
-        return
-    is_there = index.name is not None and table.index_named(index.name) is not None
-    if not (change.conditional and is_there):
-        table.add_index(index, created=False)
-
-
-def _drop_primary_key(table: _Table, change: AlterChange) -> None:
-    kept = [index for index in table.indexes if not index.primary]
-    if len(kept) == len(table.indexes) and not change.conditional:
-        table.note("drop primary key: there was none")
-    table.indexes = kept
-
-
-def _drop_index(table: _Table, change: AlterChange) -> None:
-    index = None if change.name is None else table.index_named(change.name)
-    if index is not None:
-        table.indexes.remove(index)
-    elif not change.conditional:
-        table.note(f"drop index: no index {shorten(change.name)}")
-
-
-def _rename_index(table: _Table, change: AlterChange) -> None:
-    index = None if change.name is None else table.index_named(change.name)
-    if index is not None and change.new_name is not None:
-        table.indexes[table.indexes.index(index)] = replace(index, name=change.new_name)
-    elif not change.conditional:
-        table.note(f"rename index: no index {shorten(change.name)}")
-
-
-def _convert_charset(table: _Table, change: AlterChange) -> None:
-    table.converted = named_defaults(change.charset, change.collation, table.defaults)
-
-
 def _in_charset(column: ColumnSchema, text: Defaults) -> ColumnSchema:
     if column.mysql_type not in TEXT_TYPES:
         return column
@@ -397,20 +342,3 @@ def _in_charset(column: ColumnSchema, text: Defaults) -> ColumnSchema:
     if text.charset == BINARY:
         mysql_type = BINARY_TWINS.get(mysql_type, mysql_type)
     return replace(column, mysql_type=mysql_type, charset=text.charset, collation=text.collation)
-
-
-_CHANGES: Final[dict[ChangeKind, Callable[[_Table, AlterChange], None]]] = {
-    ChangeKind.ADD_COLUMN: _add_column,
-    ChangeKind.DROP_COLUMN: _drop_column,
-    ChangeKind.MODIFY_COLUMN: _redefined,
-    ChangeKind.CHANGE_COLUMN: _redefined,
-    ChangeKind.RENAME_COLUMN: _redefined,
-    ChangeKind.SET_DEFAULT: _redefined,
-    ChangeKind.DROP_DEFAULT: _redefined,
-    ChangeKind.DROP_PRIMARY_KEY: _drop_primary_key,
-    ChangeKind.ADD_INDEX: _add_index,
-    ChangeKind.DROP_INDEX: _drop_index,
-    ChangeKind.RENAME_INDEX: _rename_index,
-    ChangeKind.CONVERT_CHARSET: _convert_charset,
-}
-"""The changes that a schema shows; all others leave it as it is."""

@@ -15,7 +15,7 @@ from ticdc_assets.model.tso import MAX_TSO
 from ticdc_assets.registry.ddl.reader import parse_ddl
 from ticdc_assets.registry.ddl.statement import DdlAction
 from ticdc_assets.registry.inference.columns import DATABASE_DEFAULTS, defaults_after
-from ticdc_assets.registry.inference.schemas import created_schema
+from ticdc_assets.registry.inference.schemas import schema_after
 from ticdc_assets.source.exports.folder import ExportedTable
 
 
@@ -56,15 +56,16 @@ def exported_schema(table: ExportedTable, tso: int, timezone: str) -> ExportedSc
         text = parse_ddl(_statement(table.database_sql))
         defaults = defaults_after(text, DATABASE_DEFAULTS)
     # Only the file's name has the database; the text has the table's name.
-    made = created_schema(
-        statement,
+    name = statement.table or table.table
+    new = TableSchema(
         database=table.database,
-        table=statement.table or table.table,
-        table_id=_table_id(table.database, statement.table or table.table),
+        table=name,
+        table_id=_table_id(table.database, name),
         version=tso,
-        defaults=defaults,
-        timezone=timezone,
+        columns=(),
+        indexes=(),
     )
+    made = schema_after(statement, new, defaults=defaults, timezone=timezone)
     return ExportedSchema(schema=made.schema, sql=sql, notes=made.notes)
 
 

@@ -23,7 +23,7 @@ from ticdc_assets.demo.simulator.columns import column, type_sql
 from ticdc_assets.demo.simulator.stored_table import Row, StoredTable, TableName
 from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.model.values import cast_of
-from ticdc_assets.registry.inference.defaults import CURRENT_TIMESTAMP
+from ticdc_assets.registry.inference.columns import CURRENT_TIMESTAMP
 from ticdc_assets_tests.demo.simulator.key_changes import AddPrimaryKey, DropPrimaryKey
 from ticdc_assets_tests.demo.simulator.partition_changes import (
     AddPartitions,

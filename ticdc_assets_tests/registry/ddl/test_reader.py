@@ -433,6 +433,7 @@ bigint primary key /*T![clustered_index] nonclustered */ auto_increment -> bigin
     auto_increment primary_key !clustered
 bigint /*T![auto_rand] AUTO_RANDOM(5, 54) */ primary key -> bigint !nullable primary_key
 int comment 'a,b) primary key' -> int
+int check (a > 0) not null -> int !nullable
 int check (`not_null` > 0) not enforced not null -> int !nullable
 int constraint c check (x in (1,2)) -> int
 int references u (id) on delete set null on update cascade -> int

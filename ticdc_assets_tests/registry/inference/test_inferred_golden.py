@@ -19,14 +19,10 @@ from ticdc_assets.model.values import canonical_of, default_text
 from ticdc_assets.registry.catalog import Catalog
 from ticdc_assets.registry.ddl.statement import DdlAction, DdlStatement
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
-from ticdc_assets.registry.inference.column_facts import with_virtual_columns
-from ticdc_assets.registry.inference.columns import (
-    DATABASE_DEFAULTS,
-    Defaults,
-    defaults_after,
-)
+from ticdc_assets.registry.inference.column_facts import with_unsent_facts
+from ticdc_assets.registry.inference.columns import DATABASE_DEFAULTS, Defaults, defaults_after
 from ticdc_assets.registry.inference.row_shapes import fits, schema_of_shape
-from ticdc_assets.registry.inference.schemas import altered_schema, created_schema
+from ticdc_assets.registry.inference.schemas import schema_after
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets_tests.wire import golden
 
@@ -64,7 +60,7 @@ def ddls(folder: str) -> tuple[tuple[DdlEvent, DdlStatement], ...]:
     for number, event in enumerate(sorted(found.values(), key=lambda event: event.commit_ts)):
         history.add_ddl(event, Coordinates(topic="t", partition=0, offset=number, index=0))
     # No message says which columns are virtual.
-    return tuple((ddl.event, ddl.statement) for ddl in with_virtual_columns(history).ddls)
+    return tuple((ddl.event, ddl.statement) for ddl in with_unsent_facts(history).ddls)
 
 
 @dataclass
@@ -94,25 +90,12 @@ def inferred(event: DdlEvent, statement: DdlStatement, defaults: Defaults) -> Ta
     if sent is None:
         return None
     if statement.action is DdlAction.CREATE_TABLE:
-        made = created_schema(
-            statement,
-            database=sent.database,
-            table=sent.table,
-            table_id=sent.table_id,
-            version=sent.version,
-            defaults=defaults,
-            timezone=TIMEZONE,
-        )
+        before = replace(sent, columns=(), indexes=())
     elif statement.action in CHANGING and event.pre_schema is not None:
-        made = altered_schema(
-            event.pre_schema,
-            statement,
-            version=sent.version,
-            defaults=defaults,
-            timezone=TIMEZONE,
-        )
+        before = replace(event.pre_schema, version=sent.version)
     else:
         return None
+    made = schema_after(statement, before, defaults=defaults, timezone=TIMEZONE)
     assert made.notes == (), event.sql
     return made.schema
 

@@ -9,11 +9,7 @@ from hypothesis import strategies as st
 from ticdc_assets.base.errors import PartitionError
 from ticdc_assets.registry.ddl.reader import parse_ddl
 from ticdc_assets.registry.ddl.statement import PartitionAction, PartitionChange, Partitioning
-from ticdc_assets.registry.partitions.changes import (
-    changed_partitions,
-    emptied_partitions,
-    partition_test,
-)
+from ticdc_assets.registry.partitions import changed_partitions, emptied_partitions, partition_test
 from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.registry.partitions.test_rules import SCHEMA, less_than, listed, partitions
 

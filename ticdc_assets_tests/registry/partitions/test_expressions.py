@@ -18,7 +18,7 @@ from ticdc_assets.registry.ddl.statement import (
 )
 from ticdc_assets.registry.expressions.reader import PARTITION_WORDS, read_expression
 from ticdc_assets.registry.expressions.terms import integer_of
-from ticdc_assets.registry.partitions.changes import partition_test
+from ticdc_assets.registry.partitions import partition_test
 from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.registry.partitions.test_rules import SCHEMA
 

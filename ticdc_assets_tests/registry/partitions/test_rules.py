@@ -14,7 +14,7 @@ from ticdc_assets.base.errors import PartitionError
 from ticdc_assets.model.schemas import ColumnSchema, IndexSchema, TableSchema
 from ticdc_assets.registry.ddl.reader import parse_ddl
 from ticdc_assets.registry.ddl.statement import Partitioning
-from ticdc_assets.registry.partitions.changes import partition_test, partitions_of
+from ticdc_assets.registry.partitions import partition_test, partitions_of
 from ticdc_assets_tests.cases import grouped
 from ticdc_assets_tests.examples import examples
 

@@ -1,5 +1,10 @@
-"""FLOAT(M,D) and DOUBLE(M,D): no schema of the Simple protocol has D, the text of a DDL has it."""
+"""What only the text of a DDL says of columns, for the rows that were there, in every format.
 
+Of a DEFAULT its bytes, and whether it is an expression; of FLOAT(M,D) and DOUBLE(M,D) the D, which
+no schema of the Simple protocol has.
+"""
+
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -8,14 +13,22 @@ import pytest
 from ticdc_assets.demo.simulator.encoders import encode
 from ticdc_assets.demo.simulator.shapes import canal_shape_of, shape_of
 from ticdc_assets.model.events import SNAPSHOT_DDL, Event, Op
-from ticdc_assets.model.schemas import TableSchema
+from ticdc_assets.model.schemas import (
+    TableSchema,
+    schema_from_json,
+    schema_from_text,
+    schema_to_json,
+    schema_to_text,
+)
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets_tests.changelog.lives import only_table
+from ticdc_assets_tests.changelog.test_encoder_damage import planned
 from ticdc_assets_tests.events import ddl_event, row_event
 from ticdc_assets_tests.reference.fold import FoldedTable
 from ticdc_assets_tests.text_tables import altered, created
 
 every_format = pytest.mark.parametrize("wire_format", WireFormat)
+CREATE = "create table t (id int primary key)"
 
 
 def as_sent(schema: TableSchema) -> TableSchema:
@@ -49,6 +62,71 @@ def life(wire_format: WireFormat, create: str, change: str, **values: str) -> Fo
     return only_table(
         event for record in encode(wire_format, events) for event in decode(wire_format, record)
     )
+
+
+# Defaults --------------------------------------------------------------------------------------
+
+DEFAULTS = [
+    ("binary(2) not null default 0x00ff", "0x00ff"),
+    ("binary(3) default x'ff'", "0xff0000"),
+    ("binary(3) default b'0111111111'", "0x01ff00"),
+    ("binary(3) default _binary x'fe'", "0xfe0000"),
+    ("binary(2) not null default '\\0a'", "0x0061"),
+    ("varbinary(9) default x'41ff'", "0x41ff"),
+    ("varbinary(9) default 0xff00", "0xff00"),
+    ("varbinary(9) not null default X''", "0x"),
+    ("varbinary(9) default 0xefbfbd", "0xefbfbd"),
+    ("varchar(9) character set binary default x'80'", "0x80"),
+    ("blob default (x'80')", "0x80"),
+    ("varchar(9) default x'c3a9'", "é"),
+    ("varchar(9) default _UTF8MB4'x'", "x"),
+    ("int default x'ff'", "255"),
+    ("bit(9) default b'100000001'", "257"),
+]
+
+
+@every_format
+@pytest.mark.parametrize(("definition", "wanted"), DEFAULTS)
+def test_older_rows_get_the_bytes(wire_format: WireFormat, definition: str, wanted: str) -> None:
+    table = life(wire_format, CREATE, f"add column c {definition}")
+    assert list(table.listed()) == [{"id": "1", "c": wanted}]
+    assert not table.plan.caveats
+
+
+@every_format
+@pytest.mark.parametrize(
+    "definition",
+    [
+        "varchar(60) default (date_format(now(), '%Y-%m'))",
+        "TEXT DEFAULT (DATE_FORMAT(NOW(), _UTF8MB4'%Y-%m-%d'))",
+        "varchar(60) not null default (str_to_date('1980-01-01', '%Y-%m-%d'))",
+    ],
+)
+def test_an_expression_is_not_a_text(wire_format: WireFormat, definition: str) -> None:
+    table = life(wire_format, CREATE, f"add column c {definition}")
+    assert list(table.listed()) == [{"id": "1", "c": None}]
+    (caveat,) = table.plan.caveats
+    assert "the default of added column 'c' is not understood" in caveat.reason
+
+
+def test_a_truncate_ends_the_caveat_of_older_rows() -> None:
+    added = "alter table t add column c varchar(60) default (uuid())"
+    assert planned(CREATE, added).caveats
+    assert not planned(CREATE, added, "truncate table t").caveats
+
+
+def test_bytes_survive_as_json() -> None:
+    (column,) = created("create table t (c varbinary(9) default 0xff00fe)").columns
+    assert column.default == b"\xff\x00\xfe"
+    assert column.default_text == "0xff00fe"
+    schema = TableSchema(
+        database="d", table="t", table_id=1, version=1, columns=(column,), indexes=()
+    )
+    assert schema_from_text(schema_to_text(schema)) == schema
+    assert schema_from_json(json.loads(json.dumps(schema_to_json(schema))), "$") == schema
+
+
+# Scales ----------------------------------------------------------------------------------------
 
 
 @every_format
@@ -90,8 +168,7 @@ def test_a_value_beyond_the_new_size_is_cut_as_in_a_lenient_mode(wire_format: Wi
 
 @every_format
 def test_an_added_column_has_its_default(wire_format: WireFormat) -> None:
-    create = "create table t (id int primary key)"
-    table = life(wire_format, create, "add column v double(10,2) not null default 0.5")
+    table = life(wire_format, CREATE, "add column v double(10,2) not null default 0.5")
     assert list(table.listed()) == [{"id": "1", "v": "0.5"}]
     assert not table.plan.caveats
 
