@@ -10,12 +10,13 @@ from dataclasses import replace
 import pytest
 
 from ticdc_assets.changelog.resolve import RowResolver
-from ticdc_assets.model.events import Op
+from ticdc_assets.model.events import SNAPSHOT_DDL, Op
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.registry.inference.columns import HIDDEN_COLUMNS
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.changelog.lives import only_table
 from ticdc_assets_tests.changelog.test_handle_keys import values
+from ticdc_assets_tests.events import ddl_event
 from ticdc_assets_tests.text_tables import altered, created, ddl, row
 
 FORMATS = tuple(WireFormat)
@@ -70,6 +71,29 @@ def test_deletes_from_before_one_goes_are_whole(wire_format: WireFormat, sql: st
     )
     assert table.quarantined == []
     assert values(table, "a", "c") == [("2", "6"), ("3", "7")]
+
+
+def test_an_export_says_it_of_a_table_that_was_altered_before() -> None:
+    """The changefeed begins after the CREATE, so no earlier text says what is virtual."""
+    wire_format = WireFormat.SIMPLE_JSON
+    add, rename = "alter table t1 add column d int", "alter table t1 rename column v to w"
+    one = created(WITH_VIRTUAL)
+    two = altered(one, add, version=20)
+    three = altered(two, rename, version=40)
+    exported = WITH_VIRTUAL.replace("c int", "c int, d int")
+    schema = created(exported, version=30, table_id=10**12)
+    of_table = {"database": "d", "table": "t1", "build_ts_ms": 0}
+    table = only_table(
+        [
+            ddl(wire_format, add, ts=20, after=two, before=one),
+            row(wire_format, two, ts=25, after={"a": "1", "c": "5", "d": None}),
+            ddl_event(30, exported, ddl_type=SNAPSHOT_DDL, schema=schema, **of_table),
+            row(wire_format, two, ts=35, after={"a": "2", "c": "6", "d": None}),
+            ddl(wire_format, rename, ts=40, after=three, before=two),
+            row(wire_format, three, ts=45, after={"a": "3", "c": "7", "d": None}),
+        ]
+    )
+    assert table.plan.generated == {"w"}
 
 
 @pytest.mark.parametrize(

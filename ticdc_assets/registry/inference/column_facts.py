@@ -72,6 +72,8 @@ class ColumnFacts:
         self._by_id: dict[tuple[int, int], TableSchema] = {}
         self._by_name: dict[Name, dict[int, TableSchema]] = {}
         self._exported: dict[Name, TableSchema] = {}
+        # The newest schema of each name, in the order of the DDL: (table id, version).
+        self._last: dict[Name, tuple[int, int]] = {}
         for ddl in history.ddls:
             self._follow(ddl)
 
@@ -106,10 +108,26 @@ class ColumnFacts:
         name = folded(after.name)
         if is_snapshot(ddl.event):
             self._exported.setdefault(name, facts)
-        elif described is not None:
-            facts = _ordered(facts, described)
+            self._correct_last(name, facts)
+        else:
+            facts = facts if described is None else _ordered(facts, described)
+            self._last[name] = (after.table_id, after.version)
         self._by_id[after.table_id, after.version] = facts
         self._by_name.setdefault(name, {})[after.version] = facts
+
+    def _correct_last(self, name: Name, exported: TableSchema) -> None:
+        """Give the newest schema of a table what its export says of it.
+
+        The CREATE of the table may not have been seen, and the export has it.
+        """
+        last = self._last.get(name)
+        if last is None:
+            return
+        known = self._by_id[last]
+        names = {column.name.lower() for column in known.columns}
+        if names.issuperset(column.name.lower() for column in exported.columns):
+            corrected = _ordered(_marked(known, exported), exported)
+            self._by_id[last] = self._by_name[name][last[1]] = corrected
 
     def _described(
         self, statement: DdlStatement, before: TableSchema | None, after: TableSchema
