@@ -53,7 +53,7 @@ from ticdc_assets.registry.ddl.statement import (
     ColumnDefinition,
     DdlAction,
     DdlStatement,
-    DefaultKind,
+    DefaultForm,
 )
 from ticdc_assets.registry.ddl.statement import TableName as WrittenName
 from ticdc_assets.registry.inference.columns import (
@@ -490,12 +490,13 @@ def _column(
     schema = column_schema(defined, defaults=defaults, timezone=upstream.timezone)
     if kind_of(schema) is Kind.UNKNOWN:
         raise ValueError(f"not a column type: {defined.mysql_type!r}")
-    is_expression = defined.default.kind is DefaultKind.EXPRESSION
+    clause = defined.default
     refused = isinstance(schema.default, bytes) or schema.mysql_type.endswith(_NO_DEFAULT)
     if schema.default is not None and refused:
         raise ValueError(f"{schema.name!r} {type_sql(schema)} cannot have a DEFAULT here")
+    is_expression = clause is not None and clause.form is DefaultForm.EXPRESSION
     if is_expression and schema.default != CURRENT_TIMESTAMP:
-        raise _UnsupportedError(f"DEFAULT {defined.default.value} is not supported here")
+        raise _UnsupportedError(f"DEFAULT {clause.value} is not supported here")
     try:
         default = default_value(schema, upstream.timezone, at=datetime.now(UTC))
     except ValueError:
