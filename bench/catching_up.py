@@ -17,10 +17,11 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from bench.apart import apart
-from bench.goals import Goal, Reached
+from bench.goals import Reached
 from bench.growth import grown
 from bench.measuring import Memory, MemoryWatch, Sample, cpu_seconds
 from bench.pipeline import Feed
@@ -35,7 +36,7 @@ from ticdc_assets.source.kafka.records import produce
 from ticdc_assets.spark.session import get_spark
 from ticdc_assets_tests.brokers import OwnBroker
 
-SECTION = "From Kafka to mirrors"
+entry = partial(Result, "From Kafka to mirrors")
 WARM_UP_CHANGES = 20_000
 NARROW_TABLES, WIDE_TABLES = 8, 2
 
@@ -91,23 +92,21 @@ def measure_catching_up(folder: Path, *, changes: int, times: int, repetitions: 
     small, big = first[0].memory, second[0].memory
     return Part(
         results=[
-            Result(
-                section=SECTION,
-                what=f"{changes:,} changes over {tables} tables, from an empty lake",
-                sample=sample,
-                count=changes,
-                goal=Goal.END_TO_END,
+            entry(
+                f"{changes:,} changes over {tables} tables, from an empty lake",
+                sample,
+                changes,
+                goal="end-to-end",
             ),
-            Result(
-                section=SECTION,
-                what=f"{more.changes:,} changes over {tables} tables, from an empty lake, once",
-                sample=large,
-                count=more.changes,
+            entry(
+                f"{more.changes:,} changes over {tables} tables, from an empty lake, once",
+                large,
+                more.changes,
             ),
         ],
         reached=[
-            Reached(goal=Goal.MEMORY_GROWTH, value=big.total / small.total),
-            Reached(goal=Goal.MEMORY_PEAK, value=big.total / 1000),
+            Reached("memory-growth", big.total / small.total),
+            Reached("memory-peak", big.total / 1000),
         ],
         shares=[
             Shares(what=f"{changes:,} changes", seconds=tuple(typical.seconds.items())),

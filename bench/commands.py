@@ -15,14 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.measuring import Memory, MemoryWatch, Sample
-from ticdc_assets.config import (
-    CHANGEFEEDS_VARIABLE,
-    HOME_VARIABLE,
-    LAKE_VARIABLE,
-    KafkaSource,
-    Source,
-)
+from ticdc_assets.config import CHANGEFEEDS_VARIABLE, HOME_VARIABLE, KafkaSource, Source
 from ticdc_assets.wire import WireFormat
+from ticdc_assets_tests.commands import Commands
 
 _PR_SET_CHILD_SUBREAPER = 36
 _UNCOMPILED = "PYTHONDONTWRITEBYTECODE"
@@ -33,42 +28,21 @@ def installed(*words: str) -> list[str]:
     return [str(Path(sys.executable).with_name("ticdc-assets")), *words]
 
 
-def places(folder: Path) -> dict[str, str]:
-    """Return the variables that name a configuration, a lake and Dagster's home in a folder."""
-    return {
-        CHANGEFEEDS_VARIABLE: str(folder / "changefeeds.yaml"),
-        LAKE_VARIABLE: str(folder / "lake"),
-        HOME_VARIABLE: str(folder / "home"),
-    }
-
-
 def configure(folder: Path, name: str, wire_format: WireFormat, source: Source) -> None:
     """Write the configuration of a changefeed, of a local broker's topics or a capture."""
+    commands = Commands(folder)
+    Path(commands.env[CHANGEFEEDS_VARIABLE]).unlink(missing_ok=True)
     if isinstance(source, KafkaSource):
-        where = f"""kafka:
-        bootstrap_servers: "{source.bootstrap_servers}"
-        topics: [{", ".join(source.topics)}]
-        options: {{security.protocol: PLAINTEXT}}"""
+        commands.add_topic(name, source, format=str(wire_format))
     else:
-        where = f"capture: {source.path}"
-    (folder / "changefeeds.yaml").write_text(
-        f"""\
-changefeeds:
-  - name: {name}
-    format: {wire_format}
-    timezone: UTC
-    source:
-      {where}
-""",
-        encoding="utf-8",
-    )
+        commands.add_capture(name, source.path, format=str(wire_format))
 
 
 def environment(folder: Path) -> dict[str, str]:
     """Return the environment of a command whose configuration and lake are in a folder."""
     # Modules that were not kept compiled would be compiled by each command.
     kept = {name: value for name, value in os.environ.items() if name != _UNCOMPILED}
-    return kept | places(folder)
+    return kept | Commands(folder).env
 
 
 def run_counted(command: Sequence[str], folder: Path) -> Sample:

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias
 
 from bench.measuring import measure
@@ -11,7 +12,7 @@ from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.model.values import canonical_of, physical_of, text_of, typed_array
 from ticdc_assets_tests.demo.simulator.random_values import random_value
 
-SECTION = "Values, one process, no Spark"
+entry = partial(Result, "Values, one process, no Spark")
 Converter: TypeAlias = Callable[[Any], Any]
 
 TIMEZONE = "Asia/Shanghai"
@@ -54,13 +55,7 @@ def measure_conversions(*, values: int, repetitions: int) -> list[Result]:
 
         works = {"as sent to typed column": there, "typed column to text": back}
         results += [
-            Result(
-                section=SECTION,
-                what=f"{sql_type}: {what}",
-                sample=measure(work, repetitions=repetitions),
-                count=values,
-                unit="values",
-            )
+            entry(f"{sql_type}: {what}", measure(work, repetitions=repetitions), values, "values")
             for what, work in works.items()
         ]
     return results

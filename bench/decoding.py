@@ -15,13 +15,13 @@ later TiCDC may be.
 
 import io
 import json
-import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 
-from bench.goals import Goal, Reached
+from bench.goals import Reached, goal_of
 from bench.measuring import measure_in_turn
 from bench.messages import Messages, load_messages
 from bench.results import FASTER, Part, Result
@@ -30,20 +30,13 @@ from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.record import Record
 
-SECTION = "Decoding, one process, no Spark"
-DIFFERENCES = "Messages that differ harmlessly"
+# The differences are those that the tests hold against the messages themselves.
+from ticdc_assets_tests.wire.differing import NESTED, Difference, differing, parts
+
+entry = partial(Result, "Decoding, one process, no Spark")
+difference = partial(Result, "Messages that differ harmlessly")
 BATCH_RECORDS = 5_000
 """As many records as Spark gives in one Arrow batch (`spark.session`)."""
-
-GOALS: Mapping[WireFormat, Goal] = {
-    WireFormat.SIMPLE_JSON: Goal.DECODE_SIMPLE_JSON,
-    WireFormat.CANAL_JSON: Goal.DECODE_CANAL_JSON,
-    WireFormat.OPEN_PROTOCOL: Goal.DECODE_OPEN,
-    WireFormat.SIMPLE_AVRO: Goal.DECODE_SIMPLE_AVRO,
-    WireFormat.CRAFT: Goal.DECODE_CRAFT,
-}
-
-_PART_LENGTH = struct.Struct(">Q")
 
 
 def measure_decoding(messages: Messages, *, repetitions: int) -> Part:
@@ -61,23 +54,22 @@ def measure_decoding(messages: Messages, *, repetitions: int) -> Part:
         floor, *samples = measure_in_turn(works, repetitions=repetitions)
         floor = floor.scaled(reading.factor)
         what = f"{wire_format}: {reading.name}"
-        results.append(Result(section=SECTION, what=what, sample=floor, count=own.rows))
+        results.append(entry(what, floor, own.rows))
         results += [
-            Result(
-                section=SECTION,
-                what=f"{wire_format}: {what}",
-                sample=sample,
-                count=own.rows,
+            entry(
+                f"{wire_format}: {what}",
+                sample,
+                own.rows,
                 base=floor,
                 compared=f"{FASTER} {reading.name.partition(' ')[0]}",
-                goal=GOALS[wire_format] if what == _FAST else None,
+                goal=goal_of("decode", wire_format) if what == _FAST else None,
             )
             for (what, _), sample in zip(decoders, samples, strict=True)
         ]
     craft = messages_like(messages, WireFormat.CRAFT)
     return Part(
         results=results,
-        reached=[Reached(goal=Goal.CRAFT_BYTES, value=_encoded(craft) / craft.size)],
+        reached=[Reached("craft-bytes", _encoded(craft) / craft.size)],
         facts=[
             f"Decoding and folding in one process: {messages.source}'s {len(messages.records):,} "
             f"records of simple-json, {messages.rows:,} of them row changes, "
@@ -87,14 +79,6 @@ def measure_decoding(messages: Messages, *, repetitions: int) -> Part:
     )
 
 
-SHUFFLED: Mapping[WireFormat, Goal] = {
-    WireFormat.SIMPLE_JSON: Goal.SHUFFLED_SIMPLE_JSON,
-    WireFormat.CANAL_JSON: Goal.SHUFFLED_CANAL_JSON,
-    WireFormat.OPEN_PROTOCOL: Goal.SHUFFLED_OPEN,
-}
-"""The goals of messages that differ in all ways at once, relative to messages in exact bytes."""
-
-
 def measure_differences(count: int, *, repetitions: int) -> Part:
     """Return how fast messages are decoded that differ harmlessly, each beside `json.loads`.
 
@@ -102,21 +86,18 @@ def measure_differences(count: int, *, repetitions: int) -> Part:
         count: messages of each format.
         repetitions: of each piece.
     """
-    # The differences are those that the tests hold against the messages themselves.
-    from ticdc_assets_tests.wire.differing import NESTED, Difference, differing
-
     results: list[Result] = []
     reached: list[Reached] = []
     for wire_format in NESTED:
         messages = load_messages(count, wire_format)
         records = [Record(key=item.key, value=item.value) for item in messages.records]
-        for difference in (
+        for change in (
             Difference.ORDER,
             Difference.MIDDLE,
             Difference.LAST,
             Difference.BLANKS,
         ):
-            records = [differing(record, wire_format, difference) for record in records]
+            records = [differing(record, wire_format, change) for record in records]
         shuffled = replace(
             messages,
             records=[
@@ -130,18 +111,17 @@ def measure_differences(count: int, *, repetitions: int) -> Part:
             works += [plain_reading(own).work, decode_all]
         floor, sample, other_floor, other = measure_in_turn(works, repetitions=repetitions)
         results.append(
-            Result(
-                section=DIFFERENCES,
-                what=f"{wire_format}: another order, blanks and unknown members",
-                sample=other,
-                count=messages.rows,
+            difference(
+                f"{wire_format}: another order, blanks and unknown members",
+                other,
+                messages.rows,
                 base=other_floor,
                 compared=f"{FASTER} json.loads",
             )
         )
         exact = floor.cpu_seconds / sample.cpu_seconds
         shuffled_ratio = other_floor.cpu_seconds / other.cpu_seconds
-        reached.append(Reached(goal=SHUFFLED[wire_format], value=shuffled_ratio / exact))
+        reached.append(Reached(goal_of("shuffled", wire_format), shuffled_ratio / exact))
     return Part(results=results, reached=reached)
 
 
@@ -196,19 +176,10 @@ def _documents(messages: Messages) -> Iterator[bytes]:
     for item in messages.records:
         if messages.wire_format is WireFormat.OPEN_PROTOCOL:
             # The key begins with the version; a DELETE's part of a value may be empty.
-            yield from _parts((item.key or b"")[_PART_LENGTH.size :])
-            yield from _parts(item.value or b"")
+            yield from filter(None, parts((item.key or b"")[8:]))
+            yield from filter(None, parts(item.value or b""))
         elif item.value is not None:
             yield item.value
-
-
-def _parts(content: bytes) -> Iterator[bytes]:
-    place = 0
-    while place < len(content):
-        (length,) = _PART_LENGTH.unpack_from(content, place)
-        place += _PART_LENGTH.size + length
-        if length:
-            yield content[place - length : place]
 
 
 def _by_fastavro(messages: Messages) -> Callable[[], None]:

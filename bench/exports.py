@@ -5,6 +5,7 @@ table of 12 columns, in files of a million rows each. A row's values follow from
 exports of as many rows are the same but for what `Slip` asks for.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,10 +31,7 @@ CREATE = f"""CREATE TABLE `{TABLE}` (
   PRIMARY KEY (`id`) /*T![clustered_index] CLUSTERED */
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin
 """
-COLUMNS = (
-    *("id", "customer", "quantity", "price", "weight", "state", "name", "note", "code"),
-    *("ordered_at", "changed_at", "day"),
-)
+COLUMNS = re.findall(r"^  `(\w+)`", CREATE, re.MULTILINE)
 SPARK_SCHEMA = (
     "id BIGINT, customer INT, quantity INT, price DECIMAL(12,2), weight DOUBLE, state STRING, "
     "name STRING, note STRING, code STRING, ordered_at TIMESTAMP_NTZ, changed_at TIMESTAMP, "

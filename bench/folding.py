@@ -7,15 +7,17 @@ It runs in Spark's workers; here the same function (`change_operations`) gets th
 in this process, so that it can be measured and profiled without Spark around it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 
 import pyarrow as pa
 
 from bench.decoding import messages_like, plain_reading, record_batches
-from bench.goals import Goal
+from bench.goals import goal_of
 from bench.measuring import measure_in_turn
 from bench.messages import Messages
 from bench.results import FASTER, Result
+from bench.traffic import TEXT_FORMATS
 from ticdc_assets.changelog.plan import MirrorPlan
 from ticdc_assets.changelog.planning import build_plan
 from ticdc_assets.model.events import RowChange
@@ -27,14 +29,7 @@ from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.reference.fold import collect_history, group_rows
 
-SECTION = "Through to typed columns, one process, no Spark"
-
-
-GOALS: Mapping[WireFormat, Goal] = {
-    WireFormat.SIMPLE_JSON: Goal.TYPED_SIMPLE_JSON,
-    WireFormat.CANAL_JSON: Goal.TYPED_CANAL_JSON,
-    WireFormat.OPEN_PROTOCOL: Goal.TYPED_OPEN,
-}
+entry = partial(Result, "Through to typed columns, one process, no Spark")
 
 
 def measure_folding(messages: Messages, *, repetitions: int) -> list[Result]:
@@ -45,7 +40,7 @@ def measure_folding(messages: Messages, *, repetitions: int) -> list[Result]:
         repetitions: of each piece.
     """
     results: list[Result] = []
-    for wire_format, goal in GOALS.items():
+    for wire_format in TEXT_FORMATS:
         own = messages_like(messages, wire_format)
         reading = plain_reading(own)
         batches = record_batches(own)
@@ -61,22 +56,20 @@ def measure_folding(messages: Messages, *, repetitions: int) -> list[Result]:
         )
         compared = f"{FASTER} json.loads"
         results += [
-            Result(
-                section=SECTION,
-                what=f"{wire_format}: row changes to operations with typed columns",
-                sample=operations,
-                count=own.rows,
+            entry(
+                f"{wire_format}: row changes to operations with typed columns",
+                operations,
+                own.rows,
                 base=floor,
                 compared=compared,
             ),
-            Result(
-                section=SECTION,
-                what=f"{wire_format}: messages to operations with typed columns",
-                sample=decoding.plus(operations),
-                count=own.rows,
+            entry(
+                f"{wire_format}: messages to operations with typed columns",
+                decoding.plus(operations),
+                own.rows,
                 base=floor,
                 compared=compared,
-                goal=goal,
+                goal=goal_of("typed", wire_format),
             ),
         ]
     return results
@@ -109,7 +102,7 @@ def mirror_plans(messages: Messages) -> list[MirrorPlan]:
             decode(messages.wire_format, Record(key=item.key, value=item.value))
         )
     ]
-    groups = group_rows(entry for entry in events if isinstance(entry[1], RowChange))
+    groups = group_rows(item for item in events if isinstance(item[1], RowChange))
     history = collect_history(events, "UTC")
     return list(build_plan(history, groups, MAX_TSO, "UTC").mirrors)
 

@@ -17,6 +17,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
 from types import ModuleType
@@ -34,12 +35,12 @@ from bench.shop import Shop, alternating
 from ticdc_assets.log import decoding, schema_tables
 from ticdc_assets.mirrors import applying as mirrors
 from ticdc_assets.mirrors import validity
-from ticdc_assets.orchestration.source_watcher import SourceWatcher
+from ticdc_assets.orchestration.following import SourceWatcher
 from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.orchestration.syncing import Syncing
 from ticdc_assets.wire import WireFormat
 
-FRESHNESS = "Freshness"
+entry = partial(Result, "Freshness")
 
 _TIMED: tuple[tuple[str, ModuleType, str], ...] = (
     ("change_groups", decoding, "add_to_statistics"),
@@ -168,35 +169,23 @@ def measure_freshness(
     what = f"{tables} tables of 1,000 rows with {changes:,} changes each"
     facts.append("Spark Connect was not measured.")
     results = [
-        Result(section=FRESHNESS, what=f"a run of its own, {what}", sample=cold),
-        Result(
-            section=FRESHNESS,
-            what=f"a sync of a run that follows, {what}",
-            sample=warm,
-            base=cold,
-            compared=f"{SLOWER} the run",
+        entry(f"a run of its own, {what}", cold),
+        entry(
+            f"a sync of a run that follows, {what}", warm, base=cold, compared=f"{SLOWER} the run"
         ),
-        Result(section=FRESHNESS, what="a run of its own, nothing new", sample=cold_nothing),
-        Result(
-            section=FRESHNESS,
-            what="a sync of a run that follows, nothing new",
-            sample=warm_nothing,
+        entry("a run of its own, nothing new", cold_nothing),
+        entry(
+            "a sync of a run that follows, nothing new",
+            warm_nothing,
             base=cold_nothing,
             compared=f"{SLOWER} the run",
         ),
-        Result(
-            section=FRESHNESS,
-            what="a sync of a run that follows, a watermark of each partition",
-            sample=watermark,
+        entry(
+            "a sync of a run that follows, a watermark of each partition",
+            watermark,
             base=cold_nothing,
             compared=f"{SLOWER} the run",
         ),
-        Result(
-            section=FRESHNESS,
-            what="checks of a capture that does not change",
-            sample=look,
-            count=1_000,
-            unit="checks",
-        ),
+        entry("checks of a capture that does not change", look, 1_000, "checks"),
     ]
     return Part(results=results, facts=facts, shares=[shares])

@@ -10,13 +10,14 @@ import shutil
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from bench.decoding import record_batches
 from bench.filling import Filled, filled_feed, local_broker
-from bench.goals import Goal, Reached
+from bench.goals import Reached
 from bench.measuring import Sample, cpu_seconds, measure
 from bench.messages import Messages
 from bench.pipeline import Feed
@@ -27,7 +28,7 @@ from ticdc_assets.source.kafka.records import produce
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire.batch import decode_batch
 
-SECTION = "What was measured for it"
+entry = partial(Result, "What was measured for it")
 CPU = "CPU seconds"
 
 
@@ -51,12 +52,11 @@ def measure_message_sizes(sizes: Sequence[int], *, messages: int, repetitions: i
             mean = own.size / len(records)
             points.append((mean, sample.cpu_seconds / len(records) * 1e6))
             results.append(
-                Result(
-                    section=SECTION,
-                    what=f"{wire_format}: decode_batch of messages of {mean:,.0f} bytes",
-                    sample=sample,
-                    count=len(records),
-                    unit="messages",
+                entry(
+                    f"{wire_format}: decode_batch of messages of {mean:,.0f} bytes",
+                    sample,
+                    len(records),
+                    "messages",
                 )
             )
         series.append(
@@ -173,7 +173,7 @@ def measure_partition_counts(
     )
     cpu = {count: sample.cpu_seconds for count, sample in samples}
     few, many = _COMPARED if cpu.keys() >= {*_COMPARED} else (counts[0], counts[-1])
-    return replace(part, reached=[Reached(goal=Goal.PARTITIONS, value=cpu[many] / cpu[few])])
+    return replace(part, reached=[Reached("partitions", cpu[many] / cpu[few])])
 
 
 _COMPARED = (4, 64)
@@ -255,8 +255,6 @@ def grown(
         limit=limit,
     )
     return Part(
-        results=[
-            Result(section=SECTION, what=what(size), sample=sample) for size, sample in samples
-        ],
+        results=[entry(what(size), sample) for size, sample in samples],
         series=[series],
     )

@@ -11,6 +11,7 @@ meet every file. Landing and decoding are not in it: they do not know how large 
 
 import itertools
 import shutil
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -18,14 +19,14 @@ from delta.tables import DeltaTable
 from pyspark.sql import Column, SparkSession
 
 from bench.filling import TABLE, Filled, bytes_in, filled_feed, local_broker, plain_copy
-from bench.goals import Goal, Reached
+from bench.goals import Reached
 from bench.measuring import Sample, measure
 from bench.pipeline import Feed
 from bench.results import SLOWER, Part, Result
 from bench.traffic import FIRST_ID
 from ticdc_assets.spark.session import functions
 
-SECTION = "Large mirrors"
+entry = partial(Result, "Large mirrors")
 
 
 def measure_large(
@@ -44,43 +45,34 @@ def measure_large(
         second, written = _applied(filled, changes, repetitions)
     return Part(
         results=[
-            Result(
-                section=SECTION,
-                what=f"apply of {changes:,} changes to {small:,} rows",
-                sample=first,
-                count=changes,
-                unit="changes",
-            ),
-            Result(
-                section=SECTION,
-                what=f"the same, into a portable mirror (`readers.portable`) of {small:,} rows",
-                sample=portable,
-                count=changes,
-                unit="changes",
+            entry(f"apply of {changes:,} changes to {small:,} rows", first, changes, "changes"),
+            entry(
+                f"the same, into a portable mirror (`readers.portable`) of {small:,} rows",
+                portable,
+                changes,
+                "changes",
                 base=first,
                 compared=f"{SLOWER} that",
             ),
-            Result(
-                section=SECTION,
-                what=f"apply of {changes:,} changes to {large:,} rows",
-                sample=second,
-                count=changes,
-                unit="changes",
+            entry(
+                f"apply of {changes:,} changes to {large:,} rows",
+                second,
+                changes,
+                "changes",
                 base=first,
                 compared=f"{SLOWER} that",
-                goal=Goal.MIRROR_CPU,
+                goal="mirror-cpu",
             ),
-            Result(
-                section=SECTION,
-                what=f"a MERGE that rewrites files, {changes:,} typed rows into {large:,}, once",
-                sample=plain,
-                count=changes,
-                unit="changes",
+            entry(
+                f"a MERGE that rewrites files, {changes:,} typed rows into {large:,}, once",
+                plain,
+                changes,
+                "changes",
             ),
         ],
         reached=[
-            Reached(goal=Goal.MIRROR_MERGE, value=second.cpu_seconds / plain.cpu_seconds),
-            Reached(goal=Goal.MIRROR_BYTES, value=written / rewritten),
+            Reached("mirror-merge", second.cpu_seconds / plain.cpu_seconds),
+            Reached("mirror-bytes", written / rewritten),
         ],
         facts=[
             f"Applying {changes:,} changes to {large:,} rows wrote {written / 1e6:.1f} MB, the "

@@ -181,15 +181,6 @@ def _waits_for_none(pid: int) -> bool:
     return bool(int(ignored.split()[1], 16) >> (SIGCHLD - 1) & 1)
 
 
-def peak_megabytes() -> tuple[int, int]:
-    """Return the peak memory so far: of this process, and of the largest below it."""
-    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    below = 0
-    for pid in _family()[1:]:
-        below = max(below, _status(pid)[1].get("VmHWM", 0))
-    return own, below
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
     """Memory at one moment, in MB; of pages that Python processes share each has its part.
@@ -241,11 +232,11 @@ class MemoryWatch:
     def _look(self) -> None:
         jvm = python = 0
         for pid in _family()[self._first :]:
-            name, sizes = _status(pid)
+            name, size = _status(pid)
             if name == "java":
-                jvm += sizes.get("VmRSS", 0)
+                jvm += size
             else:
-                python += _own_share(pid, sizes.get("VmRSS", 0))
+                python += _own_share(pid, size)
         now = Memory(jvm=jvm, python=python)
         if now.total > self.peak.total:
             self.peak = now
@@ -261,17 +252,15 @@ def leave_out(pid: int | None) -> None:
         _left_out.add(pid)
 
 
-def _status(pid: int) -> tuple[str, dict[str, int]]:
+def _status(pid: int) -> tuple[str, int]:
     """Return the name of a process, and its memory in MB; nothing if it has ended."""
     try:
         text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return "", {}
+        return "", 0
     fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
-    sizes = {
-        name: int(fields[name].split()[0]) // 1024 for name in ("VmHWM", "VmRSS") if name in fields
-    }
-    return fields.get("Name", "").strip(), sizes
+    size = int(fields["VmRSS"].split()[0]) // 1024 if "VmRSS" in fields else 0
+    return fields.get("Name", "").strip(), size
 
 
 def _own_share(pid: int, otherwise: int) -> int:

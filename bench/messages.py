@@ -56,19 +56,6 @@ class Messages:
         """Bytes of all values."""
         return sum(len(item.value or b"") for item in self.records)
 
-    def repeated(self, times: int) -> "Messages":
-        """Return the records several times over, each at an offset of its own."""
-        step = max(item.offset for item in self.records) + 1
-        return Messages(
-            records=[
-                replace(item, offset=item.offset + number * step)
-                for number in range(times)
-                for item in self.records
-            ],
-            source=self.source,
-            wire_format=self.wire_format,
-        )
-
 
 def load_messages(count: int, wire_format: WireFormat = WireFormat.SIMPLE_JSON) -> Messages:
     """Return at most `count` records of a format."""

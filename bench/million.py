@@ -20,26 +20,27 @@ import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import click
 
 from bench.apart import apart
-from bench.commands import configure, installed, places, run_watched
-from bench.goals import Goal
+from bench.commands import configure, installed, run_watched
 from bench.measuring import Memory, Sample, leave_out
 from bench.results import SLOWER, Part, Result
 from bench.traffic import Shape, Traffic, Varied
-from ticdc_assets.delta.generations import paths_of
+from ticdc_assets.delta.lake import paths_of
 from ticdc_assets.demo.simulator.columns import column
-from ticdc_assets.demo.simulator.dialects import MessageOptions
+from ticdc_assets.demo.simulator.message_forms import MessageOptions
 from ticdc_assets.log.cuts import require_cut
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.source.kafka.records import produce
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.brokers import OwnBroker
+from ticdc_assets_tests.commands import Commands
 
-SECTION = "A million changes, cold"
+entry = partial(Result, "A million changes, cold")
 CHANGEFEED = TOPIC = "million"
 CHANGES = 1_000_000
 WARM_UP_CHANGES = 50_000
@@ -183,33 +184,29 @@ def measure_million(folder: Path, *, changes: int) -> Part:
     made, memory = found.made, found.memory
     return Part(
         results=[
-            Result(
-                section=SECTION,
-                what=f"`ticdc-assets sync` of {changes:,} changes of a table of 12 columns, "
-                "Canal-JSON",
-                sample=found.sync,
-                count=changes,
-                unit="changes",
-                goal=Goal.MILLION_COLD,
+            entry(
+                f"`ticdc-assets sync` of {changes:,} changes of a table of 12 columns, Canal-JSON",
+                found.sync,
+                changes,
+                "changes",
+                goal="million-cold",
             ),
-            Result(
-                section=SECTION,
-                what="`ticdc-assets verify` of them",
-                sample=found.verify,
-                count=changes,
-                unit="changes",
+            entry(
+                "`ticdc-assets verify` of them",
+                found.verify,
+                changes,
+                "changes",
                 base=found.sync,
                 compared=f"{SLOWER} the sync",
             ),
-            Result(
-                section=SECTION,
-                what="`ticdc-assets rebuild` of them",
-                sample=found.rebuild,
-                count=changes,
-                unit="changes",
+            entry(
+                "`ticdc-assets rebuild` of them",
+                found.rebuild,
+                changes,
+                "changes",
                 base=found.sync,
                 compared=f"{SLOWER} the sync",
-                goal=Goal.REBUILD,
+                goal="rebuild",
             ),
         ],
         facts=[
@@ -272,7 +269,7 @@ def main(made: Path | None, served: Path | None, changes: int) -> None:
                 f"the table has {written.rows:,} rows in the end"
             )
         configure(folder, CHANGEFEED, WireFormat.CANAL_JSON, broker.source(TOPIC))
-        for name, value in places(folder).items():
+        for name, value in Commands(folder).env.items():
             click.echo(f"export {name}={value}")
         click.echo(f"ticdc-assets sync {CHANGEFEED}    # in another shell; Ctrl-C here ends")
         try:

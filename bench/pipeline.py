@@ -12,13 +12,13 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from bench.goals import Goal
 from bench.measuring import Sample, measure
 from bench.results import SLOWER, Result
 from bench.shop import Shop, alternating
@@ -38,8 +38,8 @@ from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire import WireFormat
 
-MIRRORS = "Mirrors in Spark"
-CONTROL = "Control tables"
+entry = partial(Result, "Mirrors in Spark")
+control_entry = partial(Result, "Control tables")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,34 +137,17 @@ def measure_one_table(
     assert cut is not None
     assert cut.mirrors[0].mode == "change"
     return [
-        Result(
-            section=MIRRORS,
-            what=f"fold of a mirror of {rows:,} rows from change_log",
-            sample=fold,
-            count=rows,
-        ),
-        Result(
-            section=MIRRORS,
-            what=f"a plain MERGE of {changes:,} typed rows into {rows:,}",
-            sample=plain,
-            count=changes,
-        ),
-        Result(
-            section=MIRRORS,
-            what=f"apply of {changes:,} changes to {rows:,} rows, cut published",
-            sample=merge,
-            count=changes,
-            unit="changes",
+        entry(f"fold of a mirror of {rows:,} rows from change_log", fold, rows),
+        entry(f"a plain MERGE of {changes:,} typed rows into {rows:,}", plain, changes),
+        entry(
+            f"apply of {changes:,} changes to {rows:,} rows, cut published",
+            merge,
+            changes,
+            "changes",
             base=plain,
             compared=f"{SLOWER} the MERGE",
         ),
-        Result(
-            section=MIRRORS,
-            what="a sync with nothing new",
-            sample=nothing,
-            base=plain,
-            compared=f"{SLOWER} the MERGE",
-        ),
+        entry("a sync with nothing new", nothing, base=plain, compared=f"{SLOWER} the MERGE"),
     ]
 
 
@@ -197,37 +180,29 @@ def measure_many_tables(
     nothing = measure(feed.sync, repetitions=repetitions, warm_up=2)
     what = f"{tables} tables of {rows:,} rows with {changes:,} changes each"
     return [
-        Result(
-            section=MIRRORS,
-            what=f"a plain MERGE of {changes:,} typed rows into {rows:,}",
-            sample=plain,
-            count=changes,
-        ),
-        Result(
-            section=MIRRORS,
-            what=f"a sync of {what}",
-            sample=sync,
-            count=tables * changes,
-            unit="changes",
+        entry(f"a plain MERGE of {changes:,} typed rows into {rows:,}", plain, changes),
+        entry(
+            f"a sync of {what}",
+            sync,
+            tables * changes,
+            "changes",
             base=plain,
             compared=f"{SLOWER} one MERGE",
-            goal=Goal.SMALL_SYNC,
+            goal="small-sync",
         ),
-        Result(
-            section=MIRRORS,
-            what="the same, until a reader of the newest cut has counted them in one table",
-            sample=seen,
+        entry(
+            "the same, until a reader of the newest cut has counted them in one table",
+            seen,
             base=plain,
             compared=f"{SLOWER} one MERGE",
-            goal=Goal.SMALL_SYNC_SEEN,
+            goal="small-sync-seen",
         ),
-        Result(
-            section=MIRRORS,
-            what=f"a sync of {tables} tables with nothing new",
-            sample=nothing,
+        entry(
+            f"a sync of {tables} tables with nothing new",
+            nothing,
             base=plain,
             compared=f"{SLOWER} one MERGE",
-            goal=Goal.NOTHING_NEW,
+            goal="nothing-new",
         ),
     ]
 
@@ -285,10 +260,9 @@ def measure_control(spark: SparkSession, folder: Path, *, repetitions: int) -> l
     }
     by_spark = [sample for what, sample in samples.items() if what.endswith("Spark")]
     return [
-        Result(
-            section=CONTROL,
-            what=what,
-            sample=sample,
+        control_entry(
+            what,
+            sample,
             base=by_spark["read" in what] if "delta-rs" in what else None,
             compared=f"{SLOWER} Spark",
         )

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.fitting import REACH, Fit, fitted
-from bench.goals import TARGETS, TITLES, Figure, Goal, Reached, goal_lines
+from bench.goals import TARGETS, TITLES, Figure, Reached, goal_lines
 from bench.measuring import Memory, Sample
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
@@ -48,7 +48,7 @@ _GROWTH_TITLES = ("what", "from", "to", "exponent", "limit", "met")
 _TITLES = ("what", "median", "min to max", "CPU", "rate", "ratio", "of CPU")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Result:
     """One piece of work as measured.
 
@@ -61,7 +61,7 @@ class Result:
         base: what it is compared with, None for nothing.
         compared: how the comparison reads: `FASTER` gives speed by the base's, `SLOWER` time by
             the base's.
-        goal: the goal it is measured for, None for none.
+        goal: the name of the goal it is measured for, None for none.
     """
 
     section: str
@@ -71,7 +71,7 @@ class Result:
     unit: str = "rows"
     base: Sample | None = None
     compared: str = ""
-    goal: Goal | None = None
+    goal: str | None = None
 
     def reached(self) -> Reached | None:
         """Return what it says about its goal, None if it has none."""

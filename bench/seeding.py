@@ -15,13 +15,14 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from bench.apart import apart
 from bench.exports import NULL, SPARK_SCHEMA, TABLE, Format, Slip, write_export
-from bench.goals import Goal, Reached
+from bench.goals import Reached
 from bench.measuring import Memory, MemoryWatch, Sample, cpu_seconds, measure, measure_in_turn
 from bench.pipeline import Feed
 from bench.results import SLOWER, Part, Result, Shares
@@ -36,7 +37,7 @@ from ticdc_assets.spark.executing import INLINE_ROWS
 from ticdc_assets.spark.session import get_spark
 from ticdc_assets_tests.demo.simulator.builders import write_capture
 
-SECTION = "Exports"
+entry = partial(Result, "Exports")
 WARM_UP_ROWS = 2 * INLINE_ROWS
 """More than this process does by itself: Spark's workers are there, and their loops compiled."""
 
@@ -66,45 +67,27 @@ def measure_seeding(folder: Path, *, rows: int, times: int, repetitions: int) ->
     compared = apart(diff_apart, folder / "diff", rows).result()
     return Part(
         results=[
-            Result(
-                section=SECTION,
-                what=f"{rows:,} rows of CSV to a Delta table by Spark",
-                sample=csv.copied,
-                count=rows,
-            ),
-            Result(
-                section=SECTION,
-                what=f"{rows:,} rows of CSV to a mirror",
-                sample=csv.sample,
-                count=rows,
+            entry(f"{rows:,} rows of CSV to a Delta table by Spark", csv.copied, rows),
+            entry(
+                f"{rows:,} rows of CSV to a mirror",
+                csv.sample,
+                rows,
                 base=csv.copied,
                 compared=f"{SLOWER} that",
-                goal=Goal.SEED_CSV,
+                goal="seed-csv",
             ),
-            Result(
-                section=SECTION,
-                what=f"{rows:,} rows of SQL to a mirror",
-                sample=sql.sample,
-                count=rows,
+            entry(
+                f"{rows:,} rows of SQL to a mirror",
+                sql.sample,
+                rows,
                 base=sql.copied,
                 compared=f"{SLOWER} the same rows from CSV",
-                goal=Goal.SEED_SQL,
+                goal="seed-sql",
             ),
-            Result(
-                section=SECTION,
-                what=f"{rows * times:,} rows of CSV to a mirror",
-                sample=sample,
-                count=rows * times,
-            ),
-            Result(
-                section=SECTION,
-                what=f"diff of a mirror of {rows:,} rows with an export",
-                sample=compared,
-                count=rows,
-                goal=Goal.DIFF,
-            ),
+            entry(f"{rows * times:,} rows of CSV to a mirror", sample, rows * times),
+            entry(f"diff of a mirror of {rows:,} rows with an export", compared, rows, goal="diff"),
         ],
-        reached=[Reached(goal=Goal.SEED_MEMORY, value=more.total / few.total)],
+        reached=[Reached("seed-memory", more.total / few.total)],
         shares=[Shares(what=f"{rows:,} rows of an export", seconds=tuple(csv.steps.items()))],
         facts=[
             "Exports: one table of 12 columns, files of a million rows, local[2], without Dagster "

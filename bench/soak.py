@@ -13,18 +13,19 @@ publishing of the first cut that has it, while the changefeed was written.
 import itertools
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import quantiles
 
 import click
+import psutil
 from dagster import DagsterInstance, DagsterRunStatus
 from dagster._core.scheduler.instigation import TickStatus
 
@@ -32,26 +33,18 @@ from bench.sustained import seconds_until_cut
 from ticdc_assets.base.errors import SourceUnavailableError
 from ticdc_assets.base.ports import free_port
 from ticdc_assets.changelog.progress import TopicState
-from ticdc_assets.config import (
-    CHANGEFEEDS_VARIABLE,
-    LAKE_VARIABLE,
-    Changefeed,
-    KafkaSource,
-    Settings,
-    load_settings,
-)
+from ticdc_assets.config import Changefeed, KafkaSource, Settings, load_settings
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.demo.simulator.clock import TsoClock, wall_clock_ms
 from ticdc_assets.demo.simulator.run import SimulatorRun, Sink
 from ticdc_assets.demo.simulator.shop import ShopWorkload
-from ticdc_assets.demo.simulator.transaction import CommittedTransaction
-from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.demo.simulator.upstream import CommittedTransaction, Upstream
 from ticdc_assets.log.cuts import Cut, newest_cut, read_cuts
 from ticdc_assets.log.positions import known_partitions
 from ticdc_assets.log.watermark import read_watermark
 from ticdc_assets.model.tso import physical_ms
 from ticdc_assets.orchestration.partitions import CHANGEFEED_TAG
-from ticdc_assets.orchestration.run import HOME_VARIABLE, ui_command
+from ticdc_assets.orchestration.run import ui_command
 from ticdc_assets.reading.mirrors import iterate_rows, published_table
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.source.kafka.administration import Administration
@@ -59,6 +52,7 @@ from ticdc_assets.source.kafka.records import produce
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.brokers import OwnBroker
+from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.demo.simulator.topics_changefeed import TopicsChangefeed
 
 FORMATS = {"orders": WireFormat.SIMPLE_JSON, "billing": WireFormat.CANAL_JSON}
@@ -122,23 +116,11 @@ def note(text: str) -> None:
 
 def configure(folder: Path, broker: OwnBroker) -> Settings:
     """Write the configuration and point this process at it."""
-    parts = [
-        f"""\
-  - name: {name}
-    format: {wire_format}
-    timezone: UTC
-    source:
-      kafka:
-        bootstrap_servers: "{broker.bootstrap_servers}"
-        topics: ["{name}_{{schema}}_{{table}}", {name}_default]
-        options: {{security.protocol: PLAINTEXT}}
-"""
-        for name, wire_format in FORMATS.items()
-    ]
-    (folder / "changefeeds.yaml").write_text("changefeeds:\n" + "".join(parts), encoding="utf-8")
-    os.environ[CHANGEFEEDS_VARIABLE] = str(folder / "changefeeds.yaml")
-    os.environ[LAKE_VARIABLE] = str(folder / "lake")
-    os.environ[HOME_VARIABLE] = str(folder / "dagster_home")
+    commands = Commands(folder)
+    for name, wire_format in FORMATS.items():
+        source = broker.source(f"{name}_{{schema}}_{{table}}", f"{name}_default")
+        commands.add_topic(name, source, format=str(wire_format))
+    os.environ.update(commands.env)
     return load_settings()
 
 
@@ -218,10 +200,9 @@ class DagsterDev:
             )
 
     def kill_daemon(self) -> None:
-        """Kill the daemon, and what it runs, by force, and start all again."""
+        """Kill the server, the daemon, and what they run, by force, and start all again."""
         assert self._server is not None
-        _kill(_below(self._server.pid))
-        self._server.kill()
+        _kill([*_below(self._server.pid), psutil.Process(self._server.pid)])
         self._server.wait()
         self.start()
 
@@ -234,25 +215,15 @@ class DagsterDev:
             _kill(below)
 
 
-def _kill(pids: list[int]) -> None:
+def _below(pid: int) -> list[psutil.Process]:
+    return psutil.Process(pid).children(recursive=True)
+
+
+def _kill(processes: list[psutil.Process]) -> None:
     """Kill processes by force; one may be gone by the time it is its turn."""
-    for pid in pids:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
-
-
-def _below(pid: int) -> list[int]:
-    """Return the processes below one, the deepest last."""
-    listed = subprocess.run(
-        ["ps", "-e", "-o", "pid=,ppid="], capture_output=True, text=True, check=True
-    ).stdout
-    parents = {int(own): int(parent) for own, parent in map(str.split, listed.splitlines())}
-    found = [pid]
-    for known in found:
-        found += [own for own, parent in parents.items() if parent == known]
-    return found[1:]
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def break_things(

@@ -7,12 +7,12 @@ Delta, and that of copying `raw_messages`, which reads and writes the same bytes
 
 import json
 import shutil
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from bench.goals import Goal
+from bench.goals import goal_of
 from bench.measuring import measure_in_turn
 from bench.messages import load_messages
 from bench.pipeline import Feed
@@ -24,17 +24,9 @@ from ticdc_assets.spark.session import functions
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.demo.simulator.builders import write_capture
 
-SECTION = "Decoding in Spark"
+entry = partial(Result, "Decoding in Spark")
 FILES = 4
 """As many as a topic of four partitions lands in."""
-
-GOALS = {
-    WireFormat.SIMPLE_JSON: Goal.SPARK_SIMPLE_JSON,
-    WireFormat.CANAL_JSON: Goal.SPARK_CANAL_JSON,
-    WireFormat.OPEN_PROTOCOL: Goal.SPARK_OPEN,
-    WireFormat.SIMPLE_AVRO: Goal.SPARK_SIMPLE_AVRO,
-    WireFormat.CRAFT: Goal.SPARK_CRAFT,
-}
 
 
 def measure_stage(
@@ -94,20 +86,14 @@ def _one_format(
     shutil.rmtree(folder)
     count = own.rows * times
     return [
-        Result(
-            section=SECTION,
-            what=f"{wire_format}: copy of raw_messages",
-            sample=floor,
-            count=count,
-        ),
-        Result(
-            section=SECTION,
-            what=f"{wire_format}: raw_messages to change_log, with change_groups",
-            sample=decoding,
-            count=count,
+        entry(f"{wire_format}: copy of raw_messages", floor, count),
+        entry(
+            f"{wire_format}: raw_messages to change_log, with change_groups",
+            decoding,
+            count,
             base=floor,
             compared=f"{FASTER} the copy",
-            goal=GOALS[wire_format],
+            goal=goal_of("spark", wire_format),
         ),
     ], (
         f"The decode stage had {count:,} rows of {wire_format} from {own.source} in "

@@ -17,6 +17,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from statistics import quantiles
 from typing import Any
@@ -24,7 +25,7 @@ from typing import Any
 from bench.apart import apart
 from bench.commands import configure, installed, run_watched
 from bench.filling import local_broker
-from bench.goals import Goal, Reached
+from bench.goals import Reached
 from bench.measuring import Sample
 from bench.results import Part, Result
 from bench.traffic import Traffic
@@ -36,7 +37,7 @@ from ticdc_assets.source.kafka.records import produce
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.wire import WireFormat
 
-SECTION = "Sustained changes"
+entry = partial(Result, "Sustained changes")
 CHANGEFEED = "bench"
 
 STEP_SECONDS = 0.1
@@ -89,26 +90,24 @@ def measure_sustained(folder: Path, *, tables: int, rows: int, rate: int, second
     ordered = quantiles(waits, n=100)
     return Part(
         results=[
-            Result(
-                section=SECTION,
-                what=f"from a change to its cut: {rate:,} changes/s over {tables} tables of "
+            entry(
+                f"from a change to its cut: {rate:,} changes/s over {tables} tables of "
                 f"{rows:,} rows",
                 # The one in the middle is the median of all; CPU seconds are those of the run.
-                sample=Sample(
+                Sample(
                     seconds=(min(waits), ordered[49], max(waits)), cpu_seconds=sample.cpu_seconds
                 ),
-                goal=Goal.SUSTAINED_P50,
+                goal="sustained-p50",
             ),
-            Result(
-                section=SECTION,
-                what="1,000 of these changes, in the time in which they come",
-                sample=Sample(
+            entry(
+                "1,000 of these changes, in the time in which they come",
+                Sample(
                     seconds=(1_000 / rate,),
                     cpu_seconds=sample.cpu_seconds / len(commits) * 1_000,
                 ),
             ),
         ],
-        reached=[Reached(goal=Goal.SUSTAINED_P99, value=ordered[98])],
+        reached=[Reached("sustained-p99", ordered[98])],
         facts=[
             f"Sustained: {len(commits):,} changes in {seconds:g} s, a watermark each "
             f"{STEP_SECONDS * STEPS_PER_WATERMARK:g} s, {len(cuts)} cuts. From a change to its "

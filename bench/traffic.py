@@ -23,7 +23,7 @@ from itertools import cycle, islice
 
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
-from ticdc_assets.demo.simulator.dialects import MessageOptions
+from ticdc_assets.demo.simulator.message_forms import MessageOptions
 from ticdc_assets.demo.simulator.stored_table import TableName
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.model.events import Op, RowChange, Watermark

@@ -28,7 +28,7 @@ import pyarrow as pa
 from bench.apart import apart
 from bench.commands import configure, installed, run_counted
 from bench.filling import TABLE, Filled, filled_feed, local_broker, rewrite
-from bench.goals import Goal, Reached
+from bench.goals import Reached
 from bench.measuring import Memory, MemoryWatch, Sample, cpu_seconds, measure_in_turn
 from bench.pipeline import Feed
 from bench.results import SLOWER, TRICKLE_PLOT, Part, Result, Series
@@ -45,7 +45,7 @@ from ticdc_assets.spark.session import LazySession, functions, get_spark
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.brokers import OwnBroker
 
-SECTION = "Small batches into large mirrors"
+entry = partial(Result, "Small batches into large mirrors")
 PLOT = "A batch by the size of the mirror"
 MILLION, TEN_MILLION = 1_000_000, 10_000_000
 
@@ -138,46 +138,37 @@ def measure_trickle(
     return Part(
         results=[
             *_by_size(warm, changes, {million: _OF_MILLION, largest: _OF_TEN_MILLION}),
-            Result(
-                section=SECTION,
-                what=f"the first {changes:,} changes of a process into {million:,} rows",
-                sample=Sample.joined([item.synced for item in firsts]),
-                goal=Goal.FIRST_BATCH,
+            entry(
+                f"the first {changes:,} changes of a process into {million:,} rows",
+                Sample.joined([item.synced for item in firsts]),
+                goal="first-batch",
             ),
-            Result(
-                section=SECTION,
-                what=f"{batches} syncs in a row of {changes:,} changes, from {million:,} rows on",
-                sample=later.synced,
+            entry(
+                f"{batches} syncs in a row of {changes:,} changes, from {million:,} rows on",
+                later.synced,
                 base=warm[million].synced,
                 compared=f"{SLOWER} the first ones",
             ),
-            Result(
-                section=SECTION,
-                what=f"`ticdc-assets sync` with nothing new, a mirror of {command_rows:,} rows",
-                sample=quiet,
+            entry(
+                f"`ticdc-assets sync` with nothing new, a mirror of {command_rows:,} rows", quiet
             ),
-            Result(
-                section=SECTION,
-                what="the same with a watermark of each partition",
-                sample=watermark,
+            entry(
+                "the same with a watermark of each partition",
+                watermark,
                 base=quiet,
                 compared=f"{SLOWER} that",
             ),
-            Result(
-                section=SECTION,
-                what=f"the same with {changes:,} changes",
-                sample=changed,
-                base=quiet,
-                compared=f"{SLOWER} that",
+            entry(
+                f"the same with {changes:,} changes", changed, base=quiet, compared=f"{SLOWER} that"
             ),
             *reads.before,
             *reads.maintained,
         ],
         reached=[
-            Reached(goal=Goal.OWN_PROCESS, value=changed.cpu_seconds - quiet.cpu_seconds),
+            Reached("own-process", changed.cpu_seconds - quiet.cpu_seconds),
             Reached(
-                goal=Goal.READ_AFTER_TRICKLE,
-                value=max(
+                "read-after-trickle",
+                max(
                     item.sample.median / item.base.median for item in reads.maintained if item.base
                 ),
             ),
@@ -197,32 +188,30 @@ def measure_trickle(
     )
 
 
-_OF_MILLION = (Goal.TRICKLE_MILLION, Goal.TRICKLE_MILLION_SEEN)
-_OF_TEN_MILLION = (Goal.TRICKLE_TEN_MILLION, Goal.TRICKLE_TEN_MILLION_SEEN)
+_OF_MILLION = ("trickle-million", "trickle-million-seen")
+_OF_TEN_MILLION = ("trickle-ten-million", "trickle-ten-million-seen")
 
 
 def _by_size(
-    warm: Mapping[int, Batches], changes: int, goals: Mapping[int, tuple[Goal, Goal]]
+    warm: Mapping[int, Batches], changes: int, goals: Mapping[int, tuple[str, str]]
 ) -> list[Result]:
     floor, *_ = warm
     results: list[Result] = []
     for size, found in warm.items():
         goal, goal_seen = goals.get(size, (None, None))
         results += [
-            Result(
-                section=SECTION,
-                what=f"a sync of {changes:,} changes into {size:,} rows, warm",
-                sample=found.synced,
-                count=changes,
-                unit="changes",
+            entry(
+                f"a sync of {changes:,} changes into {size:,} rows, warm",
+                found.synced,
+                changes,
+                "changes",
                 base=None if size == floor else warm[floor].synced,
                 compared=f"{SLOWER} that into {floor:,}",
                 goal=goal,
             ),
-            Result(
-                section=SECTION,
-                what=f"the same into {size:,} rows, until a reader has counted them",
-                sample=found.seen,
+            entry(
+                f"the same into {size:,} rows, until a reader has counted them",
+                found.seen,
                 base=None if size == floor else warm[floor].seen,
                 compared=f"{SLOWER} that into {floor:,}",
                 goal=goal_seen,
@@ -391,10 +380,9 @@ def readers_apart(loaded: Loaded, repetitions: int) -> Reads:
             ways = zip(_ways(after, loaded.traffic), _ways(fresh, loaded.traffic), strict=True)
             samples = {what: _in_turns(own, other, repetitions) for (what, own), (_, other) in ways}
             return [
-                Result(
-                    section=SECTION,
-                    what=f"{what}, {when}",
-                    sample=sample,
+                entry(
+                    f"{what}, {when}",
+                    sample,
                     base=base,
                     compared=f"{SLOWER} the same rows written again",
                 )

@@ -7,12 +7,13 @@ same shapes, so what is compiled for a shape of rows is no cost of a value.
 """
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from bench.filling import local_broker
-from bench.goals import Goal, Reached
+from bench.goals import Reached
 from bench.measuring import measure
 from bench.pipeline import Feed
 from bench.results import Part, Result
@@ -20,7 +21,7 @@ from bench.traffic import Traffic, wide
 from ticdc_assets.model.events import Op
 from ticdc_assets.source.kafka.records import produce
 
-SECTION = "Rows of many columns"
+entry = partial(Result, "Rows of many columns")
 
 
 def measure_wide_rows(
@@ -49,18 +50,17 @@ def measure_wide_rows(
                 shutil.rmtree(folder / f"columns_{count}_{number}")
             a_value.append(sample.cpu_seconds / (rows * count))
             results.append(
-                Result(
-                    section=SECTION,
-                    what=f"a sync of {rows:,} new rows of {count} columns",
-                    sample=sample,
-                    count=rows * count,
-                    unit="values",
+                entry(
+                    f"a sync of {rows:,} new rows of {count} columns",
+                    sample,
+                    rows * count,
+                    "values",
                 )
             )
     few, many = a_value
     return Part(
         results=results,
-        reached=[Reached(goal=Goal.WIDE_ROWS, value=many / few)],
+        reached=[Reached("wide-rows", many / few)],
         facts=[
             f"CPU of a value: {few * 1e6:.1f} µs in rows of {columns[0]} columns, "
             f"{many * 1e6:.1f} µs in rows of {columns[1]}, from Kafka to a new mirror."

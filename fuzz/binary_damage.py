@@ -18,13 +18,17 @@ from typing import Any, TypeAlias, assert_never
 from fuzz.damage import BYTES, NUMBERS, damaged
 from fuzz.json_damage import damaged_json
 from ticdc_assets.base.errors import WireError
-from ticdc_assets.demo.simulator.encoders.avro import write
-from ticdc_assets.demo.simulator.encoders.craft_layout import write_event, write_rows
+from ticdc_assets.demo.simulator.encoders.craft import (
+    write_event,
+    write_rows,
+    write_varint,
+)
+from ticdc_assets.demo.simulator.encoders.simple_avro import write, write_message
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.craft.layout import ColumnGroup, Header, Message, read_group, read_message
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.simple import avro, avro_reference
-from ticdc_assets_tests.wire.differing import framed
+from ticdc_assets_tests.wire.differing import framed, parts
 
 Structured: TypeAlias = Callable[[random.Random, Record, Sequence[bytes]], Record]
 
@@ -70,16 +74,8 @@ def _json_value(generator: random.Random, record: Record, others: Sequence[bytes
 
 def frames_of(content: bytes) -> list[bytes]:
     """Return the pieces of `content`, each behind its length; nothing where they do not fit."""
-    frames: list[bytes] = []
-    position = 0
-    while position < len(content):
-        length = int.from_bytes(content[position : position + 8], "big")
-        position += 8
-        if position + length > len(content):
-            return []
-        frames.append(content[position : position + length])
-        position += length
-    return frames
+    frames = list(parts(content))
+    return frames if framed(frames) == content else []
 
 
 def _open_protocol(generator: random.Random, record: Record, others: Sequence[bytes]) -> Record:
@@ -133,18 +129,6 @@ def _avro_message(value: bytes) -> tuple[str, Mapping[str, Any]] | None:
         return None
 
 
-def write_avro(wrapper: str, payload: Mapping[str, Any], *, version: int = 1) -> bytes:
-    """Return the message of `payload`."""
-    out = bytearray()
-    write(out, avro.LONG, 11)
-    number = avro_reference.MESSAGE_TYPES.index(wrapper)
-    write(out, avro.LONG, number)
-    write(out, avro.LONG, number)
-    write(out, avro.INT, version)
-    write(out, avro_reference.PAYLOADS[wrapper], payload)
-    return bytes(out)
-
-
 def _simple_avro(generator: random.Random, record: Record, _others: Sequence[bytes]) -> Record:
     message = _avro_message(record.value or b"")
     if message is None:
@@ -155,7 +139,7 @@ def _simple_avro(generator: random.Random, record: Record, _others: Sequence[byt
         payload = _changed(generator, kind, payload)
     version = generator.choice((0, 2, -1)) if generator.random() < 0.01 else 1
     try:
-        value = write_avro(wrapper, payload, version=version)
+        value = write_message(wrapper, payload, version=version)
         if generator.random() < 0.1:
             value = _in_other_blocks(generator, payload, value)
     except ValueError:
@@ -179,34 +163,31 @@ def _in_other_blocks(generator: random.Random, payload: Mapping[str, Any], messa
     out = bytearray()
     write(out, kind, items)
     count = len(items)
-    content = bytes(out[len(_long(count)) : -1])
-    negative = _long(-count) + _long(len(content)) + content
+    content = bytes(out[len(write_varint(count)) : -1])
+    negative = write_varint(-count) + write_varint(len(content)) + content
     odd = generator.choice(NUMBERS) % 2**62
     blocks = generator.choice(
         (
             negative + b"\0",
             negative + negative + b"\0",
             negative + b"\1\0\0",
-            _long(-count) + _long(len(content) + generator.choice((-1, 1))) + content + b"\0",
-            _long(-count) + b"\0",
-            _long(-count) + _long(-odd) + content + b"\0",
-            _long(-count) + _long(odd) + content + b"\0",
-            _long(-odd - 1) + _long(len(content)) + content + b"\0",
-            _long(count + 1) + content + b"\0",
-            _long(count) + content + _long(odd) + b"\0",
-            _long(count) + content * 2 + b"\0",
+            write_varint(-count)
+            + write_varint(len(content) + generator.choice((-1, 1)))
+            + content
+            + b"\0",
+            write_varint(-count) + b"\0",
+            write_varint(-count) + write_varint(-odd) + content + b"\0",
+            write_varint(-count) + write_varint(odd) + content + b"\0",
+            write_varint(-odd - 1) + write_varint(len(content)) + content + b"\0",
+            write_varint(count + 1) + content + b"\0",
+            write_varint(count) + content + write_varint(odd) + b"\0",
+            write_varint(count) + content * 2 + b"\0",
             b"\x80\0" + content,
-            _long(count) + content,
+            write_varint(count) + content,
             b"\0",
         )
     )
     return message.replace(bytes(out), blocks, 1)
-
-
-def _long(number: int) -> bytes:
-    out = bytearray()
-    write(out, avro.LONG, number)
-    return bytes(out)
 
 
 def _changed(generator: random.Random, kind: avro.AvroType, value: Any) -> Any:

@@ -15,6 +15,12 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from ticdc_assets.demo.simulator.encoders.craft import (
+    write_reversed,
+    write_uvarint,
+    write_varint,
+)
+
 Damage: TypeAlias = Callable[[random.Random, bytes, Sequence[bytes]], bytes]
 """Changes bytes; the third argument are other messages to take pieces of."""
 
@@ -176,49 +182,15 @@ def damaged(generator: random.Random, value: bytes, others: Sequence[bytes]) -> 
     return value
 
 
-def uvarint(number: int) -> bytes:
-    """Return `number` in groups of 7 bits, the lowest first, with no bound on its size."""
-    written = bytearray()
-    while number >= 0x80:
-        written.append(number & 0x7F | 0x80)
-        number >>= 7
-    written.append(number)
-    return bytes(written)
-
-
-def _big_endian(number: int) -> bytes:
-    return (number % 2**64).to_bytes(8, "big")
-
-
-def _little_endian(number: int) -> bytes:
-    return (number % 2**32).to_bytes(4, "little")
-
-
-def _zigzag(number: int) -> bytes:
-    return uvarint(number * 2)
-
-
-def _zigzag_negative(number: int) -> bytes:
-    return uvarint(number * 2 + 1)
-
-
-def _reversed(number: int) -> bytes:
-    return uvarint(number)[::-1]
-
-
-def _decimal(number: int) -> bytes:
-    return b"%d" % number
-
-
 # The size of the number that is written over; 0 for the end of the message.
 _NUMBERS_AS_BYTES: Sequence[tuple[Callable[[int], bytes], int]] = (
-    (_big_endian, 8),
-    (_little_endian, 4),
-    (uvarint, 1),
-    (_zigzag, 1),
-    (_zigzag_negative, 1),
-    (_reversed, 0),
-    (_decimal, 1),
+    (lambda number: (number % 2**64).to_bytes(8), 8),
+    (lambda number: (number % 2**32).to_bytes(4, "little"), 4),
+    (write_uvarint, 1),
+    (write_varint, 1),
+    (lambda number: write_varint(-number - 1), 1),
+    (write_reversed, 0),
+    (lambda number: b"%d" % number, 1),
 )
 
 

@@ -18,8 +18,8 @@ import msgspec
 
 from fuzz.damage import damaged
 from fuzz.decoders import BATCH_RECORDS, LARGE_AT, LARGE_EVERY, LARGEST, where
-from fuzz.findings import Batch, Failure, Findings, Note
-from fuzz.limits import least_seconds, memory_growth, seconds_allowed
+from fuzz.findings import Batch, Failure, Findings, Note, findings_of
+from fuzz.limits import least_seconds, seconds_allowed
 from fuzz.seeds import DdlSeeds
 from ticdc_assets.model.schemas import TableSchema, schema_from_json, schema_to_json
 from ticdc_assets.registry.ddl.reader import parse_ddl, parse_ddl_script
@@ -187,13 +187,7 @@ class DdlTarget:
 
     def check(self, batch: Batch, note: Note) -> Findings:
         """Read each statement, and infer schemas from it."""
-        findings = Findings()
-        if batch.large:
-            growth = memory_growth(lambda: self._check(batch, note, findings))
-            findings.growth = growth / max(1, batch.size)
-        else:
-            self._check(batch, note, findings)
-        return findings
+        return findings_of(batch, lambda findings: self._check(batch, note, findings))
 
     def _check(self, batch: Batch, note: Note, findings: Findings) -> None:
         for number, record in enumerate(batch.records):

@@ -19,9 +19,9 @@ import pyarrow as pa
 import ticdc_assets.base.compiled  # noqa: F401  so batches are read with loops (`loops_pay`)
 from fuzz.binary_damage import damaged_structure, json_texts
 from fuzz.damage import BYTES, damaged
-from fuzz.findings import Batch, Failure, Findings, Note
+from fuzz.findings import Batch, Failure, Findings, Note, findings_of
 from fuzz.growing import grown
-from fuzz.limits import least_seconds, memory_growth, seconds_allowed
+from fuzz.limits import least_seconds, seconds_allowed
 from fuzz.seeds import Seeds
 from ticdc_assets.base.errors import WireError
 from ticdc_assets.model.events import Bootstrap, DdlEvent, Event, Op, RowChange, Watermark
@@ -146,13 +146,8 @@ class DecoderTarget:
 
     def check(self, batch: Batch, note: Note) -> Findings:
         """Decode a batch in both ways and compare."""
-        findings = Findings()
         before = pa.total_allocated_bytes()
-        if batch.large:
-            growth = memory_growth(lambda: self._check(batch, note, findings))
-            findings.growth = growth / max(1, batch.size)
-        else:
-            self._check(batch, note, findings)
+        findings = findings_of(batch, lambda findings: self._check(batch, note, findings))
         kept = pa.total_allocated_bytes() - before
         if kept > 0:
             # An error that keeps the frames it came through keeps their buffers, too.

@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Protocol, TypeAlias
 
+from fuzz.limits import memory_growth
 from ticdc_assets.wire.compression import Compression
 from ticdc_assets.wire.record import Record
 
@@ -112,6 +113,16 @@ class Target(Protocol):
     def check(self, batch: Batch, note: Note) -> Findings:
         """Look at a batch."""
         ...
+
+
+def findings_of(batch: Batch, look: Callable[[Findings], None]) -> Findings:
+    """Return what is found when a batch is looked at; of a large one with the memory it took."""
+    findings = Findings()
+    if batch.large:
+        findings.growth = memory_growth(lambda: look(findings)) / max(1, batch.size)
+    else:
+        look(findings)
+    return findings
 
 
 def batch_of(target: Target, seed: int, number: int) -> Batch:

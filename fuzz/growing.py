@@ -11,9 +11,10 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from fuzz.binary_damage import craft_message, frames_of, write_avro
+from fuzz.binary_damage import craft_message, frames_of
 from fuzz.json_damage import nodes_of
-from ticdc_assets.demo.simulator.encoders.craft_layout import write_rows
+from ticdc_assets.demo.simulator.encoders.craft import write_rows
+from ticdc_assets.demo.simulator.encoders.simple_avro import write_message
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.codes import Form
 from ticdc_assets.wire.record import Record
@@ -168,7 +169,7 @@ def _avro_many(generator: random.Random, record: Record, size: int) -> Record:
     }
     bootstrap = {"buildTs": 1, "tableSchema": schema}
     wrapper, payload = generator.choice((("DML", row), ("BOOTSTRAP", bootstrap)))
-    return Record(key=record.key, value=write_avro(wrapper, payload))
+    return Record(key=record.key, value=write_message(wrapper, payload))
 
 
 def _craft_many(generator: random.Random, record: Record, size: int) -> Record:

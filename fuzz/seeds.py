@@ -19,27 +19,20 @@ from pathlib import Path
 
 from ticdc_assets.base.errors import WireError
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
-from ticdc_assets.demo.simulator.dialects import MessageOptions
+from ticdc_assets.demo.simulator.message_forms import MessageOptions
 from ticdc_assets.demo.simulator.shop import ShopWorkload
 from ticdc_assets.demo.simulator.upstream import Upstream
-from ticdc_assets.model.events import DdlEvent, Event, RowChange
+from ticdc_assets.model.events import DdlEvent, RowChange
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.source.capture import CaptureReader
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.compression import Compression
 from ticdc_assets.wire.record import Record
+from ticdc_assets_tests.golden import FORMATS
 
 VARIANTS: Mapping[WireFormat, Sequence[str]] = {
-    WireFormat.SIMPLE_JSON: ("simple-json",),
-    WireFormat.SIMPLE_AVRO: ("simple-avro",),
-    WireFormat.OPEN_PROTOCOL: ("open", "open-updated"),
-    WireFormat.CANAL_JSON: (
-        "canal-json",
-        "canal-json-compat",
-        "canal-json-updated",
-        "canal-json-plain",
-    ),
-    WireFormat.CRAFT: ("craft",),
+    wire_format: [name for name, other in FORMATS.items() if other is wire_format]
+    for wire_format in WireFormat
 }
 """The folders of golden messages of each format; options are in `options/<variant>-<option>`."""
 
@@ -124,7 +117,8 @@ def load_ddl_seeds(golden: Path | None) -> DdlSeeds:
     records = simulated(WireFormat.SIMPLE_JSON)
     ddl = [
         event
-        for event in _events(WireFormat.SIMPLE_JSON, records, Compression.NONE)
+        for record in records
+        for event in decode(WireFormat.SIMPLE_JSON, record)
         if isinstance(event, DdlEvent)
     ]
     schemas = {
@@ -203,13 +197,6 @@ def _kind(wire_format: WireFormat, record: Record, compression: Compression) -> 
     if isinstance(event, DdlEvent):
         return event.ddl_type
     return type(event)
-
-
-def _events(
-    wire_format: WireFormat, records: Iterable[Record], compression: Compression
-) -> Iterator[Event]:
-    for record in records:
-        yield from decode(wire_format, record, compression=compression)
 
 
 def _golden_texts(path: Path) -> Iterator[str]:

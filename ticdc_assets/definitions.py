@@ -6,8 +6,7 @@ definitions. Loading reads small tables and writes nothing.
 
 from pathlib import Path
 
-from ticdc_assets.base.garbage import look_seldom
-from ticdc_assets.base.pandas_later import hide_pandas
+from ticdc_assets.base.starting import hide_pandas, look_seldom
 
 _ROOM = Path(__file__).parent / "defs"
 _HAS_MORE = any(path.name not in ("__init__.py", "__pycache__") for path in _ROOM.iterdir())

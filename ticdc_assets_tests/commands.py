@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from ticdc_assets.cli import main
 from ticdc_assets.config import KafkaSource
-from ticdc_assets.delta.generations import paths_of
+from ticdc_assets.delta.lake import paths_of
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire.compression import Compression
@@ -83,6 +83,7 @@ class Commands:
         timezone: str = "UTC",
         *,
         secrets: Mapping[str, str] | None = None,
+        **settings: Any,
     ) -> None:
         """Add a changefeed over topics to the file; `secrets` are options in the environment."""
         options: dict[str, Any] = {key: option.value for key, option in source.options.items()}
@@ -92,7 +93,7 @@ class Commands:
             "topics": list(source.topics),
             "options": options,
         }
-        self._add(name, {"kafka": kafka}, timezone)
+        self._add(name, {"kafka": kafka}, timezone, **settings)
 
     def _add(self, name: str, source: dict[str, Any], timezone: str, **settings: Any) -> None:
         path = Path(self.env["TICDC_CHANGEFEEDS"])

@@ -13,11 +13,11 @@ from ticdc_assets.delta.appending import write_table
 from ticdc_assets.delta.opening import latest_version
 from ticdc_assets.log.agreement import Agreement, Checksums
 from ticdc_assets.log.change_files import CHANGE_LOG_SCHEMA
-from ticdc_assets.log.change_statistics import GROUPS_SCHEMA
 from ticdc_assets.log.cuts import Cut, HeldRows, MirrorCut, publish
 from ticdc_assets.log.landing import _LANDINGS_SCHEMA as LANDINGS_SCHEMA
 from ticdc_assets.log.landing_files import RAW_SCHEMA
 from ticdc_assets.log.positions import PartitionOffsets
+from ticdc_assets.log.totals import GROUPS_SCHEMA
 from ticdc_assets.model import tso
 from ticdc_assets.observe.lag import split_lag
 from ticdc_assets.observe.status import Status, TopicStatus

@@ -7,9 +7,9 @@ import pytest
 
 from bench.apart import apart
 from bench.conversions import TYPES, measure_conversions
-from bench.decoding import SHUFFLED, measure_decoding
+from bench.decoding import measure_decoding
 from bench.folding import measure_folding
-from bench.goals import Goal, Reached
+from bench.goals import TARGETS, Reached
 from bench.measuring import Memory, Sample
 from bench.messages import Messages, load_messages
 from bench.parts import PARTS, Scale, run_part
@@ -29,11 +29,14 @@ from bench.results import (
     read_runs,
     write_runs,
 )
-from bench.stage import GOALS as STAGE_GOALS
 from bench.traffic import TEXT_FORMATS
 from ticdc_assets.wire import WireFormat
 
 PLOTS = [GOALS_PLOT, GROWTH_PLOT, SHARES_PLOT]
+
+
+def goals_like(*beginnings: str) -> list[str]:
+    return [goal for goal in TARGETS if goal.startswith(beginnings)]
 
 
 def run_of(part: Part) -> Run:
@@ -64,7 +67,7 @@ def test_what_needs_no_spark_is_measured_and_written(messages: Messages, tmp_pat
     decoders = 3 * len(WireFormat)
     assert len(results) == decoders + 2 * len(TEXT_FORMATS) + 2 * len(TYPES)
     goals = {result.goal for result in results if result.goal is not None}
-    assert goals == {goal for goal in Goal if goal.startswith(("decode-", "typed-"))}
+    assert goals == set(goals_like("decode-", "typed-"))
     assert all(result.sample.median > 0 for result in results)
     document = tmp_path / "performance.md"
     document.write_text(f"before\n{BEGIN}\nof last time\n{END}\nafter\n", encoding="utf-8")
@@ -82,9 +85,9 @@ def test_runs_are_kept_and_drawn(tmp_path: Path) -> None:
     sample = Sample(seconds=(1.0, 2.0), cpu_seconds=1.5)
     run = run_of(
         Part(
-            results=[Result(section="s", what="w", sample=sample, goal=Goal.NOTHING_NEW)],
+            results=[Result("s", "w", sample, goal="nothing-new")],
             facts=["A fact."],
-            reached=[Reached(goal=Goal.MEMORY_PEAK, value=3.0)],
+            reached=[Reached("memory-peak", 3.0)],
             series=[Series(plot="<p>", x="x", y="y", name="n", points=((1.0, 2.0), (9.0, 0.0)))],
             shares=[Shares(what="w", seconds=(("land", 1.0), ("apply", 0.0)))],
         )
@@ -94,7 +97,7 @@ def test_runs_are_kept_and_drawn(tmp_path: Path) -> None:
     write_runs(kept, [run])
     report = Report(runs=read_runs(kept))
     assert report.markdown() == Report(runs=[run]).markdown()
-    assert {item.goal for item in report.reached} == {Goal.NOTHING_NEW, Goal.MEMORY_PEAK}
+    assert {item.goal for item in report.reached} == {"nothing-new", "memory-peak"}
     drawn = draw(report, tmp_path / "images")
     assert [path.name for path in drawn] == PLOTS
     for path in drawn:
@@ -129,18 +132,18 @@ def test_every_part_works_on_very_little(name: str, tmp_path: Path) -> None:
 
 
 GOALS_OF = {
-    "stage": set(STAGE_GOALS.values()),
-    "small": {Goal.NOTHING_NEW, Goal.SMALL_SYNC, Goal.SMALL_SYNC_SEEN},
-    "differences": set(SHUFFLED.values()),
-    "growth": {Goal.PARTITIONS},
-    "wide-rows": {Goal.WIDE_ROWS},
-    "large": {Goal.MIRROR_CPU, Goal.MIRROR_MERGE, Goal.MIRROR_BYTES},
-    "catching-up": {Goal.END_TO_END, Goal.MEMORY_GROWTH, Goal.MEMORY_PEAK},
+    "stage": {*goals_like("spark-")},
+    "small": {"nothing-new", "small-sync", "small-sync-seen"},
+    "differences": {*goals_like("shuffled-")},
+    "growth": {"partitions"},
+    "wide-rows": {"wide-rows"},
+    "large": {"mirror-cpu", "mirror-merge", "mirror-bytes"},
+    "catching-up": {"end-to-end", "memory-growth", "memory-peak"},
     "trickle": {
-        *(goal for goal in Goal if goal.startswith("trickle-")),
-        *(Goal.FIRST_BATCH, Goal.OWN_PROCESS, Goal.READ_AFTER_TRICKLE),
+        *goals_like("trickle-"),
+        *("first-batch", "own-process", "read-after-trickle"),
     },
-    "sustained": {Goal.SUSTAINED_P50, Goal.SUSTAINED_P99},
-    "million-cold": {Goal.MILLION_COLD, Goal.REBUILD},
-    "many-tables": {goal for goal in Goal if goal.startswith("many-")},
+    "sustained": {"sustained-p50", "sustained-p99"},
+    "million-cold": {"million-cold", "rebuild"},
+    "many-tables": {*goals_like("many-")},
 }

@@ -4,10 +4,9 @@ In: a function of numbers and numpy arrays, in a module called `*_loops.py`, whi
 functions and constants of such modules, and numbers of modules called `codes.py`. Out: the same
 function, compiled by numba when it is first called with arguments of new types.
 
-Compiled code is stored in a folder of the user that no other user may write (`user_cache`), so only
-the first process on a machine waits for it; without such a folder each process compiles for itself.
-The folder's name depends on the text of all these modules, so code is reused wherever the package
-is: in a folder, or in the zip that Spark copies to another place for each application.
+Compiled code is stored in a folder of the user that no other user may write (`user_cache`). Its
+name depends on the text of all these modules, so code is reused wherever the package is: in a
+folder, or in the zip that Spark copies to another place for each application.
 
 numba takes half a second to import: import these modules where and when you need them.
 """
@@ -17,8 +16,7 @@ numba takes half a second to import: import these modules where and when you nee
 
 import fcntl
 import logging
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from threading import Lock
@@ -49,8 +47,7 @@ def compiled(function: Callable[_P, _R]) -> Callable[_P, _R]:
 def inlined(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Return `function` in the same way, but as a part of each compiled function that calls it.
 
-    A call passes seven numbers for each array. A function of several arrays that is called for each
-    value takes a fifth less time without the call.
+    A call passes seven numbers for each array, which takes a fifth of the time of small functions.
     """
     return _compiled(function, inlined=True)
 
@@ -67,9 +64,15 @@ def _compiled(function: Callable[_P, _R], *, inlined: bool) -> Callable[_P, _R]:
     if _folder() is None:
         return cast("Callable[_P, _R]", numba.njit(**options)(function))
     # numba has one setting for the whole process; it reads it once, when a function is decorated.
-    with _LOCK, _setting("CACHE_LOCATOR_CLASSES", f"{__name__}.{KeptPlace.__name__}"):
-        dispatcher: Any = numba.njit(**options, cache=True)(function)
-        dispatcher._cache = _KeptCode(function)
+    settings: Any = config
+    with _LOCK:
+        before = settings.CACHE_LOCATOR_CLASSES
+        settings.CACHE_LOCATOR_CLASSES = f"{__name__}.{KeptPlace.__name__}"
+        try:
+            dispatcher: Any = numba.njit(**options, cache=True)(function)
+            dispatcher._cache = _KeptCode(function)
+        finally:
+            settings.CACHE_LOCATOR_CLASSES = before
     return cast("Callable[_P, _R]", dispatcher)
 
 
@@ -86,11 +89,7 @@ class _KeptCode(FunctionCache):
 class KeptPlace:
     """Says where numba stores a compiled function: a locator, as numba calls it.
 
-    numba's own locators go by the path of the function's file, which differs in each application of
-    Spark.
-
-    Args:
-        function: the function before it is compiled.
+    numba's own go by the path of the function's file, which differs in each application of Spark.
     """
 
     def __init__(self, function: Callable[..., object]) -> None:
@@ -117,16 +116,6 @@ class KeptPlace:
     def from_function(cls, function: Any, _file: str) -> "KeptPlace":
         """Return the place of a function."""
         return cls(function)
-
-
-@contextmanager
-def _setting(name: str, value: str) -> Generator[None]:
-    before = getattr(config, name)
-    setattr(config, name, value)
-    try:
-        yield
-    finally:
-        setattr(config, name, before)
 
 
 _LOOPS = ("_loops.py", "codes.py", "compiled.py")

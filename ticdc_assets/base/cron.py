@@ -1,11 +1,8 @@
 """Cron texts: whether a scheduler can follow one.
 
-In: the five fields of a cron text. Out: what is wrong with it, or nothing. It is stricter than the
-schedulers that read it: they all read a text that passes here in the same way. So there are no
-seconds, no `@daily`, no `L` or `#`, and no ranges that wrap; and a day that never comes, like the
-30th of February, is a mistake and not a schedule that never runs.
-
-Pure. Dagster, not this module, knows when a schedule is due.
+It is stricter than the schedulers that read a text: they all read one that passes here in the same
+way. So there are no seconds, no `@daily`, no `L` or `#`, and no ranges that wrap; and a day that
+never comes, like the 30th of February, is a mistake. Dagster knows when a schedule is due.
 """
 
 import re

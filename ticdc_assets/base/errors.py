@@ -7,6 +7,7 @@ because errors cross from Spark workers to the driver.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -15,6 +16,10 @@ class TicdcError(Exception):
 
     retriable: bool = False
     quarantine: bool = False
+
+    def __post_init__(self) -> None:
+        # Errors with data are dataclasses; pickle makes them again from these.
+        self.args = tuple(vars(self).values())
 
 
 class ConfigError(TicdcError):
@@ -25,28 +30,23 @@ class PrerequisiteError(TicdcError):
     """The machine lacks something a command needs (Java, jar, port, broker)."""
 
 
+@dataclass(eq=False, repr=False)
 class LandingGapError(TicdcError):
     """Records between the landed position and the source are gone; landing never skips them.
 
-    Args:
-        topic: Kafka topic.
-        partition: Kafka partition.
+    Attributes:
         landed: next offset that should be landed.
         available: first offset the source still has (or its end, if that is lower than `landed`).
         cause: one clause with the cause.
         fix: one clause that says how to continue, if that is possible.
     """
 
-    def __init__(
-        self, topic: str, partition: int, landed: int, available: int, cause: str, fix: str = ""
-    ) -> None:
-        super().__init__(topic, partition, landed, available, cause, fix)
-        self.topic = topic
-        self.partition = partition
-        self.landed = landed
-        self.available = available
-        self.cause = cause
-        self.fix = fix
+    topic: str
+    partition: int
+    landed: int
+    available: int
+    cause: str
+    fix: str = ""
 
     @property
     def finding(self) -> str:
@@ -61,20 +61,14 @@ class LandingGapError(TicdcError):
         return f"{self.finding}; nothing was skipped{more}"
 
 
+@dataclass(eq=False, repr=False)
 class SourceUnavailableError(TicdcError):
-    """The source (broker, capture file) cannot be reached or read now.
-
-    Args:
-        reason: what happened.
-        fix: one clause that says what to do, if known.
-    """
+    """The source (broker, capture file) cannot be reached or read now; the fix is one clause."""
 
     retriable = True
 
-    def __init__(self, reason: str, fix: str = "") -> None:
-        super().__init__(reason, fix)
-        self.reason = reason
-        self.fix = fix
+    reason: str
+    fix: str = ""
 
     def __str__(self) -> str:
         return f"{self.reason}; {self.fix}" if self.fix else self.reason
@@ -89,20 +83,14 @@ class SourceRefusedError(SourceUnavailableError):
     retriable = False
 
 
+@dataclass(eq=False, repr=False)
 class StoreUnavailableError(TicdcError):
-    """The store of a lake does not answer, or refuses a request.
-
-    Args:
-        lake: the URI of the request.
-        reason: what the store or the client reported.
-    """
+    """The store of a lake does not answer, or refuses a request: what it or the client reported."""
 
     retriable = True
 
-    def __init__(self, lake: str, reason: str) -> None:
-        super().__init__(lake, reason)
-        self.lake = lake
-        self.reason = reason
+    lake: str
+    reason: str
 
     def __str__(self) -> str:
         return (
@@ -112,20 +100,19 @@ class StoreUnavailableError(TicdcError):
         )
 
 
+@dataclass(eq=False, repr=False)
 class BusyError(TicdcError):
     """Another writer holds the changefeed.
 
-    Args:
+    Attributes:
         text: the sentence.
         holder: who holds it, for a sentence: `"process 123 (ticdc-assets sync)"`; "" if unknown.
     """
 
     retriable = True
 
-    def __init__(self, text: str, holder: str = "") -> None:
-        super().__init__(text, holder)
-        self.text = text
-        self.holder = holder
+    text: str
+    holder: str = ""
 
     def __str__(self) -> str:
         return self.text
@@ -147,10 +134,11 @@ class StatementError(TicdcError):
     """A statement for the demo's upstream that cannot be run there; it changed nothing."""
 
 
+@dataclass(eq=False, repr=False)
 class LakeDamagedError(TicdcError):
     """A table of the lake is damaged: some of its files are missing, torn or foreign.
 
-    Args:
+    Attributes:
         changefeed: the changefeed of the table.
         table: the table in words: `cuts of changefeed 'shop'`.
         path: its folder.
@@ -158,13 +146,11 @@ class LakeDamagedError(TicdcError):
         repair: one clause that says what to type.
     """
 
-    def __init__(self, changefeed: str, table: str, path: str, finding: str, repair: str) -> None:
-        super().__init__(changefeed, table, path, finding, repair)
-        self.changefeed = changefeed
-        self.table = table
-        self.path = path
-        self.finding = finding
-        self.repair = repair
+    changefeed: str
+    table: str
+    path: str
+    finding: str
+    repair: str
 
     def __str__(self) -> str:
         return f"{self.table} is damaged: {self.finding} (in {self.path}); {self.repair}"
@@ -184,43 +170,33 @@ UNREADABLE = (LakeDamagedError, StoreUnavailableError)
 """Errors of tables that cannot be read; nothing is known of the lake then."""
 
 
+@dataclass(eq=False, repr=False)
 class UnfinishedError(TicdcError):
-    """Work succeeded for all pieces but some.
+    """Work, in words, succeeded for all pieces but some: a sentence by their name."""
 
-    Args:
-        work: the work, e.g. `"maintenance of changefeed 'shop'"`.
-        failures: a sentence by the name of each piece that failed.
-    """
-
-    def __init__(self, work: str, failures: Mapping[str, str]) -> None:
-        super().__init__(work, failures)
-        self.work = work
-        self.failures = failures
+    work: str
+    failures: Mapping[str, str]
 
     def __str__(self) -> str:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in self.failures.items())
         return f"{self.work}: {len(self.failures)} failed, all others are done: {reasons}"
 
 
+@dataclass(eq=False, repr=False)
 class PartitionError(TicdcError):
     """The rows of a partition cannot be computed exactly.
 
-    Args:
-        reason: one clause for people, e.g. `"partitioned by KEY over a DECIMAL"`.
+    The reason is one clause for people, e.g. `"partitioned by KEY over a DECIMAL"`.
     """
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return self.reason
+    reason: str
 
 
+@dataclass(eq=False, repr=False)
 class InputError(TicdcError):
     """One piece of input does not fit: where, what was expected, what was there.
 
-    Args:
+    Attributes:
         reason: stable lower-case slug for grouping, e.g. `"invalid_json"`.
         position: where in the input: a JSON path (`$.data.id`), a byte offset (`byte 17`) or a
             column (`after.id`).
@@ -230,12 +206,10 @@ class InputError(TicdcError):
 
     quarantine = True
 
-    def __init__(self, reason: str, position: str, expected: str, got: str) -> None:
-        super().__init__(reason, position, expected, got)
-        self.reason = reason
-        self.position = position
-        self.expected = expected
-        self.got = got
+    reason: str
+    position: str
+    expected: str
+    got: str
 
     def __str__(self) -> str:
         return f"{self.reason} at {self.position}: expected {self.expected}, got {self.got}"

@@ -25,67 +25,31 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why one piece of work failed.
-
-    Attributes:
-        reason: one sentence without any value of a row.
-    """
+    """Why one piece of work failed: one sentence without any value of a row."""
 
     reason: str
 
 
-def attempted(work: Callable[[], T], what: str) -> T | Failure:
-    """Return the result of `work`, or the failure of any exception that it raises.
+def attempted(work: Callable[[], T], what: str, *, alone: bool = False) -> T | Failure:
+    """Return the result of `work`, or the failure of any exception; the log calls it `what`.
 
-    Args:
-        work: the piece of work.
-        what: a name for it, for the log.
+    With `alone`, an error that waiting may cure is raised: it does not concern this piece alone.
     """
     try:
         return work()
-    except Exception as error:  # noqa: BLE001  # any exception: that is what isolation means
-        failure = Failure(reason=first_sentence(error))
     except BaseException as error:
         # When Rust code panics, delta-rs and pyarrow raise something that is not an Exception.
-        if type(error).__name__ != RUST_PANIC:
+        is_failure = isinstance(error, Exception) or type(error).__name__ == RUST_PANIC
+        if not is_failure or (alone and isinstance(error, TicdcError) and error.retriable):
             raise
         failure = Failure(reason=first_sentence(error))
     _log.warning("%s failed: %s", what, failure.reason)
     return failure
 
 
-def attempted_alone(work: Callable[[], T], what: str) -> T | Failure:
-    """Return the result of `work`, or the failure of an exception of this piece alone.
-
-    Args:
-        work: the piece of work.
-        what: a name for it, for the log.
-
-    Raises:
-        TicdcError: an error that waiting may cure: it does not concern this piece alone.
-    """
-
-    def own() -> T | TicdcError:
-        try:
-            return work()
-        except TicdcError as error:
-            if error.retriable:
-                return error
-            raise
-
-    found = attempted(own, what)
-    if isinstance(found, TicdcError):
-        raise found
-    return found
-
-
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """The pieces of some work that failed.
-
-    Attributes:
-        work: the work in words.
-    """
+    """The pieces of some work, in words, that failed."""
 
     work: str
     _kept: dict[str, list[str]] = field(default_factory=dict[str, list[str]], init=False)
@@ -102,12 +66,8 @@ class Failures:
             reasons.append(reason)
 
     def attempted(self, work: Callable[[], T], name: str) -> T | Failure:
-        """Return the result of `work`, or its failure, which is recorded.
-
-        Raises:
-            TicdcError: an error that waiting may cure: it does not concern this piece alone.
-        """
-        found = attempted_alone(work, f"{self.work}: {name}")
+        """Return what `attempted` does with `alone`, and record a failure."""
+        found = attempted(work, f"{self.work}: {name}", alone=True)
         if isinstance(found, Failure):
             self.add(name, found.reason)
         return found

@@ -25,11 +25,9 @@ _LITTLE = 1024 * 1024
 
 
 def refusal(error: BaseException, folders: Iterable[Path]) -> str | None:
-    """Return what the machine refused, or None if `error` is about something else.
+    """Return what the machine refused, or None if an exception and its causes say something else.
 
-    Args:
-        error: the exception; its causes are checked too.
-        folders: where this program writes; they are checked to find the full device.
+    The folders are where this program writes; they are checked to find the full device.
     """
     for item in _chain(error):
         number = item.errno if isinstance(item, OSError) else None
@@ -53,11 +51,7 @@ def require_space(folder: Path, failures: Iterable[str] = ()) -> None:
     """Raise PrerequisiteError if the device of `folder` has no space left, or had none.
 
     Some libraries do not raise on a full device but print a panic; so a program calls this before
-    it writes.
-
-    Args:
-        folder: the folder.
-        failures: why pieces of work in it failed; what a piece has removed since is free again.
+    it writes. `failures` say why work in it failed; what that removed since is free again.
     """
     if _full([folder]) or any(part in text.lower() for text in failures for part in _NO_SPACE):
         raise PrerequisiteError(_no_space(folder))

@@ -1,10 +1,8 @@
 """The name of a table as people read and write it, a count with its noun, and who runs this.
 
-In: a database and a table. Out: one text, `database.table`. A part that has a dot in it, or begins
-with a backquote, is in backquotes, as in SQL, so that the text means one table: `` `a.b`.c ``.
-Pure, and `split_name` is the inverse of `joined_name`.
-
-`counted` is for every sentence with a number in it: `1 table`, `2 tables`.
+A table is one text, `database.table`. A part that has a dot in it, or begins with a backquote, is
+in backquotes, as in SQL, so that the text means one table: `` `a.b`.c ``. `split_name` is the
+inverse of `joined_name`.
 """
 
 import os
@@ -20,13 +18,7 @@ _NAME: Final = re.compile(
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """Return a count with its noun: `1 topic`, `1,200 topics`.
-
-    Args:
-        count: how many.
-        noun: what is counted, in the singular.
-        plural: its plural; the noun with an s if empty.
-    """
+    """Return a count with its noun: `1 topic`, `1,200 topics`."""
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
@@ -58,11 +50,7 @@ def split_name(text: str) -> tuple[str, str] | None:
 
 
 def table_named(text: str) -> tuple[str, str]:
-    """Return the (database, table) that a person names.
-
-    Raises:
-        ConfigError: the text is not the name of a table.
-    """
+    """Return the (database, table) that a person names; ConfigError if it is not one."""
     name = split_name(text)
     if name is None:
         raise ConfigError(

@@ -1,9 +1,8 @@
 """The package's own files, wherever it is imported from: a folder, or a zip that Spark ships.
 
-In: nothing, or the name of another package. Out: the files with their names, and a digest that is
-the same for the same texts, whether they lie in a folder of this machine or in a zip on a worker.
-Files that Python generates (`__pycache__`, `*.pyc`) do not count. The documentation is not in
-the package, so messages name a page of it by its URL (`documented`).
+A digest is the same for the same texts, whether they lie in a folder or in a zip on a worker. Files
+that Python generates (`__pycache__`, `*.pyc`) do not count. The documentation is not in the
+package, so messages name a page of it by its URL (`documented`).
 """
 
 import hashlib
@@ -43,10 +42,7 @@ def _documentation() -> str:
 def documented(page: str, section: str = "", *, site: str | None = None) -> str:
     """Return where the documentation says more: a URL, or the page's name if it has no address.
 
-    Args:
-        page: the page, as in its address.
-        section: the section, as in its address; the whole page if empty.
-        site: the address of the documentation; that in the package's metadata if None.
+    The page and the section are as in addresses; `site` is that in the package's metadata if None.
     """
     site = _documentation() if site is None else site
     if site:

@@ -1,14 +1,13 @@
 """Progress of work, reported to listeners.
 
-In: sentences from working functions ("applying shop.orders, 3 of 14 tables"). Out: calls of the
-listeners of this process: the command line, which prints them if a command takes long, and the log
-of a Dagster run. Listeners are optional, and nothing depends on the reports, so reporting twice is
-safe. Reports of Spark's workers stay in their processes.
+Sentences of working functions ("applying shop.orders, 3 of 14 tables") reach the listeners of this
+process: the command line, which prints them if a command takes long, and the log of a Dagster run.
+Nothing depends on them. Reports of Spark's workers stay in their processes.
 """
 
-import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from itertools import count
 from typing import TypeAlias
 
 from ticdc_assets.base.names import counted
@@ -37,22 +36,14 @@ def tell(text: str) -> None:
 class Counted:
     """Reports which of several things is being worked on, and how many there are; thread-safe.
 
-    Args:
-        doing: the verb, as in `applying`.
-        total: how many there are.
-        of: what one of them is.
+    `doing` is the verb, as in `applying`, and `of` what one of them is.
     """
 
     def __init__(self, doing: str, total: int, of: str = "table") -> None:
         self._doing = doing
-        self._total = total
-        self._of = of
-        self._begun = 0
-        self._lock = threading.Lock()
+        self._all = counted(total, of)
+        self._numbers = count(1)
 
     def begin(self, name: str) -> None:
         """Report that the work on one of them begins."""
-        with self._lock:
-            self._begun += 1
-            begun = self._begun
-        tell(f"{self._doing} {name}, {begun} of {counted(self._total, self._of)}")
+        tell(f"{self._doing} {name}, {next(self._numbers)} of {self._all}")

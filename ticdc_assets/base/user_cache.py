@@ -1,13 +1,9 @@
 """The user's cache: folders for generated code that later processes run.
 
-In: the name of a folder. Out: the folder, below `$XDG_CACHE_HOME` or `~/.cache`.
-
-The files in such a folder are executed (compiled loops, Java classes). So a folder is returned only
-if no other user can have changed it: this user owns the folder and all files in it, no other user
-may write to it, and no other user may replace it. Otherwise (a home that cannot be written, or that
-others may write), `UnsafeFolderError` says why.
-
-Why running it again is safe: an existing folder is checked, not created again.
+They are below `$XDG_CACHE_HOME` or `~/.cache`. Their files are executed (compiled loops, Java
+classes). So a folder is returned only if no other user can have changed it: this user owns the
+folder and all files in it, no other user may write to it, and no other user may replace it.
+Otherwise `UnsafeFolderError` says why.
 """
 
 import fcntl
@@ -23,14 +19,9 @@ class UnsafeFolderError(Exception):
 
 
 def user_folder(*parts: str, env: Mapping[str, str] | None = None) -> Path:
-    """Return a folder of the cache; it is created if it is not there.
+    """Return a folder of the cache, below the package's own; it is created if it is not there.
 
-    Args:
-        parts: the names of the folders that lead to it, below the package's own.
-        env: the environment; that of this process if None.
-
-    Raises:
-        UnsafeFolderError: it cannot be created, or somebody else may write there.
+    It raises UnsafeFolderError if it cannot be created, or somebody else may write there.
     """
     env = os.environ if env is None else env
     try:
@@ -48,13 +39,9 @@ def user_folder(*parts: str, env: Mapping[str, str] | None = None) -> Path:
 def stored(folder: Path, name: str, make: Callable[[Path], None]) -> Path | None:
     """Return a file of a folder, after making it if it is not there; None if it cannot be made.
 
-    One process at a time makes a file, and others see the whole file or none. Of the files with
-    the same ending, the newest three stay: a process that uses an older one keeps it.
-
-    Args:
-        folder: the folder.
-        name: the file's name, which identifies its content.
-        make: writes the file to a path in an empty folder, or nothing if it cannot.
+    One process at a time makes a file, and others see the whole file or none. Its name identifies
+    its content. Of the files with the same ending, the newest three stay: a process that uses an
+    older one keeps it. `make` writes the file to a path, or nothing if it cannot.
     """
     path = folder / name
     if path.is_file():
@@ -74,12 +61,7 @@ def stored(folder: Path, name: str, make: Callable[[Path], None]) -> Path | None
 
 
 def _make_own(folder: Path, levels: tuple[Path, ...]) -> None:
-    """Create a folder that is this user's alone, and check that it is.
-
-    Args:
-        folder: the folder.
-        levels: the folders of its path that this package creates, in order; `folder` is the last.
-    """
+    """Create a folder, the last of `levels`, that is this user's alone, and check that it is."""
     for level in levels:
         # When mkdir creates several folders, those above would get the usual mode.
         level.mkdir(mode=0o700, exist_ok=True)
@@ -88,7 +70,12 @@ def _make_own(folder: Path, levels: tuple[Path, ...]) -> None:
         if level != folder and status.st_uid == os.geteuid() and stat.S_ISDIR(status.st_mode):
             level.chmod(stat.S_IMODE(status.st_mode) & ~_OTHERS_WRITE)
     for level in (*reversed(levels[0].parents), *levels[:-1]):
-        _require_safe_way(level)
+        # Only this user and root can replace a folder on the way to it.
+        status = level.stat()
+        if status.st_uid not in (0, os.geteuid()):
+            raise UnsafeFolderError(f"{level}, on the way to it, belongs to another user")
+        if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
+            raise UnsafeFolderError(f"everybody may write {level}, which is on the way to it")
     for item in (folder, *folder.rglob("*")):
         status = item.lstat()
         if status.st_uid != os.geteuid() or stat.S_ISLNK(status.st_mode):
@@ -97,15 +84,6 @@ def _make_own(folder: Path, levels: tuple[Path, ...]) -> None:
         raise UnsafeFolderError(f"others may write {folder}: remove it")
     if not os.access(folder, os.W_OK):
         raise UnsafeFolderError(f"{folder} cannot be written")
-
-
-def _require_safe_way(folder: Path) -> None:
-    """Check that only this user and root can replace a folder on a path."""
-    status = folder.stat()
-    if status.st_uid not in (0, os.geteuid()):
-        raise UnsafeFolderError(f"{folder}, on the way to it, belongs to another user")
-    if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
-        raise UnsafeFolderError(f"everybody may write {folder}, which is on the way to it")
 
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH

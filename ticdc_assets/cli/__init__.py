@@ -18,8 +18,7 @@ import sys
 from ticdc_assets.cli.interrupted import stopped_at_start
 
 try:
-    from ticdc_assets.base.garbage import look_seldom
-    from ticdc_assets.base.pandas_later import hide_pandas
+    from ticdc_assets.base.starting import hide_pandas, look_seldom
 
     # Before the imports: they make most of the objects, and arrays.
     look_seldom()
@@ -34,7 +33,6 @@ try:
         rows,
         seeding,
         syncing,
-        verifying,
     )
     from ticdc_assets.cli.base import main
 except KeyboardInterrupt:
@@ -59,5 +57,4 @@ __all__ = [
     "run",
     "seeding",
     "syncing",
-    "verifying",
 ]

@@ -4,12 +4,12 @@ A command that fails because of the package's errors, the machine or a damaged t
 sentence and exit code 1. Any other failure is a bug of this package and prints a traceback.
 """
 
-import functools
+import math
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
@@ -28,28 +28,10 @@ from ticdc_assets.storage.paths import RemotePath
 if TYPE_CHECKING:
     from ticdc_assets.delta.lake import Lake
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-
-
-def reported_errors(command: _Command) -> _Command:
-    """Turn the package's errors and the machine's refusals into one sentence and exit code 1.
-
-    A command that ends well says last where its work ran, if it had any.
-    """
-
-    @functools.wraps(command)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        with watched() as ran, _in_sentences():
-            result = command(*args, **kwargs)
-        if ran.sentence:
-            note(f"ran: {ran.sentence}")
-        return result
-
-    return run  # pyright: ignore[reportReturnType]  # wraps keeps the signature
-
 
 @contextmanager
-def _in_sentences() -> Iterator[None]:
+def in_sentences() -> Iterator[None]:
+    """Turn the package's errors and the machine's refusals into one sentence and exit code 1."""
     try:
         with _naming_damage():
             yield
@@ -57,52 +39,37 @@ def _in_sentences() -> Iterator[None]:
         raise click.ClickException(str(error)) from error
     except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
         raise
-    except Exception as error:
-        sentence = _refusal(error) or _unprintable(error)
-        if sentence is None and isinstance(error, OSError):
-            sentence = _refusal_of_files(error)
-        if sentence is None:
-            raise
-        raise click.ClickException(sentence) from error
     except BaseException as error:
         # Rust code may panic on a full disk, and a panic is not an Exception.
-        sentence = _refusal(error) if type(error).__name__ == RUST_PANIC else None
+        is_known = isinstance(error, Exception) or type(error).__name__ == RUST_PANIC
+        sentence = _refusal(error) if is_known else None
         if sentence is None:
             raise
         raise click.ClickException(sentence) from error
 
 
 def _refusal(error: BaseException) -> str | None:
-    """Return the machine's refusal in one sentence, or None for another error."""
+    """Return what the machine, a file or a store refused in one sentence; None if it is a bug."""
     folders: list[Path] = []
     # What cannot be known now is in the error itself.
     with suppress(TicdcError, OSError):
         folders.append(Path(tempfile.gettempdir()))
         settings = load_settings()
         folders += [it for it in (settings.lake, settings.home()) if isinstance(it, Path)]
-    return refusal(error, folders)
-
-
-def _unprintable(error: Exception) -> str | None:
-    """Return that standard output cannot have a text, in one sentence, or None of another error."""
-    if not isinstance(error, UnicodeEncodeError) or error.encoding == "utf-8":
-        return None
-    return (
-        f"the output is in {error.encoding}, which does not have all characters of the text; set "
-        "PYTHONIOENCODING=utf-8"
-    )
-
-
-def _refusal_of_files(error: OSError) -> str | None:
-    """Return what a file or a store refused, in one sentence, or None if it is not known."""
+    sentence = refusal(error, folders)
+    if sentence is None and isinstance(error, UnicodeEncodeError) and error.encoding != "utf-8":
+        return (
+            f"the output is in {error.encoding}, which does not have all characters of the text; "
+            "set PYTHONIOENCODING=utf-8"
+        )
+    if sentence is not None or not isinstance(error, OSError):
+        return sentence
     if error.filename is not None:
         return f"{error.filename}: {error.strerror}"
-    try:
+    with suppress(TicdcError):
         lake = lake_path()
-    except TicdcError:
-        return None
-    if isinstance(lake, RemotePath):
-        return str(StoreUnavailableError(str(lake), first_sentence(error)))
+        if isinstance(lake, RemotePath):
+            return str(StoreUnavailableError(str(lake), first_sentence(error)))
     return None
 
 
@@ -110,7 +77,10 @@ _SHORT_HELP = 200
 
 
 class _ChangefeedCommand(click.Command):
-    """A command that prints its progress, and works on the demo without naming its changefeed."""
+    """A command that prints its progress, and works on the demo without naming its changefeed.
+
+    One that ends well says last where its work ran, if it had any.
+    """
 
     def get_short_help_str(self, limit: int = 0) -> str:
         """Return the first sentence of its help, whole: click would cut it at the line's end."""
@@ -143,13 +113,14 @@ class _ChangefeedCommand(click.Command):
         return [CHANGEFEED, *args] if is_first else [*args, CHANGEFEED]
 
     def invoke(self, ctx: click.Context) -> Any:
-        with progress_lines(ctx):
-            return super().invoke(ctx)
+        with progress_lines(ctx), watched() as ran, in_sentences():
+            result = super().invoke(ctx)
+        if ran.sentence:
+            note(f"ran: {ran.sentence}")
+        return result
 
 
 class _Stopped(click.ClickException):
-    """Ctrl-C, with the sentence about what stays."""
-
     exit_code = EXIT_CODE
 
     def show(self, file: IO[Any] | None = None) -> None:
@@ -157,8 +128,6 @@ class _Stopped(click.ClickException):
 
 
 class _Commands(click.Group):
-    """The commands."""
-
     command_class = _ChangefeedCommand
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -172,7 +141,6 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="ticdc-assets")
 @click.option("--demo", is_flag=True, help="Work on the demo in the folder .demo.")
-@reported_errors
 def main(*, demo: bool) -> None:
     """Turn TiCDC changefeeds in Kafka into consistent Delta Lake mirrors.
 
@@ -181,7 +149,8 @@ def main(*, demo: bool) -> None:
     demo's file and tables, and you need not name its one changefeed.
     """
     if demo:
-        use_demo()
+        with in_sentences():
+            use_demo()
 
 
 _USED = "ticdc_assets.cli.used"
@@ -217,15 +186,13 @@ def _naming_damage() -> Iterator[None]:
 def failure_of(work: Callable[[], object], name: str) -> str | None:
     """Return why work on the tables of one changefeed failed, None if it did not.
 
-    Args:
-        work: the work; `lake_of` in it names the changefeed.
-        name: a name for it, for the log.
+    `lake_of` in it names the changefeed, and the log calls it `name`.
     """
     click.get_current_context().meta.pop(_USED, None)
 
     def sentence_of() -> str | None:
         try:
-            with _in_sentences():
+            with in_sentences():
                 work()
         except click.ClickException as error:
             return error.message
@@ -245,6 +212,17 @@ def end_with(failures: Iterable[object]) -> None:
 def note(text: str) -> None:
     """Print a line of progress."""
     click.echo(text, err=True)
+
+
+class FiniteRange(click.FloatRange):
+    """A range of numbers; click itself takes NaN for a number of any range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number, or refuse a text that is none, or one beyond the range."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"expected a finite number, got {value}", param, ctx)
+        return number
 
 
 def checked_moment(

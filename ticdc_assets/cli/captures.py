@@ -6,7 +6,7 @@ import click
 
 from ticdc_assets.base.errors import ConfigError
 from ticdc_assets.base.names import counted
-from ticdc_assets.cli.base import lake_of, main, note, reported_errors
+from ticdc_assets.cli.base import lake_of, main, note
 from ticdc_assets.cli.completing import changefeed_argument
 from ticdc_assets.cli.printing import print_json
 from ticdc_assets.config import (
@@ -30,7 +30,6 @@ def _kafka_source(feed: Changefeed) -> KafkaSource:
 @changefeed_argument()
 @click.argument("capture", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--limit", type=click.IntRange(min=1), help="Record at most this many records.")
-@reported_errors
 def record(changefeed: str, capture: Path, limit: int | None) -> None:
     """Record the topics of CHANGEFEED into the file CAPTURE (gzip if its name ends in .gz).
 
@@ -48,7 +47,6 @@ def record(changefeed: str, capture: Path, limit: int | None) -> None:
 @click.argument("capture", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @changefeed_argument()
 @click.option("--limit", type=click.IntRange(min=1), help="Play at most this many records.")
-@reported_errors
 def play(capture: Path, changefeed: str, limit: int | None) -> None:
     """Play the file CAPTURE into the Kafka cluster of CHANGEFEED.
 
@@ -84,7 +82,6 @@ def play(capture: Path, changefeed: str, limit: int | None) -> None:
 @click.option("--claim-check", metavar="URI", help="Where rows too large for a message are stored.")
 @click.option("--raw-value", is_flag=True, help="Claim-check files hold the bare value.")
 @click.option("--timezone", help="Show TIMESTAMPs in this zone; by default, as sent.")
-@reported_errors
 def decode(
     capture: Path,
     *,

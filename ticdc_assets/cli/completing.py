@@ -6,7 +6,7 @@ nothing; if they cannot be read, it completes nothing.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
@@ -33,7 +33,16 @@ def _completed(context: click.Context, parameter: click.Parameter, typed: str) -
             # The demo's one changefeed need not be named.
             if before[:1] != [CHANGEFEED] and (before or parameter.name == "changefeed"):
                 before = [CHANGEFEED, *before]
-        names = sorted(set(_following(before)))
+        settings = load_settings()
+        if not before:
+            names = sorted(feed.name for feed in settings.changefeeds)
+        else:
+            paths = LakePaths(root=settings.lake, changefeed=settings.changefeed(before[0]).name)
+            mirrors = json.loads(paths.by_name.read_bytes())["mirrors"]
+            if len(before) == 1:
+                names = sorted({mirror["database"] for mirror in mirrors})
+            else:
+                names = sorted(it["table"] for it in mirrors if it["database"] == before[1])
     except (TicdcError, OSError, ValueError, LookupError, TypeError):
         return []
     # The shell splits at blanks, and a terminal must not get control characters.
@@ -42,20 +51,6 @@ def _completed(context: click.Context, parameter: click.Parameter, typed: str) -
         for name in names
         if name.startswith(typed) and name.isprintable() and not any(map(str.isspace, name))
     ]
-
-
-def _following(words: list[str]) -> Iterator[str]:
-    """Yield the names that may follow `words`: a changefeed, its database, its table."""
-    settings = load_settings()
-    if not words:
-        yield from (feed.name for feed in settings.changefeeds)
-        return
-    paths = LakePaths(root=settings.lake, changefeed=settings.changefeed(words[0]).name)
-    for mirror in json.loads(paths.by_name.read_bytes())["mirrors"]:
-        if len(words) == 1:
-            yield mirror["database"]
-        elif mirror["database"] == words[1]:
-            yield mirror["table"]
 
 
 _argument = partial(click.argument, shell_complete=_completed)
@@ -75,9 +70,6 @@ def table_arguments(*, required: bool = True) -> Callable[[_Command], _Command]:
     """Give a command the arguments `database` and `table`, after that of the changefeed.
 
     A person may write both as one, `database.table`, as commands print them.
-
-    Args:
-        required: whether the command needs a table.
     """
     metavar = "TABLE" if required else "[TABLE]"
 

@@ -57,11 +57,7 @@ def ignore_the_next() -> None:
 
 
 def stopped_at_start() -> int:
-    """Print the sentence of a program that was stopped before its command began.
-
-    Returns:
-        The exit code.
-    """
+    """Print the sentence of a program that was stopped before its command; return the exit code."""
     ignore_the_next()
     sys.stderr.write(f"\n{sentence(None)}\n")
     return 0 if "--follow" in sys.argv else EXIT_CODE

@@ -15,7 +15,7 @@ import click
 
 from ticdc_assets.base.errors import ConfigError, LakeDamagedError, PrerequisiteError, TicdcError
 from ticdc_assets.base.names import counted
-from ticdc_assets.cli.base import end_with, lake_of, main, note, reported_errors
+from ticdc_assets.cli.base import FiniteRange, end_with, lake_of, main, note
 from ticdc_assets.cli.completing import changefeed_argument, changefeeds_argument, table_arguments
 from ticdc_assets.cli.printing import in_total, print_json, print_table, shown_text
 from ticdc_assets.cli.waiting import end_progress_lines
@@ -37,7 +37,6 @@ _WORST_TABLES = 10
 @main.command()
 @changefeed_argument(required=False)
 @click.option("--json", "as_json", is_flag=True, help="One JSON array on standard output.")
-@reported_errors
 def status(changefeed: str | None, *, as_json: bool) -> None:
     """Show how far CHANGEFEED is, where it is behind, and its worst tables.
 
@@ -48,30 +47,25 @@ def status(changefeed: str | None, *, as_json: bool) -> None:
     """
     damages: list[LakeDamagedError] = []
     statuses = list(_statuses(changefeed, damages))
-    lake = load_settings().lake
-    leases = {item.changefeed: _lease(lake, item.changefeed, damages) for item, _ in statuses}
-    if as_json:
-        listed = [
-            {**item.as_json(), "source_error": error, "lease": _lease_json(leases[item.changefeed])}
-            for item, error in statuses
-        ]
-        print_json(listed)
-    else:
-        for item, error in statuses:
+    lake, listed = load_settings().lake, list[dict[str, object]]()
+    unseen, stopped = list[str](), list[str]()
+    for item, error in statuses:
+        lease = _lease(lake, item.changefeed, damages)
+        if as_json:
+            more = {"source_error": error, "lease": _lease_json(lease)}
+            listed.append(item.as_json() | more)
+        else:
             _print_status(item, error)
-            lease = leases[item.changefeed]
             if lease is not None and lease.is_held:
                 click.echo(f"{item.changefeed}: written by {shown_text(str(lease))}")
-    # A source that has ended, and of which all is applied, has nothing more to say.
-    unseen = [
-        item.changefeed for item, error in statuses if error is not None and item.ending is None
-    ]
-    stopped = [item.changefeed for item, _ in statuses if item.gaps]
+        # A source that has ended, and of which all is applied, has nothing more to say.
+        unseen += [item.changefeed] if error is not None and item.ending is None else []
+        stopped += [item.changefeed] if item.gaps else []
+    if as_json:
+        print_json(listed)
     failures: list[object] = list(damages)
-    if unseen:
-        failures.append(f"the source of {', '.join(unseen)} could not be read")
-    if stopped:
-        failures.append(f"a gap has stopped landing of {', '.join(stopped)}")
+    failures += [f"the source of {', '.join(unseen)} could not be read"] if unseen else []
+    failures += [f"a gap has stopped landing of {', '.join(stopped)}"] if stopped else []
     end_with(failures)
 
 
@@ -87,7 +81,6 @@ def status(changefeed: str | None, *, as_json: bool) -> None:
     metavar="[HOST:]PORT",
     help="Serve them over HTTP until Ctrl-C, for Prometheus; HOST is 127.0.0.1 by default.",
 )
-@reported_errors
 def metrics(changefeed: str | None, output: Path | None, listen: str | None) -> None:
     """Print the figures of CHANGEFEED, or of all, as OpenMetrics text."""
     from ticdc_assets.observe.openmetrics import openmetrics_text, serve_figures
@@ -96,7 +89,11 @@ def metrics(changefeed: str | None, output: Path | None, listen: str | None) -> 
         if output is not None:
             raise click.UsageError("--output and --listen exclude each other")
         end_progress_lines()
-        host, port = _address(listen)
+        host, _, number = listen.rpartition(":")
+        host, port = host or "127.0.0.1", int(number) if number.isdecimal() else 0
+        if not 0 < port < 65536:
+            wrong = f"expected a port, or HOST:PORT, got {listen!r}"
+            raise click.BadParameter(wrong, param_hint="--listen")
         settings = load_settings()
         if changefeed is not None:
             settings.changefeed(changefeed)  # a wrong name is an error now, not at each request
@@ -118,18 +115,7 @@ def metrics(changefeed: str | None, output: Path | None, listen: str | None) -> 
     end_with(damages)
 
 
-def _address(text: str) -> tuple[str, int]:
-    """Return the host and the port that `--listen` names."""
-    host, _, port = text.rpartition(":")
-    if not port.isdecimal() or not 0 < int(port) < 65536:
-        raise click.BadParameter(
-            f"expected a port, or HOST:PORT, got {text!r}", param_hint="--listen"
-        )
-    return host or "127.0.0.1", int(port)
-
-
 def _figures(changefeed: str | None) -> "tuple[Figures, list[LakeDamagedError]]":
-    """Return the figures of CHANGEFEED, or of all, and their damaged tables."""
     from ticdc_assets.observe.openmetrics import Figures
 
     damages: list[LakeDamagedError] = []
@@ -146,7 +132,6 @@ def _figures(changefeed: str | None) -> "tuple[Figures, list[LakeDamagedError]]"
 
 @main.command()
 @changefeed_argument()
-@reported_errors
 def alerts(changefeed: str) -> None:
     """Send a test message to each receiver of CHANGEFEED's alerts."""
     from ticdc_assets.observe.alerting import Message, deliver
@@ -229,43 +214,41 @@ def _lease_json(lease: "LeaseState | None") -> dict[str, object] | None:
 def _print_status(item: "Status", source_error: str | None) -> None:
     from ticdc_assets.observe.wording import duration, lag_text
 
-    name, lag = item.changefeed, item.lag
-    if item.cut is None or lag is None:
-        click.echo(f"{name}: no published cut yet")
-    else:
+    name, cut, lag = item.changefeed, item.cut, item.lag
+    lines = ["no published cut yet"]
+    if cut is not None and lag is not None:
         behind = f"{duration(lag.seconds)} behind ({lag.text})"
         if lag.ahead_ms:
             behind = f"ahead of this machine's clock by {duration(lag.ahead_seconds)}"
         if item.ending is not None:
             behind = item.ending.text
-        click.echo(f"{name}: {behind}; cut {item.cut.number} at {item.cut.moment}")
-    if item.cut is not None and item.cut.rewind is not None:
-        rewound = item.cut.rewind
-        click.echo(
-            f"{name}: cut {item.cut.number} is cut {rewound.number} again: rewound at "
-            f"{item.cut.published_at:%Y-%m-%d %H:%M:%S} UTC from cut {rewound.from_number} at "
-            f"{time_with_tso(rewound.from_tso)} by {shown_text(rewound.by)}"
+        lines = [f"{behind}; cut {cut.number} at {cut.moment}"]
+    if cut is not None and cut.rewind is not None:
+        lines.append(
+            f"cut {cut.number} is cut {cut.rewind.number} again: rewound at "
+            f"{cut.published_at:%Y-%m-%d %H:%M:%S} UTC from cut {cut.rewind.from_number} at "
+            f"{time_with_tso(cut.rewind.from_tso)} by {cut.rewind.by}"
         )
     watermark = item.watermark.watermark_ts
     at = "no watermark yet" if watermark is None else f"watermark {time_with_tso(watermark)}"
-    waiting = counted(item.backlog, "record waits", "records wait")
-    click.echo(f"{name}: {at}; {waiting} in the source")
+    lines.append(f"{at}; {counted(item.backlog, 'record waits', 'records wait')} in the source")
     if source_error is not None:
-        click.echo(f"{name}: the source could not be read: {shown_text(source_error)}")
-    for gap in item.gaps:
-        click.echo(f"{name}: {shown_text(str(gap.error))}")
-    for reason in item.untruncated:
-        click.echo(f"{name}: {shown_text(reason.sentence)}")
-    for accepted in item.accepted_gaps:
-        click.echo(f"{name}: accepted gap: {shown_text(accepted.sentence)}")
+        lines.append(f"the source could not be read: {source_error}")
+    lines += [str(gap.error) for gap in item.gaps]
+    lines += [reason.sentence for reason in item.untruncated]
+    lines += [f"accepted gap: {accepted.sentence}" for accepted in item.accepted_gaps]
     quarantined = ", ".join(f"{count} at {stage}" for stage, count in item.quarantined.items())
-    click.echo(
-        f"{name}: {counted(item.held_rows, 'row')} held, quarantined {quarantined}, "
+    lines.append(
+        f"{counted(item.held_rows, 'row')} held, quarantined {quarantined}, "
         f"{counted(len(item.conflicts), 'schema conflict')}"
     )
-    for check, verdict in item.verdicts.items():
-        if verdict.level:
-            click.echo(f"{name}: {verdict.level.word}: {check}: {shown_text(verdict.sentence)}")
+    lines += [
+        f"{verdict.level.word}: {check}: {verdict.sentence}"
+        for check, verdict in item.verdicts.items()
+        if verdict.level
+    ]
+    for line in lines:
+        click.echo(f"{name}: {shown_text(line)}")
     if item.topics:
         print_table(
             f"{name}: topics",
@@ -305,7 +288,6 @@ def _print_status(item: "Status", source_error: str | None) -> None:
 @main.command()
 @changefeed_argument()
 @click.option("--json", "as_json", is_flag=True, help="One JSON array on standard output.")
-@reported_errors
 def tables(changefeed: str, as_json: bool) -> None:
     """List the mirrors of CHANGEFEED at the newest cut, and tables known from rows only."""
     from ticdc_assets.observe.status_reading import read_status
@@ -356,7 +338,6 @@ def tables(changefeed: str, as_json: bool) -> None:
 @changefeed_argument()
 @table_arguments()
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-@reported_errors
 def path(changefeed: str, database: str, table: str, *, as_json: bool) -> None:
     """Print the folder of a table's mirror, and the Delta version that the newest cut names.
 
@@ -375,7 +356,6 @@ def path(changefeed: str, database: str, table: str, *, as_json: bool) -> None:
 @main.command()
 @changefeed_argument()
 @click.option("--json", "as_json", is_flag=True, help="One JSON array on standard output.")
-@reported_errors
 def quarantine(changefeed: str, as_json: bool) -> None:
     """List the open records in quarantine: position, reason, expected and got."""
     from ticdc_assets.log.quarantine import read_quarantine
@@ -408,12 +388,11 @@ def quarantine(changefeed: str, as_json: bool) -> None:
 )
 @click.option(
     "--days",
-    type=click.FloatRange(min=0, min_open=True, max=3650),
+    type=FiniteRange(min=0, min_open=True, max=3650),
     default=7,
     show_default=True,
     help="How far back the plots go.",
 )
-@reported_errors
 def report(changefeeds: tuple[str, ...], output: Path, days: float) -> None:
     """Write one HTML page about all changefeeds, or the named ones, for a browser.
 

@@ -4,6 +4,7 @@ import signal
 import time
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ import click
 from ticdc_assets.base.errors import SourceUnavailableError
 from ticdc_assets.base.names import counted
 from ticdc_assets.base.ports import require_free
-from ticdc_assets.cli.base import main, note, reported_errors
+from ticdc_assets.cli.base import main, note
 from ticdc_assets.cli.printing import print_table
 from ticdc_assets.cli.waiting import end_progress_lines, own_lines
 from ticdc_assets.config import WIRE_FORMATS, load_settings
@@ -22,18 +23,16 @@ if TYPE_CHECKING:
     from ticdc_assets.spark.preflight import Check
 
 DIALECTS = ("ticdc", "tiflow")
-"""The names of the dialects (`simulator.dialects`), which a command line need not import."""
+"""The names of the dialects (`simulator.message_forms`), which a command line need not import."""
 
 _BROKER_PORT = 9092
 _CHECK_SECONDS = 0.2
 
-_DIRECTORY = click.option(
-    "--directory",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=DIRECTORY,
-    show_default=True,
-    help="The demo's folder.",
-)
+_FOLDER = click.Path(file_okay=False, path_type=Path)
+_PORT = click.IntRange(1, 65535)
+
+_option = partial(click.option, show_default=True)
+_DIRECTORY = _option("--directory", type=_FOLDER, default=DIRECTORY, help="The demo's folder.")
 
 
 @main.command()
@@ -43,7 +42,6 @@ _DIRECTORY = click.option(
     help="Check only Java, Python and jars, which need no configuration, and make Spark's class "
     "archive, which takes a minute (for image builds).",
 )
-@reported_errors
 def doctor(*, machine: bool) -> None:
     """Check Java, Python, jars, configuration, lake, brokers and topics, and say what to type.
 
@@ -71,12 +69,11 @@ def doctor(*, machine: bool) -> None:
 
 @main.command()
 @_DIRECTORY
-@click.option(
+@_option(
     "--format",
     "wire_format",
     type=click.Choice(WIRE_FORMATS),
     default=WIRE_FORMATS[0],
-    show_default=True,
     help="The format of the changefeed's messages.",
 )
 @click.option(
@@ -85,19 +82,14 @@ def doctor(*, machine: bool) -> None:
     help="Whose messages they are: those of the new TiCDC (ticdc, the default) or of the old one "
     "(tiflow, the default of craft, which the new one does not have).",
 )
-@click.option(
+@_option(
     "--transactions",
     type=click.IntRange(min=1),
     default=600,
-    show_default=True,
     help="How many the shop makes at most.",
 )
-@click.option(
-    "--seconds",
-    type=click.IntRange(min=1),
-    default=25,
-    show_default=True,
-    help="How long the shop is open at most.",
+@_option(
+    "--seconds", type=click.IntRange(min=1), default=25, help="How long the shop is open at most."
 )
 @click.option(
     "--live",
@@ -106,10 +98,9 @@ def doctor(*, machine: bool) -> None:
 )
 @click.option(
     "--port",
-    type=click.IntRange(1, 65535),
+    type=_PORT,
     help="With --live: the port of the Dagster UI; by default 3000 or a free port.",
 )
-@reported_errors
 def demo(
     directory: Path,
     wire_format: str,
@@ -137,7 +128,7 @@ def demo(
         at = datetime.fromtimestamp(lake.stat().st_mtime, UTC)
         note(f"replacing the demo of {at:%Y-%m-%d %H:%M} UTC in {directory}: its tables and runs")
     from ticdc_assets.demo.run import run_demo
-    from ticdc_assets.demo.simulator.dialects import Dialect
+    from ticdc_assets.demo.simulator.message_forms import Dialect
     from ticdc_assets.wire import WireFormat
 
     lines = own_lines()
@@ -165,7 +156,6 @@ def demo(
 @main.command()
 @click.argument("statement")
 @_DIRECTORY
-@reported_errors
 def upstream(statement: str, directory: Path) -> None:
     """Run one SQL STATEMENT on the upstream of the live demo, and commit it.
 
@@ -177,20 +167,10 @@ def upstream(statement: str, directory: Path) -> None:
 
 
 @main.command()
+@_option("--port", type=_PORT, default=3000, help="The port on 127.0.0.1.")
 @click.option(
-    "--port",
-    type=click.IntRange(1, 65535),
-    default=3000,
-    show_default=True,
-    help="The port on 127.0.0.1.",
+    "--demo", "demo_directory", type=_FOLDER, help="Use the demo in this folder, with its broker."
 )
-@click.option(
-    "--demo",
-    "demo_directory",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Use the demo in this folder, with its broker.",
-)
-@reported_errors
 def ui(port: int, demo_directory: Path | None) -> None:
     """Run the Dagster UI on 127.0.0.1, with its daemon, until Ctrl-C, and print its URL."""
     end_progress_lines()
@@ -217,20 +197,18 @@ def ui(port: int, demo_directory: Path | None) -> None:
 
 
 @main.command()
-@click.option(
+@_option(
     "--directory",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=_FOLDER,
     default=".broker",
-    show_default=True,
     help="Where the broker keeps its topics, settings and log.",
 )
 @click.option(
     "--port",
-    type=click.IntRange(1, 65535),
+    type=_PORT,
     help="The port on 127.0.0.1; by default that of the last start (at the first start "
     f"{_BROKER_PORT}), or a free port if it is in use.",
 )
-@reported_errors
 def broker(directory: Path, port: int | None) -> None:
     """Run a Kafka broker on 127.0.0.1 and print its address, until Ctrl-C.
 
@@ -264,8 +242,7 @@ def broker(directory: Path, port: int | None) -> None:
 
 
 @main.command()
-@click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=".")
-@reported_errors
+@click.argument("folder", type=_FOLDER, default=".")
 def sample(folder: Path) -> None:
     """Write a small changefeed's files into FOLDER (by default the current one).
 

@@ -146,14 +146,7 @@ def _print_whole(console: "Console", listing: "Table") -> None:
 def print_row_differences(
     name: str, count: int, rows: Sequence["RowDifference"], *, other: str
 ) -> None:
-    """Print rows of a table that differ, with both values of each differing column.
-
-    Args:
-        name: the name of the table.
-        count: how many rows differ.
-        rows: those that are shown; nothing is printed of none.
-        other: the name of the other side.
-    """
+    """Print some of the `count` rows of a table that differ from the `other` side, if any do."""
     if not rows:
         return
     title = f"{name}: {counted(count, 'row differs', 'rows differ')}"

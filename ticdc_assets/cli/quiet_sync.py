@@ -4,13 +4,12 @@ In: a changefeed, and the file that the command wrote after its last sync. Out: 
 that changes nothing, or None if there is, or may be, something to do: then the job runs. A run of
 the job costs seconds of CPU even if it finds nothing.
 
-The file is small and in the folder of the Dagster instance. It has the position of the source
-before the sync, and the number of the cut after it, which that instance has recorded. It is written
-after a run that ended well, so a killed run is followed by another run. The file does not count if
-the source, the cut, a landed or decoded batch, the newest seed, the changefeed's settings or the
-package differ.
-The first step of `apply_changes` says whether the mirrors would stay as they are, under the
-writer's lock, and the figures are judged as the checks do. Losing the file costs one run.
+The file, in the folder of the Dagster instance, has the position of the source before the sync, and
+the number of the cut after it, which that instance has recorded. It is written after a run that
+ended well, so a killed run is followed by another run. It does not count if the source, the cut, a
+landed or decoded batch, the newest seed, the changefeed's settings or the package differ. The first
+step of `apply_changes` says whether the mirrors would stay as they are, under the writer's lock.
+Losing the file costs one run.
 """
 
 import hashlib
@@ -26,17 +25,12 @@ from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.opening import keeping
 from ticdc_assets.log.seeds import landed_seed
 from ticdc_assets.observe.status import Status
-from ticdc_assets.orchestration.source_watcher import SourceWatcher
+from ticdc_assets.orchestration.following import SourceWatcher
 from ticdc_assets.storage.paths import write_at_once
 
 
 class LastSync:
-    """What the command stores about the last sync of a changefeed.
-
-    Args:
-        settings: the settings.
-        lake: the changefeed and its tables.
-    """
+    """What the command stores about the last sync of a changefeed."""
 
     def __init__(self, settings: Settings, lake: Lake) -> None:
         self._lake = lake

@@ -12,7 +12,7 @@ import click
 
 from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.base.names import counted, user_at_host
-from ticdc_assets.cli.base import checked_moment, lake_of, main, note, reported_errors
+from ticdc_assets.cli.base import checked_moment, lake_of, main, note
 from ticdc_assets.cli.completing import changefeed_argument
 from ticdc_assets.cli.printing import shown_text
 from ticdc_assets.cli.syncing import applied_lines, sync_lines
@@ -30,7 +30,6 @@ from ticdc_assets.model.tso import cut_of
     help="Go back to the newest kept cut at or below this TSO, or time in ISO 8601 (UTC).",
 )
 @click.option("--cut", "number", type=click.IntRange(min=1), help="Go back to this cut.")
-@reported_errors
 def rewind(changefeed: str, moment: str | None, number: int | None) -> None:
     """Make an older cut of CHANGEFEED the newest one again; syncs continue from there.
 
@@ -87,7 +86,6 @@ _day = partial(click.option, type=click.DateTime(formats=["%Y-%m-%d"]), metavar=
 @click.option(
     "--accept-losses", is_flag=True, help="Let rows go whose record is refused now; needs days."
 )
-@reported_errors
 def backfill(
     changefeed: str,
     days: Sequence[datetime],
@@ -109,7 +107,7 @@ def backfill(
         raise click.UsageError("give either days (--day, or --from and --to) or tables (--table)")
     if accept_losses and tables:
         raise click.UsageError("--accept-losses needs days: a table is folded again without losses")
-    from ticdc_assets.orchestration.backfills import backfill_days, backfill_tables, days_between
+    from ticdc_assets.orchestration.run import backfill_days, backfill_tables, days_between
 
     settings = load_settings()
     if tables:
@@ -137,7 +135,6 @@ def backfill(
     is_flag=True,
     help="Publish the rebuilt tables although they lack something that the published ones have.",
 )
-@reported_errors
 def rebuild(changefeed: str, *, accept_losses: bool) -> None:
     """Make all tables of CHANGEFEED again from what landed, and put them in place of the old ones.
 
@@ -174,7 +171,6 @@ def rebuild(changefeed: str, *, accept_losses: bool) -> None:
 @main.command()
 @changefeed_argument()
 @click.option("--dry-run", is_flag=True, help="Only count what would be removed.")
-@reported_errors
 def maintain(changefeed: str, *, dry_run: bool) -> None:
     """Remove old data of CHANGEFEED; compact and vacuum its tables.
 
@@ -206,7 +202,6 @@ def maintain(changefeed: str, *, dry_run: bool) -> None:
 @changefeed_argument()
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(min=0))
-@reported_errors
 def accept_gap(changefeed: str, topic: str, partition: int) -> None:
     """Let landing of CHANGEFEED continue after the gap in PARTITION of TOPIC.
 
@@ -234,7 +229,6 @@ def accept_gap(changefeed: str, topic: str, partition: int) -> None:
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(min=0))
 @click.argument("offset", type=click.IntRange(min=0))
-@reported_errors
 def accept_loss(changefeed: str, topic: str, partition: int, offset: int) -> None:
     """Give up one record of CHANGEFEED that is in quarantine and cannot be decoded.
 
@@ -243,7 +237,7 @@ def accept_loss(changefeed: str, topic: str, partition: int, offset: int) -> Non
     who gave it up, when, and why. Mirrors that may lack changes are marked until their table is
     created or truncated again.
     """
-    from ticdc_assets.repair.giving_up import give_up
+    from ticdc_assets.repair.redriving import give_up
 
     lake = lake_of(load_settings(), changefeed)
     with lake.writing():

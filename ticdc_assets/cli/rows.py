@@ -20,7 +20,6 @@ from ticdc_assets.cli.base import (
     lake_of,
     main,
     note,
-    reported_errors,
 )
 from ticdc_assets.cli.completing import changefeed_argument, table_arguments
 from ticdc_assets.cli.printing import in_total, print_json, print_line, print_rows
@@ -47,7 +46,9 @@ _FORMAT = click.option(
 @table_arguments()
 @_FORMAT
 @click.option(
-    "--limit", type=click.IntRange(min=0), help="Show at most this many rows; as a table, 20."
+    "--limit",
+    type=click.IntRange(0, 1_000_000_000),
+    help="Show at most this many rows; as a table, 20.",
 )
 @click.option("--as-of", metavar="TSO|TIME", callback=checked_moment, help=AS_OF_HELP)
 @click.option("--deleted", is_flag=True, help="Show deleted rows too; needs the table's history.")
@@ -57,7 +58,6 @@ _FORMAT = click.option(
     metavar="KEY",
     help="Show all versions of the row with this key: `1`, or `1,x` (`id=1,name=x`).",
 )
-@reported_errors
 def show(
     changefeed: str,
     database: str,
@@ -75,7 +75,7 @@ def show(
     changefeed's time zone. --format jsonl prints one JSON object per row; --format csv prints NULL
     as a backslash and N, like Dumpling.
     """
-    from ticdc_assets.reading.mirrors import iterate_rows
+    from ticdc_assets.reading.mirrors import iterate_rows, table_at
 
     lake = lake_of(load_settings(), changefeed)
     if key is not None:
@@ -86,7 +86,9 @@ def show(
     if deleted:
         _show_deleted(lake, (database, table), as_of, limit=limit, output=output)
         return
-    rows = _table_at(lake, database, table, as_of)
+    rows, notes = table_at(lake, database, table, as_of)
+    for text in notes:
+        note(text)
     if limit is None and output == "table":
         limit = 20
     texts = (
@@ -115,7 +117,6 @@ def _print_texts(
 
 
 def _printed(row: dict[str, Any], schema: "TableSchema") -> dict[str, Any]:
-    """Return a row of canonical texts as TiDB prints them."""
     from ticdc_assets.model.values.physical import printers
 
     for name, printed in printers(schema.columns).items():
@@ -140,7 +141,6 @@ def _csv_field(text: str | None) -> str:
 
 
 def _show_versions(lake: "Lake", name: tuple[str, str], key: str, *, output: str) -> None:
-    """Show every version of one row, oldest first."""
     from ticdc_assets.log.cuts import require_cut
     from ticdc_assets.reading.histories import row_versions
     from ticdc_assets.reading.mirrors import require_mirror
@@ -234,7 +234,6 @@ def _show_deleted(
     show_default=True,
     help="The engine that runs the query; each has its own SQL dialect.",
 )
-@reported_errors
 def sql(changefeed: str, query: str, *, output: str, as_of: str | None, engine: str) -> None:
     """Run one SQL QUERY over the mirrors of CHANGEFEED, as `database.table`, and print its rows.
 
@@ -263,7 +262,6 @@ def sql(changefeed: str, query: str, *, output: str, as_of: str | None, engine: 
 def _print_result(
     changefeed: str, names: Sequence[str], rows: Iterable[Sequence[str | None]], output: str
 ) -> None:
-    """Print the rows of a query."""
     match output:
         case "jsonl":
             for row in rows:
@@ -287,19 +285,9 @@ def _print_result(
             print_rows(changefeed, titles, listed, in_total(len(listed), "row"))
 
 
-def _table_at(lake: "Lake", database: str, table: str, as_of: str | None) -> "TableRows":
-    from ticdc_assets.reading.mirrors import table_at
-
-    rows, notes = table_at(lake, database, table, as_of)
-    for text in notes:
-        note(text)
-    return rows
-
-
 @main.command()
 @changefeed_argument()
 @click.option("--as-of", metavar="TSO|TIME", callback=checked_moment, help=AS_OF_HELP)
-@reported_errors
 def dump(changefeed: str, as_of: str | None) -> None:
     """Write every row of every mirror as {"database", "table", "row"} lines in canonical text."""
     from ticdc_assets.log.cuts import require_cut, tso_as_of

@@ -1,24 +1,39 @@
-"""Commands about exports of the upstream: `seed` and `diff`."""
+"""Commands that seed from an export (`seed`), and compare mirrors: `diff` and `verify`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ticdc_assets.base.names import counted, table_named
-from ticdc_assets.cli.base import lake_of, main, reported_errors
-from ticdc_assets.cli.completing import changefeed_argument
-from ticdc_assets.cli.printing import print_json, print_row_differences, print_table
+from ticdc_assets.base.names import counted, joined_name, table_named
+from ticdc_assets.cli.base import lake_of, main
+from ticdc_assets.cli.completing import changefeed_argument, table_arguments
+from ticdc_assets.cli.printing import (
+    print_json,
+    print_row_differences,
+    print_table,
+    shown_text,
+)
 from ticdc_assets.config import load_settings
-from ticdc_assets.model.tso import time_with_tso
+from ticdc_assets.model.tso import MAX_TSO, OLDEST_TSO, time_with_tso
 from ticdc_assets.observe.wording import listed, visible
 from ticdc_assets.source.exports.dialect import DUMPLING_OPTION, OUTPUT_DIALECTS, dialect_of
 
 if TYPE_CHECKING:
     from ticdc_assets.repair.diffing import SourceDifference
+    from ticdc_assets.repair.verifying import Verification
 
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
+
+
+def _checked_tso(
+    _context: click.Context, _parameter: click.Parameter, tso: int | None
+) -> int | None:
+    if tso is not None and not OLDEST_TSO <= tso <= MAX_TSO:
+        raise click.BadParameter(f"expected a TSO, of the year 2000 or later, got {tso}")
+    return tso
+
 
 _OPTIONS = (
     click.option(
@@ -30,7 +45,8 @@ _OPTIONS = (
     ),
     click.option(
         "--tso",
-        type=click.IntRange(min=1),
+        type=int,
+        callback=_checked_tso,
         help="TSO of the export, if the export does not contain it.",
     ),
     click.option(
@@ -57,7 +73,6 @@ _OPTIONS = (
 
 
 def _of_export(command: _Command) -> _Command:
-    """Give a command the options about an export and its files."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -70,7 +85,6 @@ def _configured(
     timezone: str | None,
     csv: Mapping[str, str | bool | None],
 ) -> dict[str, Any]:
-    """Return the options as the configuration of a run."""
     options = {
         name.replace("_", "-"): str(value).lower() if isinstance(value, bool) else value
         for name, value in csv.items()
@@ -91,7 +105,6 @@ def _configured(
 @changefeed_argument()
 @click.argument("folder")
 @_of_export
-@reported_errors
 def seed(
     changefeed: str,
     folder: str,
@@ -126,7 +139,7 @@ def seed(
     report = run_seed(settings, changefeed, _configured(folder, tables, tso, timezone, csv))
     seeding = report.seeding
     for item in seeding.tables:
-        name = f"{item.database}.{item.table}"
+        name = visible(joined_name(item.database, item.table))
         state = counted(item.rows, "row") if item.is_new else "already seeded, nothing changed"
         refused = f", {item.quarantined} in quarantine" if item.quarantined else ""
         click.echo(f"{changefeed}: {name}: {state}{refused}")
@@ -137,7 +150,8 @@ def seed(
                 f"{DUMPLING_OPTION}"
             )
     for (database, table), reason in sorted(seeding.refused.items()):
-        click.echo(f"{changefeed}: {database}.{table}: not seeded: {reason}")
+        name = visible(joined_name(database, table))
+        click.echo(f"{changefeed}: {name}: not seeded: {reason}")
     for kind, count in sorted(seeding.skipped.items()):
         click.echo(f"{changefeed}: skipped {counted(count, 'file')}: {kind}")
     if seeding.unterminated:
@@ -159,8 +173,9 @@ def seed(
     click.echo(f"{changefeed}: {report.applying.outcome}: {report.applying.reason}")
     unread = [item for item in seeding.tables if item.has_none]
     for item in unread:
+        name = visible(joined_name(item.database, item.table))
         click.echo(
-            f"{changefeed}: {item.database}.{item.table}: no row could be read: {item.fault}; "
+            f"{changefeed}: {name}: no row could be read: {item.fault}; "
             "give the CSV options as they were given to Dumpling (ticdc-assets seed --help), or "
             f"see: ticdc-assets quarantine {changefeed}"
         )
@@ -175,7 +190,6 @@ def seed(
 @click.argument("folder")
 @_of_export
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-@reported_errors
 def diff(
     changefeed: str,
     folder: str,
@@ -229,10 +243,66 @@ def _print_difference(difference: "SourceDifference") -> None:
         ),
     )
     for item in difference.tables:
-        name = f"{item.database}.{item.table}"
+        name = visible(joined_name(item.database, item.table))
         print_row_differences(name, item.counts.total, item.examples, other="exported")
     if difference.excluded:
         left_out = counted(difference.excluded, "table")
         click.echo(f"{difference.changefeed}: `tables` leaves out {left_out} of the export")
     if difference.equal:
         click.echo(f"{difference.changefeed}: {difference.summary}")
+
+
+@main.command()
+@changefeed_argument()
+@table_arguments(required=False)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def verify(changefeed: str, database: str | None, table: str | None, *, as_json: bool) -> None:
+    """Rebuild the mirrors of CHANGEFEED from the landed records, and compare.
+
+    It rebuilds all mirrors of the newest cut, or the mirror of one table, in a separate folder,
+    which is removed at the end. It does not change the changefeed's tables, and syncs may run
+    meanwhile. Differing rows are shown with their values. The exit code is 1 if anything differs.
+    """
+    from ticdc_assets.log.cuts import require_cut
+    from ticdc_assets.repair.verifying import verify as verified
+
+    if database is not None and table is None:
+        raise click.UsageError("give a table with its database, or neither")
+    lake = lake_of(load_settings(), changefeed)
+    require_cut(lake.paths)
+    wanted = None if database is None or table is None else (database, table)
+    verification = verified(lake, table=wanted)
+    if as_json:
+        print_json(verification.as_json())
+    else:
+        _print_verification(verification)
+    if not verification.equal:
+        raise click.ClickException(verification.summary)
+
+
+def _print_verification(verification: "Verification") -> None:
+    rows: list[tuple[str, ...]] = []
+    for item in verification.mirrors:
+        sides = (item.mirror, item.rebuilt)
+        hashes = dict.fromkeys(side.content_hash for side in sides if side is not None)
+        counts = ("-" if side is None else str(side.rows) for side in sides)
+        findings = "; ".join(item.findings())
+        rows.append((item.database, item.table, *counts, ", rebuilt ".join(hashes), findings))
+    print_table(
+        f"{verification.changefeed}: cut {verification.cut} at {verification.moment}",
+        ("database", "table", "rows", "rebuilt", "content hash", "result"),
+        rows,
+    )
+    for item in verification.mirrors:
+        name = joined_name(item.database, item.table)
+        print_row_differences(name, item.counts.total, item.examples, other="rebuilt")
+        print_row_differences(
+            f"history of {name}",
+            item.history_counts.total,
+            item.history_examples,
+            other="rebuilt",
+        )
+    for text in (*verification.differences, *verification.notes()):
+        click.echo(f"{verification.changefeed}: {shown_text(text)}")
+    if verification.equal:
+        click.echo(f"{verification.changefeed}: {verification.summary}")

@@ -1,5 +1,6 @@
 """Commands that bring mirrors up to date: `sync`, and `redrive` after a fix."""
 
+import gc
 import math
 from collections.abc import Iterable
 from functools import partial
@@ -7,23 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ticdc_assets.base.garbage import pass_over_all
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import tell
 from ticdc_assets.cli.base import (
+    FiniteRange,
     checked_moment,
     end_with,
     failure_of,
     lake_of,
     main,
     note,
-    reported_errors,
 )
 from ticdc_assets.cli.completing import changefeed_argument
 from ticdc_assets.cli.interrupted import ignore_the_next, sentence
 from ticdc_assets.cli.printing import backlog_text
 from ticdc_assets.cli.waiting import end_progress_lines
-from ticdc_assets.config import Changefeed, KafkaSource, Settings, load_settings
+from ticdc_assets.config import KafkaSource, Settings, load_settings
 from ticdc_assets.model.tso import cut_of
 from ticdc_assets.observe.wording import listed
 
@@ -43,9 +43,8 @@ if TYPE_CHECKING:
 @click.option("--max-records", type=click.IntRange(min=1), help="Land at most this many records.")
 @click.option("--follow", is_flag=True, help="Keep syncing new records, until Ctrl-C.")
 @click.option(
-    "--seconds", type=click.FloatRange(min=0), help="With --follow: end after this many seconds."
+    "--seconds", type=FiniteRange(min=0), help="With --follow: end after this many seconds."
 )
-@reported_errors
 def sync(
     changefeed: str | None,
     until: str | None,
@@ -94,7 +93,12 @@ def sync(
 
 def _follow(settings: Settings, name: str, seconds: float | None) -> None:
     """Follow until Ctrl-C, whenever that comes, or until the time is over."""
-    click.echo(f"{name}: following {_source_text(settings.changefeed(name))} until Ctrl-C")
+    source = settings.changefeed(name).source
+    if isinstance(source, KafkaSource):
+        shown = f"{source.topics_shown} at {source.bootstrap_servers}"
+    else:
+        shown = str(source.path)
+    click.echo(f"{name}: following {shown} until Ctrl-C")
 
     def say(text: str) -> None:
         # From here on the run itself says what it does.
@@ -118,13 +122,6 @@ def _follow(settings: Settings, name: str, seconds: float | None) -> None:
         click.echo(f"{name}: {sentence('sync')}")
         return
     end_with(failures)
-
-
-def _source_text(changefeed: Changefeed) -> str:
-    source = changefeed.source
-    if isinstance(source, KafkaSource):
-        return f"{source.topics_shown} at {source.bootstrap_servers}"
-    return str(source.path)
 
 
 def _sync_one(settings: Settings, name: str, until: str | None, max_records: int | None) -> None:
@@ -161,7 +158,7 @@ def _sync_one(settings: Settings, name: str, until: str | None, max_records: int
             return
     from ticdc_assets.orchestration.run import run_sync
 
-    pass_over_all()  # what imports made
+    gc.freeze()  # what imports made
     report = run_sync(
         settings,
         name,
@@ -278,7 +275,6 @@ def _cut_lines(name: str, cut: Any) -> Iterable[str]:
 
 @main.command()
 @changefeed_argument()
-@reported_errors
 def redrive(changefeed: str) -> None:
     """Decode and apply the quarantined records of CHANGEFEED again, after a fix."""
     from ticdc_assets.log.quarantine import count_open

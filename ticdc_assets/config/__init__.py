@@ -126,12 +126,9 @@ STORAGE = "storage"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrongEntry:
-    """An entry of the file that is not a valid changefeed.
+    """An entry of the file that is not a valid changefeed, with its mistakes, each a sentence.
 
-    Attributes:
-        name: its name, if that is valid and no other entry has it; else "".
-        position: where it is, e.g. `changefeeds[1]`.
-        mistakes: what is wrong with it, each a sentence with its key.
+    The name is "" if it is not valid or another entry has it; a position is `changefeeds[1]`.
     """
 
     name: str
@@ -157,8 +154,6 @@ class Settings:
         lake: root of all tables: an absolute folder, or a URI.
         path: the file the changefeeds were read from, absolute.
         wrong: entries that were left out because of their mistakes.
-        spark: Spark's settings.
-        compute: where steps run.
     """
 
     changefeeds: tuple[Changefeed, ...]
@@ -186,13 +181,12 @@ class Settings:
         Raises:
             NotFoundError: no changefeed has this name.
         """
-        for changefeed in self.changefeeds:
-            if changefeed.name == name:
-                return changefeed
-        names = [changefeed.name for changefeed in self.changefeeds]
+        named = {changefeed.name: changefeed for changefeed in self.changefeeds}
+        if name in named:
+            return named[name]
         raise NotFoundError(
-            f"no changefeed {name!r} in {self.path}{did_you_mean(name, names)}; "
-            f"it has: {', '.join(names)}"
+            f"no changefeed {name!r} in {self.path}{did_you_mean(name, named)}; "
+            f"it has: {', '.join(named)}"
         )
 
 
@@ -243,12 +237,8 @@ def require_literal(lake: AnyPath, where: str) -> None:
 
     Its checkpoints would be those of a table in that other folder.
 
-    Args:
-        lake: the root of the lake.
-        where: the setting that names it.
-
     Raises:
-        ConfigError: the path has such an escape.
+        ConfigError: the path, which the setting `where` names, has such an escape.
     """
     found = _ESCAPE.search(str(lake))
     if found is not None:
@@ -262,11 +252,9 @@ _ESCAPE: Final = re.compile(r"%[0-9A-Fa-f]{2}|\\")
 
 
 def load_settings(env: Mapping[str, str] | None = None, *, partly: bool = False) -> Settings:
-    """Read the settings that the environment points to.
+    """Read the settings that the environment points to: `env`, or that of this program.
 
-    Args:
-        env: environment variables; the environment of this program if None.
-        partly: whether entries with mistakes are left out and listed in `Settings.wrong`.
+    If they may be read `partly`, entries with mistakes are left out and listed in `Settings.wrong`.
 
     Raises:
         ConfigError: a file or variable is missing or wrong; the text lists every mistake.
@@ -297,9 +285,6 @@ def load_settings(env: Mapping[str, str] | None = None, *, partly: bool = False)
 def load_compute(env: Mapping[str, str] | None = None) -> Compute:
     """Read where steps run; the file may be missing or have no changefeed.
 
-    Args:
-        env: environment variables; the environment of this program if None.
-
     Raises:
         ConfigError: the variable or the file's key is wrong.
     """
@@ -308,9 +293,6 @@ def load_compute(env: Mapping[str, str] | None = None) -> Compute:
 
 def load_spark_settings(env: Mapping[str, str] | None = None) -> SparkSettings:
     """Read Spark's settings; the file may be missing or have no changefeed.
-
-    Args:
-        env: environment variables; the environment of this program if None.
 
     Raises:
         ConfigError: a setting of Spark is wrong; the text lists every mistake.
@@ -322,7 +304,6 @@ def _part_of_file(
     read: Callable[[Mapping[str, Any], Path, Mapping[str, str], list[str]], Part],
     env: Mapping[str, str] | None,
 ) -> Part:
-    """Return one part of the changefeeds file."""
     env = os.environ if env is None else env
     path = changefeeds_path(env)
     mistakes: list[str] = []
@@ -352,7 +333,6 @@ def _document_of(path: Path, _seen: tuple[int, int]) -> Mapping[str, Any]:
 def _read_compute(
     document: Mapping[str, Any], _path: Path, env: Mapping[str, str], mistakes: list[str]
 ) -> Compute:
-    """Return where steps run, and add its mistakes to the list."""
     variable = env.get(COMPUTE_VARIABLE)
     place, given = (COMPUTE_VARIABLE, variable) if variable else (COMPUTE, document.get(COMPUTE))
     if given is None:
@@ -367,7 +347,6 @@ def _read_compute(
 def _read_spark(
     document: Mapping[str, Any], path: Path, env: Mapping[str, str], mistakes: list[str]
 ) -> SparkSettings:
-    """Return Spark's settings, and add the changefeeds file's mistakes in them to the list."""
     settings, found = read_spark(document.get(SPARK), path, env)
     mistakes += [f"{SPARK}: {mistake}" for mistake in found]
     return settings
@@ -376,18 +355,15 @@ def _read_spark(
 def parse_changefeeds(
     content: bytes | str | Mapping[str, Any], *, path: Path, env: Mapping[str, str]
 ) -> tuple[Changefeed, ...]:
-    """Read what a changefeeds file has.
+    """Read what a changefeeds file has: YAML, or its mapping, with texts for all scalars.
 
-    Args:
-        content: the YAML, or its mapping, with texts for all scalars.
-        path: the file, for errors and for relative paths of captures.
-        env: environment variables for `{env: NAME}`.
+    Errors name its path, to which paths of captures are relative.
 
     Raises:
         ConfigError: the content is not valid; the message lists every mistake.
     """
     document = content if isinstance(content, Mapping) else _document(content, path)
-    return _read(document, path, env, partly=False)[0]
+    return _read(document, path, env)[0]
 
 
 def _path_of(env: Mapping[str, str] | None, variable: str, default: str) -> Path:
@@ -426,7 +402,7 @@ def _read(
     path: Path,
     env: Mapping[str, str],
     *,
-    partly: bool,
+    partly: bool = False,
     outside: Iterable[str] = (),
 ) -> tuple[tuple[Changefeed, ...], tuple[WrongEntry, ...]]:
     """Return the changefeeds of a file and, if it may be read partly, its wrong entries."""
@@ -469,7 +445,6 @@ def _read(
 def _read_storage(
     document: Mapping[str, Any], path: Path, env: Mapping[str, str], mistakes: list[str]
 ) -> Storage:
-    """Return the block `storage`, and add its mistakes to those of the file."""
     value = document.get(STORAGE)
     if value is None:
         return Storage()
@@ -481,7 +456,6 @@ def _read_storage(
 
 
 def _name_of(entry: Any) -> str:
-    """Return the name of an entry, "" where it is not a valid name."""
     name = cast(dict[str, Any], entry).get("name") if isinstance(entry, dict) else None
     return name if isinstance(name, str) and NAME.fullmatch(name) else ""
 

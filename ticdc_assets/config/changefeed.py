@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias, cast
 from urllib.parse import parse_qsl, urlsplit
@@ -21,6 +22,7 @@ from pydantic.dataclasses import dataclass
 from pydantic_core import InitErrorDetails
 
 from ticdc_assets.base.cron import cron_mistake
+from ticdc_assets.base.names import split_name
 from ticdc_assets.config.reading import (
     File,
     Keys,
@@ -37,10 +39,54 @@ from ticdc_assets.config.reading import (
     unexpected,
 )
 from ticdc_assets.config.sources import FROM_ENV, MODEL, CaptureSource, Source, read_source
-from ticdc_assets.config.table_choice import ALL_TABLES, TableChoice, parts_of
-from ticdc_assets.model.tso import MAX_TSO
+from ticdc_assets.model.tso import MAX_TSO, OLDEST_TSO
 from ticdc_assets.wire.compression import Compression, supports
 from ticdc_assets.wire.formats import WireFormat
+
+
+@dataclass(frozen=True, slots=True, config=MODEL)
+class TableChoice:
+    """Some tables of a changefeed, by patterns `database.table`, in which `*` is any characters.
+
+    A part with a dot in it is in backquotes.
+    """
+
+    patterns: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.patterns)
+
+    def includes(self, database: str, table: str) -> bool:
+        """Return whether a table is one of them; case does not matter, as it does not upstream."""
+        return any(
+            _like(database, own_database) and _like(table, own_table)
+            for own_database, own_table in map(parts_of, self.patterns)
+        )
+
+
+ALL_TABLES: Final = TableChoice(("*.*",))
+"""Every table."""
+
+
+@lru_cache(maxsize=1024)
+def parts_of(pattern: str) -> tuple[str, str]:
+    """Return the patterns of the database and of the table, empty where there is none."""
+    parts = split_name(pattern)
+    if parts is None:
+        database, _, table = pattern.partition(".")
+        parts = (database, table)
+    return parts
+
+
+def _like(name: str, pattern: str) -> bool:
+    return _expression(pattern).fullmatch(name.lower()) is not None
+
+
+@lru_cache(maxsize=1024)
+def _expression(pattern: str) -> re.Pattern[str]:
+    text = ".*".join(re.escape(part) for part in pattern.lower().split("*"))
+    return re.compile(text, re.DOTALL)
+
 
 OFF: Final = "off"
 """The time of a schedule that does not run."""
@@ -64,18 +110,18 @@ _SECRET_PARAMETER = re.compile(r"password|secret|token|key|sas|sig|credential", 
 # Dagster's rule for owners, except that the name of a team may have blanks.
 _OWNER = re.compile(r"team:\S+|[A-Za-z0-9_][A-Za-z0-9._%+-]*@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
 
-_NO_CLAIM_CHECKS = {WireFormat.CRAFT}
-_NO_RAW_VALUES = {WireFormat.OPEN_PROTOCOL}
-
 
 # --- how they are read ---
 
 
-@reads(
-    "1 to 64 of a-z, 0-9 and _, not starting with _ (it becomes a folder and a part of asset keys)"
+_name = Reads(
+    "1 to 64 of a-z, 0-9 and _, not starting with _ (it becomes a folder and a part of asset keys)",
+    lambda value, _: matched(NAME, value)[0],
 )
-def _name(value: Any, _: ValidationInfo) -> str:
-    return matched(NAME, value)[0]
+_level = Reads("warn or fail", lambda value, _: ("warn", "fail")[("warn", "fail").index(value)])
+_count = Reads(
+    "a whole number of tables, 0 or more", lambda value, _: int(matched(_COUNT, value)[0])
+)
 
 
 @reads(f"one of {', '.join(WIRE_FORMATS)}", key="format")
@@ -107,7 +153,6 @@ def _compression(value: Any, info: ValidationInfo) -> Compression:
 
 @reads(f"the path of a folder, or a URI of {', '.join(STORAGE_SCHEMES)}")
 def _location(value: Any, info: ValidationInfo) -> str:
-    """Return the location: a URI, or the absolute path of a folder."""
     given = scalar(value, info, _location.expected)
     location = given.value
     shown = given if given.shown != location else _shown_location(location)
@@ -125,25 +170,22 @@ def _location(value: Any, info: ValidationInfo) -> str:
 
 @reads("all, or a non-empty list of database.table")
 def _tables(value: Any, _: ValidationInfo) -> TableChoice:
-    return ALL_TABLES if value == "all" else TableChoice(items_of(value, _table_pattern, "table"))
+    def pattern(item: Any) -> str:
+        if not isinstance(item, str) or not all(parts_of(item)):
+            raise unexpected("database.table, in which * means any characters", item)
+        return item
 
-
-def _table_pattern(value: Any) -> str:
-    database, table = parts_of(value) if isinstance(value, str) else ("", "")
-    if not database or not table:
-        raise unexpected("database.table, in which * means any characters", value)
-    return value
+    return ALL_TABLES if value == "all" else TableChoice(items_of(value, pattern, "table"))
 
 
 @reads("a non-empty list of owners")
 def _owners(value: Any, _: ValidationInfo) -> tuple[str, ...]:
-    return items_of(value, _owner, "owner")
+    def owner(item: Any) -> str:
+        if not isinstance(item, str) or not _OWNER.fullmatch(item):
+            raise unexpected("team:name or an e-mail address", item)
+        return item
 
-
-def _owner(value: Any) -> str:
-    if not isinstance(value, str) or not _OWNER.fullmatch(value):
-        raise unexpected("team:name or an e-mail address", value)
-    return value
+    return items_of(value, owner, "owner")
 
 
 @reads("a non-empty list of {env: NAME}")
@@ -154,11 +196,6 @@ def _targets(value: Any, info: ValidationInfo) -> tuple[OptionValue, ...]:
         return scalar(item, info, FROM_ENV)
 
     return items_of(value, target, "target")
-
-
-@reads("warn or fail")
-def _level(value: Any, _: ValidationInfo) -> str:
-    return ("warn", "fail")[("warn", "fail").index(value)]
 
 
 @reads("a cron text (minute hour day month weekday, in UTC) or off")
@@ -175,16 +212,17 @@ def _cron(value: Any, _: ValidationInfo) -> str:
 
 @reads("a time like `90 days`, `36 hours` or forever")
 def _age(value: Any, _: ValidationInfo) -> timedelta | None:
-    if value == "forever":
-        return None
-    match = matched(_AGE, value)
+    return None if value == "forever" else _timedelta(_AGE, value)
+
+
+def _timedelta(pattern: re.Pattern[str], value: Any) -> timedelta:
+    match = matched(pattern, value)
     return timedelta(**{f"{match['unit']}s": int(match["number"])})
 
 
 @reads("a time from 5 seconds to 1 hour like `60 seconds` or `2 minutes`")
 def _span(value: Any, _: ValidationInfo) -> timedelta:
-    match = matched(_SPAN, value)
-    span = timedelta(**{f"{match['unit']}s": int(match["number"])})
+    span = _timedelta(_SPAN, value)
     if not timedelta(seconds=5) <= span <= timedelta(hours=1):
         raise ValueError(value)
     return span
@@ -200,15 +238,10 @@ def _folder(value: Any, info: ValidationInfo) -> str:
     return folder
 
 
-@reads("a whole number of tables, 0 or more")
-def _count(value: Any, _: ValidationInfo) -> int:
-    return int(matched(_COUNT, value)[0])
-
-
-@reads("a TSO: a whole number above 0")
+@reads("a TSO, of the year 2000 or later")
 def _tso(value: Any, _: ValidationInfo) -> int:
     tso = int(matched(_WHOLE, value)[0])
-    if not 0 < tso <= MAX_TSO:
+    if not OLDEST_TSO <= tso <= MAX_TSO:
         raise ValueError(value)
     return tso
 
@@ -243,10 +276,10 @@ def _at_most(other: str) -> AfterValidator:
 def _fits_format(value: Mapping[str, Any], info: ValidationInfo) -> Iterable[InitErrorDetails]:
     """Return the keys of a claim check that the format does not support."""
     wire_format = info.data.get("wire_format")
-    if wire_format in _NO_CLAIM_CHECKS:
+    if wire_format == WireFormat.CRAFT:
         text = f"not to be set: {wire_format} has no claim checks"
         yield InitErrorDetails(type=mistake(text), loc=(), input=None)
-    elif wire_format in _NO_RAW_VALUES and value.get("raw_value") == "true":
+    elif wire_format == WireFormat.OPEN_PROTOCOL and value.get("raw_value") == "true":
         expected = f"false, as {wire_format} has no raw values"
         yield at("raw_value", unexpected(expected, value["raw_value"]))
 

@@ -22,18 +22,14 @@ from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, cor
 
 from ticdc_assets.base.errors import shorten
 
+K = TypeVar("K", str, int)
 T = TypeVar("T")
 Check: TypeAlias = Callable[[Mapping[str, Any], ValidationInfo], Iterable[InitErrorDetails]]
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """Where a file is.
-
-    Args:
-        folder: what relative paths of the file start from.
-        env: environment variables for `{env: NAME}`.
-    """
+    """What paths of a file are relative to, and the environment variables for `{env: NAME}`."""
 
     folder: Path
     env: Mapping[str, str]
@@ -41,12 +37,7 @@ class File:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class OptionValue:
-    """The value of a client option; if it is secret, it shows where it came from instead.
-
-    Args:
-        value: the value for the client.
-        shown: what `repr` and `str` give in its place.
-    """
+    """The value of a client option; if it is secret, it is shown as where it came from instead."""
 
     value: str
     shown: str
@@ -56,9 +47,6 @@ class OptionValue:
 
     def __str__(self) -> str:
         return self.shown
-
-
-# --- mistakes ---
 
 
 def mistake(text: str) -> PydanticCustomError:
@@ -110,9 +98,6 @@ def _masked(value: Any) -> Any:
             return value
 
 
-# --- how a field is read ---
-
-
 @dataclass(frozen=True, slots=True)
 class Reads:
     """How a field is read from a text or a list.
@@ -160,9 +145,7 @@ def flag(value: Any, _: ValidationInfo) -> bool:
 class Keys:
     """How a field is read whose type is a model: from a mapping with the model's keys.
 
-    Args:
-        expected: what has to be there, in words.
-        check: returns other mistakes of the mapping, also those of its values.
+    `check` returns other mistakes of the mapping, also those of its values.
     """
 
     expected: str
@@ -222,9 +205,6 @@ def _inside(error: Any, fields: Mapping[str, tuple[str, FieldInfo]]) -> InitErro
     return InitErrorDetails(type=mistake(text), loc=(key, *inside), input=None)
 
 
-# --- pieces ---
-
-
 def matched(pattern: re.Pattern[str], value: Any) -> re.Match[str]:
     """Return the match of a whole text; ValueError for any other text."""
     match = pattern.fullmatch(value) if isinstance(value, str) else None
@@ -245,17 +225,29 @@ def items_of(value: Any, each: Callable[[Any], T], what: str) -> tuple[T, ...]:
     if not isinstance(value, list) or not value:
         raise ValueError(what)
     given = cast(list[Any], value)
-    items: list[T] = []
-    mistakes: list[InitErrorDetails] = []
-    for number, item in enumerate(given):
-        try:
-            if item in given[:number]:
-                raise unexpected(f"each {what} once", item)
-            items.append(each(item))
-        except PydanticCustomError as error:
-            mistakes.append(at(number, error))
+
+    def typed(number: int, item: Any) -> T:
+        if item in given[:number]:
+            raise unexpected(f"each {what} once", item)
+        return each(item)
+
+    items, mistakes = values_of(enumerate(given), typed)
     refuse(mistakes)
-    return tuple(items)
+    return tuple(items.values())
+
+
+def values_of(
+    given: Iterable[tuple[K, Any]], each: Callable[[K, Any], T]
+) -> tuple[dict[K, T], list[InitErrorDetails]]:
+    """Return the values at some places, typed by `each`, and the mistakes of the others."""
+    values: dict[K, T] = {}
+    mistakes: list[InitErrorDetails] = []
+    for place, value in given:
+        try:
+            values[place] = each(place, value)
+        except PydanticCustomError as error:
+            mistakes.append(at(place, error))
+    return values, mistakes
 
 
 def scalar(value: Any, info: ValidationInfo, expected: str) -> OptionValue:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final, TypeAlias, cast
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationInfo
 from pydantic.dataclasses import dataclass
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic_core import InitErrorDetails
 
 from ticdc_assets.base.errors import ConfigError
 from ticdc_assets.config.reading import (
@@ -33,6 +33,7 @@ from ticdc_assets.config.reading import (
     refuse,
     scalar,
     unexpected,
+    values_of,
 )
 from ticdc_assets.config.topics import TopicPattern, is_topic_name, is_topic_pattern
 
@@ -91,18 +92,10 @@ _OF_JAVA = (
 )
 
 MECHANISM_KEYS: Final = ("sasl.mechanism", "sasl.mechanisms")
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _CREDENTIAL_MECHANISMS = {"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class SecurityProtocol(StrEnum):
-    """Kafka's four ways to talk to a broker."""
-
-    PLAINTEXT = "PLAINTEXT"
-    SSL = "SSL"
-    SASL_PLAINTEXT = "SASL_PLAINTEXT"
-    SASL_SSL = "SASL_SSL"
 
 
 class StartKind(StrEnum):
@@ -115,15 +108,11 @@ class StartKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, config=MODEL)
 class StartPosition:
-    """Where a changefeed's first landing begins.
+    """Where a changefeed's first landing begins; a time names the first Kafka timestamp, in ms.
 
     It applies only to topics that exist at the first landing. Topics that appear later are read
     from their first record, because they have no records from before the first landing. After the
     first landing, a change of this setting has no effect.
-
-    Args:
-        kind: at the first record, after the last one, or by time.
-        timestamp_ms: for a time: begin with the first record whose Kafka timestamp is not earlier.
     """
 
     kind: StartKind = StartKind.EARLIEST
@@ -132,11 +121,15 @@ class StartPosition:
 
 def is_loopback(bootstrap_servers: str) -> bool:
     """Return whether every server of the list is on this machine."""
-    hosts = (server.rpartition(":")[0].strip("[]") for server in _servers(bootstrap_servers))
-    return all(map(_is_loopback_host, hosts))
-
-
-# --- how they are read ---
+    for server in _servers(bootstrap_servers):
+        host = server.rpartition(":")[0].strip("[]")
+        try:
+            is_here = ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            is_here = host.lower() == "localhost"
+        if not is_here:
+            return False
+    return True
 
 
 @reads("host:port, several separated by commas")
@@ -190,13 +183,13 @@ def _start(value: Any, _: ValidationInfo) -> StartPosition:
 
 @reads("a mapping of topic to number of partitions")
 def _partitions(value: Any, _: ValidationInfo) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    mistakes: list[InitErrorDetails] = []
-    for topic, count in mapping(value).items():
+    def count(_: str, given: Any) -> int:
         try:
-            counts[topic] = int(matched(_COUNT, count)[0])
+            return int(matched(_COUNT, given)[0])
         except ValueError:
-            mistakes.append(at(topic, unexpected("a number of partitions above 0", count)))
+            raise unexpected("a number of partitions above 0", given) from None
+
+    counts, mistakes = values_of(mapping(value).items(), count)
     refuse(mistakes)
     return counts
 
@@ -206,32 +199,36 @@ def _options(value: Any, info: ValidationInfo) -> dict[str, OptionValue]:
     if not isinstance(value, dict):
         # Not shown: it may hold a secret in the wrong place.
         raise mistake("expected a mapping of client options")
-    options: dict[str, OptionValue] = {}
-    mistakes: list[InitErrorDetails] = []
-    for key, item in cast(dict[str, Any], value).items():
-        try:
-            if key in _OWN_OPTIONS:
-                raise mistake(f"not to be set here: {_OWN_OPTIONS[key]}")
-            if key.startswith(_JAVA_ONLY):
-                raise mistake(_OF_JAVA)
-            # Always in the result, so that no second mistake calls it missing.
-            options[key] = OptionValue("", "")
-            options[key] = scalar(item, info, "a value or {env: NAME}")
-            if isinstance(item, str) and _SECRET_KEY.search(key):
-                options[key] = OptionValue(item, "***")
-                if not _NO_SECRET_KEY.search(key):
-                    raise mistake(f"expected {FROM_ENV}, got a value")
-        except PydanticCustomError as error:
-            mistakes.append(at(key, error))
+    given = cast(dict[str, Any], value)
+
+    def option(key: str, item: Any) -> OptionValue:
+        if key in _OWN_OPTIONS:
+            raise mistake(f"not to be set here: {_OWN_OPTIONS[key]}")
+        if key.startswith(_JAVA_ONLY):
+            raise mistake(_OF_JAVA)
+        typed = scalar(item, info, "a value or {env: NAME}")
+        if not isinstance(item, str) or not _SECRET_KEY.search(key):
+            return typed
+        if not _NO_SECRET_KEY.search(key):
+            raise mistake(f"expected {FROM_ENV}, got a value")
+        return OptionValue(item, "***")
+
+    options, mistakes = values_of(given.items(), option)
     servers = info.data.get("bootstrap_servers")
-    mistakes += _security(options, local=not servers or is_loopback(servers))
+    # A wrong option is there too, so that no second mistake calls it missing.
+    there = {
+        key: options.get(key, OptionValue("", ""))
+        for key in given
+        if key not in _OWN_OPTIONS and not key.startswith(_JAVA_ONLY)
+    }
+    mistakes += _security(there, local=not servers or is_loopback(servers))
     refuse(mistakes)
     return options
 
 
 def _security(options: Mapping[str, OptionValue], *, local: bool) -> Iterable[InitErrorDetails]:
     """Return the connection options that are missing or contradict each other."""
-    key, names = "security.protocol", ", ".join(SecurityProtocol)
+    key, names = "security.protocol", ", ".join(_PROTOCOLS)
     stated = options.get(key)
     credentials = sorted(option for option in options if option.startswith(("sasl.", "ssl.")))
     if stated is None:
@@ -243,9 +240,9 @@ def _security(options: Mapping[str, OptionValue], *, local: bool) -> Iterable[In
             yield at(key, mistake(f"missing; expected one of {names} {why}"))
         return
     protocol = stated.value.upper()
-    if protocol and protocol not in SecurityProtocol.__members__:
+    if protocol and protocol not in _PROTOCOLS:
         yield at(key, unexpected(f"one of {names}", stated))
-    elif protocol == SecurityProtocol.PLAINTEXT and credentials:
+    elif protocol == "PLAINTEXT" and credentials:
         yield at(key, unexpected(f"another protocol, as {credentials[0]} is set", stated))
     elif protocol.startswith("SASL_"):
         yield from _sasl(options)
@@ -264,9 +261,6 @@ def _sasl(options: Mapping[str, OptionValue]) -> Iterable[InitErrorDetails]:
         for key in ("sasl.username", "sasl.password"):
             if key not in options:
                 yield at(key, mistake(f"missing; {mechanism} needs it"))
-
-
-# --- the models ---
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=MODEL)
@@ -322,9 +316,6 @@ Source: TypeAlias = KafkaSource | CaptureSource
 """Where the records of a changefeed come from."""
 
 
-# --- the shape in the file ---
-
-
 @reads("the path of a capture file")
 def _capture(value: Any, info: ValidationInfo) -> CaptureSource:
     if not isinstance(value, str) or not value.strip() or "\0" in value:
@@ -374,10 +365,3 @@ def read_source(value: Any, info: ValidationInfo) -> Source:
 
 def _servers(bootstrap_servers: str) -> list[str]:
     return [server.strip() for server in bootstrap_servers.split(",") if server.strip()]
-
-
-def _is_loopback_host(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"

@@ -15,17 +15,16 @@ from pathlib import Path
 from typing import Annotated, Any, Final, cast
 
 from pydantic import TypeAdapter, ValidationError, ValidationInfo
-from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from ticdc_assets.config.reading import (
     File,
     OptionValue,
-    at,
     mistake,
     reads,
     refuse,
     scalar,
     unexpected,
+    values_of,
 )
 from ticdc_assets.config.sources import FROM_ENV
 
@@ -88,12 +87,7 @@ _SECRET = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkSettings:
-    """Spark's settings.
-
-    Attributes:
-        properties: the user's values by the properties' names, without this package's.
-        place: where they are set, in words.
-    """
+    """The user's properties of Spark, without this package's, and where they are set, in words."""
 
     properties: Mapping[str, OptionValue] = field(default_factory=dict[str, OptionValue])
     place: str = "the defaults"
@@ -138,22 +132,20 @@ def _properties(value: Any, info: ValidationInfo) -> dict[str, OptionValue]:
     if not isinstance(value, dict):
         # Not shown: it may hold a secret in the wrong place.
         raise mistake("expected a mapping of Spark properties")
-    options: dict[str, OptionValue] = {}
-    mistakes: list[InitErrorDetails] = []
-    for name, item in cast(dict[str, Any], value).items():
-        try:
-            if not _NAME.fullmatch(name):
-                raise mistake("expected the whole name of a Spark property, like spark.master")
-            options[name] = scalar(item, info, "a value or {env: NAME}")
-            _check(name, options[name])
-        except PydanticCustomError as error:
-            mistakes.append(at(name, error))
+
+    def option(name: str, item: Any) -> OptionValue:
+        if not _NAME.fullmatch(name):
+            raise mistake("expected the whole name of a Spark property, like spark.master")
+        given = scalar(item, info, "a value or {env: NAME}")
+        _check(name, given)
+        return given
+
+    options, mistakes = values_of(cast(dict[str, Any], value).items(), option)
     refuse(mistakes)
     return options
 
 
 def _check(name: str, given: OptionValue) -> None:
-    """Raise the mistake of a property."""
     own = OWN.get(name)
     if own is not None and given.value != own:
         raise unexpected(f"nothing or {own!r}, which mirrors depend on", given)
@@ -176,12 +168,9 @@ _PROPERTIES: TypeAdapter[dict[str, OptionValue]] = TypeAdapter(
 
 
 def read_spark(given: Any, path: Path, env: Mapping[str, str]) -> tuple[SparkSettings, list[str]]:
-    """Return the settings of a mapping of properties, and its mistakes.
+    """Return the settings of a mapping of properties in the file at `path`, and its mistakes.
 
-    Args:
-        given: the properties; None for none.
-        path: the changefeeds file.
-        env: environment variables, for `{env: NAME}` and for those that override the mapping.
+    Of the variables in `env`, some override the mapping.
     """
     options: dict[str, OptionValue] = {}
     mistakes: list[str] = []
@@ -198,7 +187,7 @@ def read_spark(given: Any, path: Path, env: Mapping[str, str]) -> tuple[SparkSet
         for name, variable in _OVERRIDES.items()
         if (value := env.get(variable))
     }
-    if REMOTE in {**options, **overriding} and MASTER in {**options, **overriding}:
+    if {REMOTE, MASTER} <= {**options, **overriding}.keys():
         mistakes.append(f"{REMOTE}: not with {MASTER}: the server has its own")
     if SparkSettings(properties=options).is_local and not {MASTER, REMOTE} & overriding.keys():
         mistakes += [

@@ -65,10 +65,7 @@ def is_named(topic: str, texts: Iterable[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TopicPattern:
-    """Topics whose names match a pattern.
-
-    Args:
-        text: the pattern, as the module says.
+    """Topics whose names match a pattern, as the module says.
 
     Raises:
         ConfigError: the text is not a pattern, or every topic matches it.

@@ -1,17 +1,15 @@
 """Append rows or written files to a table, or replace rows by them, in one commit.
 
 In: files in the folder of a table that no commit names yet, or a few rows, which are written into
-one. Out: one commit on the table (`committing`), with a transaction identifier and metadata. New
-columns join the table's.
+one. Out: one commit (`committing`) of the files, a transaction identifier and metadata. New columns
+join the table's.
 
-Why appending again is safe: a commit is skipped if the table has seen its identifier. All writers
-of a changefeed hold its lock, so only other programs commit in between, and then the commit is made
-again from their version. Under a lease, a late commit of a stalled run is refused. The files, the
-identifier and the metadata are one commit.
+Why appending again is safe: a commit is skipped if the table has seen its identifier. Only other
+programs commit in between, and then the commit is made again from their version.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -27,33 +25,15 @@ from ticdc_assets.storage.paths import AnyPath
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableLayout:
-    """What a table gets when its first commit creates it.
-
-    Attributes:
-        partition_by: names of the partition columns.
-        configuration: table properties.
-    """
+    """The partition columns and the properties that a table gets with its first commit."""
 
     partition_by: Sequence[str] = ()
-    configuration: Mapping[str, str] | None = None
+    configuration: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 BOUNDED = (
-    "batch",
-    "landed_at",
-    "topic",
-    "partition",
-    "offset",
-    "timestamp_ms",
-    "index",
-    "kind",
-    "op",
-    "commit_ts",
-    "build_ts_ms",
-    "database",
-    "table",
-    "table_id",
-    "schema_version",
+    *("batch", "landed_at", "topic", "partition", "offset", "timestamp_ms", "index", "kind"),
+    *("op", "commit_ts", "build_ts_ms", "database", "table", "table_id", "schema_version"),
     "number",
 )
 """Columns whose bounds are recorded for each file."""
@@ -86,21 +66,11 @@ def append_files(
     layout: TableLayout = TableLayout(),
     replaces: Mapping[str, str] | None = None,
 ) -> bool:
-    """Append files in one commit, unless the table has seen `version` of `app_id`.
+    """Append files, possibly none, to a table in one commit; return False if the table has seen it.
 
-    Args:
-        path: the table; it is created if it does not exist.
-        files: what to append, possibly nothing.
-        schema: the columns of the rows.
-        app_id: the application that counts the versions; None if none does.
-        version: its version of this commit.
-        metadata: JSON object that the commit carries, if any.
-        layout: what the table gets when it is created.
-        replaces: the values of partition columns; the files take the place of all rows with them.
-            All rows and columns are replaced if it is empty.
-
-    Returns:
-        Whether there was a commit.
+    A table that does not exist is created with `layout`. An application (`app_id`) counts its
+    commits by `version`. If `replaces` has values of partition columns, the files take the place of
+    all rows with them; if it is empty, that of all rows and columns.
 
     Raises:
         ConflictError: other programs committed meanwhile, several times.
@@ -113,12 +83,12 @@ def append_files(
         if app_id is not None and newest.transactions.get(app_id, -1) >= version:
             return False
         if newest.version < 0 or replaces == {}:
-            configuration = layout.configuration or {}
-            wanted = new_state(schema, configuration, newest, partition_by=layout.partition_by)
+            wanted = new_state(schema, newest, layout.configuration, layout.partition_by)
         else:
             wanted = grown(newest, schema)
         if replaces is not None:
-            kept = [item for item in newest.files if not _is_of(item, replaces)]
+            replaced = replaces.items()
+            kept = [item for item in newest.files if not replaced <= partition_of(item).items()]
             wanted = replace(wanted, files=kept)
         commit_state(
             path,
@@ -127,7 +97,6 @@ def append_files(
             files,
             metadata or {},
             operation="WRITE",
-            changes_rows=True,
             transactions=() if app_id is None else ((app_id, version),),
         )
         return True
@@ -141,16 +110,5 @@ def write_table(
     """Append `rows`, or replace all rows by them, in one commit that carries `metadata`."""
     require_lease(path)
     files = write_rows(path, FileLayout(schema=rows.schema, bounded=BOUNDED), [rows])
-    append_files(
-        path,
-        files,
-        rows.schema,
-        metadata=metadata,
-        layout=_OF_CONTROL,
-        replaces={} if overwrite else None,
-    )
-
-
-def _is_of(action: Mapping[str, Any], partition: Mapping[str, str]) -> bool:
-    values = partition_of(action)
-    return all(values.get(name) == value for name, value in partition.items())
+    replaces = {} if overwrite else None
+    append_files(path, files, rows.schema, metadata=metadata, layout=_OF_CONTROL, replaces=replaces)

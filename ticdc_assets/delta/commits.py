@@ -1,14 +1,11 @@
 """Commits with ids, by which this package recognises its own commits.
 
-In: a table. Out: the commits in its log (`committing` makes them).
-
-Every commit of this package has an id in its JSON object (`COMMIT_ID`). A commit without an id is
-*foreign*; under a lease, so is one with another lease's number: it comes from a run that was
-stalled while this one took over. A foreign commit matters unless its actions leave rows and schema
-as they are, as those of OPTIMIZE and VACUUM do.
+Every commit of this package (`committing`) has an id in its JSON object (`COMMIT_ID`). A commit
+without an id is *foreign*; under a lease, so is one with another lease's number: it comes from a
+run that was stalled while this one took over. A foreign commit matters unless its actions leave
+rows and schema as they are, as those of OPTIMIZE and VACUUM do.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,11 +25,9 @@ class CommitError(TicdcError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedCommit:
-    """One commit as the table's log has it.
+    """One commit as the table's log has it: the version that it made, and what its writer calls it.
 
     Attributes:
-        version: the version that it made.
-        operation: what its writer calls it.
         commit_id: its id; None if it is foreign.
         lease: number of the lease that it was made under; None without a lease.
         changes_rows: whether the commit may change data or the schema.
@@ -50,20 +45,12 @@ def newest_version(table: AnyPath) -> int:
     return max(versions_of(table), default=-1)
 
 
-def commits_after(table: AnyPath, version: int) -> list[LoggedCommit]:
-    """Return the commits after `version`, oldest first."""
-    return [read_commit(table, number) for number in versions_after(table, version)]
-
-
-def foreign_changes(table: AnyPath, commits: Iterable[LoggedCommit]) -> list[LoggedCommit]:
-    """Return the foreign ones of a table's `commits` that may have changed rows.
-
-    If this process holds a lease, commits under other leases are foreign too.
-    """
+def foreign_changes(table: AnyPath, version: int) -> list[LoggedCommit]:
+    """Return the foreign commits after `version` that may have changed rows, oldest first."""
     guard = guard_of(table)
     return [
         item
-        for item in commits
+        for item in (read_commit(table, number) for number in versions_after(table, version))
         if item.changes_rows
         and (item.commit_id is None or (guard is not None and item.lease != guard.number))
     ]
@@ -82,12 +69,7 @@ def same_rows_at(table: AnyPath, version: int) -> int | None:
 
 
 def read_commit(table: AnyPath, version: int) -> LoggedCommit:
-    """Read the log entry of a version.
-
-    Raises:
-        LakeDamagedError: it is missing or malformed.
-        StoreUnavailableError: its store does not answer.
-    """
+    """Read the log entry of a version; it raises the errors of `reading`."""
     info: dict[str, Any] = {}
     changes = False
     lease: int | None = None
@@ -100,7 +82,7 @@ def read_commit(table: AnyPath, version: int) -> LoggedCommit:
                 changes |= action[kind].get("dataChange", True)
         if action.get("txn", {}).get("appId") == APP_ID:
             lease = number_of(action["txn"]["version"])
-        changes |= action.keys() & _SCHEMA_ACTIONS != set()
+        changes |= "metaData" in action or "protocol" in action
     return LoggedCommit(
         version=version,
         operation=str(info.get("operation")),
@@ -108,6 +90,3 @@ def read_commit(table: AnyPath, version: int) -> LoggedCommit:
         lease=lease,
         changes_rows=changes,
     )
-
-
-_SCHEMA_ACTIONS = {"metaData", "protocol"}

@@ -3,19 +3,17 @@
 In: a table, and the writers' descriptions of the files they wrote for it (`files`). Out: one commit
 that names these files (`commit_state`): a log entry, put only where none exists. Before it, this
 process opens each file: it is in the table's folder, has the size and the number of rows that its
-writer reported, and ends with a Parquet footer. Otherwise nothing is committed, and the positions
-that the commit would carry do not change. On a cluster whose workers have another folder of the
-same name, the commit would damage the table for good.
+writer reported, and ends with a Parquet footer. Otherwise nothing is committed: on a cluster whose
+workers have another folder of the same name, the commit would damage the table for good.
 
 All commits to tables of a lake are made here, but for those of users.
 """
 
-import json
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
@@ -25,13 +23,7 @@ from deltalake import DeltaTable
 from ticdc_assets.base.errors import LakeDamagedError
 from ticdc_assets.delta.commits import CommitError
 from ticdc_assets.delta.damage import reading
-from ticdc_assets.delta.delta_protocol import (
-    COMMIT_ID,
-    METADATA_KEY,
-    Action,
-    LogState,
-    commit_text,
-)
+from ticdc_assets.delta.delta_protocol import COMMIT_ID, LogState, commit_text
 from ticdc_assets.delta.fencing import APP_ID, leased_transaction, require_lease
 from ticdc_assets.delta.files import WrittenFile, read_footer
 from ticdc_assets.delta.log_reading import LAST_CHECKPOINT, commit_path, forget, note_commit
@@ -44,29 +36,22 @@ T = TypeVar("T")
 _READERS = 4
 """How many files are opened at a time; on a shared folder each waits for the network."""
 
+_TRIES = 3
 
 _CHECKPOINT_INTERVAL = 10
 """After how many versions a table gets a checkpoint, unless a property says it: Spark's default."""
 
 
+@dataclass(eq=False, repr=False)
 class NotThereError(CommitError):
-    """A file that a writer reported is missing, or differs from the report.
-
-    Args:
-        table: folder of the table.
-        path: path of the file in it.
-        expected: what its writer reported.
-        got: what this process read.
-    """
+    """A file that a writer reported for a table is missing, or differs from the report."""
 
     retriable = False
 
-    def __init__(self, table: str, path: str, expected: str, got: str) -> None:
-        super().__init__(table, path, expected, got)
-        self.table = table
-        self.path = path
-        self.expected = expected
-        self.got = got
+    table: str
+    path: str
+    expected: str
+    got: str
 
     def __str__(self) -> str:
         return (
@@ -77,15 +62,10 @@ class NotThereError(CommitError):
 
 
 def require_there(table: AnyPath, files: Sequence[WrittenFile]) -> None:
-    """Open each of `files` and check it; see the module.
-
-    Raises:
-        NotThereError: a file is missing or differs.
-    """
+    """Open each of `files` and check it, or raise NotThereError; see the module."""
     # Parquet footers are read without Python's lock.
     with ThreadPoolExecutor(max(1, min(_READERS, len(files)))) as pool:
-        for _ in pool.map(lambda file: _require(table, file), files):
-            pass
+        list(pool.map(lambda file: _require(table, file), files))
 
 
 def _require(table: AnyPath, file: WrittenFile) -> None:
@@ -122,23 +102,12 @@ def commit_state(
     metadata: Mapping[str, Any],
     *,
     operation: str,
-    changes_rows: bool,
     transactions: Sequence[tuple[str, int]] = (),
 ) -> int:
-    """Take a table from its newest version to the wanted state.
+    """Take a table from its newest version to the wanted state; return the new version.
 
-    Args:
-        path: folder of the table.
-        newest: the newest version.
-        wanted: the state of the next version, but for the new files.
-        files: the new files.
-        metadata: JSON object that the commit carries, besides its id.
-        operation: what the log calls it.
-        changes_rows: whether the rows change, not only the files that they are in.
-        transactions: transaction identifiers that the commit carries, with their versions.
-
-    Returns:
-        The new version.
+    `wanted` lacks the new files. The commit carries `metadata` besides its id, and transaction
+    identifiers with their versions. The operation is `OPTIMIZE` if the rows stay the same.
 
     Raises:
         ConflictError: another program committed this version; nothing was written.
@@ -148,17 +117,12 @@ def commit_state(
     require_there(path, files)
     leased = leased_transaction(path, newest.transactions.get(APP_ID))
     version = newest.version + 1
-    named = {**metadata, COMMIT_ID: uuid.uuid4().hex}
     entry = commit_text(
         newest,
-        replace(wanted, files=(*wanted.files, *map(_added, files))),
-        info={
-            "operation": operation,
-            "engineInfo": "ticdc_assets",
-            METADATA_KEY: json.dumps(named, sort_keys=True),
-        },
+        replace(wanted, files=(*wanted.files, *(file.added for file in files))),
+        operation=operation,
+        metadata={**metadata, COMMIT_ID: uuid.uuid4().hex},
         transactions=(*transactions, *leased),
-        changes_rows=changes_rows,
     )
     require_lease(path)
     try:
@@ -181,24 +145,12 @@ def commit_state(
     return version
 
 
-def _added(file: WrittenFile) -> Action:
-    """Return the `add` of a file."""
-    return {
-        "path": file.path,
-        "partitionValues": dict(file.partition),
-        "size": file.size,
-        "modificationTime": file.modified_ms,
-        "stats": file.stats,
-    }
-
-
+@dataclass(eq=False, repr=False)
 class ConflictError(CommitError):
     """Another program committed to a table in the meantime; nothing was written."""
 
-    def __init__(self, table: AnyPath, version: int) -> None:
-        super().__init__(table, version)
-        self.table = table
-        self.version = version
+    table: AnyPath
+    version: int
 
     def __str__(self) -> str:
         return (
@@ -207,14 +159,8 @@ class ConflictError(CommitError):
         )
 
 
-_TRIES = 3
-
-
 def undisturbed(make: Callable[[], T]) -> T:
-    """Return what `make` returns; start again if another program committed first.
-
-    A refused commit leaves nothing, so the next try sees the other program's version.
-    """
+    """Return what `make` returns; start again, with its version, if another program was first."""
     for _ in range(_TRIES - 1):
         try:
             return make()

@@ -2,10 +2,8 @@
 
 Landings, change groups, schema registry, DDL history and cuts hold at most thousands of rows. They
 are portable Delta tables, so a sensor reads the progress without a JVM. Each commit carries a small
-JSON object (`userMetadata`, as in Spark) with the writer's progress, committed together with the
-rows; objects of other writers are ignored.
-
-Nothing is written.
+JSON object (`userMetadata`, as in Spark) with the writer's progress; objects of other writers are
+ignored. Nothing is written.
 """
 
 import re
@@ -18,9 +16,10 @@ import orjson
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from ticdc_assets.delta.damage import reading
+from ticdc_assets.base.names import counted
+from ticdc_assets.delta.damage import damaged, reading
 from ticdc_assets.delta.delta_files import name_of
-from ticdc_assets.delta.delta_protocol import Action, LogState, memory_of, partition_of
+from ticdc_assets.delta.delta_protocol import LogState, memory_of, partition_of
 from ticdc_assets.delta.files import open_parquet
 from ticdc_assets.delta.log_reading import commit_actions, versions_of
 from ticdc_assets.delta.opening import kept, open_table
@@ -65,11 +64,7 @@ def partition_days(path: AnyPath, column: str) -> list[date]:
 
 
 def dataset_of(table: LogState, path: AnyPath) -> ds.Dataset:
-    """Return the dataset of a version of the table at `path`.
-
-    For each file it has the partition and the bounds of the columns that readers filter by
-    (`_FILTERED`).
-    """
+    """Return the dataset of a version of the table at `path`, with what the log says of files."""
     files = subtree(path)
     form = ds.ParquetFileFormat(
         default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True)
@@ -113,19 +108,13 @@ def _guarantee(
     """Return what holds for all rows of a file, from the log's statistics.
 
     A following run needs the same files in each sync.
-
-    Args:
-        types: the partition columns.
-        values: the file's value of each.
-        bounded: the columns whose bounds count.
-        stats: its statistics.
     """
     guarantee = ds.scalar(True)
     for (name, kind), value in zip(types, values, strict=True):
         field = ds.field(name)
         guarantee &= field == pa.scalar(value).cast(kind) if value else field.is_null()
     for name in bounded:
-        low, high = _bounds(stats, name)
+        low, high = bounds_in(stats, name)
         field = ds.field(name)
         # Bounds cover only values that are not null.
         if low is not None:
@@ -135,21 +124,13 @@ def _guarantee(
     return guarantee
 
 
-def bounds_of(action: Action, name: str) -> tuple[int | None, int | None]:
-    """Return the bounds of a column of integers in a file; None for one that is unknown.
+@lru_cache(maxsize=1 << 14)
+def bounds_in(stats: str | None, name: str) -> tuple[int | None, int | None]:
+    """Return the bounds of a column of integers by a file's statistics; None for an unknown one.
 
     A mirror may have a column of that name too, of another type. Only bounds of integers are exact:
     those of texts and times may be shortened.
-
-    Args:
-        action: the `add` of the file.
-        name: the column.
     """
-    return _bounds(action.get("stats"), name)
-
-
-@lru_cache(maxsize=1 << 14)
-def _bounds(stats: str | None, name: str) -> tuple[int | None, int | None]:
     said = orjson.loads(stats) if stats else {}
     low, high = ((said.get(kind) or {}).get(name) for kind in ("minValues", "maxValues"))
     return (low if type(low) is int else None), (high if type(high) is int else None)
@@ -166,38 +147,24 @@ def read_table(
         return dataset_of(table, path).to_table(columns=columns, filter=condition)
 
 
-def read_leaves(
-    path: AnyPath, leaves: Collection[str], *, column: str, least: int
-) -> Iterator[pa.RecordBatch]:
-    """Yield chosen leaves of the files that may hold rows with `column` at or above `least`.
+def read_leaves(path: AnyPath, leaves: Collection[str], *, least: int) -> Iterator[pa.RecordBatch]:
+    """Yield chosen leaves of the files that may hold rows with a `number` at or above `least`.
 
-    Only the chosen leaves of a column of structs are read; the other readers here read all of them.
-    A file may also have rows below `least`, so the caller filters.
-
-    Args:
-        path: the table.
-        leaves: columns by name; a field of a struct or of a list of structs as `column.field`.
-        column: a column of integers by whose statistics files are skipped.
-        least: the smallest wanted value.
+    The other readers here read all leaves of a column. A file may also have rows below `least`, so
+    the caller filters. A leaf is a column, or a field of its structs as `column.field`.
     """
     table = open_table(path)
     if table is None:
         return
     for action in table.files:
-        _, greatest = bounds_of(action, column)
+        _, greatest = bounds_in(action.get("stats"), "number")
         if greatest is not None and greatest < least:
             continue
         with reading(path), open_parquet(path / name_of(action)) as file:
-            leaves_of_file = (
-                file.schema.column(number).path for number in range(len(file.schema.names))
-            )
-            chosen = [leaf for leaf in leaves_of_file if _without_lists(leaf) in leaves]
+            there = (file.schema.column(number).path for number in range(len(file.schema.names)))
+            # In files, Parquet also names levels of lists.
+            chosen = [leaf for leaf in there if _LIST_LEVEL.sub("", leaf) in leaves]
             yield from file.iter_batches(batch_size=256, columns=chosen, use_threads=False)
-
-
-def _without_lists(leaf: str) -> str:
-    """Return a leaf's path as callers write it; in files, Parquet also names levels of lists."""
-    return _LIST_LEVEL.sub("", leaf)
 
 
 _LIST_LEVEL = re.compile(r"\.list\.(?:element|item)(?=\.|$)")
@@ -208,6 +175,16 @@ def read_rows(
 ) -> list[dict[str, Any]]:
     """Return some or all columns of the table at `path` as dicts; [] if there is no table."""
     table = read_table(path, condition, columns=columns)
-    if table is None:
-        return []
-    return table.to_pylist()
+    return [] if table is None else table.to_pylist()
+
+
+def newest_row(path: AnyPath) -> dict[str, Any] | None:
+    """Return the row of the number in the newest commit of a table of numbered rows, or None."""
+    number = commit_metadata(path).get("number")
+    if number is None:
+        return None
+    rows = read_rows(path, ds.field("number") == number)
+    if len(rows) != 1:
+        what = f"{counted(len(rows), 'row')} with number {number}, which is its newest"
+        raise damaged(path, f"it has {what}")
+    return rows[0]

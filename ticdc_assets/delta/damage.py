@@ -31,11 +31,7 @@ _OF_MIRRORS = {MIRRORS: "the mirror", HISTORIES: "the history"}
 
 @contextmanager
 def reading(table: AnyPath, version: int | None = None) -> Iterator[None]:
-    """Run work that reads a table; translate its errors.
-
-    Args:
-        table: its folder.
-        version: the version that is read; the newest if None.
+    """Run work that reads a version of a table, the newest if None; translate its errors.
 
     Raises:
         LakeDamagedError: it is broken.
@@ -78,39 +74,36 @@ def reading_file(path: AnyPath) -> Iterator[None]:
 
 
 def damaged(table: AnyPath, finding: str, *, is_behind: bool = False) -> LakeDamagedError:
-    """Return the error that reports a broken table.
+    """Return the error that reports a broken table, which `is_behind` if it only lacks its end.
 
-    Args:
-        table: its folder.
-        finding: one clause that says what is broken.
-        is_behind: whether it is intact, but lacks its end.
-
-    Raises:
-        StoreUnavailableError: its store does not answer.
+    It raises StoreUnavailableError if its store does not answer.
     """
     require_answer(table)
     paths = changefeed_of(table)
-    what, name = table.name, _name_of(table)
+    what, repair = table.name, _repair(table, paths, is_behind=is_behind)
     if table.parent.name in _OF_MIRRORS:
-        shown = f"with id {table.name}" if name is None else f"of {name}"
-        what = f"{_OF_MIRRORS[table.parent.name]} {shown}"
+        name = _name_of(table, paths)
+        what = f"{_OF_MIRRORS[table.parent.name]} " + (
+            f"with id {table.name}" if name is None else f"of {name}"
+        )
+        repair = (
+            f"`ticdc-assets tables {paths.changefeed} --json` says which table is in this folder"
+        )
+        if name is not None:
+            command = f"ticdc-assets backfill {paths.changefeed} --table {shlex.quote(name)}"
+            # As in Markdown, a command that contains a backquote gets two around it.
+            fence = "``" if "`" in command else "`"
+            repair = (
+                f"{fence}{command}{fence} makes it again from the change log; so does a sync that "
+                "reads it"
+            )
     what = f"{what} of changefeed {paths.changefeed!r}"
-    repair = _repair(table, paths, name, is_behind=is_behind)
     return LakeDamagedError(paths.changefeed, what, str(table), finding, repair)
 
 
-def _repair(table: AnyPath, paths: LakePaths, name: str | None, *, is_behind: bool) -> str:
+def _repair(table: AnyPath, paths: LakePaths, *, is_behind: bool) -> str:
+    """Return what repairs a table that is neither a mirror nor a history."""
     feed = paths.changefeed
-    if name is not None:
-        command = f"ticdc-assets backfill {feed} --table {shlex.quote(name)}"
-        # As in Markdown, a command that contains a backquote gets two around it.
-        fence = "``" if "`" in command else "`"
-        return (
-            f"{fence}{command}{fence} makes it again from the change log; so does a sync that "
-            "reads it"
-        )
-    if table.parent.name in _OF_MIRRORS:
-        return f"`ticdc-assets tables {feed} --json` says which table is in this folder"
     if table in (paths.lease, paths.side_lease):
         return f"end all runs of {feed}, remove {table}, and sync again: a new one is made"
     if table == paths.raw_messages and is_behind:
@@ -138,11 +131,7 @@ def _repair(table: AnyPath, paths: LakePaths, name: str | None, *, is_behind: bo
 
 
 def require_answer(table: AnyPath) -> None:
-    """Check that the store of a table answers, if it is in a store.
-
-    Raises:
-        StoreUnavailableError: it does not.
-    """
+    """Raise StoreUnavailableError if a table is in a store that does not answer."""
     if not isinstance(table, RemotePath):
         return
     try:
@@ -166,12 +155,10 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _ERROR_CHARACTERS = 300
 
 
-def _name_of(table: AnyPath) -> str | None:
+def _name_of(table: AnyPath, paths: LakePaths) -> str | None:
     """Return the name of a mirror's or a history's table in the newest cut; None if it has none."""
-    if table.parent.name not in _OF_MIRRORS:
-        return None
     try:
-        listed = json.loads(changefeed_of(table).by_name.read_bytes())["mirrors"]
+        listed = json.loads(paths.by_name.read_bytes())["mirrors"]
         return next(
             joined_name(item["database"], item["table"])
             for item in listed

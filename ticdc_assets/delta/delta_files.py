@@ -1,10 +1,7 @@
-"""The files of a Delta table: which ones a version has, and whether all of them exist.
+"""The files of a Delta table: those that a version needs, and those that nobody needs.
 
-In: the folder of a table. Out: the files that a version needs, those that nobody needs, or one
-clause that says what is damaged.
-
-Nothing is written. Data files are looked up, and their footers are read on request; rows are not
-read.
+Or one clause that says what is damaged. Nothing is written. Data files are looked up, and their
+footers are read on request; rows are not read.
 """
 
 import os
@@ -56,12 +53,9 @@ class LiveFile:
 
 
 def broken(table: AnyPath, version: int | None = None, *, footers: bool) -> str | None:
-    """Return what is broken in a version of a table; None if nothing is.
+    """Return what is broken in a version of a table, which must have a log; None if nothing is.
 
-    Args:
-        table: its folder, which must have a log.
-        version: the version; the newest if None.
-        footers: whether to read the footers of the data files too.
+    With `footers`, those of its data files are read too.
     """
     try:
         needed = live_files(table, version)
@@ -97,12 +91,7 @@ def lost_log(table: AnyPath) -> str | None:
 
 
 def live_files(table: AnyPath, version: int | None = None) -> list[LiveFile]:
-    """Return the files that a version needs, the newest if None, by its whole log.
-
-    Raises:
-        BrokenTableError: the log is broken.
-        OSError: its store does not answer.
-    """
+    """Return the files that a version needs by its whole log; raises as `existing_state`."""
     actions = existing_state(table, version, is_whole=True).files
     return [file for action in actions for file in _files_of(table, action)]
 
@@ -132,15 +121,10 @@ def removable(
     """Return the files that a VACUUM may remove.
 
     These existed before a moment. The newest version does not need them, no commit since that
-    moment removed them, and no version from `oldest` on has them. Also returned are files that this
-    package's workers wrote and no commit names: the holder of the writer lock knows that no such
-    commit will come. Other programs' files have other names, and may still be committed.
-
-    Args:
-        table: folder of the table.
-        before: the moment.
-        oldest: the oldest version that readers need; only the newest one if None.
-        unnamed: the minimum age of a worker's file that no commit names.
+    moment removed them, and no version from `oldest` on has them. Also returned are files of some
+    age (`unnamed`) that this package's workers wrote and no commit names: the holder of the writer
+    lock knows that no such commit will come. Other programs' files have other names, and may still
+    be committed.
 
     Raises:
         BrokenTableError: the log is broken.

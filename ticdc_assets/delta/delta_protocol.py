@@ -1,13 +1,11 @@
 """The parts of the Delta protocol that this package writes: log entries, schemas, deletion vectors.
 
-In: the state of a version of a table (`LogState`, which `delta_files` reads), and the state of the
+In: the state of a version of a table (`LogState`, which `log_reading` reads), and the state of the
 next one. Out: the actions of one commit, as text; and deletion vectors, as bytes. A commit's
 actions are the difference between the two states, so the commit that brings new rows also takes
-back a commit of a killed run or of another program. delta-rs cannot add a deletion vector or a
-column mapping; it does the rest.
+back a commit of a killed run or of another program.
 
-Why running it again is safe: all functions are pure except `write_vectors`, whose file has no
-effect until a commit names it.
+All functions are pure except `write_vectors`, whose file has no effect until a commit names it.
 
 Source: Delta's PROTOCOL.md; each part names its sections.
 """
@@ -84,9 +82,7 @@ class DeletionVector:
     def kept(self, first: int, rows: int) -> npt.NDArray[np.bool_] | None:
         """Return which of `rows` rows from number `first` of the file on are left; None if all are.
 
-        Raises:
-            DeletionVectorError: the vector is damaged, or its file is missing.
-            OSError: its file cannot be read.
+        It raises DeletionVectorError if the vector is damaged, or its file is missing.
         """
         deleted = _read(self)
         begin, end = deleted.rank(first - 1) if first else 0, deleted.rank(first + rows - 1)
@@ -198,12 +194,9 @@ def partition_of(action: Mapping[str, Any]) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogState:
-    """The state of a version of a table.
+    """The state of a version of a table, by its actions; the version is -1 if there is no table.
 
     Attributes:
-        version: the version; -1 if there is no table.
-        protocol: the action `protocol`.
-        metadata: the action `metaData`.
         files: the action `add` of each file.
         transactions: the newest version of each transaction identifier.
         memory: the JSON object of the newest commit that carries one, as far as commits were read
@@ -261,6 +254,8 @@ MAPPING = "columnMapping"
 WIDENING = "typeWidening"
 NTZ = "timestampNtz"
 
+_SWITCHES = {VECTORS: "delta.enableDeletionVectors", WIDENING: "delta.enableTypeWidening"}
+
 _READER_FEATURES = frozenset({VECTORS, MAPPING, WIDENING, NTZ, "typeWidening-preview"})
 _LEGACY = {
     2: ("appendOnly", "invariants"),
@@ -269,14 +264,11 @@ _LEGACY = {
     5: (MAPPING,),
     6: ("identityColumns",),
 }
-"""The writer features that a protocol version below 7 implies, including those of lower versions.
-"""
+"""The writer features that a protocol version below 7 implies, with those of lower versions."""
 _UNUSED = frozenset({"variantType", "variantType-preview"})
 """Features that delta-rs adds when it sets a table's properties; no mirror has such a column."""
 _WRITTEN = _READER_FEATURES.union(_UNUSED, *_LEGACY.values())
-"""Features that this package can write. It can write legacy features of tables that do not use
-them.
-"""
+"""Features that this package can write; legacy ones only where a table does not use them."""
 
 _CONSTRAINT = "delta.constraints."
 _SWITCHED_ON = ("delta.appendOnly", "delta.enableInCommitTimestamps", "delta.enableRowTracking")
@@ -314,16 +306,9 @@ def _unread_layout(state: LogState) -> list[str]:
 
 
 def require_written(state: LogState) -> None:
-    """Make sure that this package can write the next commit of a table.
-
-    Raises:
-        FeatureError: the table has a feature that this package does not write.
-    """
-    features = {
-        *(state.protocol.get("readerFeatures") or ()),
-        *(state.protocol.get("writerFeatures") or ()),
-    }
-    foreign = sorted(features - _WRITTEN)
+    """Raise FeatureError if a table has a feature that this package does not write."""
+    readers, writers = _listed(state.protocol)
+    foreign = sorted((readers | writers) - _WRITTEN)
     foreign += [
         name
         for name, value in state.configuration.items()
@@ -351,15 +336,10 @@ def with_features(state: LogState, *features: str) -> LogState:
 
 def _joined(one: Action, other: Action) -> Action:
     """Return the protocol of a table that needs what two protocols imply."""
-    if _features(other) <= _features(one) or one == other:
+    (readers, writers), (more_readers, more_writers) = _listed(one), _listed(other)
+    if more_readers <= readers and more_writers <= writers:
         return one
-    readers, writers = zip(_listed(one), _listed(other), strict=True)
-    return _protocol(readers[0] | readers[1], writers[0] | writers[1])
-
-
-def _features(protocol: Action) -> set[tuple[str, str]]:
-    readers, writers = _listed(protocol)
-    return {*(("read", name) for name in readers), *(("write", name) for name in writers)}
+    return _protocol(readers | more_readers, writers | more_writers)
 
 
 def _listed(protocol: Action) -> tuple[set[str], set[str]]:
@@ -381,9 +361,6 @@ def _protocol(readers: set[str], writers: set[str]) -> Action:
         "readerFeatures": sorted(readers),
         "writerFeatures": sorted(writers),
     }
-
-
-_SWITCHES = {VECTORS: "delta.enableDeletionVectors", WIDENING: "delta.enableTypeWidening"}
 
 
 # Schemas: "Schema Serialization Format", "Column Mapping", "Type Widening" -----------------------
@@ -409,18 +386,13 @@ def _text(fields: Sequence[Action]) -> str:
 
 def new_state(
     schema: pa.Schema,
-    configuration: Mapping[str, str],
     before: LogState,
-    *,
+    configuration: Mapping[str, str],
     partition_by: Sequence[str] = (),
 ) -> LogState:
     """Return the state of a table whose rows are all new.
 
-    Args:
-        schema: its columns.
-        configuration: the properties of a table that does not exist yet.
-        before: the newest version of the table.
-        partition_by: the partition columns of a table that does not exist yet.
+    Properties and partition columns are for a table that does not exist yet.
     """
     fields = _typed(schema)
     metadata: Action = before.metadata or {
@@ -491,10 +463,7 @@ def _mapped(state: LogState, fields: Sequence[Action], most: int) -> LogState:
 def altered(state: LogState, schema: pa.Schema, origin: Mapping[str, str | None]) -> LogState:
     """Return the state of a table whose columns change while its rows do not.
 
-    Args:
-        state: the table before.
-        schema: its columns afterwards.
-        origin: for each of them its column before; None if it is new and NULL.
+    `origin` has for each column of the new schema its column before; None if it is new and NULL.
     """
     before = {item["name"]: item for item in state.fields}
     fields: list[Action] = []
@@ -542,11 +511,7 @@ _MEMORIES = {COMMIT_ID, "batch", "number", "tso"}
 
 
 def object_of(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON object that a commit carries; {} if another program wrote its text.
-
-    Args:
-        info: the action `commitInfo`.
-    """
+    """Return the JSON object in an action `commitInfo`; {} if another program wrote its text."""
     text = info.get(METADATA_KEY)
     try:
         value = json.loads(text) if isinstance(text, str) else None
@@ -581,47 +546,45 @@ def commit_text(
     newest: LogState,
     wanted: LogState,
     *,
-    info: Mapping[str, Any],
+    operation: str,
+    metadata: Mapping[str, Any],
     transactions: Iterable[tuple[str, int]],
-    changes_rows: bool,
 ) -> bytes:
     """Return the log entry that takes a table from its newest version to the wanted state.
 
-    Args:
-        newest: the newest version.
-        wanted: the state of the next version.
-        info: what `commitInfo` says besides its time and the number of new files.
-        transactions: transaction identifiers that the commit carries, with their versions.
-        changes_rows: whether the rows change, not only the files that they are in.
+    The arguments are those of `committing.commit_state`.
     """
     now = int(time.time() * 1000)
     protocol = wanted.protocol if newest.version < 0 else _joined(newest.protocol, wanted.protocol)
     gone, new = file_changes(newest, wanted)
-    metrics = {"operationMetrics": {"num_added_files": len(new)}}
-    actions: list[Action] = [{"commitInfo": {"timestamp": now, **metrics, **info}}]
+    info = {
+        "timestamp": now,
+        "operationMetrics": {"num_added_files": len(new)},
+        "operation": operation,
+        "engineInfo": "ticdc_assets",
+        METADATA_KEY: json.dumps(metadata, sort_keys=True),
+    }
+    actions: list[Action] = [{"commitInfo": info}]
     if newest.version < 0 or protocol != newest.protocol:
         actions.append({"protocol": protocol})
     if wanted.metadata != newest.metadata:
         actions.append({"metaData": wanted.metadata})
     for app_id, number in transactions:
         actions.append({"txn": {"appId": app_id, "version": number, "lastUpdated": now}})
-    change = {"dataChange": changes_rows}
-    actions += ({"remove": _removed(item, now) | change} for item in gone)
+    change = {"dataChange": operation != "OPTIMIZE"}
+    for item in gone:
+        removed = {
+            "path": item["path"],
+            "deletionTimestamp": now,
+            "extendedFileMetadata": True,
+            "partitionValues": partition_of(item),
+            "size": item["size"],
+        }
+        if item.get("deletionVector"):
+            removed["deletionVector"] = item["deletionVector"]
+        actions.append({"remove": removed | change})
     actions += ({"add": item | change} for item in new)
     return "\n".join(json.dumps(action, separators=(",", ":")) for action in actions).encode()
-
-
-def _removed(action: Action, now: int) -> Action:
-    removed: Action = {
-        "path": action["path"],
-        "deletionTimestamp": now,
-        "extendedFileMetadata": True,
-        "partitionValues": partition_of(action),
-        "size": action["size"],
-    }
-    if action.get("deletionVector"):
-        removed["deletionVector"] = action["deletionVector"]
-    return removed
 
 
 def with_vector(action: Action, vector: Action) -> Action:

@@ -7,8 +7,6 @@ a lease there is none.
 The identifier's version is the lease's number with a counter of this process in the lower bits, so
 it only goes up. A log entry is put only where none exists (`committing`), and `leased_transaction`
 checks the version that it builds on, so no commit of a newer lease can come before it unseen.
-
-Why running it again is safe: the counter is the only state.
 """
 
 from collections.abc import Iterator
@@ -44,10 +42,9 @@ _GUARDS: dict[str, HeldLease] = {}
 
 @contextmanager
 def guarded(base: AnyPath, guard: HeldLease) -> Iterator[None]:
-    """Make all commits to tables below `base` under a lease, within this block.
+    """Make all commits to tables below `base` under a lease, within this block, or raise BusyError.
 
-    Raises:
-        BusyError: this process writes to them already, under a lease that may be over.
+    This process may write to them already, under a lease that may be over.
     """
     if str(base) in _GUARDS:
         raise BusyError(f"this process already writes to {base}; try again when it has ended")
@@ -69,9 +66,7 @@ def guard_of(table: AnyPath) -> HeldLease | None:
 def leased_transaction(table: AnyPath, seen: int | None) -> list[tuple[str, int]]:
     """Return the transaction identifier of the next commit to a table; none without a lease.
 
-    Args:
-        table: its folder.
-        seen: the newest version of `APP_ID` in the version that the commit builds on.
+    `seen` is the newest version of `APP_ID` in the version that the commit builds on.
 
     Raises:
         LeaseLostError: the lease is over, or the table has a commit of a newer lease.
@@ -90,11 +85,7 @@ def leased_transaction(table: AnyPath, seen: int | None) -> list[tuple[str, int]
 
 
 def require_lease(table: AnyPath) -> None:
-    """Make sure that a table's lease is held now, if the table needs one.
-
-    Raises:
-        LeaseLostError: the lease is over, or may be.
-    """
+    """Raise LeaseLostError if a table needs a lease that is over, or may be."""
     guard = guard_of(table)
     if guard is not None:
         guard.require()

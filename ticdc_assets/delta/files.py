@@ -1,8 +1,8 @@
 """Data files of Delta tables: written with Arrow in any process, committed by one; and read.
 
 In: rows as Arrow tables. Out: a Parquet file with a unique name in the table's folder, and its
-description: size, partition, rows, and bounds of the columns by which readers skip files. Rows may
-have values of many MiB, so files of unknown writers are read in batches of limited bytes.
+description. Rows may have values of many MiB, so files of unknown writers are read in batches of
+limited bytes.
 
 Why writing again is safe: a file has no effect until `committing` names it. Maintenance removes
 files of killed runs and repeated tasks, which it recognises by name (`delta_files.WRITTEN_NAME`).
@@ -28,7 +28,8 @@ import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
 from ticdc_assets.delta.damage import reading_file
-from ticdc_assets.delta.delta_protocol import DeletionVector
+from ticdc_assets.delta.delta_protocol import Action, DeletionVector
+from ticdc_assets.delta.row_schema import filled
 from ticdc_assets.storage.paths import AnyPath, RemotePath, below, located
 from ticdc_assets.wire.batch import runs_within
 
@@ -44,12 +45,7 @@ GROUP_BYTES = 32 << 20
 """Approximate bytes of its values, before they are encoded."""
 
 FILE_BYTES = 128 << 20
-"""Bytes from which on a file is closed, as they are in it.
-
-Values shrink differently when they are encoded. A full file is never as small as those that a
-compaction joins, or each compaction would write it again.
-"""
-
+"""Bytes of a file from which on it is closed; a compaction joins only smaller ones."""
 
 _END_BYTES = 256 << 10
 """How many bytes at the end of a file in a store are read at once; a smaller file is read whole."""
@@ -64,10 +60,7 @@ class WrittenFile:
 
     Attributes:
         path: its path, relative to the table's folder.
-        size: its size in bytes.
-        rows: how many rows it has.
         partition: values of the columns that the table is partitioned by.
-        modified_ms: when it was written.
         stats: its statistics as Delta writes them.
         raw_size: its bytes before compression; 0 if unknown.
     """
@@ -79,6 +72,17 @@ class WrittenFile:
     modified_ms: int
     stats: str
     raw_size: int = 0
+
+    @property
+    def added(self) -> Action:
+        """The `add` of a commit that names it."""
+        return {
+            "path": self.path,
+            "partitionValues": dict(self.partition),
+            "size": self.size,
+            "modificationTime": self.modified_ms,
+            "stats": self.stats,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,10 +116,7 @@ def layout_of(
 ) -> FileLayout:
     """Return the file layout of a mirror or a history.
 
-    Args:
-        schema: the columns of the table.
-        stored: for each of them its name in files, and its id in them if it has one.
-        key: the columns of the table's key.
+    `stored` has for each of its columns the name in files, and the id in them if it has one.
     """
     fields: list[pa.Field] = []
     for item in schema:
@@ -128,7 +129,10 @@ def layout_of(
         bounded=[
             stored[item.name][0]
             for item in sorted(schema, key=lambda item: item.name not in key)
-            if _has_bounds(item.type)
+            # This module writes exact bounds for these types.
+            if pa.types.is_integer(item.type)
+            or pa.types.is_string(item.type)
+            or (pa.types.is_timestamp(item.type) and item.type.tz is not None)
         ][:_BOUNDED],
         distinct=[stored[name][0] for name in key if len(key) == 1],
     )
@@ -140,20 +144,8 @@ _BOUNDED = 32
 """How many columns get bounds, as Delta limits it."""
 
 
-def _has_bounds(kind: pa.DataType) -> bool:
-    """Return whether this module writes exact bounds for a type."""
-    is_moment = pa.types.is_timestamp(kind) and kind.tz is not None
-    return pa.types.is_integer(kind) or pa.types.is_string(kind) or is_moment
-
-
 def gathered(tables: Iterable[pa.Table], *, rows: int, size: int) -> Iterator[pa.Table]:
-    """Yield rows in groups of tables; each group ends with the table that reaches a limit.
-
-    Args:
-        tables: the rows.
-        rows: how many rows fill a group.
-        size: how many bytes fill it.
-    """
+    """Yield rows in groups of tables; each ends with the one that reaches so many rows or bytes."""
     held: list[pa.Table] = []
     count = held_bytes = 0
     for table in tables:
@@ -174,13 +166,9 @@ def gathered(tables: Iterable[pa.Table], *, rows: int, size: int) -> Iterator[pa
 def write_rows(
     table: AnyPath, layout: FileLayout, rows: Iterable[pa.Table], *, group_rows: int | None = None
 ) -> list[WrittenFile]:
-    """Write rows into files of bounded size, in row groups of bounded size.
+    """Write rows, with their columns in order, into files and row groups of bounded size.
 
-    Args:
-        table: folder of the table.
-        layout: how they are written.
-        rows: the rows, with their columns in order; about one row group of them is held.
-        group_rows: the most rows of a row group; `GROUP_ROWS` if None.
+    About one row group of them is held. It has `GROUP_ROWS` rows at most if `group_rows` is None.
     """
     files: list[WrittenFile] = []
     writer: FileWriter | None = None
@@ -204,12 +192,7 @@ def in_row_groups(rows: Iterable[pa.Table], most: int | None = None) -> Iterator
 
 
 class FileWriter:
-    """Writes one file.
-
-    Args:
-        table: folder of the table.
-        layout: how it is written.
-    """
+    """Writes one file of a table."""
 
     def __init__(self, table: AnyPath, layout: FileLayout) -> None:
         schema = layout.schema
@@ -284,7 +267,13 @@ class FileWriter:
                 continue
             low, high = min(item.min for item in values), max(item.max for item in values)
             if isinstance(low, datetime):
-                least[name], greatest[name] = _bounds_of_moments(low, high)
+                # In whole milliseconds, which is what Delta writes.
+                low -= timedelta(microseconds=low.microsecond % 1000)
+                high += timedelta(microseconds=-high.microsecond % 1000)
+                least[name], greatest[name] = (
+                    item.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+                    for item in (low, high)
+                )
             elif isinstance(low, int) or max(len(low), len(high)) <= _LONGEST_BOUND:
                 least[name], greatest[name] = low, high
         return {
@@ -295,14 +284,6 @@ class FileWriter:
         }
 
 
-def _bounds_of_moments(low: datetime, high: datetime) -> tuple[str, str]:
-    """Return bounds in whole milliseconds, which is what Delta writes."""
-    low -= timedelta(microseconds=low.microsecond % 1000)
-    high += timedelta(microseconds=-high.microsecond % 1000)
-    first, last = (item.astimezone(UTC).isoformat(timespec="milliseconds") for item in (low, high))
-    return first.replace("+00:00", "Z"), last.replace("+00:00", "Z")
-
-
 # Reading ----------------------------------------------------------------------------------------
 
 
@@ -310,12 +291,7 @@ def _bounds_of_moments(low: datetime, high: datetime) -> tuple[str, str]:
 def open_parquet(
     path: AnyPath, *, footer: pq.FileMetaData | None = None, repeated: Sequence[str] = ()
 ) -> Iterator[pq.ParquetFile]:
-    """Open a file of a lake, only to read it.
-
-    Args:
-        path: the file.
-        footer: its footer, if it was read before.
-        repeated: columns that are read as dictionaries.
+    """Open a file of a lake, only to read it, with some columns (`repeated`) as dictionaries.
 
     Raises:
         LakeDamagedError: it belongs to a table and is broken (`reading_file`).
@@ -345,13 +321,7 @@ def read_footer(path: AnyPath) -> pq.FileMetaData:
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """The end of a file in a store.
-
-    Args:
-        data: its last bytes.
-        is_whole: whether these are all of it.
-        footer: the footer.
-    """
+    """The end of a file in a store; all of its bytes if it is small."""
 
     data: bytes
     is_whole: bool
@@ -389,15 +359,8 @@ def read_bounded(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of row groups that meet a condition, in batches of bounded size.
 
-    Args:
-        path: the file.
-        groups: numbers of the row groups.
-        schema: the columns to read; those that the file lacks are null.
-        stored: their names in the file.
-        condition: which rows, by the names of `schema`; all if None.
-        large: which columns of the file may be large texts or bytes.
-        most: rows in a batch at most.
-        deleted: which rows of the file are left out; none if None.
+    The columns of `schema` that the file, which calls them `stored`, lacks are null. Some columns
+    of the file may be `large` texts or bytes. A batch has `most` rows at most.
     """
     footer = read_footer(path)
     counts = (footer.row_group(number).num_rows for number in range(footer.num_row_groups))
@@ -414,14 +377,9 @@ def read_bounded(
         return [item.path_in_schema for item in values_in(number) if item.has_dictionary_page]
 
     def wanted(batch: pa.RecordBatch) -> pa.Table:
-        names = set(batch.schema.names)
-        columns = [
-            batch.column(name).cast(field.type)
-            if name in names
-            else pa.nulls(batch.num_rows, field.type)
-            for name, field in zip(stored, schema, strict=True)
-        ]
-        found = pa.table(columns, schema=schema)
+        there = dict(zip(batch.schema.names, batch.columns, strict=True))
+        values = {item.name: there.get(name) for name, item in zip(stored, schema, strict=True)}
+        found = pa.table(filled(schema, batch.num_rows, values), schema=schema)
         return found if condition is None else found.filter(condition)
 
     for repeated, numbers in groupby(groups, repeated_in):
@@ -459,21 +417,14 @@ def _without_dictionaries(
     for start, stop in runs_within(sizes, _BATCH_BYTES):
         part = batch.slice(start, stop - start)
         columns = [
-            column.dictionary.take(column.indices)
-            if isinstance(column, pa.DictionaryArray)
-            else column
+            column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
             for column in part.columns
         ]
         yield pa.RecordBatch.from_arrays(columns, names=part.schema.names)
 
 
 def texts_of(schema: pa.Schema, stored: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns of a file that may be large: texts and bytes.
-
-    Args:
-        schema: the columns.
-        stored: their names in the file.
-    """
+    """Return the columns of a file, by their names in it, that may be large: texts and bytes."""
     return tuple(
         name for name, field in zip(stored, schema, strict=True) if field.type in _LARGE_TYPES
     )
@@ -485,10 +436,7 @@ _LARGE_TYPES = frozenset({pa.string(), pa.large_string(), pa.binary(), pa.large_
 def row_groups(
     table: ds.Dataset, folder: AnyPath, condition: ds.Expression | None
 ) -> Iterator[tuple[AnyPath, tuple[int, ...]]]:
-    """Yield the files of a table that may have rows that meet a condition.
-
-    Each comes with the numbers of its matching row groups.
-    """
+    """Yield the files that may have rows that meet a condition, with their matching row groups."""
     for fragment in table.get_fragments(filter=condition):
         for piece in fragment.split_by_row_group(condition):
             yield folder / piece.path, tuple(group.id for group in piece.row_groups)

@@ -1,13 +1,12 @@
 """The lease: who writes to a changefeed, where the file system's locks do not reach.
 
 In: a folder of numbered files, each of which is an entry (`LeaseLog`). Out: a `HeldLease` with a
-number greater than those of all earlier leases, or a `BusyError` that names the holder and until
-when it holds the lease.
+number greater than those of all earlier leases, or a `BusyError` that names the holder.
 
 Taking the lease, renewing it and giving it back write one entry each, with the whole state, under
 the number after the newest one, only where no file is (`storage.creating`). So of two entries after
-the same one, one is refused, in a folder as in a store. Their order depends on no clock, and clocks
-of two machines are never compared; times in an entry are for people.
+the same one, one is refused. Clocks of two machines are never compared; times in an entry are for
+people.
 
 - Only the newest entry counts. A holder renews with an entry after its own last one. If that is
   refused and the newest entry belongs to another holder, the lease is lost for good.
@@ -16,13 +15,10 @@ of two machines are never compared; times in an entry are for people.
 - A holder treats its lease as over a tenth earlier, counted from before it renewed, by a clock that
   also runs while the machine sleeps. The lease is still its own if a renewal succeeds.
 
-A holder may stall between this check and a commit, so its commits carry the number, and tables
-refuse older ones (`fencing`).
-
-Why taking it again is safe: a writer recognises its entry by the token, even if the write reported
-an error. A writer that stalled until its next number was removed puts an entry that is not the
-newest; it reads the newest after each put, so it learns that it is late. Not handled: entries that
-a person writes or removes by hand.
+A holder may stall before a commit, so its commits carry the number, and tables refuse older ones
+(`fencing`). A writer recognises its entry by the token, even if the write reported an error. It
+reads the newest entry after each put, so one that stalled until its next number was removed learns
+that it is late.
 """
 
 import json
@@ -34,8 +30,8 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -59,12 +55,8 @@ _TRIES = 3
 class Holder:
     """A process that holds a lease, or wants it.
 
-    Attributes:
-        host: name of its machine.
-        process: its number there.
-        machine: the machine's boot and its process namespace; "" if unknown.
-        started: when the process began, as the machine counts; "" if unknown.
-        command: what it does, for people.
+    `machine` is a boot of it and a process namespace, `started` is as the machine counts; "" if
+    unknown. The command is for people.
     """
 
     host: str
@@ -79,16 +71,13 @@ class Holder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseState:
-    """What one entry of the log says.
+    """What one entry of the log says; times are by the holder's clock.
 
     Attributes:
-        number: of the lease.
         is_held: whether the holder has the lease; False once it gave it back.
-        holder: who took it.
         token: unique to this taking of the lease.
         seconds: how long the lease lasts from each renewal on.
-        taken_at: when it was taken, by the holder's clock.
-        renewed_at: when it was renewed or given back last, by the holder's clock.
+        renewed_at: when it was renewed or given back last.
     """
 
     number: int
@@ -105,17 +94,13 @@ class LeaseState:
         return self.renewed_at + timedelta(seconds=self.seconds)
 
     def __str__(self) -> str:
-        held = f"{self.holder} has had lease {self.number} since {self.taken_at:{_TIME}} UTC"
+        renewed = f"{self.renewed_at:{_TIME}}"
         if not self.is_held:
-            return (
-                f"nobody has the lease; {self.holder} gave back lease {self.number} at "
-                f"{self._renewed}"
-            )
-        return f"{held}, renewed at {self._renewed}, valid until {self.until:{_TIME}} by its clock"
-
-    @property
-    def _renewed(self) -> str:
-        return f"{self.renewed_at:{_TIME}}"
+            return f"nobody has the lease; {self.holder} gave back lease {self.number} at {renewed}"
+        return (
+            f"{self.holder} has had lease {self.number} since {self.taken_at:{_TIME}} UTC, renewed "
+            f"at {renewed}, valid until {self.until:{_TIME}} by its clock"
+        )
 
 
 _TIME = "%Y-%m-%d %H:%M:%S"
@@ -123,12 +108,7 @@ _TIME = "%Y-%m-%d %H:%M:%S"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """An entry of the log.
-
-    Attributes:
-        version: its place in the log.
-        state: its content; None if no process ever took the lease.
-    """
+    """A place in the log, and what is there; None if no process ever took the lease."""
 
     version: int
     state: LeaseState | None
@@ -144,11 +124,7 @@ _REMOVED = 10
 
 
 class LeaseLog:
-    """The log of a lease.
-
-    Args:
-        folder: its folder, which the first entry creates.
-    """
+    """The log of a lease, in a folder that the first entry creates."""
 
     def __init__(self, folder: AnyPath) -> None:
         self._folder = folder
@@ -157,31 +133,27 @@ class LeaseLog:
     def newest(self) -> Entry:
         """Return the newest entry; one of version 0 without a state if there is none.
 
-        Raises:
-            LakeDamagedError: it is not a lease's.
-            StoreUnavailableError: its store does not answer.
-            OSError: the folder cannot be read.
+        It raises LakeDamagedError if that is not a lease's, or why the folder cannot be read.
         """
         try:
             # A folder that other hosts write to may show an entry late; this log knows its own.
             while (version := max(self._versions(), default=0)) > self._newest.version:
                 with suppress(FileNotFoundError):  # removed, because newer ones came
-                    state = self._read(self._entry(version).read_bytes())
-                    self._newest = Entry(version=version, state=state)
+                    content = self._entry(version).read_bytes()
+                    self._newest = Entry(version=version, state=_state_in(content))
+        except (KeyError, TypeError, ValueError) as error:
+            raise damaged(self._folder, "its newest entry is not a lease's") from error
         except OSError:
             require_answer(self._folder)
             raise
         return self._newest
 
     def put(self, state: LeaseState, after: Entry) -> bool:
-        """Put an entry after another one; return False if there is one already.
-
-        Raises:
-            OSError: nobody knows whether it was put, or it cannot be.
-        """
+        """Put an entry after another one; return False if there is one, OSError if nobody knows."""
         version = after.version + 1
+        content = json.dumps(asdict(state), default=datetime.isoformat).encode()
         try:
-            create(self._entry(version), _stored(state))
+            create(self._entry(version), content)
         except FileExistsError:
             return False
         self._newest = Entry(version=version, state=state)
@@ -199,31 +171,16 @@ class LeaseLog:
         # Files that are being written have other names.
         return [int(name[:-5]) for name in names_in(self._folder) if _ENTRY.fullmatch(name)]
 
-    def _read(self, content: bytes) -> LeaseState:
-        try:
-            stored: dict[str, Any] = json.loads(content)
-            return LeaseState(
-                **{
-                    **stored,
-                    "holder": Holder(**stored["holder"]),
-                    "taken_at": datetime.fromisoformat(stored["taken_at"]),
-                    "renewed_at": datetime.fromisoformat(stored["renewed_at"]),
-                }
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise damaged(self._folder, "its newest entry is not a lease's") from error
+
+def _state_in(content: bytes) -> LeaseState:
+    stored: dict[str, Any] = json.loads(content)
+    times = {name: datetime.fromisoformat(stored[name]) for name in ("taken_at", "renewed_at")}
+    return LeaseState(**{**stored, **times, "holder": Holder(**stored["holder"])})
 
 
 def read_lease(folder: AnyPath) -> LeaseState | None:
-    """Return the newest entry of a log; None if no process ever took the lease.
-
-    It raises the errors of `LeaseLog.newest`.
-    """
+    """Return what `LeaseLog.newest` says; None if no process ever took the lease."""
     return LeaseLog(folder).newest().state
-
-
-def _stored(state: LeaseState) -> bytes:
-    return json.dumps(asdict(state), default=datetime.isoformat).encode()
 
 
 def now_seconds() -> float:
@@ -235,14 +192,7 @@ def now_seconds() -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """The clock and the processes around a lease.
-
-    Attributes:
-        now: seconds of a clock that never goes back.
-        wait: lets seconds pass.
-        at: the time of day, for people.
-        is_gone: whether a holder is known to have ended.
-    """
+    """The clock and the processes around a lease; `at` is the time of day, for people."""
 
     now: Callable[[], float] = now_seconds
     wait: Callable[[float], None] = time.sleep
@@ -251,14 +201,9 @@ class Surroundings:
 
 
 class HeldLease:
-    """A lease that this process took.
+    """A lease that this process took by an entry of a log, some seconds after the clock's `began`.
 
-    Args:
-        log: where its entries are.
-        entry: the entry by which it was taken.
-        began: seconds of the clock before that.
-        surroundings: the clock and the processes.
-        taken_over: whether the lease before it was not given back.
+    It was `taken_over` if the lease before it was not given back: its holder may still run.
     """
 
     def __init__(
@@ -271,18 +216,17 @@ class HeldLease:
         taken_over: bool,
     ) -> None:
         assert entry.state is not None
-        state = entry.state
         self._log = log
         self._entry = entry
-        self._state = state  # the parts that are read of it never change: number, token, duration
+        # The parts of it that are read never change: number, token, duration.
+        self._state = entry.state
         self._around = surroundings
-        self._good_until = began + _good_for(state)
+        self._good_until = began + _good_for(entry.state)
         self._looked = began
         self._lost = ""
         # The renewing thread and the committing threads share the log's handle.
         self._lock = threading.Lock()
         self.taken_over = taken_over
-        """Whether the lease before it was not given back, so that its holder may still run."""
 
     @property
     def number(self) -> int:
@@ -308,14 +252,11 @@ class HeldLease:
                         f"lease {self.number} ran out and cannot be renewed ({error}); nothing "
                         "more is committed, sync again"
                     ) from error
-            self._refuse_lost()
+            if self._lost:
+                raise LeaseLostError(self._lost)
 
     def renew(self) -> bool:
-        """Renew it; return False if it is lost for good.
-
-        Raises:
-            TicdcError: the log cannot be reached now.
-        """
+        """Renew it; return False if it is lost for good; TicdcError if nobody knows now."""
         with self._lock:
             if not self._lost:
                 self._renew()
@@ -324,9 +265,7 @@ class HeldLease:
     def release(self) -> None:
         """Give it back, so that the next holder need not wait; for this process it is over.
 
-        Raises:
-            TicdcError: the log cannot be reached, so it is unknown whether the lease was given
-                back.
+        It raises TicdcError if nobody knows whether it was given back.
         """
         with self._lock:
             if self._lost:
@@ -363,48 +302,41 @@ class HeldLease:
             "more is committed, sync again"
         )
 
-    def _refuse_lost(self) -> None:
-        if self._lost:
-            raise LeaseLostError(self._lost)
-
 
 def _good_for(state: LeaseState) -> float:
     """Return how long a holder treats its lease as valid, a tenth less than a watcher does."""
     return state.seconds * 0.9
 
 
-class Renewing:
-    """A thread that renews a lease while its holder works.
+@contextmanager
+def renewed(lease: HeldLease, seconds: float) -> Iterator[None]:
+    """Let a thread renew a lease of some duration within this block; give it back at the end."""
+    end = threading.Event()
 
-    Args:
-        lease: the lease.
-        seconds: its duration.
-    """
-
-    def __init__(self, lease: HeldLease, seconds: float) -> None:
-        self._lease = lease
-        self._pause = seconds / 3
-        self._retry = seconds / 12
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop renewing; a renewal under way ends first."""
-        self._end.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        pause = self._pause
-        while not self._end.wait(pause):
+    def run() -> None:
+        pause = seconds / 3
+        while not end.wait(pause):
             try:
-                if not self._lease.renew():
-                    _LOGGER.warning("lease %d is lost", self._lease.number)
+                if not lease.renew():
+                    _LOGGER.warning("lease %d is lost", lease.number)
                     return
-                pause = self._pause
+                pause = seconds / 3
             except (TicdcError, OSError) as error:
-                _LOGGER.warning("lease %d was not renewed: %s", self._lease.number, error)
-                pause = self._retry
+                _LOGGER.warning("lease %d was not renewed: %s", lease.number, error)
+                pause = seconds / 12
+
+    thread = threading.Thread(target=run, name="lease", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
+        try:
+            lease.release()
+        except (TicdcError, OSError) as error:
+            # The next holder has to wait for its duration.
+            _LOGGER.warning("lease %d could not be given back: %s", lease.number, error)
 
 
 def take(
@@ -416,21 +348,10 @@ def take(
     first: Callable[[], int] = lambda: 1,
     surroundings: Surroundings = Surroundings(),
 ) -> HeldLease:
-    """Take the lease as soon as it is free.
+    """Take the lease, for some seconds, as soon as it is free: given back, or over.
 
-    A held lease is watched until it is given back, renewed or over.
-
-    Args:
-        log: where its entries are.
-        holder: the process that takes it.
-        seconds: how long it lasts from each renewal on.
-        other: who else may hold it, for the error: `another sync of ...`.
-        first: returns the number of the first lease, which is greater than all that tables have
-            seen.
-        surroundings: the clock and the processes.
-
-    Raises:
-        BusyError: another process holds it and is alive.
+    `other` says who else may hold it, for the BusyError if that process is alive. `first` returns
+    the number of the first lease, greater than all that tables have seen.
     """
     while True:
         entry = log.newest()
@@ -492,11 +413,7 @@ def _put(log: LeaseLog, state: LeaseState, after: Entry) -> Entry | None:
 
 
 def this_process(run: str = "") -> Holder:
-    """Return this process as a holder.
-
-    Args:
-        run: id of the Dagster run that it works for, if any.
-    """
+    """Return this process as a holder, with the Dagster run that it works for, if any."""
     process = os.getpid()
     return Holder(
         host=socket.gethostname(),
@@ -529,10 +446,9 @@ def _machine() -> str:
 
 
 def started_at(process: int) -> str | None:
-    """Return when a process of this machine began, in the kernel's ticks.
+    """Return when a process of this machine began, in the kernel's ticks since its start.
 
-    Ticks since the machine's start never change, whatever happens to its clock. None if the process
-    has ended, "" if that is unknown.
+    None if the process has ended, "" if that is unknown.
     """
     try:
         os.kill(process, 0)

@@ -1,59 +1,42 @@
 """One writer per changefeed, and in parallel one rebuild: a file lock, or a lease in the lake.
 
 In: the tables of a changefeed. Out: a lock that this process holds within a block, or a `BusyError`
-that names the holder. Dagster's pools keep runs of one instance apart; this keeps apart what the
-pools cannot see: a command next to a daemon, or another host.
+that names the holder. It keeps apart what Dagster's pools cannot see: a command next to a daemon,
+or another host.
 
 A lake in a folder has locks on files, which the operating system drops when their holder dies. They
 reach one host, or NFSv4. In an object store, or if `writer.lease` says so, the writer also holds a
 lease (`lease`), and every commit is fenced by its number (`fencing`). A folder that ever had a
-lease keeps it, so that a run whose settings do not name it is kept out too. Processes that use the
-lease share the lock on the file; a process that does not holds it alone.
+lease keeps it. Processes that use the lease share the lock on the file; others hold it alone.
 
 The holder of a lease that was not given back may only be stalled. So the process that takes over
-first commits its own number to the changefeed's tables (`_fence`): from then on Delta refuses the
-old holder's commits to them. Mirrors and histories need no such commit: only a row of `cuts` makes
-their versions count.
+first commits its own number to the changefeed's tables (`_fence`), which then refuse the old
+holder's commits. Mirrors and histories need none: only a row of `cuts` makes their versions count.
 """
 
 import fcntl
-import logging
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import cast
 
-from ticdc_assets.base.errors import BusyError, LakeDamagedError, PrerequisiteError, TicdcError
+from ticdc_assets.base.errors import BusyError, LakeDamagedError, PrerequisiteError
 from ticdc_assets.base.machine import require_space
 from ticdc_assets.config import Writer
 from ticdc_assets.delta.appending import append_files
 from ticdc_assets.delta.committing import ConflictError
 from ticdc_assets.delta.control import commit_metadata
+from ticdc_assets.delta.delta_protocol import LogState
 from ticdc_assets.delta.fencing import guarded, number_in
-from ticdc_assets.delta.lease import (
-    HeldLease,
-    LeaseLog,
-    Renewing,
-    named_process,
-    take,
-    this_process,
-)
+from ticdc_assets.delta.lease import LeaseLog, named_process, renewed, take, this_process
 from ticdc_assets.delta.opening import open_table
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
 
-_LOGGER = logging.getLogger(__name__)
 
-
-@contextmanager
-def writer_lock(paths: LakePaths, writer: Writer, *, run: str = "") -> Iterator[None]:
-    """Hold the changefeed's writer lock.
-
-    Args:
-        paths: tables of the changefeed.
-        writer: how writers are kept apart.
-        run: id of the Dagster run that it is held for, for messages.
+def writer_lock(paths: LakePaths, writer: Writer, *, run: str = "") -> AbstractContextManager[None]:
+    """Hold the changefeed's writer lock, for a Dagster run if messages are to name one.
 
     Raises:
         BusyError: another process holds it.
@@ -63,25 +46,19 @@ def writer_lock(paths: LakePaths, writer: Writer, *, run: str = "") -> Iterator[
         require_space(paths.root)
     other = f"another sync of changefeed {paths.changefeed!r}"
     tables = (*paths.tables, paths.accepted_gaps)
-    with _held(paths.lock, paths.lease, writer, other, base=paths.base, tables=tables, run=run):
-        yield
+    return _held(paths.lock, paths.lease, writer, other, base=paths.base, tables=tables, run=run)
 
 
-@contextmanager
-def side_lock(paths: LakePaths, writer: Writer, made: AnyPath | None = None) -> Iterator[None]:
-    """Hold the changefeed's lock on unpublished generations, or raise BusyError; see `writer_lock`.
+def side_lock(
+    paths: LakePaths, writer: Writer, made: AnyPath | None = None
+) -> AbstractContextManager[None]:
+    """Hold the changefeed's lock on unpublished generations; it raises as `writer_lock`.
 
-    The holder removes what others left of such generations, so nothing needs a fence.
-
-    Args:
-        paths: tables of the changefeed.
-        writer: how writers are kept apart.
-        made: the folder that is written to under it; None if the tables are written under the
-            writer's lock, which is held too.
+    The holder removes what others left of such generations, so nothing needs a fence. `made` is the
+    folder that is written to; None if the writer's lock is held too.
     """
     other = f"another verify or rebuild of changefeed {paths.changefeed!r}"
-    with _held(paths.side_lock, paths.side_lease, writer, other, base=made):
-        yield
+    return _held(paths.side_lock, paths.side_lease, writer, other, base=made)
 
 
 @contextmanager
@@ -97,14 +74,8 @@ def _held(
 ) -> Iterator[None]:
     """Hold the lock on a file; or share it with others that use the lease, and hold the lease.
 
-    Args:
-        path: the file.
-        folder: the folder of the lease.
-        writer: how writers are kept apart.
-        other: who else may hold it, for messages.
-        base: the folder of the tables that are written under the lease; None if none are.
-        tables: the tables that refuse commits of older leases.
-        run: id of the Dagster run that it is held for, for messages.
+    Tables below `base` are written under the lease in `folder`, of which some, `tables`, refuse
+    commits of older leases.
     """
     if not _uses_lease(folder, writer):
         with held_lock(path, other, run):
@@ -121,22 +92,13 @@ def _held(
             other=other,
             first=lambda: _first_number(tables),
         )
-        stack.callback(_give_back, lease, Renewing(lease, writer.lease_seconds))
+        stack.enter_context(renewed(lease, writer.lease_seconds))
         if base is not None:
             stack.enter_context(guarded(base, lease))
         # The holder of a lease that was not given back may still run.
         for table in tables if lease.taken_over else ():
             _fence(table)
         yield
-
-
-def _give_back(lease: HeldLease, renewing: Renewing) -> None:
-    renewing.stop()
-    try:
-        lease.release()
-    except (TicdcError, OSError) as error:
-        # The next holder has to wait for its duration.
-        _LOGGER.warning("lease %d could not be given back: %s", lease.number, error)
 
 
 def _uses_lease(lease: AnyPath, writer: Writer) -> bool:
@@ -150,12 +112,8 @@ def _uses_lease(lease: AnyPath, writer: Writer) -> bool:
 def held_lock(path: AnyPath, other: str, run: str = "") -> Iterator[None]:
     """Hold the lock on a file, which is made if missing, and write into it who holds it.
 
-    The lock counts, not the text: a killed holder leaves its text and no lock.
-
-    Args:
-        path: the file.
-        other: what else may hold it, for people.
-        run: id of the Dagster run that it is held for, for people.
+    The lock counts, not the text: a killed holder leaves its text and no lock. `other` is what else
+    may hold it, for people.
 
     Raises:
         BusyError: another process holds it.
@@ -173,12 +131,6 @@ def held_lock(path: AnyPath, other: str, run: str = "") -> Iterator[None]:
                 os.ftruncate(descriptor, 0)
 
 
-def _named_holder(descriptor: int) -> str:
-    with suppress(OSError):
-        return os.pread(descriptor, _LONGEST_HOLDER, 0).decode(errors="replace").strip()
-    return ""
-
-
 _LONGEST_HOLDER = 400
 
 
@@ -191,7 +143,9 @@ def _locked(path: Path, other: str, kind: int) -> Iterator[int]:
         try:
             fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            holder = _named_holder(descriptor)
+            holder = ""
+            with suppress(OSError):
+                holder = os.pread(descriptor, _LONGEST_HOLDER, 0).decode(errors="replace").strip()
             who = f"{holder}, which holds {path}" if holder else f"it holds {path}"
             raise BusyError(
                 f"{other} is running ({who}); try again when it has ended", holder=holder
@@ -211,11 +165,10 @@ def _locked(path: Path, other: str, kind: int) -> Iterator[int]:
 
 @contextmanager
 def seen_at_work(paths: LakePaths, writer: Writer) -> Iterator[str]:
-    """Share a lock with all workers on the changefeed; yield its file (`nobody_at_work`).
+    """Share a lock with all workers on the changefeed, between syncs too; yield its file.
 
-    It is held between syncs too. A process that sees the file can check whether its holders have
-    ended, even in another container or after a restart of the machine. "" where file locks do not
-    reach.
+    A process that sees it can check whether its holders have ended (`nobody_at_work`), even in
+    another container or after a restart of the machine. "" where file locks do not reach.
     """
     if _uses_lease(paths.lease, writer):
         yield ""
@@ -238,50 +191,35 @@ def seen_at_work(paths: LakePaths, writer: Writer) -> Iterator[str]:
 def nobody_at_work(path: str) -> bool:
     """Return whether no process holds the file of `seen_at_work`; False if that is unknown."""
     try:
-        descriptor = os.open(path, os.O_RDWR)
+        with Path(path).open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    else:
-        return True
-    finally:
-        os.close(descriptor)
+    return True
 
 
 # The lease --------------------------------------------------------------------------------------
 
 
 def _first_number(tables: Sequence[AnyPath]) -> int:
-    """Return a number that is greater than those of all leases that tables have seen.
-
-    A killed run may have written to mirrors only, under a lease one above the highest in the tables
-    that are read here.
-    """
-    highest = 0
+    """Return a number that is greater than those of all leases that tables have seen."""
+    highest = -1
     for path in tables:
         with suppress(LakeDamagedError):
-            table = open_table(path)
-            number = None if table is None else number_in(table)
-            highest = max(highest, 0 if number is None else number + 1)
-    return highest + 1
+            highest = max(highest, number_in(open_table(path) or LogState()) or -1)
+    # A killed run may have written to mirrors only, under a lease one above the highest here.
+    return highest + 2
 
 
 def _fence(path: AnyPath) -> None:
-    """Make a table refuse commits of older leases: an empty commit under this one.
-
-    A broken table is left as it is.
-    """
+    """Make a table, unless it is broken, refuse older leases: an empty commit under this one."""
     with suppress(LakeDamagedError):
         table = open_table(path)
         if table is None:
             return
-        # A commit without rows carries on the newest commit's metadata.
-        metadata = commit_metadata(path)
         try:
-            append_files(path, [], table.schema, metadata=metadata)
+            # A commit without rows carries on the newest commit's metadata.
+            append_files(path, [], table.schema, metadata=commit_metadata(path))
         except ConflictError as error:
             raise BusyError(
                 f"{path} is written again and again by a run whose lease is over; try again"

@@ -12,15 +12,13 @@ and by `doctor`.
 
 In a store each listing is a request, and one sync needs that of each log many times. So within a
 block (`listed_once`) a log is listed once; commits of this process are added to it (`note_commit`),
-and after a refused one it is listed again (`forget`).
-A process that takes the writer lock of a changefeed begins such a block: until it gives the lock
-back, only it commits. Another writer that commits all the same (one whose lease is over) is noticed
-at the next commit, whose entry is there already. What reads without the lock sees the tables as
-they were when its block began, or later.
+and after a refused one it is listed again (`forget`). The writer lock of a changefeed begins such a
+block: until it is given back, only its holder commits. A commit of another writer, whose lease is
+over, is noticed at the next commit. What reads without the lock sees the tables as they were when
+its block began, or later.
 
-Nothing is written.
-
-Not handled: checkpoints in Delta's second layout, which this package never writes.
+Nothing is written. Not handled: checkpoints in Delta's second layout, which this package never
+writes.
 """
 
 import json
@@ -28,7 +26,7 @@ import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 from itertools import chain
@@ -161,9 +159,7 @@ The most recently used are last.
 def log_state(table: AnyPath, version: int | None = None) -> LogState:
     """Return the state of a version of a table; the newest if None, which may be no table yet.
 
-    Raises:
-        BrokenTableError: the log is broken, or only libraries can read it.
-        OSError: its store does not answer.
+    It raises the errors of `existing_state`.
     """
     try:
         return existing_state(table, version)
@@ -176,15 +172,13 @@ def log_state(table: AnyPath, version: int | None = None) -> LogState:
 def existing_state(
     table: AnyPath, version: int | None = None, *, is_whole: bool = False
 ) -> LogState:
-    """Return the same of a table that exists.
+    """Return the state of a version of a table that exists; the newest if None.
 
-    Args:
-        table: its folder.
-        version: the version; the newest if None.
-        is_whole: whether to replay the log from its checkpoint on, whatever was read before.
+    With `is_whole` the log is replayed from its checkpoint on, whatever was read before.
 
     Raises:
-        BrokenTableError: as `log_state`; `NoCommitError` if there is no commit.
+        BrokenTableError: the log is broken, or only libraries can read it; `NoCommitError` if there
+            is no commit.
         OSError: its store does not answer.
     """
     with _LOCK:
@@ -194,7 +188,10 @@ def existing_state(
         target = newest if version is None else version
         if known is None or newest is None or target is None or target < known.version:
             found = _found(table, version)
-            newest, state = found.newest, _begun(found)
+            newest = found.newest
+            # That of the checkpoint, or that before the first commit.
+            actions = found.checkpointed([name for name in _CHECKPOINTED if name != "remove"])
+            state = _taken(LogState(protocol={}), actions, found.first)
             state = _advanced(table, state, found.target)
         elif target > newest:
             raise _too_new(target, newest)
@@ -225,28 +222,18 @@ def removed_files(table: AnyPath) -> list[Action]:
     """Return the action `remove` of files, as far as the newest checkpoint and later commits go.
 
     They stay in checkpoints for weeks, and a mirror that changes every minute has hundreds of
-    thousands, so a state has none.
-
-    Raises:
-        BrokenTableError: the log is broken.
-        OSError: the store does not answer.
+    thousands, so a state has none. It raises the errors of `existing_state`.
     """
     with _reported(table):
         found = _found(table, None)
-        kept = (item for path in found.checkpoint for item in _checkpoint_actions(path, ["remove"]))
         numbers = range(found.first + 1, found.newest + 1)
         commits = (item for number in numbers for item in commit_actions(table, number))
-        return [item["remove"] for item in chain(kept, commits) if "remove" in item]
+        actions = chain(found.checkpointed(["remove"]), commits)
+        return [item["remove"] for item in actions if "remove" in item]
 
 
 def note_commit(table: AnyPath, newest: LogState, entry: bytes) -> None:
-    """Keep the state after a commit of this process; nothing is read.
-
-    Args:
-        table: its folder.
-        newest: the state that the commit was made from.
-        entry: the log entry that was written.
-    """
+    """Keep the state after a commit of this process to the newest one; nothing is read."""
     version = newest.version + 1
     state = _taken(newest, _actions_in(entry, version), version)
     if isinstance(table, RemotePath):
@@ -307,6 +294,10 @@ class _Found(NamedTuple):
     first: int
     checkpoint: Sequence[AnyPath]
 
+    def checkpointed(self, kinds: Collection[str]) -> Iterator[dict[str, Any]]:
+        """Yield the actions of some kinds in that checkpoint."""
+        return (item for path in self.checkpoint for item in _checkpoint_actions(path, kinds))
+
 
 def _found(table: AnyPath, version: int | None) -> _Found:
     """List the log of a table to read a version; the newest if None."""
@@ -334,11 +325,15 @@ def _found(table: AnyPath, version: int | None) -> _Found:
     if target > newest:
         raise _too_new(target, newest)
     # An object does not vanish, and to read one is a request.
-    is_named = LAST_CHECKPOINT in there and not isinstance(log, RemotePath)
-    hint = _hint(log) if is_named else None
-    # A writer that was killed after a newer checkpoint did not name it.
-    if hint is not None and hint > max(whole, default=-1):
-        raise BrokenTableError(f"checkpoint {hint}, which its {LAST_CHECKPOINT} names, is missing")
+    if LAST_CHECKPOINT in there and not isinstance(log, RemotePath):
+        hint: object = None
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            hint = json.loads((log / LAST_CHECKPOINT).read_bytes())["version"]
+        # A writer that was killed after a newer checkpoint did not name it.
+        if isinstance(hint, int) and hint > max(whole, default=-1):
+            raise BrokenTableError(
+                f"checkpoint {hint}, which its {LAST_CHECKPOINT} names, is missing"
+            )
     first = max((number for number in whole if number <= target), default=-1)
     return _Found(newest, target, first, whole.get(first, ()))
 
@@ -352,18 +347,6 @@ def _too_new(version: int, newest: int) -> BrokenTableError:
 
 def _second_layout() -> BrokenTableError:
     return BrokenTableError("another program wrote a checkpoint of the second layout")
-
-
-def _begun(found: _Found) -> LogState:
-    """Return the state of the checkpoint, or that before the first commit."""
-    actions = (
-        action
-        for path in found.checkpoint
-        for action in _checkpoint_actions(
-            path, [name for name in _CHECKPOINTED if name != "remove"]
-        )
-    )
-    return _taken(LogState(protocol={}), actions, found.first)
 
 
 def _advanced(table: AnyPath, state: LogState, version: int) -> LogState:
@@ -413,12 +396,7 @@ def _taken(state: LogState, actions: Iterable[Mapping[str, Any]], version: int) 
 
 
 def commit_actions(table: AnyPath, number: int) -> list[dict[str, Any]]:
-    """Return the actions of a commit.
-
-    Raises:
-        BrokenTableError: it is missing, empty or torn.
-        OSError: it cannot be read.
-    """
+    """Return the actions of a commit; BrokenTableError if it is missing, empty or torn."""
     path = commit_path(table / LOG, number)
     try:
         content = read_whole(path)
@@ -447,12 +425,7 @@ def _actions_in(content: bytes, number: int) -> list[dict[str, Any]]:
             raise BrokenTableError(
                 f"commit {number} of its log is torn: line {len(actions) + 1} is not an action"
             ) from None
-    _check_count(actions, number)
-    return actions
-
-
-def _check_count(actions: list[dict[str, Any]], number: int) -> None:
-    """Check that a commit names as many files as it counts; it may be torn between two lines."""
+    # It may be torn between two lines: then it names fewer files than it counts.
     metrics = next((item["commitInfo"] for item in actions if "commitInfo" in item), {})
     said = (metrics.get("operationMetrics") or {}).get("num_added_files")
     there = sum("add" in item for item in actions)
@@ -460,16 +433,15 @@ def _check_count(actions: list[dict[str, Any]], number: int) -> None:
         raise BrokenTableError(
             f"commit {number} of its log is torn: it names {there} of {said} files"
         )
+    return actions
 
 
 def _checkpoint_actions(path: AnyPath, kinds: Collection[str]) -> Iterator[dict[str, Any]]:
-    """Yield the actions of some kinds in a file of a checkpoint.
-
-    A writer may omit columns for actions that the table does not have.
-    """
+    """Yield the actions of some kinds in a file of a checkpoint."""
     try:
         where, files = located(path)
         with pq.ParquetFile(where, filesystem=files) as file:
+            # A writer may omit columns for actions that the table does not have.
             columns = [
                 f"{kind}.{member}"
                 for kind in kinds
@@ -510,23 +482,11 @@ _MAPS = frozenset({"partitionValues", "configuration", "options", "tags"})
 
 def _as_logged(action: Mapping[str, Any]) -> dict[str, Any]:
     """Return an action of a checkpoint in the form of a commit: without nulls."""
-    logged: dict[str, Any] = {}
-    for name, value in action.items():
-        if value is None:
-            continue
-        if name == "format":
-            value = _as_logged(value)
-        logged[name] = dict(value) if name in _MAPS else value
-    return logged
-
-
-def _hint(log: AnyPath) -> int | None:
-    """Return the checkpoint that the log names as its last; None if it names none."""
-    try:
-        version = json.loads((log / LAST_CHECKPOINT).read_bytes())["version"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return version if isinstance(version, int) else None
+    return {
+        name: _as_logged(value) if name == "format" else dict(value) if name in _MAPS else value
+        for name, value in action.items()
+        if value is not None
+    }
 
 
 def commit_path(log: AnyPath, number: int) -> AnyPath:

@@ -2,9 +2,7 @@
 
 Every table is opened here. Reading a damaged table raises `LakeDamagedError`. A missing table is
 None, unless later tables of the changefeed exist: then it is damaged, as a sync would start again
-from the beginning.
-
-Nothing is written.
+from the beginning. Nothing is written.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -23,11 +21,7 @@ _Value = TypeVar("_Value")
 
 
 def open_table(path: AnyPath, version: int | None = None) -> LogState | None:
-    """Return the state of a version of the table at `path`; None if there is no table.
-
-    Args:
-        path: its folder.
-        version: the version; the newest if None.
+    """Return the state of a version of a table, the newest if None; None if there is no table.
 
     Raises:
         LakeDamagedError: it is broken or lacks the requested version; or another program gave Delta
@@ -37,13 +31,17 @@ def open_table(path: AnyPath, version: int | None = None) -> LogState | None:
     with reading(path, version):
         state = log_state(path, version)
     if state.version < 0:
-        if (finding := _absence(path)) is not None:
+        later = (name for name in _MADE_AFTER.get(path.name, ()) if has_commits(path.parent / name))
+        finding = next(
+            (f"its _delta_log has no commit, although {name} was made after it" for name in later),
+            None,
+        ) or lost_log(path)
+        if finding is not None:
             raise damaged(path, finding)
         return None
-    foreign = unportable_features(state)
+    foreign = ", ".join(unportable_features(state))
     if foreign and path.parent.name not in (MIRRORS, HISTORIES):
-        features = ", ".join(foreign)
-        finding = f"another program gave it features of Delta that only mirrors have ({features})"
+        finding = f"another program gave it features of Delta that only mirrors have ({foreign})"
         raise damaged(path, finding)
     return state
 
@@ -59,24 +57,13 @@ _MADE_AFTER: Mapping[str, Collection[str]] = {
 """Tables that get a commit only after the table that they are listed under."""
 
 
-def _absence(path: AnyPath) -> str | None:
-    """Return what is broken in a table without any commit; None if it may be no table yet."""
-    for name in _MADE_AFTER.get(path.name, ()):
-        if has_commits(path.parent / name):
-            return f"its _delta_log has no commit, although {name} was made after it"
-    return lost_log(path)
-
-
 @contextmanager
 def keeping(of: str) -> Iterator[None]:
     """Cache what is computed from a version of a table, for all callers within this block.
 
     The steps and checks of one sync read the same small tables repeatedly, and with thousands of
-    tables these are not small. The cache lasts for one sync. Threads that start within the block
-    share only the states of tables (`log_reading`).
-
-    Args:
-        of: names the sync; another name clears the cache.
+    tables these are not small. The cache lasts for one sync: another name (`of`) clears it. Threads
+    that start within the block share only the states of tables (`log_reading`).
     """
     if of not in _KEPT:
         _KEPT.clear()
@@ -92,10 +79,7 @@ def keeping(of: str) -> Iterator[None]:
 def kept(path: AnyPath, what: str, read: Callable[[], _Value]) -> _Value:
     """Return what `read` computes from the newest version of a table, and from nothing else.
 
-    Args:
-        path: the table.
-        what: what is computed; one text for one function.
-        read: computes it; no caller may change the result.
+    `what` is one text for one function. No caller may change the result.
     """
     store = _KEEPER.get()
     if store is None:

@@ -1,10 +1,8 @@
 """Internal queries over rows in this process or in files of this run.
 
-In: a query of this package, and Arrow tables, readers of batches or Parquet files by name. Out: its
-result. DuckDB runs it, because it joins and groups more rows than fit into memory.
-
-No text of a message is ever part of a query. Only rows that do not fit into memory are written, to
-a folder that is removed afterwards, so running a query again is safe.
+DuckDB runs them, because it joins and groups more rows than fit into memory. No text of a message
+is ever part of a query. Only rows that do not fit into memory are written, to a folder that is
+removed afterwards, so running a query again is safe.
 """
 
 import glob
@@ -26,11 +24,9 @@ _MEMORY = "1GB"
 
 @contextmanager
 def asking(folder: AnyPath | None = None) -> "Iterator[duckdb.DuckDBPyConnection]":
-    """Yield a connection without tables.
+    """Yield a connection without tables; what does not fit into memory is written to a folder.
 
-    Args:
-        folder: where to write what does not fit into memory; DuckDB's default if None, and the
-            machine's own folder if this one is in a store.
+    It is DuckDB's default if None, and the machine's own folder if this one is in a store.
     """
     # The import takes a quarter of a second, which only callers pay.
     import duckdb
@@ -42,11 +38,8 @@ def asking(folder: AnyPath | None = None) -> "Iterator[duckdb.DuckDBPyConnection
     if folder is not None:
         spilled = tempfile.gettempdir() if isinstance(folder, RemotePath) else folder / "spilled"
         config["temp_directory"] = str(spilled)
-    connection = duckdb.connect(":memory:", config=config)
-    try:
+    with duckdb.connect(":memory:", config=config) as connection:
         yield connection
-    finally:
-        connection.close()
 
 
 def view_files(

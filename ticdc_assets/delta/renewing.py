@@ -1,15 +1,12 @@
 """Renewing: a new log for a mirror or a history whose log is lost.
 
-In: the folder of a table and its newest version in a published cut. Out: an empty table in that
-folder, whose first version is the next number: cuts name versions, so a number must never mean two
-sets of rows. The table begins with a checkpoint, like a table whose log was cleaned up; reads of
-its older versions fail with an error that says so.
+In: a table and its newest version in a published cut. Out: an empty table in that folder, whose
+first version is the next number: cuts name versions, so a number must never mean two sets of rows.
+The table begins with a checkpoint, like a table whose log was cleaned up.
 
-The old log is moved to a name that readers and VACUUM ignore. Data files stay until a VACUUM finds
-that nothing needs them.
-
-Why running it again is safe: a run killed in between leaves a table without a log, or an empty one
-at a version that no cut names; the next sync makes either again.
+The old log is moved to a name that readers and VACUUM ignore. A run killed in between leaves a
+table without a log, or an empty one at a version that no cut names; the next sync makes either
+again.
 """
 
 import json
@@ -38,13 +35,7 @@ _ASIDE = "_damaged_log"
 
 
 def renew_if_lost(table: AnyPath, published: int, configuration: Mapping[str, str]) -> None:
-    """Give a table a new log if its log is broken or ends before the published version.
-
-    Args:
-        table: its folder.
-        published: the newest version that a cut names.
-        configuration: table properties of the new table.
-    """
+    """Give a table a new log if its log is broken or ends before the newest published version."""
     with suppress(LakeDamagedError), reading(table):
         if existing_state(table, is_whole=True).version >= published:
             return

@@ -1,10 +1,11 @@
-"""The columns of a table whose rows are dataclasses.
+"""The columns of a table: from the dataclass of its rows, by their types, or with values.
 
-In: a dataclass. Out: an Arrow field for each of its fields: a column of the same name. A sequence
-becomes a list, a dataclass in it a struct. These names and types are the format of existing tables:
-a new field needs a value for older rows, and no field is renamed.
+A field becomes a column of the same name, a sequence a list, a dataclass in it a struct. These
+names and types are the format of existing tables: a new field needs a value for older rows, and no
+field is renamed.
 """
 
+from collections.abc import Mapping
 from dataclasses import fields
 from datetime import datetime
 from types import NoneType, UnionType
@@ -20,20 +21,34 @@ _TYPES = {
 }
 
 
+def typed(kind: type, *names: str) -> "list[pa.Field[Any]]":
+    """Return columns of one type."""
+    return [pa.field(name, _TYPES[kind]) for name in names]
+
+
+def filled(schema: pa.Schema, size: int, values: Mapping[str, Any]) -> list[Any]:
+    """Return a column for each one of a schema: a value that is no array is that of all rows."""
+    found: list[Any] = []
+    for item in schema:
+        value = values.get(item.name)
+        if value is None:
+            found.append(pa.nulls(size, item.type))
+        elif isinstance(value, pa.Array | pa.ChunkedArray):
+            found.append(value.cast(item.type))
+        else:
+            found.append(pa.repeat(pa.scalar(value, item.type), size))
+    return found
+
+
 def fields_of(row: type, **stored: pa.DataType) -> "list[pa.Field[Any]]":
-    """Return the columns of a table.
+    """Return the columns of a table; `stored` has the types of those that differ from their field.
 
-    Args:
-        row: the dataclass of its rows.
-        stored: the types of columns that store something else than their field, by name.
-
-    Raises:
-        TypeError: a field's type has no column type.
+    A field's type without a column type is a TypeError.
     """
     hints = get_type_hints(row)
     return [
-        pa.field(name, stored[name] if name in stored else _type_of(hints[name]))
-        for name in (field.name for field in fields(row))
+        pa.field(item.name, stored.get(item.name) or _type_of(hints[item.name]))
+        for item in fields(row)
     ]
 
 

@@ -72,15 +72,12 @@ class LocalBroker:
 
     Args:
         directory: where its settings, log and topics are kept; made if missing.
-        port: where it listens if that port is free; None for the port of the last start in this
-            folder.
-        first_port: where it listens at the first start if that port is free; None for any.
+        port: where it listens if that port is free; None for the port of the last start here.
+        first_port: the same for the first start in this folder; None for any.
         progress: called with a line of text for each step of the start.
 
     Attributes:
-        port: where it listens after the start: the wanted port if that is free, else another one.
-            Before, the port of the last start in the folder, which may be emptied meanwhile; 0 if
-            there was none.
+        port: where it listens; before the start that of the last start here, 0 if there was none.
     """
 
     def __init__(

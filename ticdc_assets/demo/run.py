@@ -35,9 +35,9 @@ from ticdc_assets.demo.broker import LocalBroker
 from ticdc_assets.demo.live import go_on_live
 from ticdc_assets.demo.place import CHANGEFEED, DIRECTORY, find_door, use_demo
 from ticdc_assets.demo.simulator.changefeed import FeedOptions
-from ticdc_assets.demo.simulator.dialects import Dialect, MessageOptions, dialect_of
+from ticdc_assets.demo.simulator.message_forms import Dialect, MessageOptions, dialect_of
 from ticdc_assets.demo.simulator.run import SimulatorRun, run_simulator
-from ticdc_assets.demo.simulator.transaction import Truth
+from ticdc_assets.demo.simulator.upstream import Truth
 from ticdc_assets.log.cuts import Cut, require_cut
 from ticdc_assets.model.tso import to_datetime
 from ticdc_assets.observe.status_reading import read_status
@@ -83,7 +83,7 @@ def run_demo(
     Args:
         directory: its folder.
         wire_format: format of the messages.
-        dialect: which TiCDC writes them; None for the new one where it has the format.
+        dialect: which TiCDC writes; None for the new one where it has the format.
         transactions: how many the shop makes at most.
         seconds: how long the shop is open at most.
         live: go on with it until it is interrupted.
@@ -94,8 +94,7 @@ def run_demo(
 
     Raises:
         BusyError: a demo is running in the folder.
-        ConfigError: the folder is not empty, and no demo made it; or the dialect does not have the
-            format.
+        ConfigError: the folder is not the demo's, or the dialect does not have the format.
     """
     dialect = dialect_of(wire_format, dialect)
     _require_own(directory)

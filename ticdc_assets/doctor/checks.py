@@ -2,16 +2,13 @@
 
 In: the environment, and the settings it names. Out: `Check` values, each as soon as it is known:
 cheap checks first, then those that wait for brokers, last the jars, which may be downloaded.
-Brokers answer and some records are read; nothing is committed or changed, so running the checks
-again is always safe. No check shows the content of a record.
+Nothing is committed or changed, so running the checks again is always safe. No check shows the
+content of a record, or says whether the content of the lake is correct.
 
 A check that fails says what to type. A check that is not `vital` does not prevent a sync; it warns
 about later problems: little disk space, short retention of a topic, partitions without a watermark.
 
 Modules of Arrow, Delta and Kafka take seconds to import, so each check imports what it needs.
-
-Not handled: whether the content of the lake is correct; the asset checks and `ticdc-assets verify`
-check that.
 """
 
 import importlib
@@ -69,9 +66,7 @@ def run_checks(
 ) -> Iterator[Check]:
     """Run every check and yield each result at once, cheap checks first.
 
-    Args:
-        env: environment variables; the environment of this program if None.
-        progress: called with a line when something is downloaded or waited for.
+    `progress` is called with a line when something is downloaded or waited for.
     """
     env = os.environ if env is None else env
     yield check_python()
@@ -109,10 +104,6 @@ def check_machine(
     """Check what needs no settings, and make it ready: Python, Java, pyspark, jars, class archive.
 
     Jars are downloaded and the class archive is made if they are missing, which takes a minute.
-
-    Args:
-        env: environment variables; the environment of this program if None.
-        progress: called with a line when something is downloaded or waited for.
     """
     env = os.environ if env is None else env
     yield check_python()
@@ -125,8 +116,7 @@ def _check_changefeeds(
     settings: Settings, *, can_read: bool, progress: Progress
 ) -> Iterator[Check]:
     """Check the tables, the sources and the alerts of all changefeeds."""
-    from ticdc_assets.delta.generations import paths_of
-    from ticdc_assets.delta.lake import Lake
+    from ticdc_assets.delta.lake import Lake, paths_of
     from ticdc_assets.doctor.sources import check_source
 
     yield check_unnamed(settings)
@@ -168,9 +158,6 @@ def _check_spark(
             yield check_class_archive(env, progress=progress, make=make)
 
 
-# Spark's start ----------------------------------------------------------------------------------
-
-
 def _lake(env: Mapping[str, str]) -> AnyPath:
     """Return the lake, or the current folder if its setting is wrong."""
     try:
@@ -188,29 +175,21 @@ def check_class_archive(
     needed = "a folder in the user's cache that no other user can write"
     jars = lake_jars(_lake(env))
     archive = find_archive(jars, env)
+    name, found = "class archive", "none can be made"
     if archive is None and not make:
-        found = (
-            "none; `ticdc-assets doctor --machine` makes one in about a minute, and Spark then "
-            "starts some seconds sooner"
-        )
-        return Check.passed("class archive", found)
+        found = "none; `ticdc-assets doctor --machine` makes one in about a minute, and Spark then "
+        return Check.passed(name, f"{found}starts some seconds sooner")
     if archive is None:
         progress("writing Spark's classes to an archive, for quick starts: about a minute, once")
     archive = archive or make_archive(jars, env)
     if archive is None:
         fix = "Spark starts without it, some seconds later; make the cache folder writable"
-        found = "none can be made"
-        return Check.failed("class archive", found, needed, fix, vital=False)
-    return Check.passed("class archive", f"{archive.stat().st_size / 1e6:.0f} MB at {archive}")
+        return Check.failed(name, found, needed, fix, vital=False)
+    return Check.passed(name, f"{archive.stat().st_size / 1e6:.0f} MB at {archive}")
 
 
 def check_cluster(settings: Settings, *, progress: Progress) -> Check:
-    """Check that every executor of the cluster that is set can work on the lake.
-
-    Args:
-        settings: what is configured.
-        progress: called with a line about what it waits for.
-    """
+    """Check that every executor of the cluster that is set can work on the lake."""
     from ticdc_assets.spark.cluster import ClusterError, require_cluster
     from ticdc_assets.spark.session import get_spark
 
@@ -220,12 +199,8 @@ def check_cluster(settings: Settings, *, progress: Progress) -> Check:
     try:
         answers = require_cluster(get_spark(settings=spark), lake / "any")
     except (ClusterError, PrerequisiteError) as error:
-        return Check.failed(
-            "spark cluster",
-            str(error),
-            needed,
-            f"correct it in {spark.place}; nothing is landed meanwhile",
-        )
+        fix = f"correct it in {spark.place}; nothing is landed meanwhile"
+        return Check.failed("spark cluster", str(error), needed, fix)
     pythons = ", ".join(sorted({answer.python for answer in answers}))
     packages = ", ".join(sorted({answer.package for answer in answers}))
     return Check.passed(
@@ -236,23 +211,16 @@ def check_cluster(settings: Settings, *, progress: Progress) -> Check:
     )
 
 
-# The lake and the Dagster instance --------------------------------------------------------------
-
-
 def check_disk(lake: Path) -> Check:
     """Check that there is some disk left where the tables are."""
     free = shutil.disk_usage(nearest_existing(lake)).free
     found = f"{free / 1e9:.1f} GB free for {lake}"
     if free >= LEAST_FREE_BYTES:
         return Check.passed("disk", found)
-    return Check.failed(
-        "disk",
-        found,
-        f"{LEAST_FREE_BYTES / 1e9:.0f} GB of free disk",
-        "free some, set TICDC_LAKE to another disk, or set `retention` and run "
-        "`ticdc-assets maintain CHANGEFEED`",
-        vital=False,
-    )
+    needed = f"{LEAST_FREE_BYTES / 1e9:.0f} GB of free disk"
+    fix = "free some, set TICDC_LAKE to another disk, or set `retention` and run "
+    fix += "`ticdc-assets maintain CHANGEFEED`"
+    return Check.failed("disk", found, needed, fix, vital=False)
 
 
 def check_store(lake: RemotePath) -> Check:
@@ -286,10 +254,8 @@ def check_home(home: Path, env: Mapping[str, str]) -> Check:
 
     another = f"change its permissions or set {HOME_VARIABLE} to another folder"
     if named and not Path(os.path.expanduser(named)).is_absolute():  # noqa: PTH111
-        fix = f"write it as {home}"
-        return wrong(
-            f"{HOME_VARIABLE}={named}, which Dagster's own programs do not accept as a path", fix
-        )
+        found = f"{HOME_VARIABLE}={named}, which Dagster's own programs do not accept as a path"
+        return wrong(found, f"write it as {home}")
     place = nearest_existing(home)
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
         return wrong(f"{home}, which cannot be written to", another)
@@ -307,7 +273,8 @@ def check_home(home: Path, env: Mapping[str, str]) -> Check:
         unset = sorted(name for name in _env_names(settings) if not env.get(name))
         if unset:
             return wrong(f"{file}, which needs {', '.join(unset)}", f"set {', '.join(unset)}")
-        if _uses_postgres(settings):
+        given = cast(dict[Any, Any], settings) if isinstance(settings, dict) else {}
+        if "postgres" in (given.get("storage") or ()):
             storage = "PostgreSQL"
             if importlib.util.find_spec("dagster_postgres") is None:
                 return wrong(
@@ -318,7 +285,6 @@ def check_home(home: Path, env: Mapping[str, str]) -> Check:
 
 
 def _env_names(settings: Any) -> Iterator[str]:
-    """Yield the variables that a Dagster configuration needs."""
     if isinstance(settings, dict):
         mapping = cast(dict[Any, Any], settings)
         if set(mapping) == {"env"} and isinstance(mapping["env"], str):
@@ -329,13 +295,6 @@ def _env_names(settings: Any) -> Iterator[str]:
     elif isinstance(settings, list):
         for item in cast(list[Any], settings):
             yield from _env_names(item)
-
-
-def _uses_postgres(settings: Any) -> bool:
-    if not isinstance(settings, dict):
-        return False
-    storage = cast(dict[Any, Any], settings).get("storage")
-    return isinstance(storage, dict) and "postgres" in storage
 
 
 def check_unnamed(settings: Settings) -> Check:
@@ -349,16 +308,13 @@ def check_unnamed(settings: Settings) -> Check:
         for name in changefeeds_in(settings.lake)
         if name not in named and _FOLDER.fullmatch(name)
     ]
+    name, needed = "changefeeds in the lake", "the name of every changefeed that is in the lake"
     if not unnamed:
-        return Check.passed("changefeeds in the lake", "all are named")
-    return Check.failed(
-        "changefeeds in the lake",
-        f"{', '.join(unnamed)}, which {settings.path} does not name",
-        "the name of every changefeed that is in the lake",
-        "their tables stay as they are; add one back to the file to continue it, "
-        f"or remove its folder from {settings.lake} if you no longer need it",
-        vital=False,
-    )
+        return Check.passed(name, "all are named")
+    found = f"{', '.join(unnamed)}, which {settings.path} does not name"
+    fix = "their tables stay as they are; add one back to the file to continue it, or remove its "
+    fix += f"folder from {settings.lake} if you no longer need it"
+    return Check.failed(name, found, needed, fix, vital=False)
 
 
 def check_alerts(changefeed: Changefeed) -> list[Check]:
@@ -398,8 +354,7 @@ def check_lease(paths: "LakePaths", writer: Writer) -> list[Check]:
 def check_tables(paths: "LakePaths") -> list[Check]:
     """Check that every table of a changefeed is whole: its log, its files and their footers.
 
-    Rows are not read; that a sound file holds the right ones is for `verify` to say. Each table
-    that is broken is a check of its own, with what repairs it.
+    Rows are not read. Each table that is broken is a check of its own, with what repairs it.
     """
     # Spark's libraries are imported with it, which takes a while.
     from ticdc_assets.log.damage import find_damage
@@ -411,19 +366,14 @@ def check_tables(paths: "LakePaths") -> list[Check]:
     damages = find_damage(paths)
     if not damages:
         return [Check.passed(name, "all are whole")]
-    return [
-        Check.failed(
-            name, f"{error.table}: {error.finding} (in {error.path})", needed, error.repair
-        )
-        for error in damages
-    ]
+    texts = ((f"{it.table}: {it.finding} (in {it.path})", it.repair) for it in damages)
+    return [Check.failed(name, text, needed, repair) for text, repair in texts]
 
 
 def check_rows(lake: "Lake") -> list[Check]:
     """Say what the status of a changefeed says of rows: missing, held or not accounted for.
 
-    An empty list where no cut was published yet, or where it cannot be read: `check_tables` says
-    so.
+    Nothing before the first cut, or if it cannot be read: `check_tables` says so.
     """
     from ticdc_assets.observe.status_reading import read_status
     from ticdc_assets.observe.verdicts import Check as Judged

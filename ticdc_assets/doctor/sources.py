@@ -3,14 +3,11 @@
 In: a changefeed, and its lake. Out: `Check` values: whether its broker answers, its topics exist
 and keep records long enough, each partition has watermarks, records have the configured format, and
 the next record to land still exists; or the same for a capture.
-
-Brokers are asked and some records are read; nothing is committed or changed, so running the checks
-again is always safe. No check shows the content of a record.
 """
 
 import difflib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -45,10 +42,7 @@ def check_source(
 ) -> list[Check]:
     """Check that the source of `changefeed` can be read, and what is in it.
 
-    Args:
-        changefeed: the changefeed.
-        lake: the lake, to compare what is landed with what the source has; not compared if None.
-        timeout_seconds: how long a broker may take to answer.
+    What is landed in the lake is compared with what the source has; not if it is None.
     """
     match changefeed.source:
         case KafkaSource() as source:
@@ -86,15 +80,9 @@ def _check_kafka(
             found, fix = error.reason, error.fix or "check the broker"
         return [Check.failed(name, found, needed, fix)]
     if not topics.there:
-        return [
-            Check.failed(
-                name,
-                f"no topic {listed(topics.missing)} at {servers}, which has "
-                f"{listed(topics.others) or 'no topic at all'}",
-                needed,
-                _missing_fix(topics),
-            )
-        ]
+        others = listed(topics.others) or "no topic at all"
+        found = f"no topic {listed(topics.missing)} at {servers}, which has {others}"
+        return [Check.failed(name, found, needed, _missing_fix(topics))]
     counts = Counter[str]()
     for (topic, _), span in topics.offsets.items():
         counts[topic] += span.end - span.earliest
@@ -130,12 +118,10 @@ def _check_landed(
     offsets: Mapping[tuple[str, int], OffsetRange],
     ids: Mapping[str, str],
 ) -> list[Check]:
-    """Check that the next record to land is there in each partition."""
     if lake is None:
         return []
     # Here, so that the doctor can report that pyspark is missing, which these need.
-    from ticdc_assets.delta.generations import paths_of
-    from ticdc_assets.delta.lake import Lake
+    from ticdc_assets.delta.lake import Lake, paths_of
     from ticdc_assets.log.accepted_gaps import read_accepted
     from ticdc_assets.log.positions import read_position
     from ticdc_assets.log.sources import compare
@@ -193,30 +179,23 @@ def _check_partitions(changefeed: Changefeed, topics: _Topics) -> Check:
         for number in numbers[topic]
         if topics.offsets[topic, number].end == 0
     ]
-    waiting = len(numbers) - len(begun)
-    if not begun:
-        found = "no record in any partition"
-        fix = (
-            "start the changefeed in TiCDC, or wait for its first message (a watermark, within "
-            "seconds); check with `cdc cli changefeed list`"
-        )
-    elif empty:
-        found = f"no record ever in {listed(empty)}"
-        fix = (
-            "no cut is made before a watermark came from each; check whether TiCDC's partition-num "
-            "is smaller than the number of partitions"
-        )
-    else:
+    name, waiting = f"partitions {changefeed.name}", len(numbers) - len(begun)
+    if begun and not empty:
         joining = f"; {waiting} without a record, until its first" if waiting else ""
-        found, fix = f"records in all partitions of {counted(len(begun), 'topic')}{joining}", ""
-    return Check(
-        name=f"partitions {changefeed.name}",
-        ok=not fix,
-        vital=False,
-        found=found,
-        needed="a record in every partition",
-        fix=fix,
+        found = f"records in all partitions of {counted(len(begun), 'topic')}{joining}"
+        return Check.passed(name, found)
+    found, fix = (
+        f"no record ever in {listed(empty)}",
+        "no cut is made before a watermark came from each; check whether TiCDC's partition-num "
+        "is smaller than the number of partitions",
     )
+    if not begun:
+        found, fix = (
+            "no record in any partition",
+            "start the changefeed in TiCDC, or wait for its first message (a watermark, within "
+            "seconds); check with `cdc cli changefeed list`",
+        )
+    return Check.failed(name, found, "a record in every partition", fix, vital=False)
 
 
 def _check_retention(
@@ -233,51 +212,30 @@ def _check_retention(
     except TicdcError as error:
         # Reading settings needs another right than reading records.
         return Check.passed(name, f"the broker did not say: {error}")
-    compacted = [
-        topic for topic, values in settings.items() if "compact" in values["cleanup.policy"]
-    ]
-    if compacted:
-        return Check.failed(
-            name,
-            f"cleanup.policy=compact of {listed(compacted)}, which removes changes",
-            needed,
-            _alter(compacted, "cleanup.policy=delete"),
-        )
     times = {topic: int(values["retention.ms"] or -1) for topic, values in settings.items()}
-    short = [topic for topic, time in times.items() if 0 <= time < LEAST_RETENTION_MS]
-    if short:
+
+    def those(is_wrong: Callable[[Mapping[str, str]], bool]) -> list[str]:
+        return [topic for topic, values in settings.items() if is_wrong(values)]
+
+    if compacted := those(lambda values: "compact" in values["cleanup.policy"]):
+        found = f"cleanup.policy=compact of {listed(compacted)}, which removes changes"
+        return Check.failed(name, found, needed, _alter(compacted, "cleanup.policy=delete"))
+    if short := [topic for topic, time in times.items() if 0 <= time < LEAST_RETENTION_MS]:
         least = min(times[topic] for topic in short)
-        return Check.failed(
-            name,
-            f"a retention of {duration(least / 1000)} in {listed(short)}",
-            needed,
-            "an outage of syncs that is longer loses changes for good; "
-            + _alter(short, f"retention.ms={LEAST_RETENTION_MS}"),
-            vital=False,
-        )
-    limited = [
-        topic for topic, values in settings.items() if int(values["retention.bytes"] or -1) >= 0
-    ]
-    if limited:
-        return Check.failed(
-            name,
-            f"retention.bytes set for {listed(limited)}, so a burst shortens it",
-            needed,
-            _alter(limited, "retention.bytes=-1"),
-            vital=False,
-        )
-    unclean = [topic for topic, values in settings.items() if values[_UNCLEAN] == "true"]
-    if unclean:
-        return Check.failed(
-            name,
-            f"{_UNCLEAN}=true of {listed(unclean)}",
-            f"{_UNCLEAN}=false",
-            "a replica without the newest records may become the leader, and landing does not "
-            f"notice others at offsets that it has; {_alter(unclean, f'{_UNCLEAN}=false')}",
-            vital=False,
-        )
-    kept = "for ever" if any(time < 0 for time in times.values()) else "a week or more"
-    return Check.passed(name, f"records are kept {kept}")
+        found = f"a retention of {duration(least / 1000)} in {listed(short)}"
+        fix = "an outage of syncs that is longer loses changes for good; "
+        fix += _alter(short, f"retention.ms={LEAST_RETENTION_MS}")
+    elif limited := those(lambda values: int(values["retention.bytes"] or -1) >= 0):
+        found = f"retention.bytes set for {listed(limited)}, so a burst shortens it"
+        fix = _alter(limited, "retention.bytes=-1")
+    elif unclean := those(lambda values: values[_UNCLEAN] == "true"):
+        found, needed = f"{_UNCLEAN}=true of {listed(unclean)}", f"{_UNCLEAN}=false"
+        fix = "a replica without the newest records may become the leader, and landing does not "
+        fix += f"notice others at offsets that it has; {_alter(unclean, f'{_UNCLEAN}=false')}"
+    else:
+        kept = "for ever" if any(time < 0 for time in times.values()) else "a week or more"
+        return Check.passed(name, f"records are kept {kept}")
+    return Check.failed(name, found, needed, fix, vital=False)
 
 
 def _alter(topics: Sequence[str], setting: str) -> str:
@@ -290,7 +248,6 @@ def _alter(topics: Sequence[str], setting: str) -> str:
 def _check_topic_records(
     changefeed: Changefeed, source: KafkaSource, topics: _Topics, timeout_seconds: float
 ) -> Check:
-    """Check the first record of some partitions of each topic."""
     ranges: dict[tuple[str, int], OffsetRange] = {}
     numbers = _numbers(place for place, span in topics.offsets.items() if span.earliest < span.end)
     for topic in islice(numbers, _TOPICS_LOOKED_AT):
@@ -323,29 +280,19 @@ def _check_capture(
 
             landed = _check_landed(changefeed, lake, capture_ranges(source), {})
             if ends_within_a_record(source):
-                landed.append(
-                    Check.failed(
-                        f"end {changefeed.name}",
-                        f"{source.path} ends in the middle of a record",
-                        "a whole capture",
-                        "copy it again, unless it is still written to: the rest is missing",
-                        vital=False,
-                    )
-                )
+                found = f"{source.path} ends in the middle of a record"
+                fix = "copy it again, unless it is still written to: the rest is missing"
+                end = f"end {changefeed.name}"
+                landed.append(Check.failed(end, found, "a whole capture", fix, vital=False))
     except TicdcError as error:
         fix = "put the file there, or correct source.capture in the configuration"
         return [Check.failed(name, str(error), needed, fix)]
     what = f"first record of topic {records[0].topic}" if records else "no record yet"
     found = f"{source.path}, {counted(size, 'byte')}, {what}"
-    return [
-        Check.passed(name, found),
-        *landed,
-        _check_records(changefeed, records),
-    ]
+    return [Check.passed(name, found), *landed, _check_records(changefeed, records)]
 
 
 def _check_records(changefeed: Changefeed, records: Sequence[CaptureRecord]) -> Check:
-    """Check that the records look like what is configured."""
     name = f"format {changefeed.name}"
     stated = Look(WireFormat(changefeed.wire_format), changefeed.compression)
     needed = f"records in {stated}"
@@ -358,33 +305,21 @@ def _check_records(changefeed: Changefeed, records: Sequence[CaptureRecord]) -> 
         looks = looks_of(some)
         if stated in looks:
             continue
-        if looks:
-            return Check.failed(
-                name,
-                f"records of topic {topic} that look like {looks[0]}",
-                needed,
-                _format_fix(stated, looks[0]),
-            )
-        foreign = foreign_look(some)
-        return Check.failed(
-            name,
-            f"records of topic {topic} that look like {foreign or 'no format of TiCDC'}",
-            needed,
+        fix = (
             "let TiCDC write one of the formats that are read (`protocol` of its sink: simple, "
-            "open-protocol, canal-json or craft), into a new topic",
+            "open-protocol, canal-json or craft), into a new topic"
         )
+        if looks:
+            parts: list[str] = []
+            if looks[0].wire_format is not stated.wire_format:
+                parts.append(f"`format: {looks[0].wire_format.value}`")
+            if looks[0].compression is not stated.compression:
+                parts.append(f"`compression: {looks[0].compression.value}`")
+            fix = f"write {' and '.join(parts)} in the configuration"
+        like = looks[0] if looks else foreign_look(some) or "no format of TiCDC"
+        return Check.failed(name, f"records of topic {topic} that look like {like}", needed, fix)
     count = sum(map(len, by_topic.values()))
-    found = f"{counted(count, 'record')} checked, {stated}"
-    return Check.passed(name, found)
-
-
-def _format_fix(stated: Look, looks: Look) -> str:
-    parts: list[str] = []
-    if looks.wire_format is not stated.wire_format:
-        parts.append(f"`format: {looks.wire_format.value}`")
-    if looks.compression is not stated.compression:
-        parts.append(f"`compression: {looks.compression.value}`")
-    return f"write {' and '.join(parts)} in the configuration"
+    return Check.passed(name, f"{counted(count, 'record')} checked, {stated}")
 
 
 def _numbers(places: Iterable[tuple[str, int]]) -> dict[str, list[int]]:

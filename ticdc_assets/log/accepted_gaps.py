@@ -1,24 +1,20 @@
 """Accepted gaps: records that expired before they were landed, and the caveats for them.
 
-In: rows of `accepted_gaps`, one per gap, written only by `ticdc-assets accept-gap`, and by
-`accept-loss`: a record that no decoder reads is a gap of one offset, after it landed. Out: where
-landing continues (`positions.read_position`), the shift of the offsets of a recreated topic, and
-the mirrors that may lack changes since.
+In: rows of `accepted_gaps`, written by `ticdc-assets accept-gap`, and by `accept-loss`: a record
+that no decoder reads is a gap of one offset, after it landed. Out: where landing continues
+(`positions.read_position`), the shift of the offsets of a recreated topic, and the mirrors that may
+lack changes since.
 
-Coordinates stay unique. A recreated topic counts its offsets from the beginning, so landing adds
-the gap's `offset_base` to them: landed offsets continue after the old ones, and a later record has
-a greater offset, as all steps after `raw_messages` assume.
+A recreated topic counts its offsets from the beginning, so landing adds the gap's `offset_base` to
+them: a later record has a greater offset, as all steps after `raw_messages` assume.
 
 Lost changes are above the last watermark of the partition before the gap. A mirror whose table was
 created or truncated later lacks nothing if that DDL landed after the gap in the same partition:
 TiCDC sends no row beyond a DDL of its table before the DDL. If a partition gets no DDL at all, the
 DDL must be above the first watermark that landed after the gap.
 
-Why running it again is safe: only the row stores an acceptance. Everything derived from it is
-computed again each time, except `until_ts`, which is stored because retention removes the watermark
-that it came from.
-
-Not handled: which rows are lost is unknown.
+Only the row stores an acceptance. Everything derived from it is computed again each time, except
+`until_ts`, which is stored because retention removes the watermark that it came from.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -27,6 +23,7 @@ from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from ticdc_assets.changelog.plan import Caveat, MirrorPlan
@@ -44,10 +41,7 @@ class AcceptedGap:
 
     Attributes:
         number: 1, 2, 3, ... in the order of acceptance.
-        accepted_at: when.
         accepted_by: user and machine.
-        topic: topic.
-        partition: partition.
         topic_id: the topic's id then; None if the source has none.
         from_offset: the next offset to land then.
         to_offset: offset at which landing continues.
@@ -123,51 +117,38 @@ def append_accepted(paths: LakePaths, gap: AcceptedGap) -> AcceptedGap:
     """Append a gap under the next number. The caller holds the writer lock."""
     number = commit_metadata(paths.accepted_gaps).get("number", 0) + 1
     numbered = replace(gap, number=number)
-    write_table(
-        paths.accepted_gaps,
-        pa.Table.from_pylist([asdict(numbered)], schema=ACCEPTED_GAPS_SCHEMA),
-        overwrite=False,
-        metadata={"number": number},
-    )
+    rows = pa.Table.from_pylist([asdict(numbered)], ACCEPTED_GAPS_SCHEMA)
+    write_table(paths.accepted_gaps, rows, overwrite=False, metadata={"number": number})
     return numbered
 
 
 def close_accepted(paths: LakePaths, *, es_only: bool) -> tuple[AcceptedGap, ...]:
     """Return the accepted gaps, and store where they end if that is known by now.
 
-    Args:
-        paths: tables of the changefeed; for an unpublished generation nothing is written.
-        es_only: whether the messages have no watermarks; then any record ends a gap.
+    A generation that is apart stores nothing. Any record ends a gap if messages have no watermarks.
     """
+
+    def until(gap: AcceptedGap) -> int | None:
+        condition = (
+            (ds.field("topic") == gap.topic)
+            & (ds.field("partition") == gap.partition)
+            & (ds.field("offset") >= gap.to_offset)
+            & (ds.field("commit_ts") > gap.after_ts)
+        )
+        if not es_only:
+            condition &= ds.field("kind") == "watermark"
+        found = read_table(paths.change_log, condition, columns=["commit_ts"])
+        return None if found is None else pc.min(found["commit_ts"]).as_py()
+
     gaps = read_accepted(paths)
     closed = tuple(
-        gap if gap.until_ts is not None else replace(gap, until_ts=_until(paths, gap, es_only))
-        for gap in gaps
+        gap if gap.until_ts is not None else replace(gap, until_ts=until(gap)) for gap in gaps
     )
     if closed != gaps and not paths.apart:
-        write_table(
-            paths.accepted_gaps,
-            pa.Table.from_pylist(list(map(asdict, closed)), schema=ACCEPTED_GAPS_SCHEMA),
-            overwrite=True,
-            metadata=commit_metadata(paths.accepted_gaps),
-        )
+        rows = pa.Table.from_pylist([asdict(gap) for gap in closed], ACCEPTED_GAPS_SCHEMA)
+        metadata = commit_metadata(paths.accepted_gaps)
+        write_table(paths.accepted_gaps, rows, overwrite=True, metadata=metadata)
     return closed
-
-
-def _until(paths: LakePaths, gap: AcceptedGap, es_only: bool) -> int | None:
-    """Return the watermark where a gap ends; None if it has not landed."""
-    condition = (
-        (ds.field("topic") == gap.topic)
-        & (ds.field("partition") == gap.partition)
-        & (ds.field("offset") >= gap.to_offset)
-        & (ds.field("commit_ts") > gap.after_ts)
-    )
-    if not es_only:
-        condition &= ds.field("kind") == "watermark"
-    found = read_table(paths.change_log, condition, columns=["commit_ts"])
-    if found is None:
-        return None
-    return found.group_by([]).aggregate([("commit_ts", "min")])["commit_ts_min"][0].as_py()
 
 
 def gap_caveats(
@@ -180,29 +161,28 @@ def gap_caveats(
     """Return the caveats of each mirror that may lack changes at `tso`.
 
     A lost record may belong to any table. A table gets no caveat only if it was never in the topic
-    but was in others, and if the topic had tables and no DDL of databases.
-
-    Args:
-        paths: tables of the changefeed.
-        gaps: the accepted gaps.
-        mirrors: the mirrors at `tso`.
-        groups: the change log in numbers (`change_groups`).
-        tso: a cut.
+    but was in others, and if the topic had tables and no DDL of databases. `groups` is the change
+    log in numbers (`change_groups`).
     """
     gaps = [gap for gap in gaps if not gap.after_ts or tso > gap.after_ts]
     if not gaps:
         return {}
     carried = _Carried(groups)
     plans = [(mirror.mirror_id, [*mirror.sources()]) for mirror in mirrors]
-    floors = {plan.floor_ts for _, own in plans for plan in own}
-    begins = _begins(paths, floors, above=min(gap.after_ts for gap in gaps))
+    least = min(gap.after_ts for gap in gaps)
+    floors = {plan.floor_ts for _, own in plans for plan in own if plan.floor_ts > least}
+    # The DDL that let a table start again.
+    is_begin = (ds.field("kind") == "ddl") & ds.field("commit_ts").isin(sorted(floors))
+    columns = ["topic", "partition", "offset", "commit_ts"]
+    begins = read_rows(paths.change_log, is_begin, columns=columns) if floors else []
     caveats: dict[str, list[str]] = {}
     for gap in gaps:
-        # The DDL landed after the gap that let a table start again.
         landed = {
-            ts
-            for ts, offset in begins.get((gap.topic, gap.partition), ())
-            if offset >= gap.to_offset and ts > gap.after_ts
+            row["commit_ts"]
+            for row in begins
+            if (row["topic"], row["partition"]) == (gap.topic, gap.partition)
+            and row["offset"] >= gap.to_offset
+            and row["commit_ts"] > gap.after_ts
         }
         for mirror_id, own in plans:
             # The rows of other tables that it began with may lack them too.
@@ -211,35 +191,12 @@ def gap_caveats(
     return caveats
 
 
-def _begins(
-    paths: LakePaths, floors: Iterable[int], *, above: int
-) -> Mapping[tuple[str, int], list[tuple[int, int]]]:
-    """Return commit ts and offset of the DDL at some commit ts, by topic and partition."""
-    stamps = sorted(ts for ts in floors if ts > above)
-    if not stamps:
-        return {}
-    rows = read_rows(
-        paths.change_log,
-        (ds.field("kind") == "ddl") & ds.field("commit_ts").isin(stamps),
-        columns=["topic", "partition", "offset", "commit_ts"],
-    )
-    found: dict[tuple[str, int], list[tuple[int, int]]] = {}
-    for row in rows:
-        place = (row["topic"], row["partition"])
-        found.setdefault(place, []).append((row["commit_ts"], row["offset"]))
-    return found
-
-
 def _may_lack(
     plan: MirrorPlan, gap: AcceptedGap, landed: Collection[int], carried: "_Carried"
 ) -> bool:
     """Return whether a table may lack changes that were lost in a gap.
 
-    Args:
-        plan: the table.
-        gap: the gap.
-        landed: commit ts of the DDL that landed after the gap in its partition.
-        carried: what each topic carried.
+    `landed` has the commit ts of the DDL that landed after the gap in its partition.
     """
     is_above = gap.until_ts is not None and plan.floor_ts > gap.until_ts
     if plan.exported is not None:
@@ -247,7 +204,7 @@ def _may_lack(
         began_later = is_above
     else:
         # Where DDL comes, it came before the gap, or was lost in it.
-        gets_ddl = carried.gets_ddl(gap.topic, gap.partition)
+        gets_ddl = (gap.topic, gap.partition) in carried.with_ddl
         began_later = plan.floor_ts in landed or (is_above and not gets_ddl)
     names = {folded((item.database, item.table)) for item in plan.bindings}
     return not began_later and carried.may_carry(gap.topic, names)
@@ -259,14 +216,15 @@ class _Carried:
     def __init__(self, groups: Sequence[Mapping[str, Any]]) -> None:
         self._names: dict[str, set[tuple[str, str]]] = {}
         self._others: set[str] = set()
-        self._with_ddl: set[tuple[str, int]] = set()
+        self.with_ddl: set[tuple[str, int]] = set()
+        """The partitions that ever got a DDL."""
         for row in groups:
             if row["kind"] not in ("row", "bootstrap", "ddl") or row["topic"] == NO_TOPIC:
                 continue
             if row["kind"] == "bootstrap" and row["database"] is None:
                 continue  # one without content concerns no table
             if row["kind"] == "ddl":
-                self._with_ddl.add((row["topic"], row["partition"]))
+                self.with_ddl.add((row["topic"], row["partition"]))
             if row["database"] and row["table"]:
                 name = folded((row["database"], row["table"]))
                 self._names.setdefault(row["topic"], set()).add(name)
@@ -279,7 +237,3 @@ class _Carried:
         if there is None or topic in self._others or there & names:
             return True
         return not any(names & seen for seen in self._names.values())
-
-    def gets_ddl(self, topic: str, partition: int) -> bool:
-        """Return whether a DDL ever came to a partition."""
-        return (topic, partition) in self._with_ddl

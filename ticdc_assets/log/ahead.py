@@ -1,16 +1,13 @@
 """Refuse timestamps too far in the future among decoded rows.
 
-In: the rows of a batch of records, the landing time of each record, Kafka's timestamps and the
-limit. Out: the same rows, in which every row change, DDL and watermark that is further ahead than
-the limit is replaced by an error. One such watermark in each partition would move the cut there
-forever, and one such row change would be applied only then.
+Every row change, DDL and watermark that is further ahead than the limit is replaced by an error.
+One such watermark in each partition would move the cut there forever, and one such row change would
+be applied only then.
 
 Two clocks are used: this machine's clock at landing, and the clock that gave the record its Kafka
 timestamp. A timestamp is refused only if it is too far ahead of both, so a single wrong clock does
-not stop a changefeed: a capture that is replayed years later, a producer that gives its records no
-timestamp or an old one, a machine whose clock is a day late
-(docs/decisions/0048-time-stamps-ahead.md). A Kafka timestamp that is years ahead of this machine's
-clock is ignored.
+not stop a changefeed (docs/decisions/0048-time-stamps-ahead.md). A Kafka timestamp that is years
+ahead of this machine's clock is ignored.
 
 Why decoding again gives the same: the landing time is stored with the record. Only a redrive reads
 the clock again. If it accepts a record, its time is stored with the record's row in quarantine and
@@ -47,20 +44,20 @@ def refuse_ahead(
 ) -> pa.RecordBatch:
     """Return `rows`, with each event that is too far ahead replaced by an error.
 
-    Args:
-        rows: events, with the columns of `CHANGE_SCHEMA`.
-        clocks: for each row this machine's clock when its record was landed, in microseconds.
-        timestamps: returns for each row Kafka's timestamp of its record in epoch milliseconds;
-            called only if something is ahead of this machine's clock.
-        limit_seconds: how far ahead an event may be.
+    `clocks` has for each row this machine's clock when its record was landed, in microseconds, and
+    `timestamps` returns Kafka's timestamp of its record in epoch milliseconds; it is only called if
+    something is ahead of this machine's clock.
     """
-    most_ms = limit_ms(limit_seconds)
     newest = pc.max(rows.column("commit_ts")).as_py()
-    earliest = pc.min(clocks).as_py()
-    if newest is None or physical_ms(newest) <= _epoch_ms(earliest) + most_ms:
+    if newest is None or not is_ahead(newest, pc.min(clocks).as_py(), limit_seconds):
         return rows
+    most_ms = limit_ms(limit_seconds)
     clock_ms = pc.divide(clocks.cast(pa.int64()), 1000)
-    believed_ms = _later_clock_ms(clock_ms, timestamps())
+    stamps = pc.fill_null(timestamps().cast(pa.int64()), -1)
+    # The later of the two clocks counts.
+    is_later = pc.greater(stamps, clock_ms)
+    is_believed = pc.less_equal(stamps, pc.add(clock_ms, BELIEVED_MS))
+    believed_ms = pc.if_else(pc.and_(is_later, is_believed), stamps, clock_ms)
     at_ms = pc.shift_right(rows.column("commit_ts"), LOGICAL_BITS)
     ahead = pc.fill_null(pc.greater(at_ms, pc.add(believed_ms, most_ms)), False)
     if not pc.any(ahead).as_py():
@@ -78,27 +75,15 @@ def refuse_ahead(
     )
 
 
-def _later_clock_ms(clock_ms: pa.Array, timestamps: pa.Array) -> pa.Array:
-    """Return the later of this machine's clock and Kafka's timestamps, as far as these count."""
-    stamps = pc.fill_null(timestamps.cast(pa.int64()), -1)
-    is_later = pc.greater(stamps, clock_ms)
-    is_believed = pc.less_equal(stamps, pc.add(clock_ms, BELIEVED_MS))
-    return pc.if_else(pc.and_(is_later, is_believed), stamps, clock_ms)
-
-
 def is_ahead(tso: int, at: datetime, limit_seconds: float) -> bool:
     """Return whether a TSO is further ahead of a moment than the limit."""
-    return physical_ms(tso) > _epoch_ms(at) + limit_ms(limit_seconds)
+    return physical_ms(tso) > physical_ms(from_datetime(at)) + limit_ms(limit_seconds)
 
 
 def limit_ms(seconds: float) -> int:
     """Return a limit in milliseconds."""
     # No TSO is further ahead than this, and sums stay far below 2^63.
     return round(min(seconds * 1000, _FURTHEST_MS))
-
-
-def _epoch_ms(at: datetime) -> int:
-    return physical_ms(from_datetime(at))
 
 
 def _errors(

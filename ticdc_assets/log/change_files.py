@@ -1,13 +1,10 @@
 """Decode landed records, from files to files.
 
 In: landed records in files (`rows_of`), and the function from records to decoded rows. Out: files
-in the folders of `change_log` and `quarantine` that no commit names yet, and the totals of the
-rows. A row group is a part of the work (`executing`).
-
-A task holds the decoded rows of one row group (`GROUP_BYTES`) and one piece of records being
-decoded (`decode_pieces`).
-
-Why running it again is safe: see `files`.
+in the folders of `change_log` and `quarantine` that no commit names yet, so running it again is
+safe, and the totals of the rows. A row group is a part of the work (`executing`). A task holds the
+decoded rows of one row group (`GROUP_BYTES`) and one piece of records being decoded
+(`decode_pieces`).
 """
 
 from collections import Counter
@@ -23,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from ticdc_assets.delta.appending import BOUNDED, DISTINCT
-from ticdc_assets.delta.control import bounds_of
+from ticdc_assets.delta.control import bounds_in
 from ticdc_assets.delta.delta_files import file_of
 from ticdc_assets.delta.delta_protocol import Action, partition_of
 from ticdc_assets.delta.files import (
@@ -106,12 +103,9 @@ def rows_of(
 ) -> Rows:
     """Return rows of a table for a step, each row group of a file as a part.
 
-    Args:
-        table: `raw_messages`, `snapshot_rows` or `change_log`.
-        columns: columns in its files, among them the batch or the coordinates if these are chosen.
-        batches: the first and the last batch of the rows; all if None.
-        records: the coordinates of the rows' records; all if there are none.
-        day: the landing day of the rows (UTC); any if None.
+    The table is `raw_messages`, `snapshot_rows` or `change_log`. The columns have the batch or the
+    coordinates if rows are chosen by the first and the last batch, or by their records. The landing
+    day is of UTC.
     """
     opened = open_table(table)
     if opened is None or not opened.files:
@@ -148,21 +142,14 @@ def rows_of(
 def _within(
     files: Sequence[Action], name: str, first: int, last: int
 ) -> tuple[Sequence[Action], ds.Expression | None]:
-    """Return the files that may have rows with numbers from the first to the last.
+    """Return the files that may have rows with numbers from the first to the last, by their `add`.
 
-    Args:
-        files: the files, each by its `add`.
-        name: the column of the numbers.
-        first: the first number.
-        last: the last number.
-
-    Returns:
-        These files, and the condition on their rows; None if all of their rows meet it.
+    Also returned is the condition on their rows; None if all of their rows meet it.
     """
     found: list[Action] = []
     inside = True
     for item in files:
-        low, high = bounds_of(item, name)
+        low, high = bounds_in(item.get("stats"), name)
         if (low is None or low <= last) and (high is None or high >= first):
             found.append(item)
             inside &= low is not None and low >= first and high is not None and high <= last
@@ -196,8 +183,6 @@ class DecodedFiles:
     """The result of decoding.
 
     Attributes:
-        changes: files of the change log, relative to its folder.
-        faults: files of the quarantine, relative to its folder.
         errors: records that could not be decoded.
         totals: of the rows in the files of the change log.
         records: number of records read.
@@ -207,7 +192,7 @@ class DecodedFiles:
     changes: Sequence[WrittenFile]
     faults: Sequence[WrittenFile]
     errors: int
-    totals: list[Totals]
+    totals: Totals
     records: int = 0
     left_out: int = 0
 
@@ -225,15 +210,10 @@ def decode_into_files(
     into: LakePaths,
     choose: Choose | None = None,
 ) -> DecodedFiles:
-    """Decode landed records into files.
+    """Decode landed records into files of a batch of the change log, in Spark if they are many.
 
-    Args:
-        spark: the session, which is not used if they are few.
-        records: rows of `raw_messages` or `snapshot_rows` (`rows_of`).
-        decode: the function from records to rows.
-        batch: number of the rows' batch in the change log.
-        into: the changefeed's tables that the files are for (`change_log` and `quarantine`).
-        choose: which rows are written; all if None.
+    The records are rows of `raw_messages` or `snapshot_rows` (`rows_of`). The files are for the
+    change log and the quarantine of `into`. All rows are written if none are to be chosen.
     """
 
     def decoded(some: Iterable[Rows]) -> Iterator[DecodedFiles]:
@@ -266,7 +246,7 @@ def joined_files(parts: Sequence[DecodedFiles]) -> DecodedFiles:
         changes=[file for part in parts for file in part.changes],
         faults=[file for part in parts for file in part.faults],
         errors=sum(part.errors for part in parts),
-        totals=joined_totals(group for part in parts for group in part.totals),
+        totals=joined_totals(part.totals for part in parts),
         records=sum(part.records for part in parts),
         left_out=sum(part.left_out for part in parts),
     )
@@ -289,7 +269,7 @@ def write_rows(rows: Iterable[pa.RecordBatch], *, batch: int, into: LakePaths) -
             faulty.write(decode_faults(group.filter(is_error), batch))
         # Rows may be large, so they are copied only if necessary.
         changes = group.filter(pc.invert(is_error)) if bad else group
-        totals += totals_of(changes)
+        totals.append(totals_of(changes))
         days = changes["landed_day"].unique().to_pylist()
         for day in days:
             own = changes if len(days) == 1 else changes.filter(ds.field("landed_day") == day)
@@ -328,25 +308,17 @@ def totals_in_files(
     *,
     batches: tuple[int, int] | None = None,
     day: date | None = None,
-) -> list[Totals]:
-    """Return the totals of rows of a change log.
+) -> Totals:
+    """Return the totals of rows of a change log; the arguments are those of `rows_of`."""
 
-    Args:
-        spark: the session, which is not used if they are few.
-        log: the change log.
-        batches: the first and the last batch of the rows; all if None.
-        day: their landing day (UTC); any if None.
-    """
-
-    def counted(some: Iterable[Rows]) -> Iterator[list[Totals]]:
+    def counted(some: Iterable[Rows]) -> Iterator[Totals]:
         for part in some:
             for rows in part.read(_READ_ROWS):
                 yield totals_of(with_day(rows))
 
     rows = rows_of(log, COUNTED, batches=batches, day=day)
     runs_on = executor(spark, log, "counting changes", rows=rows.count, size=0)
-    found = runs_on.run(counted, rows.parts(), tasks=runs_on.workers)
-    return joined_totals(group for groups in found for group in groups)
+    return joined_totals(runs_on.run(counted, rows.parts(), tasks=runs_on.workers))
 
 
 def with_day(rows: pa.RecordBatch | pa.Table) -> pa.Table:

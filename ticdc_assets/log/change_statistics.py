@@ -2,16 +2,15 @@
 
 In: totals of each batch (`totals`). Out: the table `change_groups`, with the number of rows and the
 range of commit ts for each landing day, kind, table and cited schema, and the watermark of each
-partition. It gives the changes of a mirror, their completeness and the content of a landing day
-without reading a row. The rows of one landing day are the totals of that day. Its newest commit
-names the last batch included, and the corrections: what differed on days that were decoded again.
+partition. The rows of one landing day are the totals of that day. Its newest commit names the last
+batch included, and the corrections: what differed on days that were decoded again.
 
 Why writing it again is safe: each batch is added once, by its number, and the table is overwritten
 as a whole. Batches that one commit of the change log has are added together.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import date
 from functools import cached_property
@@ -26,35 +25,15 @@ from ticdc_assets.delta.appending import write_table
 from ticdc_assets.delta.control import commit_metadata, read_table
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.opening import kept
-from ticdc_assets.log.change_files import CHANGE_LOG_SCHEMA, totals_in_files
-from ticdc_assets.log.totals import GROUP_KEY, NO_TOPIC, Totals, greatest, least
+from ticdc_assets.log.change_files import totals_in_files
+from ticdc_assets.log.totals import GROUP_KEY, GROUPS_SCHEMA, NO_TOPIC, Totals, joined_groups
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.wire.rows import SNAPSHOT, counted_as, shape_from_text
-
-GROUPS_SCHEMA = pa.schema(
-    [
-        *(CHANGE_LOG_SCHEMA.field(name) for name in GROUP_KEY),
-        ("rows", pa.int64()),
-        ("min_ts", pa.int64()),
-        ("max_ts", pa.int64()),
-        ("steps_back", pa.int64()),
-        ("checksums", pa.int64()),
-        ("first_landed_at", pa.timestamp("us", tz="UTC")),
-        ("last_landed_at", pa.timestamp("us", tz="UTC")),
-        ("last_batch", pa.int64()),
-    ]
-)
-"""`change_groups`: one row for each group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Added:
-    """The counts of new batches of the change log.
-
-    Attributes:
-        kinds: rows by kind; those with a damaged image count separately (`rows.counted_as`).
-        days: rows by landing day.
-    """
+    """The rows of new batches of the change log, by kind (`rows.counted_as`) and landing day."""
 
     kinds: dict[str, int]
     days: dict[date, int]
@@ -68,10 +47,8 @@ class Correction:
     them, or by the next one if that was killed. Older cuts are known by it too.
 
     Attributes:
-        kind: kind of the rows.
         database: database they cite; None for watermarks, which identify replays of rows in tables
             without a key.
-        table: table they cite; None likewise.
         batch: number of the newest batch of the change log that corrected some.
         min_ts: lowest commit ts of all corrected ones.
         first: the first batch whose row checksums must be compared again.
@@ -95,9 +72,7 @@ class Correction:
     def after(self, older: "Correction", compared: int) -> "Correction":
         """Return this correction joined with an older one of the same rows.
 
-        Args:
-            older: the older one.
-            compared: the batch up to which row checksums were compared.
+        Row checksums were compared up to the batch `compared`.
         """
         joined = replace(self, min_ts=min(self.min_ts, older.min_ts))
         if older.batch <= compared:
@@ -130,16 +105,13 @@ class ChangeStatistics:
     @cached_property
     def first_watermark(self) -> int | None:
         """The lowest watermark of any partition; None before the first."""
-        found = (row["min_ts"] for row in self.rows if row["kind"] == "watermark")
-        return min(found, default=None)
+        return min((row["min_ts"] for row in self._of("watermark")), default=None)
 
     @cached_property
     def row_groups(self) -> tuple[RowGroup, ...]:
         """The row changes, one group for each cited schema or shape, over all partitions."""
         groups: dict[tuple[object, ...], RowGroup] = {}
-        for row in self.rows:
-            if row["kind"] != "row":
-                continue
+        for row in self._of("row"):
             group = RowGroup(
                 database=row["database"],
                 table=row["table"],
@@ -157,18 +129,17 @@ class ChangeStatistics:
     def exported_rows(self) -> dict[SeededTable, int]:
         """Return how many rows of exports there are."""
         counts = Counter[SeededTable]()
-        for row in self.rows:
-            if row["kind"] == SNAPSHOT:
-                counts[row["database"], row["table"], row["partition"]] += row["rows"]
+        for row in self._of(SNAPSHOT):
+            counts[row["database"], row["table"], row["partition"]] += row["rows"]
         return counts
 
     @cached_property
     def exported_columns(self) -> dict[SeededTable, tuple[frozenset[str], ...]]:
         """The columns of exported rows that lack some, by table and seed."""
         found: dict[SeededTable, set[frozenset[str]]] = {}
-        for row in self.rows:
+        for row in self._of(SNAPSHOT):
             # Including rows that retention removed: mirrors have them.
-            if row["kind"] == SNAPSHOT and row["shape"] is not None:
+            if row["shape"] is not None:
                 shape = shape_from_text(row["shape"])
                 place = (row["database"], row["table"], row["partition"])
                 names = frozenset(column.name for column in shape.columns)
@@ -181,14 +152,12 @@ class ChangeStatistics:
 
         A changefeed sends watermarks at or above its start, and rows and DDL above it.
         """
-        found = [
+        found = (
             row["min_ts"] - (row["kind"] != "watermark")
-            for row in self.rows
-            if row["kind"] in ("watermark", "row", "ddl")
-            and row["min_ts"] is not None
+            for row in self._of("watermark", "row", "ddl")
             # Without the rows that this package wrote for an export.
-            and row["topic"] != NO_TOPIC
-        ]
+            if row["min_ts"] is not None and row["topic"] != NO_TOPIC
+        )
         return min(found, default=None)
 
     @property
@@ -199,14 +168,12 @@ class ChangeStatistics:
     @property
     def newest_change(self) -> int | None:
         """The highest commit ts of a row or DDL; None without any."""
-        newest = (row["max_ts"] for row in self.rows if row["kind"] in ("row", "ddl"))
-        return max(newest, default=None)
+        return max((row["max_ts"] for row in self._of("row", "ddl")), default=None)
 
     @property
     def oldest_change(self) -> int | None:
         """The lowest commit ts of a row or DDL; None without any."""
-        oldest = (row["min_ts"] for row in self.rows if row["kind"] in ("row", "ddl"))
-        return min(oldest, default=None)
+        return min((row["min_ts"] for row in self._of("row", "ddl")), default=None)
 
     def progress(self) -> dict[tuple[str, int], PartitionProgress]:
         """Return the watermark of each partition."""
@@ -214,13 +181,15 @@ class ChangeStatistics:
             (row["topic"], row["partition"]): PartitionProgress(
                 watermark_ts=row["max_ts"], steps_back=row["steps_back"]
             )
-            for row in self.rows
-            if row["kind"] == "watermark"
+            for row in self._of("watermark")
         }
 
-    def newest_batch(self, kinds: frozenset[str]) -> int:
+    def newest_batch(self, kinds: Iterable[str]) -> int:
         """Return the newest batch that has a row of one of `kinds`; 0 if none has."""
-        return max((row["last_batch"] for row in self.rows if row["kind"] in kinds), default=0)
+        return max((row["last_batch"] for row in self._of(*kinds)), default=0)
+
+    def _of(self, *kinds: str) -> Iterator[dict[str, Any]]:
+        return (row for row in self.rows if row["kind"] in kinds)
 
 
 def read_statistics(paths: LakePaths) -> ChangeStatistics:
@@ -232,7 +201,7 @@ def _read_statistics(paths: LakePaths) -> ChangeStatistics:
     metadata = commit_metadata(paths.change_groups)
     return ChangeStatistics(
         batch=metadata.get("batch", 0),
-        rows=tuple(_joined(read_groups(paths), _OF_ANY_DAY).to_pylist()),
+        rows=tuple(joined_groups(read_groups(paths), GROUP_KEY[1:]).to_pylist()),
         corrections=_corrections(metadata),
     )
 
@@ -247,74 +216,46 @@ def read_groups(paths: LakePaths) -> pa.Table:
     return GROUPS_SCHEMA.empty_table() if found is None else found.cast(GROUPS_SCHEMA)
 
 
-_JOINED = {
-    "rows": "sum",
-    "min_ts": "min",
-    "max_ts": "max",
-    "steps_back": "sum",
-    "checksums": "sum",
-    "first_landed_at": "min",
-    "last_landed_at": "max",
-    "last_batch": "max",
-}
-"""How each column of groups is joined."""
-
-_OF_ANY_DAY = [name for name in GROUP_KEY if name != "landed_day"]
-
-
-def _joined(groups: pa.Table, key: Sequence[str]) -> pa.Table:
-    """Return one group for all that are the same in some columns."""
-    joined = groups.group_by(list(key), use_threads=False).aggregate(list(_JOINED.items()))
-    names = {f"{name}_{how}": name for name, how in _JOINED.items()}
-    return joined.rename_columns([names.get(name, name) for name in joined.column_names])
-
-
-def add_to_statistics(lake: Lake, batch: int, new: list[Totals] | None = None) -> Added:
+def add_to_statistics(lake: Lake, batch: int, new: Totals | None = None) -> Added:
     """Add the batches of the change log up to `batch` to `change_groups`; return their counts.
 
-    Args:
-        lake: the changefeed's lake.
-        batch: number of the last batch.
-        new: their totals, if known, each group once.
+    Their totals are counted if they are not known.
     """
     if new is None:
         first = commit_metadata(lake.paths.change_groups).get("batch", 0) + 1
         new = totals_in_files(lake.spark, lake.paths.change_log, batches=(first, batch))
     kinds, days = Counter[str](), Counter[date]()
-    for row in new:
+    for row in new.groups.select(["kind", "shape", "landed_day", "rows"]).to_pylist():
         kinds[counted_as(row["kind"], row["shape"])] += row["rows"]
         days[row["landed_day"]] += row["rows"]
     there = read_groups(lake.paths)
     # There may be thousands of groups: only those of the batch's days.
     is_of_days = ds.field("landed_day").isin(pa.array(days, pa.date32()))
-    added = _table_of(_with_steps_back(new, _progress(there)))
-    of_days = _joined(pa.concat_tables([there.filter(is_of_days), added]), GROUP_KEY)
-    groups = [there.filter(~is_of_days), of_days.select(GROUPS_SCHEMA.names).cast(GROUPS_SCHEMA)]
-    _write_groups(lake.paths, pa.concat_tables(groups), batch)
+    added = _with_steps_back(new, before=there)
+    of_days = joined_groups(pa.concat_tables([there.filter(is_of_days), added]))
+    _write_groups(lake.paths, pa.concat_tables([there.filter(~is_of_days), of_days]), batch)
     return Added(kinds=dict(kinds), days=dict(days))
 
 
-def _progress(groups: pa.Table) -> dict[tuple[str, int], PartitionProgress]:
-    """Return the watermark of each partition, from the groups of all days."""
-    marks = groups.filter(ds.field("kind") == "watermark")
-    rows = _joined(marks, _OF_ANY_DAY).to_pylist()
-    return ChangeStatistics(batch=0, rows=tuple(rows)).progress()
-
-
-def _with_steps_back(
-    new: Iterable[Totals], progress: dict[tuple[str, int], PartitionProgress]
-) -> Iterator[Totals]:
-    """Yield totals with the number of watermarks that step back."""
+def _with_steps_back(new: Totals, *, before: pa.Table) -> pa.Table:
+    """Return the groups of totals, with how many watermarks step back after groups before."""
+    marks = joined_groups(before.filter(ds.field("kind") == "watermark"), GROUP_KEY[1:])
+    progress = ChangeStatistics(batch=0, rows=tuple(marks.to_pylist())).progress()
+    steps = Counter[tuple[object, ...]]()
     # A batch has one day, but a batch of redriven records may have several.
-    for row in sorted(new, key=lambda row: row["landed_day"]):
-        watermarks = row.pop("watermarks")
-        place = (row["topic"], row["partition"])
-        before = after = progress.get(place, PartitionProgress())
-        for item in watermarks:
-            after = after.advance(item["commit_ts"])
-        if watermarks:
-            progress[place] = after
-        yield row | {"steps_back": after.steps_back - before.steps_back}
+    order: list[tuple[str, str]] = [
+        (name, "ascending") for name in ("landed_day", "offset", "index", "commit_ts")
+    ]
+    for mark in new.watermarks.sort_by(order).to_pylist():
+        place = (mark["topic"], mark["partition"])
+        there = progress.get(place, PartitionProgress())
+        progress[place] = there.advance(mark["commit_ts"])
+        key = tuple(mark[name] for name in GROUP_KEY)
+        steps[key] += progress[place].steps_back - there.steps_back
+    groups = new.groups
+    keys = zip(*(groups[name].to_pylist() for name in GROUP_KEY), strict=True)
+    back = pa.array([steps[key] for key in keys], pa.int64())
+    return groups.set_column(groups.schema.get_field_index("steps_back"), "steps_back", back)
 
 
 def replace_day(lake: Lake) -> None:
@@ -335,8 +276,7 @@ def replace_day(lake: Lake) -> None:
         corrections[key] = item if older is None else item.after(older, compared)
     there = read_groups(paths)
     new = totals_in_files(lake.spark, paths.change_log, day=day)
-    progress = _progress(there.filter(ds.field("landed_day") < day))
-    groups = _table_of(_with_steps_back(new, progress))
+    groups = _with_steps_back(new, before=there.filter(ds.field("landed_day") < day))
     others = there.filter(ds.field("landed_day") != day)
     write_table(
         paths.change_groups,
@@ -354,35 +294,26 @@ def add_statistics_below(paths: LakePaths, known: pa.Table, tso: int) -> None:
 
     Counts include only rows that this change log still has, so only the time span of a group grows.
     A group without any of its rows gets count 0. Rows of exports count: they define how a table
-    begins (`plan.ExportedRows`), and its base has them.
-
-    Args:
-        paths: tables of the changefeed.
-        known: the groups of the other change log (`read_groups`).
-        tso: the TSO.
+    begins (`plan.ExportedRows`), and its base has them. `known` has the other's groups.
     """
     groups = {tuple(row[name] for name in GROUP_KEY): row for row in read_groups(paths).to_pylist()}
     for row in known.to_pylist():
         if row["min_ts"] is not None and row["min_ts"] > tso:
             continue
         key = tuple(row[name] for name in GROUP_KEY)
-        present = groups.get(key)
-        span = {"max_ts": None if row["max_ts"] is None else min(row["max_ts"], tso)}
-        span["min_ts"] = row["min_ts"]
-        if present is None:
-            rows = row["rows"] if row["kind"] == SNAPSHOT else 0
-            groups[key] = row | span | {"rows": rows, "checksums": 0, "last_batch": 0}
-            continue
+        rows = row["rows"] if row["kind"] == SNAPSHOT else 0
+        present = groups.get(key, row | {"rows": rows, "checksums": 0, "last_batch": 0})
+        lows, highs = [row["min_ts"]], [None if row["max_ts"] is None else min(row["max_ts"], tso)]
+        if key in groups:
+            lows.append(present["min_ts"])
+            highs.append(present["max_ts"])
         groups[key] = present | {
-            "min_ts": least(present["min_ts"], span["min_ts"]),
-            "max_ts": greatest(present["max_ts"], span["max_ts"]),
+            "min_ts": min((ts for ts in lows if ts is not None), default=None),
+            "max_ts": max((ts for ts in highs if ts is not None), default=None),
             "first_landed_at": min(present["first_landed_at"], row["first_landed_at"]),
         }
-    _write_groups(paths, _table_of(groups.values()), read_statistics(paths).batch)
-
-
-def _table_of(groups: Iterable[Totals]) -> pa.Table:
-    return pa.Table.from_pylist(list(groups), schema=GROUPS_SCHEMA)
+    table = pa.Table.from_pylist(list(groups.values()), schema=GROUPS_SCHEMA)
+    _write_groups(paths, table, read_statistics(paths).batch)
 
 
 def _write_groups(paths: LakePaths, groups: pa.Table, batch: int) -> None:

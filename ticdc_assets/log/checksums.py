@@ -2,20 +2,18 @@
 
 In: row changes that carry checksums (TiCDC's integrity check, Simple protocol), and the schema
 registry. Out: the table `checksums`, one row for each batch of the change log that has checksums:
-how many rows match, do not match, cannot be checked, or wait for their schema, and the coordinates
-of the first that do not match. This does not change any mirror: a row that does not match is
-applied like all others, and the asset check `row_checksums` reports it.
+the results (`Agreement`), and the coordinates of the first rows that do not match. A row that does
+not match is applied like all others, and the asset check `row_checksums` reports it.
 
 The sums of all batches are in the JSON object of the newest commit, so a sync reads rows only if it
 replaces some.
 
 Why running it again is safe: a batch is checked as a whole, and its row replaces its earlier row. A
-batch with rows that wait for their schema is checked again after each change of the registry. Rows
-and sums are one commit.
+batch with rows that wait for their schema is checked again after each change of the registry.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -101,12 +99,9 @@ def compare_new(lake: Lake, *, statistics: ChangeStatistics) -> None:
     for span in _spans(batches):
         known.update(_compared(lake.spark, lake.paths.change_log, span, schemas, timezone))
     rows = [known[number] for number in sorted(known)]
-    write_table(
-        lake.paths.checksums,
-        pa.Table.from_pylist(rows, schema=CHECKSUMS_SCHEMA),
-        overwrite=replaces,
-        metadata={"batch": statistics.batch, _SUMS: _summed([sums] if sums else [], rows)},
-    )
+    metadata = {"batch": statistics.batch, _SUMS: _summed([sums] if sums else [], rows)}
+    table = pa.Table.from_pylist(rows, CHECKSUMS_SCHEMA)
+    write_table(lake.paths.checksums, table, overwrite=replaces, metadata=metadata)
 
 
 def read_checksums(paths: LakePaths) -> Checksums:
@@ -129,16 +124,10 @@ def _summed(*rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _spans(batches: Iterable[int]) -> Iterator[tuple[int, int]]:
     """Yield the first and the last of consecutive batches."""
-    first = last = None
-    for number in sorted(batches):
-        if first is None or last is None:
-            first = number
-        elif number != last + 1:
-            yield first, last
-            first = number
-        last = number
-    if first is not None and last is not None:
-        yield first, last
+    # Consecutive numbers differ from their places by the same number.
+    for _, own in groupby(enumerate(sorted(batches)), key=lambda item: item[1] - item[0]):
+        numbers = [number for _, number in own]
+        yield numbers[0], numbers[-1]
 
 
 def _compared(
@@ -149,14 +138,15 @@ def _compared(
     def compare(some: Iterable[Rows]) -> Iterator[dict[int, dict[str, Any]]]:
         for part in some:
             yield _joined(
-                {row["batch"]: _counted(row, _agreement(row, schemas, timezone))}
+                _counted(row, _agreement(row, schemas, timezone))
                 for rows in part.read()
                 for row in rows.filter(rows.column("checksum").is_valid()).to_pylist()
             )
 
     rows = rows_of(log, _ROW_COLUMNS, batches=span)
     runs_on = executor(spark, log, "comparing checksums", rows=rows.count, size=rows.size)
-    return _joined(runs_on.run(compare, rows.parts(), tasks=runs_on.workers))
+    found = runs_on.run(compare, rows.parts(), tasks=runs_on.workers)
+    return _joined(row for part in found for row in part.values())
 
 
 def _counted(row: Mapping[str, Any], agreement: Agreement) -> dict[str, Any]:
@@ -169,24 +159,19 @@ def _counted(row: Mapping[str, Any], agreement: Agreement) -> dict[str, Any]:
     }
 
 
-def _joined(parts: Iterable[Mapping[int, dict[str, Any]]]) -> dict[int, dict[str, Any]]:
+def _joined(rows: Iterable[dict[str, Any]]) -> dict[int, dict[str, Any]]:
     """Return the `checksums` rows for batches, joined from those of their parts."""
     found: dict[int, dict[str, Any]] = {}
-    for part in parts:
-        for batch, row in part.items():
-            present = found.setdefault(
-                batch, {**row, **dict.fromkeys(Agreement, 0), "examples": []}
-            )
-            for agreement in Agreement:
-                present[agreement] += row[agreement]
-            if row["examples"]:
-                examples = present["examples"] + row["examples"]
-                present["examples"] = sorted(examples, key=_order)[:MAX_EXAMPLES]
+    for row in rows:
+        empty = {**row, **dict.fromkeys(Agreement, 0), "examples": []}
+        present = found.setdefault(row["batch"], empty)
+        for agreement in Agreement:
+            present[agreement] += row[agreement]
+        if row["examples"]:
+            examples = present["examples"] + row["examples"]
+            examples.sort(key=lambda place: tuple(place.values()))
+            present["examples"] = examples[:MAX_EXAMPLES]
     return found
-
-
-def _order(place: Mapping[str, Any]) -> tuple[object, ...]:
-    return tuple(place.values())
 
 
 def _agreement(row: Mapping[str, Any], schemas: Schemas, timezone: str) -> Agreement:

@@ -1,18 +1,15 @@
 """Cuts: a TSO, and the version of every mirror at it. Readers read cuts.
 
-One row per published cut, appended only after every mirror is written. A mirror's Delta table may
-be ahead of the newest cut while a run is active, or after a run was killed; versions that no cut
-names are not published, and the next run undoes them. So all mirrors of a cut are always at the
-same TSO.
+One row per published cut, appended only after every mirror is written. Versions that no cut names
+are not published, and the next run undoes them. So all mirrors of a cut are always at the same TSO.
 
 A cut may repeat an older one (`Rewind`): then the cuts between the two are *void*. They stay in the
 table as a record, and no reader uses them.
 
 Publishing appends the row, which makes readers see the cut, and then writes `by_name.json` next to
-the changefeed's tables, for readers that do not know cuts. That file has, for each mirror, its
-database and table, the folder of its Delta table, and the Delta version that the cut names. A
-mirror's folder is named by an id, since a table may be renamed, or created again under its old
-name. No name from a message ever becomes part of a path, so there are no links.
+the changefeed's tables, for readers that do not know cuts: where each mirror's Delta table is, and
+at which version. A mirror's folder is named by an id, since a table may be renamed, or created
+again under its old name. No name from a message ever becomes part of a path.
 
 Why publishing again is safe: a run killed before the append has published nothing. The file is
 replaced atomically and names its cut; the next sync replaces a file of an older cut.
@@ -25,6 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
@@ -36,9 +34,9 @@ from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.changelog.plan import lacks_rows
 from ticdc_assets.config import TableChoice, TableFilter
 from ticdc_assets.delta.appending import write_table
-from ticdc_assets.delta.control import commit_metadata, read_leaves, read_rows
+from ticdc_assets.delta.control import newest_row, read_leaves, read_rows
 from ticdc_assets.delta.damage import damaged
-from ticdc_assets.delta.generations import GENERATION
+from ticdc_assets.delta.lake import GENERATION
 from ticdc_assets.delta.opening import kept
 from ticdc_assets.delta.row_schema import fields_of
 from ticdc_assets.model.schemas import TableSchema, schema_from_text
@@ -70,12 +68,9 @@ class MirrorCut:
 
     Attributes:
         mirror_id: stable id of the mirror; names its folder.
-        database: database at the cut.
-        table: name at the cut.
         table_id: logical table id at the cut.
         generation: its generation, which is the cut's.
         version: Delta version of the mirror at the cut.
-        rows: rows at that version.
         hidden: columns that are never sent (virtual generated ones): not shown.
         schema: JSON text of the schema at the cut.
         floor_ts: rows at or below it are gone (CREATE, TRUNCATE).
@@ -168,17 +163,8 @@ class MirrorCut:
 class FailedMirror:
     """A mirror that a cut could not make; the next sync tries again.
 
-    If it was made before, it is among the cut's mirrors too, with its rows from then.
-
-    Attributes:
-        mirror_id: stable id of the mirror.
-        database: database at the cut.
-        table: name at the cut.
-        table_id: logical table id at the cut.
-        reason: one sentence.
-        since: since when it has failed.
-        tso: the cut whose rows it keeps; None if it was never made.
-        waiting: row changes at or below the cut that are above its rows.
+    If it was made before, it is among the cut's mirrors too, with its rows from the cut at `tso`.
+    Then row changes at or below this cut are waiting. The reason is one sentence.
     """
 
     mirror_id: str
@@ -219,9 +205,6 @@ class ChangeAccount:
     `read` is counted in the change log, by cited name; the others count what the cut did.
 
     Attributes:
-        database: database cited.
-        table: table cited.
-        read: row changes.
         applied: folded into a mirror.
         waiting: not applied, because the mirror could not be made.
         held: wait for their schema.
@@ -260,13 +243,9 @@ class ChangeAccount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewind:
-    """The older cut that a cut repeats.
+    """The older cut that a cut repeats, by its number.
 
-    Attributes:
-        number: number of the older cut.
-        from_number: number of the newest cut at that time.
-        from_tso: TSO of that one.
-        by: who ran the rewind.
+    `from_number` and `from_tso` are those of the newest cut at that time, `by` ran the rewind.
     """
 
     number: int
@@ -289,11 +268,8 @@ class HeldRows:
     """Row changes at or below a cut whose schema has not arrived, or whose table no DDL created.
 
     Attributes:
-        database: database they cite.
-        table: table they cite.
         schema_version: schema version they cite; None if the format has none.
         mirror_id: mirror they will change; None if no table had the name at their time.
-        rows: how many.
         min_ts: lowest commit ts.
         since: when the first of them landed.
     """
@@ -328,11 +304,9 @@ class Cut:
     Attributes:
         number: 1, 2, 3, ... in the order of publishing.
         tso: the cut has every row with commit ts <= tso and every DDL with commit ts < tso.
-        published_at: when it was published.
         batch: newest batch of the change log that it was made from.
         generation: the generation that its mirrors and that change log are in.
         mirrors: by (database, table).
-        held: row changes that wait for their schema.
         quarantined: records that could not be decoded and are not redriven.
         replays: replayed row changes ignored by this cut.
         late: row changes that landed after their cut and were folded into this one.
@@ -346,10 +320,6 @@ class Cut:
         start_ts: TSO that the changefeed was created with, by the configuration then.
         complete_tables: JSON text of the tables all of whose rows are in the source, by the
             configuration then; None for none.
-        failed: mirrors that could not be made.
-        accounts: the outcome of the row changes that are new in this cut, by table.
-        rewind: the older cut that it repeats; None if it does not.
-        layout: layout of the tables (`LAYOUT`).
         repeats_at: when the cut whose content it repeats was published; None if it repeats none.
     """
 
@@ -384,11 +354,8 @@ class Cut:
     def again(self, newest: "Cut", *, mirrors: Sequence[MirrorCut] | None = None) -> "Cut":
         """Return a cut that follows `newest` and has the content of this one.
 
-        The counts of a cut's making are not repeated, except what it could not account for.
-
-        Args:
-            newest: the newest cut.
-            mirrors: the mirrors, if they have other versions now.
+        The counts of a cut's making are not repeated, except what it could not account for. The
+        mirrors may have other versions now.
         """
         return replace(
             self,
@@ -412,9 +379,8 @@ class Cut:
 
     def failure(self, database: str, table: str) -> FailedMirror | None:
         """Return why the mirror of (database, table) could not be made; None if it could."""
-        return next(
-            (item for item in self.failed if (item.database, item.table) == (database, table)), None
-        )
+        own = (item for item in self.failed if (item.database, item.table) == (database, table))
+        return next(own, None)
 
     @property
     def table_filter(self) -> TableFilter:
@@ -433,10 +399,8 @@ class Cut:
 
     def mirror(self, database: str, table: str) -> MirrorCut | None:
         """Return the mirror of (database, table), or None."""
-        return next(
-            (item for item in self.mirrors if (item.database, item.table) == (database, table)),
-            None,
-        )
+        own = (item for item in self.mirrors if (item.database, item.table) == (database, table))
+        return next(own, None)
 
 
 def filter_text(tables: TableFilter) -> str | None:
@@ -456,8 +420,7 @@ def choice_text(tables: TableChoice) -> str | None:
 def newest_cut(paths: LakePaths) -> Cut | None:
     """Return the newest published cut, or None; needs no Spark.
 
-    Raises:
-        BusyError: it belongs to another generation than `paths`, which was looked up before.
+    It raises BusyError if another generation than that of `paths` was published meanwhile.
     """
     cut = kept(paths.cuts, "newest cut", lambda: _read_newest(paths))
     if cut is not None and cut.generation != paths.generation:
@@ -468,15 +431,8 @@ def newest_cut(paths: LakePaths) -> Cut | None:
 
 
 def _read_newest(paths: LakePaths) -> Cut | None:
-    number = commit_metadata(paths.cuts).get("number")
-    if number is None:
-        return None
-    rows = read_rows(paths.cuts, ds.field("number") == number)
-    if len(rows) != 1:
-        raise damaged(
-            paths.cuts, f"it has {counted(len(rows), 'row')} of cut {number}, which is its newest"
-        )
-    return _cut_of(paths, rows[0])
+    row = newest_row(paths.cuts)
+    return None if row is None else _cut_of(paths, row)
 
 
 def require_cut(paths: LakePaths) -> Cut:
@@ -493,9 +449,8 @@ def require_cut(paths: LakePaths) -> Cut:
 def tso_as_of(paths: LakePaths, as_of: int | str | datetime) -> int:
     """Return the TSO of a reader's TSO or time (UTC if the time names no offset).
 
-    Raises:
-        NotFoundError: there is no cut yet, so nothing is known.
-        ConfigError: `as_of` is neither, or is a TSO in a changefeed without TSO.
+    It raises NotFoundError before the first cut, and ConfigError if `as_of` is neither, or is a TSO
+    in a changefeed without TSO.
     """
     text = as_of.isoformat() if isinstance(as_of, datetime) else str(as_of)
     return cut_of(text, es_only=require_cut(paths).es_only)
@@ -506,11 +461,17 @@ def read_cuts(paths: LakePaths, *, number: int | None = None) -> list[Cut]:
 
     Void cuts are left out.
     """
-    condition = None if number is None else ds.field("number") == number
-    rows = read_rows(paths.cuts, condition)
-    cuts = [_cut_of(paths, row) for row in sorted(rows, key=lambda row: row["number"])]
-    void = void_numbers(paths) if cuts else frozenset[int]()
-    return [cut for cut in cuts if cut.number not in void]
+    rows = _not_void(paths, None if number is None else ds.field("number") == number)
+    return [_cut_of(paths, row) for row in rows]
+
+
+def _not_void(
+    paths: LakePaths, condition: ds.Expression | None = None, columns: list[str] | None = None
+) -> list[dict[str, Any]]:
+    rows = read_rows(paths.cuts, condition, columns=columns)
+    void = void_numbers(paths) if rows else frozenset[int]()
+    rows = (row for row in rows if row["number"] not in void)
+    return sorted(rows, key=lambda row: row["number"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -531,23 +492,19 @@ class CutHead:
 
 def read_heads(paths: LakePaths) -> list[CutHead]:
     """Return the heads of all kept cuts, oldest first; needs no Spark. Void cuts are left out."""
-    rows = read_rows(paths.cuts, columns=[field.name for field in fields(CutHead)])
-    void = void_numbers(paths) if rows else frozenset[int]()
-    heads = (CutHead(**row) for row in rows if row["number"] not in void)
-    return sorted(heads, key=lambda head: head.number)
+    rows = _not_void(paths, columns=[field.name for field in fields(CutHead)])
+    return [CutHead(**row) for row in rows]
 
 
 def read_entries(paths: LakePaths, names: Sequence[str], *, least: int = 0) -> Iterator[pa.Table]:
-    """Yield what kept cuts say of mirrors, without void cuts, in any order; needs no Spark.
+    """Yield what kept cuts, from number `least` on, say of mirrors, in any order; needs no Spark.
 
-    Args:
-        paths: tables of the changefeed.
-        names: the wanted columns of mirrors, as stored; `number` and `generation` come with them.
-        least: the lowest number of a cut.
+    `names` are the wanted columns of mirrors, as stored; `number` and `generation` come with them.
+    Void cuts are left out.
     """
     void = pa.array(sorted(void_numbers(paths)), pa.int64())
     leaves = ("number", GENERATION, *(f"mirrors.{name}" for name in names))
-    for batch in read_leaves(paths.cuts, leaves, column="number", least=least):
+    for batch in read_leaves(paths.cuts, leaves, least=least):
         mirrors = batch.column("mirrors")
         entries, parents = mirrors.flatten(), pc.list_parent_indices(mirrors)
         columns = {name: _readable(batch.column(name)) for name in ("number", GENERATION)}
@@ -578,17 +535,16 @@ def voided(paths: LakePaths) -> dict[int, range]:
 
 def same_content(cut: Cut, last: Cut) -> bool:
     """Return whether `cut` has no content that `last` does not have."""
+    of_mirror = attrgetter(
+        *("mirror_id", "database", "table", "version", "history_version"),
+        *("held", "quarantined", "caveats"),
+    )
+    of_cut = attrgetter(
+        *("held", "quarantined", "tables", "start_ts", "complete_tables", "failed", "unaccounted")
+    )
 
-    def content(of: Cut) -> tuple[object, ...]:
-        mirrors = [
-            (
-                *(item.mirror_id, item.database, item.table, item.version, item.history_version),
-                *(item.held, item.quarantined, item.caveats),
-            )
-            for item in of.mirrors
-        ]
-        configured = (of.tables, of.start_ts, of.complete_tables)
-        return (mirrors, of.held, of.quarantined, configured, of.failed, of.unaccounted)
+    def content(of: Cut) -> object:
+        return list(map(of_mirror, of.mirrors)), of_cut(of)
 
     return content(cut) == content(last)
 
@@ -614,8 +570,14 @@ CUT_SCHEMA = pa.schema(
 
 def append_cut(paths: LakePaths, cut: Cut) -> None:
     """Append `cut` to the cuts; from then on readers see it."""
-    row = {field.name: getattr(cut, field.name) for field in fields(cut)}
-    row["mirrors"] = [_stored_mirror(item) for item in cut.mirrors]
+    # `asdict` would copy every value of thousands of tables.
+    left_out = (GENERATION, "caveats")
+    names = [item.name for item in fields(MirrorCut) if item.name not in left_out]
+    row = {item.name: getattr(cut, item.name) for item in fields(cut)}
+    row["mirrors"] = [
+        {STORED_CAVEATS: item.caveats, **{name: getattr(item, name) for name in names}}
+        for item in cut.mirrors
+    ]
     for name in ("held", "failed", "accounts"):
         row[name] = [asdict(item) for item in getattr(cut, name)]
     row["rewind"] = None if cut.rewind is None else asdict(cut.rewind)
@@ -626,21 +588,6 @@ def append_cut(paths: LakePaths, cut: Cut) -> None:
         overwrite=False,
         metadata={"number": cut.number, "tso": cut.tso, GENERATION: cut.generation},
     )
-
-
-def _stored_mirror(mirror: MirrorCut) -> dict[str, Any]:
-    # `asdict` would copy every value of thousands of tables.
-    row = {name: getattr(mirror, name) for name in _MIRROR_FIELDS}
-    row[STORED_CAVEATS] = row.pop("caveats")
-    return row
-
-
-_MIRROR_FIELDS = tuple(field.name for field in fields(MirrorCut) if field.name != GENERATION)
-
-
-def _read_mirror(row: Mapping[str, Any], generation: str) -> MirrorCut:
-    stored = dict(row)
-    return MirrorCut(caveats=stored.pop(STORED_CAVEATS), generation=generation, **stored)
 
 
 def _cut_of(paths: LakePaths, row: dict[str, Any]) -> Cut:
@@ -654,28 +601,27 @@ def _cut_of(paths: LakePaths, row: dict[str, Any]) -> Cut:
             f"`ticdc-assets rebuild {paths.changefeed}` makes them again from the landed records",
         )
     try:
-        return _read(row)
+        mirrors = (
+            MirrorCut(caveats=item.pop(STORED_CAVEATS), generation=row[GENERATION], **item)
+            for item in row["mirrors"]
+        )
+        accounts = (
+            ChangeAccount(**{**item, "examples": tuple(item["examples"])})
+            for item in row["accounts"]
+        )
+        read = {
+            "mirrors": tuple(mirrors),
+            "held": tuple(HeldRows(**item) for item in row["held"]),
+            "ignored": json.loads(row["ignored"]),
+            "failed": tuple(FailedMirror(**item) for item in row["failed"]),
+            "accounts": tuple(accounts),
+            "rewind": None if row["rewind"] is None else Rewind(**row["rewind"]),
+        }
+        return Cut(**{**row, **read})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise damaged(
             paths.cuts, f"the row of cut {row.get('number')} does not have the form of a cut"
         ) from error
-
-
-def _read(row: dict[str, Any]) -> Cut:
-    return Cut(
-        **{
-            **row,
-            "mirrors": tuple(_read_mirror(item, row[GENERATION]) for item in row["mirrors"]),
-            "held": tuple(HeldRows(**item) for item in row["held"]),
-            "ignored": json.loads(row["ignored"]),
-            "failed": tuple(FailedMirror(**item) for item in row["failed"]),
-            "accounts": tuple(
-                ChangeAccount(**{**item, "examples": tuple(item["examples"])})
-                for item in row["accounts"]
-            ),
-            "rewind": None if row["rewind"] is None else Rewind(**row["rewind"]),
-        }
-    )
 
 
 # Publishing --------------------------------------------------------------------------------------
@@ -691,8 +637,22 @@ def name_mirrors(paths: LakePaths, cut: Cut) -> None:
     """Write the mirrors of `cut`, the newest one, into the file, unless it already has them."""
     if named_cut(paths) == cut.number:
         return
+    # A failed mirror has the rows of an older cut.
+    older = {(item.database, item.table): item.tso for item in cut.failed}
+    mirrors = [
+        {
+            "database": item.database,
+            "table": item.table,
+            "path": paths.of(item.generation).mirror_below(item.mirror_id),
+            "version": item.version,
+            "tso": older.get((item.database, item.table)) or cut.tso,
+            "rows": item.rows,
+        }
+        for item in cut.mirrors
+    ]
+    head = {"changefeed": paths.changefeed, "cut": cut.number, "tso": cut.tso, "at": cut.moment}
     try:
-        write_at_once(paths.by_name, json.dumps(_manifest(paths, cut), indent=1))
+        write_at_once(paths.by_name, json.dumps({**head, "mirrors": mirrors}, indent=1))
     except OSError as error:
         # The mirrors are published, even if this file cannot be written.
         _LOGGER.warning("%s cannot be brought to cut %d: %s", paths.by_name, cut.number, error)
@@ -704,25 +664,3 @@ def named_cut(paths: LakePaths) -> int | None:
         return json.loads(paths.by_name.read_bytes())["cut"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-def _manifest(paths: LakePaths, cut: Cut) -> dict[str, Any]:
-    # A failed mirror has the rows of an older cut.
-    older = {(item.database, item.table): item.tso for item in cut.failed}
-    return {
-        "changefeed": paths.changefeed,
-        "cut": cut.number,
-        "tso": cut.tso,
-        "at": cut.moment,
-        "mirrors": [
-            {
-                "database": item.database,
-                "table": item.table,
-                "path": paths.of(item.generation).mirror_below(item.mirror_id),
-                "version": item.version,
-                "tso": older.get((item.database, item.table)) or cut.tso,
-                "rows": item.rows,
-            }
-            for item in cut.mirrors
-        ],
-    }

@@ -1,17 +1,12 @@
 """Find damage in all tables of a changefeed, on request.
 
-In: a changefeed's folder. Out: one `LakeDamagedError` for each damaged table that the newest cut
-needs, with its name and its repair. A reader of a table notices its damage (`delta.damage`), and
-nothing is checked before. So a sync does not notice damage that it does not read: in a file of a
-mirror without changes, or a missing commit below the newest one. `doctor` (`find_damage`) and
-`verify` notice it.
+A reader of a table notices its damage (`delta.damage`), and nothing is checked before. So a sync
+does not notice damage that it does not read: in a file of a mirror without changes, or a missing
+commit below the newest one. `doctor` (`find_damage`) and `verify` notice it.
 
 A table's log cannot show that its end is lost, but the tables made from it can (`require_in_step`).
 A sync checks this first, because otherwise it would land or decode the same records twice, or
 others in their place.
-
-Cost: for a mirror, the commits since its last checkpoint are read and each of its files is looked
-up, which takes a quarter of a millisecond, and some more with its footer.
 """
 
 from collections.abc import Iterator
@@ -41,8 +36,8 @@ _OF_LIBRARIES = (pa.ArrowException, *SPARK_ERRORS, OSError)
 def find_damage(paths: LakePaths) -> list[LakeDamagedError]:
     """Return what is broken in the tables of a changefeed, as far as the newest cut needs them.
 
-    It reads the log of each table from its last checkpoint on. It looks up each file of the newest
-    version, or of the version of a mirror or a history that the cut names, and reads its footer.
+    Each file of the newest version, or of the version that the cut names, is looked up and its
+    footer is read.
     """
     tables = (*paths.tables, paths.accepted_gaps)
     found = [error for table in tables if (error := table_damage(table)) is not None]
@@ -65,10 +60,7 @@ def table_damage(
 ) -> LakeDamagedError | None:
     """Return what is wrong with a table; None if nothing is, or if there is no such table.
 
-    Args:
-        table: its folder.
-        version: a version that it must have; None if the table may be missing.
-        footers: whether to read the footers of its files too.
+    It may only be missing if no version is given. With `footers`, those of its files are read too.
     """
     try:
         newest = open_table(table)
@@ -83,11 +75,8 @@ def table_damage(
 def require_whole(table: AnyPath, version: int | None = None, *, footers: bool = False) -> None:
     """Check a table before unnamed files are removed, or before it is read as a whole.
 
-    A log that lost commits no longer names their files, which an intact copy of it does name. The
-    arguments are those of `table_damage`.
-
-    Raises:
-        LakeDamagedError: its log or a file of it is broken, or ends before that version.
+    A log that lost commits no longer names their files, which an intact copy of it does name. What
+    `table_damage` returns is raised.
     """
     damage = table_damage(table, version, footers=footers)
     if damage is not None:
@@ -95,11 +84,7 @@ def require_whole(table: AnyPath, version: int | None = None, *, footers: bool =
 
 
 def check_files(paths: LakePaths, mirror: MirrorCut, *, footers: bool = False) -> None:
-    """Check that a mirror and its history, if any, are intact at a cut's versions.
-
-    Raises:
-        LakeDamagedError: one is not.
-    """
+    """Raise LakeDamagedError unless a mirror and its history are intact at a cut's versions."""
     for table, version in mirror.tables(paths):
         require_whole(table, version, footers=footers)
 
@@ -123,12 +108,9 @@ def require_in_step(paths: LakePaths) -> None:
 
 
 def require_ends(paths: LakePaths) -> None:
-    """Check that no table lacks its end, as far as other tables show; a sync checks fewer.
+    """Raise LakeDamagedError if a table lacks its end, as far as others show; a sync checks fewer.
 
     A caller that removes unnamed files needs this: a log that lost its end does not name all files.
-
-    Raises:
-        LakeDamagedError: a table lacks its end.
     """
     require_in_step(paths)
     seeds = landed_seed(paths), paths.change_log, decoded_seed(paths)
@@ -155,9 +137,6 @@ def damage_told(*changefeeds: LakePaths) -> Iterator[None]:
 
     Spark and DuckDB read when rows are needed. So a command, or a step of a run, ends with this
     check of all tables if a library complains, since the library's error may not name the table.
-
-    Raises:
-        LakeDamagedError: in place of the libraries' error about a broken table.
     """
     try:
         yield

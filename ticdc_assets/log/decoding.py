@@ -1,22 +1,16 @@
 """Decoding: from `raw_messages` to `change_log`, and undecodable records to `quarantine`.
 
 In: landed batches that are not decoded yet. Out: appends to `change_log` (one row per change; DDL,
-bootstraps and watermarks are rows too) and `quarantine`, and new totals in `change_groups`.
-
-A batch is decoded from files to files (`change_files`): in this process if it is small, otherwise
-in Spark's workers.
-
-`change_log` holds images as sent, so decoding never waits for a schema: rows whose schema has not
-arrived are stored like all others.
+bootstraps and watermarks are rows too) and `quarantine`, and new totals in `change_groups`. A batch
+is decoded from files to files (`change_files`). `change_log` holds images as sent, so decoding
+never waits for a schema.
 
 Why running it again is safe: a landed batch becomes one batch of the change log. All batches that
 wait are one commit, which names the last of both. The quarantined records and the totals follow,
-under the same batch number; `change_groups` is written last and names the last batch for which all
-three are done. After a killed run, the next run writes the missing ones (`finish_decoding`). The
-commit of the change log names the files of quarantined records, so no record is decoded again: a
-newer program might read one that the batch lacks, and it would be in neither table. An append to
-quarantine that was already made is skipped by its transaction identifier, and the totals are
-overwritten.
+under the same batch number; `change_groups` is written last. After a killed run, the next run
+writes the missing ones (`finish_decoding`). The commit of the change log names the files of
+quarantined records, so no record is decoded again: a newer program might read one that the batch
+lacks, and it would be in neither table.
 """
 
 from collections import Counter
@@ -63,14 +57,9 @@ from ticdc_assets.wire.batch import decode_pieces
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoding:
-    """The result of one decoding.
+    """The result of one decoding: the newest batch of the change log, and what was appended to it.
 
-    Attributes:
-        batch: number of the newest batch of the change log; 0 if none.
-        batches: batches decoded by this call.
-        changes: rows appended to the change log, by kind.
-        quarantined: records that could not be decoded.
-        days: rows appended to the change log, by landing day.
+    The changes are counted by kind and by landing day, `quarantined` are records.
     """
 
     batch: int
@@ -122,8 +111,7 @@ def decode_new(lake: Lake) -> Decoding:
 def finish_decoding(lake: Lake) -> Mapping[date, int]:
     """Finish the batches of a run that was killed after the change log's commit.
 
-    Returns:
-        The rows of its batches, by landing day; empty if no batch is unfinished.
+    Their rows are returned by landing day; none if no batch is unfinished.
     """
     batch, _ = decoded_position(lake.paths)
     if not batch or commit_metadata(lake.paths.change_groups).get("batch", 0) >= batch:
@@ -140,26 +128,20 @@ def finish_decoding(lake: Lake) -> Mapping[date, int]:
 
 def append_changes(paths: LakePaths, found: DecodedFiles, *, batch: int, landed: int) -> None:
     """Append decoded rows to the change log in one commit, which names the files of faults."""
+    faults = [asdict(file) for file in found.faults]
     append_files(
         paths.change_log,
         found.changes,
         CHANGE_LOG_SCHEMA,
         app_id="decode",
         version=batch,
-        metadata={
-            "batch": batch,
-            "landed": landed,
-            "faults": [asdict(file) for file in found.faults],
-        },
+        metadata={"batch": batch, "landed": landed, "faults": faults},
         layout=BY_LANDING_DAY,
     )
 
 
 def landed_up_to(paths: LakePaths, batch: int) -> int | None:
-    """Return the newest landed batch that is in the change log up to batch `batch`.
-
-    None if no commit of the change log says so. Needs no Spark.
-    """
+    """Return the newest landed batch in the change log up to a batch; None if no commit says so."""
     found = find_commit_metadata(
         paths.change_log, lambda metadata: metadata.get("batch", batch + 1) <= batch
     )
@@ -194,15 +176,10 @@ def record_decoder(
 ) -> Decode:
     """Return the function that turns batches of records into decoded rows.
 
-    Rows that TiCDC put into the storage of large messages are completed from there.
-
-    Args:
-        changefeed: its configuration.
-        batch: the batch of the rows; if None, the landed batch of their record plus `shift`.
-        shift: what is added to landed batches.
-        clocks: moments that timestamps of some records are compared with (`accepted_clocks`), if
-            later than `now`.
-        now: the moment for all records; if None, each record's landing time.
+    Rows that TiCDC put into the storage of large messages are completed from there. Without a
+    batch, that of a row is the landed batch of its record plus `shift`. Timestamps are compared
+    with `now`, by default the record's landing time, or with the later one that the record has in
+    `clocks` (`accepted_clocks`).
     """
     wire_format, compression = WireFormat(changefeed.wire_format), changefeed.compression
     limit = changefeed.max_ahead_seconds

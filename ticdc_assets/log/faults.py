@@ -13,16 +13,13 @@ from ticdc_assets.config import TableFilter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """Similar open rows of the quarantine that came together.
+    """Similar open rows of the quarantine that came together; None is unknown.
 
     Attributes:
         stage: `decode` or `apply`.
         reason: what is wrong, a stable word.
         since: when they were put into quarantine.
-        database: database of their table; None if unknown.
-        table: their table; None if unknown.
-        first_ts: their lowest commit ts; None if unknown.
-        rows: their number.
+        first_ts: their lowest commit ts.
     """
 
     stage: str

@@ -1,28 +1,24 @@
 """Landing: copy Kafka records verbatim into `raw_messages`, each exactly once.
 
-In: a Kafka topic's offset ranges, or a capture file. Out: an append to `raw_messages` (topic,
-partition, offset, timestamp_ms, key, value, headers, batch, landed_at, landed_day), and a row in
+In: a Kafka topic's offset ranges, or a capture file. Out: an append to `raw_messages`, and a row in
 `landings` with the state of the source.
 
 Why running it again is safe: the commit that appends a batch carries the next offset to land of
-every partition and the batch's number (as Delta transaction identifier and as metadata). That
-commit alone stores the position; no consumer group is used. A run killed before the commit has
-changed nothing; after a run killed later, the next run continues; and Delta skips a batch whose
-number the table has seen.
+every partition and the batch's number (as transaction identifier and as metadata). That commit
+alone stores the position; no consumer group is used. A run killed before it has changed nothing,
+and a batch whose number the table has seen is skipped.
 
-Clients fetch ranges of offsets, few in this process and many in Spark's workers, into files that
-the commit names (`landing_files`). Their option `isolation.level` decides which records they see;
-by default these include records of open or aborted transactions.
+Clients fetch ranges of offsets into files that the commit names (`landing_files`). Their option
+`isolation.level` decides which records they see; by default these include records of open or
+aborted transactions.
 
-If records are gone before they were landed, landing stops with `LandingGapError`: offsets expired,
-a topic was deleted and created again, or a capture lost its end. Nothing is skipped until the gap
-is accepted (`accepted_gaps`): then landing continues after it, and the landed offsets of a
-recreated topic continue after the old ones. A topic may be deleted once all of its tables are gone
-and all of its records are landed; it stays listed.
+If records are gone before they were landed (offsets expired, a topic was created again, a capture
+lost its end), landing stops with `LandingGapError`. Nothing is skipped until the gap is accepted
+(`accepted_gaps`). A topic may be deleted once all of its tables are gone and its records landed.
 
 The ends of all partitions are requested twice. A partition without new records the second time is
-*settled*: no record at or below any watermark of this landing is left in it. So a topic without
-watermarks can be left out of the global watermark (`changelog.progress`).
+*settled*: no record at or below any watermark of this landing is left in it (see
+`changelog.progress`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,7 +35,7 @@ from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files, write_tab
 from ticdc_assets.delta.control import commit_metadata, partition_days
 from ticdc_assets.delta.files import WrittenFile
 from ticdc_assets.delta.lake import Lake
-from ticdc_assets.delta.row_schema import fields_of
+from ticdc_assets.delta.row_schema import fields_of, typed
 from ticdc_assets.log.damage import require_in_step
 from ticdc_assets.log.landing_files import (
     RAW_SCHEMA,
@@ -55,7 +51,7 @@ from ticdc_assets.log.positions import (
     read_position,
 )
 from ticdc_assets.log.sources import begins, capture_ranges, compare, shifted
-from ticdc_assets.source.kafka.administration import Administration, OffsetRange
+from ticdc_assets.source.kafka.administration import Administration
 from ticdc_assets.spark.cluster import require_before_landing
 from ticdc_assets.spark.executing import executor
 from ticdc_assets.storage.lake_paths import LakePaths
@@ -63,13 +59,7 @@ from ticdc_assets.storage.lake_paths import LakePaths
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landing:
-    """The result of one landing.
-
-    Attributes:
-        batch: number of the newest landed batch; 0 if none.
-        records: records landed by this call.
-        partitions: every partition of the source after the call.
-    """
+    """The result of one landing: the newest batch (0 if none), and the source after it."""
 
     batch: int
     records: int
@@ -107,7 +97,19 @@ def land(lake: Lake, *, max_records: int | None = None) -> Landing:
         raise gap.error
     landed, newest = _land(lake, source, position, state.present, ids, max_records)
     after = read_position(lake.paths)
-    newest = _kept_times(lake.paths, after) | newest
+    # A landing that was killed before it was logged leaves no times: then none are known.
+    kept = {
+        item.place: item.newest_ms
+        for item in known_partitions(lake.paths)
+        if item.newest_ms is not None and after.next_offsets.get(item.place) == item.landed
+    }
+    newest = kept | newest
+
+    def at_end(item: PartitionOffsets) -> PartitionOffsets:
+        end = after.next_offsets.get(item.place, item.landed)
+        settled = item.place in later and end >= later[item.place].end
+        return replace(item, landed=end, newest_ms=newest.get(item.place), settled=settled)
+
     known = {item.place for item in state.partitions}
     # Topics that were created while the others were listed have no landed records yet.
     created = (
@@ -125,39 +127,12 @@ def land(lake: Lake, *, max_records: int | None = None) -> Landing:
         batch=after.batch,
         records=landed,
         partitions=tuple(
-            item if item.place in state.gone else _after(item, after, newest, later)
+            item if item.place in state.gone else at_end(item)
             for item in (*state.partitions, *created)
         ),
     )
     _log_landing(lake.paths, result)
     return result
-
-
-def _after(
-    item: PartitionOffsets,
-    position: Position,
-    newest: Mapping[TopicPartition, int],
-    later: Mapping[TopicPartition, OffsetRange],
-) -> PartitionOffsets:
-    landed = position.next_offsets.get(item.place, item.landed)
-    return replace(
-        item,
-        landed=landed,
-        newest_ms=newest.get(item.place),
-        settled=item.place in later and landed >= later[item.place].end,
-    )
-
-
-def _kept_times(paths: LakePaths, position: Position) -> dict[TopicPartition, int]:
-    """Return the times of the newest landed records, if they belong to the last landing.
-
-    A landing that was killed before it was logged leaves no times: then none are known.
-    """
-    return {
-        item.place: item.newest_ms
-        for item in known_partitions(paths)
-        if item.newest_ms is not None and position.next_offsets.get(item.place) == item.landed
-    }
 
 
 def landed_days(paths: LakePaths) -> list[date]:
@@ -181,6 +156,12 @@ def _land(
     for item in partitions:
         next_offsets.setdefault(item.place, item.landed)
     named = source.named if isinstance(source, KafkaSource) else []
+    batch = LandingBatch(
+        raw=lake.paths.raw_messages,
+        number=position.batch + 1,
+        landed_at=datetime.now(UTC),
+        bases=position.bases,
+    )
     if not ranges:
         if (
             position.batch == 0
@@ -189,12 +170,11 @@ def _land(
         ):
             # The offset where landing begins depends on the present: it is stored, or it would
             # move.
-            _append(_next_batch(lake.paths, position), [], next_offsets, ids, named)
+            _append(batch, [], next_offsets, ids, named)
         return 0, {}
     require_before_landing(lake.spark, lake.paths.raw_messages)
     # The id of a deleted topic stays known: a topic that is created again has another one.
     known = {**position.topic_ids, **ids}
-    batch = _next_batch(lake.paths, position)
     offsets = sum(end - start for start, end in ranges.values())
     tell(f"landing {counted(offsets, 'record')} of {counted(len(ranges), 'partition')}")
     if isinstance(source, KafkaSource):
@@ -230,15 +210,6 @@ def share_out(
 # Writing ----------------------------------------------------------------------------------------
 
 
-def _next_batch(paths: LakePaths, position: Position) -> LandingBatch:
-    return LandingBatch(
-        raw=paths.raw_messages,
-        number=position.batch + 1,
-        landed_at=datetime.now(UTC),
-        bases=position.bases,
-    )
-
-
 def _append(
     batch: LandingBatch,
     files: Sequence[WrittenFile],
@@ -255,10 +226,7 @@ def _append(
         version=batch.number,
         metadata={
             "batch": batch.number,
-            "next": [
-                [topic, partition, offset]
-                for (topic, partition), offset in sorted(next_offsets.items())
-            ],
+            "next": [[*place, offset] for place, offset in sorted(next_offsets.items())],
             "topic_ids": dict(ids),
             "named": list(named),
         },
@@ -268,10 +236,9 @@ def _append(
 
 _LANDINGS_SCHEMA = pa.schema(
     [
-        ("number", pa.int64()),
-        ("landed_at", pa.timestamp("us", tz="UTC")),
-        ("batch", pa.int64()),
-        ("records", pa.int64()),
+        *typed(int, "number"),
+        *typed(datetime, "landed_at"),
+        *typed(int, "batch", "records"),
         ("partitions", pa.list_(pa.struct(fields_of(PartitionOffsets, partition=pa.int32())))),
     ]
 )
@@ -289,9 +256,5 @@ def _log_landing(paths: LakePaths, landing: Landing) -> None:
         "records": landing.records,
         "partitions": [asdict(item) for item in landing.partitions],
     }
-    write_table(
-        paths.landings,
-        pa.Table.from_pylist([row], schema=_LANDINGS_SCHEMA),
-        overwrite=False,
-        metadata={"number": number},
-    )
+    rows = pa.Table.from_pylist([row], _LANDINGS_SCHEMA)
+    write_table(paths.landings, rows, overwrite=False, metadata={"number": number})

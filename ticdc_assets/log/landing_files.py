@@ -1,11 +1,9 @@
 """Records as files of `raw_messages`: ranges of a topic's offsets, or records of a capture.
 
 In: ranges of offsets, or records. Out: files in the folder of `raw_messages` that no commit names
-yet, and the times of the last records of ranges. A range of a topic is a part of the work
-(`executing`): one client fetches all ranges of a task, into one file. A capture is read into one.
-
-Why running it again is safe: see `files`. Each offset of a range is fetched once, and a range that
-cannot be read to its end is an error.
+yet (so running it again is safe), and the times of the last records of ranges. One client fetches
+all ranges of a task (`executing`), into one file; a capture is read into one. Each offset of a
+range is fetched once, and a range that cannot be read to its end is an error.
 """
 
 import math
@@ -21,26 +19,23 @@ from ticdc_assets.base.errors import SourceUnavailableError
 from ticdc_assets.config import CaptureSource, KafkaSource
 from ticdc_assets.delta.appending import BOUNDED, DISTINCT
 from ticdc_assets.delta.files import GROUP_BYTES, FileLayout, WrittenFile, gathered, write_rows
+from ticdc_assets.delta.row_schema import filled, typed
 from ticdc_assets.source.capture import CaptureReader, CaptureRecord
 from ticdc_assets.source.kafka.administration import OffsetRange
 from ticdc_assets.source.kafka.records import fetch
 from ticdc_assets.spark.executing import Executor
 from ticdc_assets.storage.paths import AnyPath
 
+_HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
+
 RECORD_SCHEMA = pa.schema(
     [
-        ("topic", pa.string()),
+        *typed(str, "topic"),
         ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp_ms", pa.int64()),
+        *typed(int, "offset", "timestamp_ms"),
         ("key", pa.binary()),
         ("value", pa.binary()),
-        (
-            "headers",
-            pa.list_(
-                pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))
-            ),
-        ),
+        ("headers", pa.list_(pa.field("element", _HEADER))),
     ]
 )
 """A record as Kafka has it."""
@@ -72,13 +67,9 @@ Ranges: TypeAlias = Mapping[tuple[str, int], tuple[int, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandingBatch:
-    """The batch of records that are landed together.
+    """The batch of records that are landed together into the folder `raw`.
 
-    Attributes:
-        raw: folder of `raw_messages`.
-        number: number of the batch.
-        landed_at: its landing time.
-        bases: what is added to the source's offsets of a (topic, partition), if anything is.
+    `bases` is what is added to the source's offsets of a (topic, partition), if anything is.
     """
 
     raw: AnyPath
@@ -97,12 +88,7 @@ class LandingBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandedFiles:
-    """The fetched records.
-
-    Attributes:
-        files: files of `raw_messages`, relative to its folder.
-        newest: time in ms of the last record of each (topic, partition), where there is one.
-    """
+    """Files of fetched records, and the time in ms of the last record of each partition, if any."""
 
     files: Sequence[WrittenFile]
     newest: Mapping[tuple[str, int], int]
@@ -111,13 +97,7 @@ class LandedFiles:
 def fetch_into_files(
     executor: Executor, source: KafkaSource, ranges: Ranges, batch: LandingBatch
 ) -> LandedFiles:
-    """Fetch ranges of offsets into files.
-
-    Args:
-        executor: where it runs.
-        source: the cluster.
-        ranges: the offsets to fetch; those of the lake.
-        batch: the batch.
+    """Fetch ranges of offsets, those of the lake, into files.
 
     Raises:
         SourceUnavailableError: the broker stopped answering, or records of a range are gone.
@@ -126,7 +106,7 @@ def fetch_into_files(
 
     def fetched(some: Iterable[Ranges]) -> Iterator[LandedFiles]:
         for part in some:
-            yield _fetched(source, part, batch)
+            yield write_columns(map(_columns, fetch(source, batch.sent(part))), part, batch)
 
     offsets = sum(end - start for start, end in ranges.values())
     parts = _shared_out(ranges, max(executor.workers, math.ceil(offsets / _OFFSETS_PER_FILE)))
@@ -159,27 +139,26 @@ def _shared_out(ranges: Ranges, parts: int) -> list[Ranges]:
     return [*found]
 
 
-def _fetched(source: KafkaSource, ranges: Ranges, batch: LandingBatch) -> LandedFiles:
-    def columns() -> Iterator[Columns]:
-        for messages in fetch(source, batch.sent(ranges)):
-            # The client's types are weaker than its documents: none of these is None here.
-            found: list[Any] = messages
-            headers = [message.headers() for message in found]
-            yield [
-                [message.topic() for message in found],
-                [message.partition() for message in found],
-                [message.offset() for message in found],
-                [message.timestamp()[1] for message in found],
-                [message.key() for message in found],
-                [message.value() for message in found],
-                [_headers(own) for own in headers] if any(headers) else None,
-            ]
-
-    return write_columns(columns(), ranges, batch)
+def _columns(messages: Sequence[Any]) -> Columns:
+    """Return messages of the client as columns."""
+    sent = [message.headers() for message in messages]
+    headers = [
+        [{"key": key, "value": value} for key, value in own] if own else None
+        for own in (sent if any(sent) else ())
+    ]
+    return [
+        [message.topic() for message in messages],
+        [message.partition() for message in messages],
+        [message.offset() for message in messages],
+        [message.timestamp()[1] for message in messages],
+        [message.key() for message in messages],
+        [message.value() for message in messages],
+        headers or None,
+    ]
 
 
 def read_into_file(source: CaptureSource, ranges: Ranges, batch: LandingBatch) -> LandedFiles:
-    """Read ranges of a capture into a file; the arguments are those of `fetch_into_files`.
+    """Read ranges of a capture, by the offsets of the lake, into a file.
 
     Raises:
         SourceUnavailableError: the capture cannot be read, or lost its end.
@@ -222,12 +201,9 @@ def columns_of(records: Sequence[CaptureRecord]) -> Columns:
 
 
 def write_columns(parts: Iterable[Columns], ranges: Ranges, batch: LandingBatch) -> LandedFiles:
-    """Write records into a file.
+    """Write records of ranges into a file.
 
-    Args:
-        parts: their columns, in the order of `RECORD_SCHEMA`; None for headers if there are none.
-        ranges: the offsets that they are of, in the lake.
-        batch: the batch.
+    Their columns are in the order of `RECORD_SCHEMA`; None for headers if there are none.
     """
     newest: dict[tuple[str, int], int] = {}
 
@@ -242,15 +218,23 @@ def write_columns(parts: Iterable[Columns], ranges: Ranges, batch: LandingBatch)
                 for place, offset, time in zip(places, offsets, times, strict=True)
                 if offset == ranges[place][1] - 1
             )
-            columns = (topics, partitions, offsets, times, *others)
+            columns = zip(RECORD_SCHEMA, (topics, partitions, offsets, times, *others), strict=True)
+            arrays = {
+                field.name: None if values is None else pa.array(values, field.type)
+                for field, values in columns
+            }
             yield pa.Table.from_arrays(
-                [
-                    pa.nulls(len(offsets), field.type)
-                    if values is None
-                    else pa.array(values, field.type)
-                    for field, values in zip(RECORD_SCHEMA, columns, strict=True)
-                ],
-                schema=RECORD_SCHEMA,
+                filled(RECORD_SCHEMA, len(offsets), arrays), schema=RECORD_SCHEMA
+            )
+
+    def placed() -> Iterator[pa.Table]:
+        for group in gathered(tables(), rows=_ROWS_PER_GROUP, size=GROUP_BYTES):
+            # Partitions take turns; readers skip by their bounds.
+            group = group.sort_by(_PLACE)
+            values = {name: group[name] for name in RECORD_SCHEMA.names}
+            values |= {"batch": batch.number, "landed_at": batch.landed_at}
+            yield pa.Table.from_arrays(
+                filled(_FILE_SCHEMA, group.num_rows, values), schema=_FILE_SCHEMA
             )
 
     layout = FileLayout(
@@ -259,25 +243,5 @@ def write_columns(parts: Iterable[Columns], ranges: Ranges, batch: LandingBatch)
         distinct=DISTINCT,
         partition={"landed_day": batch.landed_at.date().isoformat()},
     )
-    rows = _placed(tables(), batch)
-    files = write_rows(batch.raw, layout, rows, group_rows=_ROWS_PER_GROUP)
+    files = write_rows(batch.raw, layout, placed(), group_rows=_ROWS_PER_GROUP)
     return LandedFiles(files=files, newest=newest)
-
-
-def _headers(own: list[tuple[str, bytes | None]] | None) -> list[dict[str, Any]] | None:
-    return [{"key": key, "value": value} for key, value in own] if own else None
-
-
-def _placed(tables: Iterable[pa.Table], batch: LandingBatch) -> Iterator[pa.Table]:
-    """Yield the rows of files: about a row group of records each, with their batch."""
-    for group in gathered(tables, rows=_ROWS_PER_GROUP, size=GROUP_BYTES):
-        size = group.num_rows
-        yield pa.Table.from_arrays(
-            [
-                pa.repeat(pa.scalar(batch.number, pa.int64()), size),
-                pa.repeat(pa.scalar(batch.landed_at, pa.timestamp("us", tz="UTC")), size),
-                # Partitions take turns; readers skip by their bounds.
-                *group.sort_by(_PLACE).columns,
-            ],
-            schema=_FILE_SCHEMA,
-        )

@@ -1,16 +1,13 @@
-"""The position of landing: offsets of the source and landed offsets, from the newest landing.
+"""The position of landing: offsets of the source and landed offsets, read without Spark.
 
-Values only, read without Spark, for all readers: sensors, checks, the global watermark. `landing`
-writes them.
+`landing` writes them.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-import pyarrow.dataset as ds
-
-from ticdc_assets.delta.control import commit_metadata, read_rows
+from ticdc_assets.delta.control import commit_metadata, newest_row
 from ticdc_assets.log.accepted_gaps import read_accepted
 from ticdc_assets.storage.lake_paths import LakePaths
 
@@ -22,8 +19,6 @@ class PartitionOffsets:
     """One partition of the source and its landed offset.
 
     Attributes:
-        topic: topic.
-        partition: partition.
         earliest: first offset the source still has.
         end: offset after the last one the source has.
         landed: next offset to land.
@@ -57,7 +52,6 @@ class Position:
     Attributes:
         batch: number of the newest landed batch.
         next_offsets: the next offset to land of each partition, after accepted gaps.
-        topic_ids: the ids of the topics that were landed from.
         named: the names and patterns of topics when the newest batch was landed; empty for
             captures.
         bases: what landing adds to the source's offsets of a partition whose topic was created
@@ -71,10 +65,6 @@ class Position:
     named: tuple[str, ...] = ()
     bases: Mapping[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
     accepted_ids: Mapping[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
-
-    def base(self, place: TopicPartition) -> int:
-        """Return what landing adds to the source's offsets of a partition."""
-        return self.bases.get(place, 0)
 
 
 def read_position(paths: LakePaths) -> Position:
@@ -128,11 +118,7 @@ def known_partitions(paths: LakePaths) -> tuple[PartitionOffsets, ...]:
 
 def newest_landing(paths: LakePaths) -> dict[str, Any] | None:
     """Return the newest row of `landings`, or None; needs no Spark."""
-    number = commit_metadata(paths.landings).get("number")
-    if number is None:
-        return None
-    (row,) = read_rows(paths.landings, ds.field("number") == number)
-    return row
+    return newest_row(paths.landings)
 
 
 def partitions_of(row: Mapping[str, Any]) -> tuple[PartitionOffsets, ...]:

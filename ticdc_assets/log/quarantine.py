@@ -2,10 +2,8 @@
 
 One row per fault: the record's coordinates, the stage that refused it (`decode`: the bytes are not
 a message; `apply`: the row change does not fit its schema), reason, position, expected and got. The
-record itself stays in `raw_messages` (or `change_log`), so nothing is copied or lost. A row is
-*open* until its record was redriven with success, a later change of its row replaced it, or a
-person gave the record up; then `redriven_at` is set, `closed_by` gives the reason, and the row
-stays as history.
+record itself stays in `raw_messages` (or `change_log`). A row is *open* until `redriven_at` is set
+and `closed_by` gives the reason (`Closing`); then it stays as history.
 """
 
 from collections import Counter
@@ -15,7 +13,6 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -29,6 +26,7 @@ from ticdc_assets.delta.delta_files import file_of
 from ticdc_assets.delta.delta_protocol import Action, LogState
 from ticdc_assets.delta.files import FileLayout, WrittenFile, write_rows
 from ticdc_assets.delta.opening import latest_version, open_table
+from ticdc_assets.delta.row_schema import filled, typed
 from ticdc_assets.log.faults import is_mirrored_fault
 from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.storage.lake_paths import LakePaths
@@ -41,19 +39,12 @@ CLOSED_BY = "closed_by"
 
 FAULT_SCHEMA = pa.schema(
     [
-        ("stage", pa.string()),
+        *typed(str, "stage"),
         *PLACE_SCHEMA,
-        ("reason", pa.string()),
-        ("position", pa.string()),
-        ("expected", pa.string()),
-        ("got", pa.string()),
-        ("database", pa.string()),
-        ("table", pa.string()),
-        ("commit_ts", pa.int64()),
-        ("batch", pa.int64()),
-        ("quarantined_at", pa.timestamp("us", tz="UTC")),
-        ("redriven_at", pa.timestamp("us", tz="UTC")),
-        (CLOSED_BY, pa.string()),
+        *typed(str, "reason", "position", "expected", "got", "database", "table"),
+        *typed(int, "commit_ts", "batch"),
+        *typed(datetime, "quarantined_at", "redriven_at"),
+        *typed(str, CLOSED_BY),
     ]
 )
 """`quarantine`: one row for each fault."""
@@ -67,7 +58,7 @@ class Closing(StrEnum):
     LATER_CHANGE = "later change"
     """A later whole change of its row replaced it."""
     GIVEN_UP = "given up"
-    """A person accepted that its record is lost (`repair.giving_up`)."""
+    """A person accepted that its record is lost (`repair.redriving`)."""
     REMOVED = "removed"
     """Its row change is no longer in the change log: decoding its record again did not return it.
     """
@@ -86,8 +77,7 @@ def append_fault_files(
 ) -> None:
     """Append files of faults, if any; a version that the table has seen from `app_id` is skipped.
 
-    Without a version they get a new one. Then the caller holds the lock, and leaves out what is
-    there.
+    Without a version they get a new one; the caller holds the lock, and leaves out what is there.
     """
     if not files:
         return
@@ -107,45 +97,36 @@ def append_faults(paths: LakePaths, faults: Iterable[pa.Table], *, app_id: str) 
 def apply_faults(rows: pa.Table, database: str, table: str, batch: int) -> pa.Table:
     """Return failed operations as faults of a table, of a batch of the change log."""
     sequence = rows["sequence"].combine_chunks()
-    return _faults(
-        rows.num_rows,
-        {
-            "stage": pa.repeat("apply", rows.num_rows),
-            "batch": pa.repeat(batch, rows.num_rows),
-            "database": pa.repeat(database, rows.num_rows),
-            "table": pa.repeat(table, rows.num_rows),
-            **{name: sequence.field(name) for name in (*PLACE, "commit_ts")},
-            **{name: rows[name] for name in ("reason", "position", "expected", "got")},
-        },
-    )
+    values = {
+        "stage": "apply",
+        "batch": batch,
+        "database": database,
+        "table": table,
+        **{name: sequence.field(name) for name in (*PLACE, "commit_ts")},
+        **{name: rows[name] for name in _FINDING},
+    }
+    return _faults(rows.num_rows, values)
 
 
 def decode_faults(rows: pa.Table, batch: int) -> pa.Table:
     """Return decoded rows of kind `error` as faults of a batch of the change log."""
-    return _faults(
-        rows.num_rows,
-        {
-            "stage": pa.repeat("decode", rows.num_rows),
-            "batch": pa.repeat(batch, rows.num_rows),
-            # The table of a malformed message is unknown; that of an exported row is known.
-            **{name: rows[name] for name in (*PLACE, "database", "table")},
-            **{name: rows[f"error_{name}"] for name in ("reason", "position", "expected", "got")},
-        },
-    )
+    values = {
+        "stage": "decode",
+        "batch": batch,
+        # The table of a malformed message is unknown; that of an exported row is known.
+        **{name: rows[name] for name in (*PLACE, "database", "table")},
+        **{name: rows[f"error_{name}"] for name in _FINDING},
+    }
+    return _faults(rows.num_rows, values)
 
 
-def _faults(size: int, columns: Mapping[str, Any]) -> pa.Table:
-    """Return faults with these columns; the other columns say that they are open from now on."""
-    columns = {**columns, "quarantined_at": pa.repeat(datetime.now(UTC), size)}
-    return pa.table(
-        [
-            columns[field.name].cast(field.type)
-            if field.name in columns
-            else pa.nulls(size, field.type)
-            for field in FAULT_SCHEMA
-        ],
-        schema=FAULT_SCHEMA,
-    )
+_FINDING = ("reason", "position", "expected", "got")
+
+
+def _faults(size: int, values: Mapping[str, Any]) -> pa.Table:
+    """Return faults with these values, which are open from now on."""
+    values = {**values, "quarantined_at": datetime.now(UTC)}
+    return pa.table(filled(FAULT_SCHEMA, size, values), schema=FAULT_SCHEMA)
 
 
 def place_of(row: Mapping[str, Any]) -> Place:
@@ -163,10 +144,7 @@ def places_in_log(
 ) -> frozenset[Place]:
     """Return the places of rows of the change log that come from the same records as some places.
 
-    Args:
-        paths: tables of the changefeed.
-        places: the places.
-        condition: which rows count; all if None.
+    Only rows that meet a condition count, if there is one.
     """
     if not places:
         return frozenset()
@@ -187,11 +165,7 @@ def read_quarantine(
 ) -> list[dict[str, Any]]:
     """Return quarantine rows in the order of their coordinates; needs no Spark.
 
-    Args:
-        paths: tables of the changefeed.
-        open_only: whether to leave out closed rows.
-        tables: the tables that are mirrored: row changes of others are left out, since no mirror
-            lacks them. Records that could not be decoded have no table yet.
+    Those that do not count for a changefeed of some tables are left out (`is_mirrored_fault`).
     """
     rows = read_rows(paths.quarantine, _IS_OPEN if open_only else None)
     return sorted(
@@ -203,12 +177,8 @@ def read_quarantine(
 def read_counted(paths: LakePaths, *, void_since: datetime | None) -> list[dict[str, Any]]:
     """Return the faults of applying that are open, or became void since a moment; needs no Spark.
 
-    Each has its place, its table, its commit ts, and when it was closed. Rows closed otherwise only
-    grow in number, so they are not read.
-
-    Args:
-        paths: tables of the changefeed.
-        void_since: also return faults that a later change closed after this moment; None for none.
+    Each has its place, its table, its commit ts, and when it was closed. Void are those that a
+    later change closed. Rows closed otherwise only grow in number, so they are not read.
     """
     counts = _IS_OPEN
     if void_since is not None:
@@ -287,14 +257,7 @@ def open_groups(paths: LakePaths, names: list[str]) -> list[dict[str, Any]]:
 
 
 def close_rows(paths: LakePaths, stage: str, places: Iterable[Place], closing: Closing) -> None:
-    """Set `redriven_at` and `closed_by` on the open rows of a stage; needs no Spark.
-
-    Args:
-        paths: tables of the changefeed.
-        stage: the stage.
-        places: the rows' places.
-        closing: why they are closed.
-    """
+    """Close the open rows of a stage at some places; needs no Spark."""
     if wanted := set(places):
         of_stage = (ds.field("stage") == stage) & ds.field("redriven_at").is_null()
         closed = {"redriven_at": datetime.now(UTC), CLOSED_BY: str(closing)}
@@ -330,26 +293,23 @@ def _update(
         for action in state.files:
             with reading(table):
                 rows = Rows.of_files([file_of(table, action)], state.schema).table_here()
-            numbered = rows.append_column("row", pa.array(np.arange(rows.num_rows)))
-            found = numbered.filter(condition)
+            is_found = ds.dataset(rows).to_table(columns={"is": condition})["is"]
+            is_found = pc.fill_null(is_found, False)
             if places is not None:
-                found = found.filter(
-                    pa.array([it in places for it in places_in(found)], pa.bool_())
-                )
-            if not found.num_rows:
+                is_at = pa.array([place in places for place in places_in(rows)], pa.bool_())
+                is_found = pc.and_(is_found, is_at)
+            if not pc.any(is_found).as_py():
                 staying.append(action)
                 continue
-            is_found = np.zeros(rows.num_rows, np.bool_)
-            is_found[found["row"].to_numpy()] = True
             for name, value in values.items():
                 number = rows.schema.get_field_index(name)
                 field = rows.schema.field(number)
-                own = pc.if_else(pa.array(is_found), pa.scalar(value, field.type), rows[name])
+                own = pc.if_else(is_found, pa.scalar(value, field.type), rows[name])
                 rows = rows.set_column(number, field, own)
             layout = FileLayout(schema=rows.schema, bounded=BOUNDED)
             files += write_rows(table, layout, [rows])
         if files:
             wanted = replace(state, files=staying)
-            commit_state(table, state, wanted, files, {}, operation="UPDATE", changes_rows=True)
+            commit_state(table, state, wanted, files, {}, operation="UPDATE")
 
     undisturbed(update)

@@ -5,9 +5,8 @@ In: DDL and bootstrap rows of the change log that are not registered yet. Out: `
 arrived) and `schema_conflicts` (messages that describe a version differently; the registered schema
 stays).
 
-Why running it again is safe: adding to a `SchemaHistory` is idempotent. The three tables are
-overwritten; `schema_registry` comes last, and its commit names the last batch of the change log for
-which all three are done, so after a killed run the same batches are read again.
+Why running it again is safe: adding to a `SchemaHistory` is idempotent, and the tables are
+overwritten. `schema_registry` comes last, and its commit names the last batch that is registered.
 """
 
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from ticdc_assets.delta.control import commit_metadata, dataset_of, read_rows
 from ticdc_assets.delta.damage import reading
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.opening import kept, open_table
+from ticdc_assets.delta.row_schema import typed
 from ticdc_assets.log.change_statistics import ChangeStatistics, read_statistics
 from ticdc_assets.model.events import DdlEvent
 from ticdc_assets.model.schemas import TableSchema, schema_from_text, schema_to_text
@@ -41,94 +41,56 @@ from ticdc_assets.registry.history import (
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.wire.rows import PLACE, PLACE_SCHEMA
 
+_COLUMN_FIELDS = [
+    *typed(str, "name", "mysql_type"),
+    *typed(bool, "unsigned"),
+    *typed(int, "length", "decimal"),
+    *typed(str, "charset", "collation"),
+    pa.field("elements", pa.list_(pa.string())),
+    *typed(bool, "nullable"),
+    *typed(str, "default"),
+]
+_INDEX_FIELDS = [
+    *typed(str, "name"),
+    *typed(bool, "unique", "primary"),
+    pa.field("columns", pa.list_(pa.string())),
+]
+
 REGISTRY_SCHEMA = pa.schema(
     [
-        ("database", pa.string()),
-        ("table", pa.string()),
-        ("schema_version", pa.int64()),
-        ("table_id", pa.int64()),
-        (
-            "columns",
-            pa.list_(
-                pa.struct(
-                    [
-                        ("name", pa.string()),
-                        ("mysql_type", pa.string()),
-                        ("unsigned", pa.bool_()),
-                        ("length", pa.int64()),
-                        ("decimal", pa.int64()),
-                        ("charset", pa.string()),
-                        ("collation", pa.string()),
-                        ("elements", pa.list_(pa.string())),
-                        ("nullable", pa.bool_()),
-                        ("default", pa.string()),
-                    ]
-                )
-            ),
-        ),
-        (
-            "indexes",
-            pa.list_(
-                pa.struct(
-                    [
-                        ("name", pa.string()),
-                        ("unique", pa.bool_()),
-                        ("primary", pa.bool_()),
-                        ("columns", pa.list_(pa.string())),
-                    ]
-                )
-            ),
-        ),
+        *typed(str, "database", "table"),
+        *typed(int, "schema_version", "table_id"),
+        ("columns", pa.list_(pa.struct(_COLUMN_FIELDS))),
+        ("indexes", pa.list_(pa.struct(_INDEX_FIELDS))),
         ("key", pa.list_(pa.string())),
-        ("source", pa.string()),
-        ("sql", pa.string()),
-        ("commit_ts", pa.int64()),
-        ("valid_from", pa.int64()),
-        ("valid_to", pa.int64()),
+        *typed(str, "source", "sql"),
+        *typed(int, "commit_ts", "valid_from", "valid_to"),
         *PLACE_SCHEMA,
-        ("schema", pa.string()),
+        *typed(str, "schema"),
     ]
 )
-"""`schema_registry`. `valid_from` and `valid_to` are TSO; `valid_to` is null for the current
-version.
-"""
-
-_COLUMN_FIELDS, _INDEX_FIELDS = (
-    [field.name for field in REGISTRY_SCHEMA.field(name).type.value_type if field.name != "default"]
-    for name in ("columns", "indexes")
-)
+"""`schema_registry`; `valid_from` and `valid_to` are TSO, the latter null for current versions."""
 
 DDL_SCHEMA = pa.schema(
     [
-        ("commit_ts", pa.int64()),
-        ("ddl_type", pa.string()),
-        ("action", pa.string()),
-        ("sql", pa.string()),
-        ("database", pa.string()),
-        ("table", pa.string()),
-        ("build_ts_ms", pa.int64()),
+        *typed(int, "commit_ts"),
+        *typed(str, "ddl_type", "action", "sql", "database", "table"),
+        *typed(int, "build_ts_ms"),
         *PLACE_SCHEMA,
         ("copies", pa.list_(pa.struct([PLACE_SCHEMA.field(name) for name in PLACE[:2]]))),
-        ("schema", pa.string()),
-        ("pre_schema", pa.string()),
-        ("not_understood", pa.string()),
-        ("es_only", pa.bool_()),
+        *typed(str, "schema", "pre_schema", "not_understood"),
+        *typed(bool, "es_only"),
     ]
 )
 
 CONFLICT_SCHEMA = pa.schema(
     [
-        ("database", pa.string()),
-        ("table", pa.string()),
-        ("schema_version", pa.int64()),
-        ("registered_source", pa.string()),
-        ("registered", pa.string()),
-        ("claimed_source", pa.string()),
-        ("claimed", pa.string()),
-        ("claimed_sql", pa.string()),
-        ("claimed_commit_ts", pa.int64()),
-        ("registered_sql", pa.string()),
-        ("registered_commit_ts", pa.int64()),
+        *typed(str, "database", "table"),
+        *typed(int, "schema_version"),
+        *typed(str, "registered_source", "registered", "claimed_source", "claimed", "claimed_sql"),
+        *typed(int, "claimed_commit_ts"),
+        *typed(str, "registered_sql"),
+        *typed(int, "registered_commit_ts"),
         *PLACE_SCHEMA,
     ]
 )
@@ -139,15 +101,9 @@ _OF_DDL = frozenset({SchemaSource.DDL, SchemaSource.TEXT})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registering:
-    """The result of one registering.
+    """The result of one registering, up to a batch; the counts are of all that is registered.
 
-    Attributes:
-        batch: newest batch of the change log that is registered.
-        changed: whether anything was new.
-        new: the schema versions that are new, if anything was registered before.
-        schema_versions: schema versions in all.
-        ddls: DDL in all.
-        conflicts: conflicts in all.
+    `new` has the schema versions that are new, if anything was registered before.
     """
 
     batch: int
@@ -183,8 +139,13 @@ def register_new(lake: Lake) -> Registering:
         completed = completed_history(lake.paths, statistics, lake.changefeed.timezone)
     if completed is not history:
         # New rows alone may prove a schema, and a late row may change its consequences.
-        changed |= _registered(lake.paths) != {_content(version) for version in completed.versions}
-    before = _keys(lake.paths) if changed else frozenset[SchemaKey]()
+        rows = read_rows(lake.paths.schema_registry, columns=["source", "schema"])
+        changed |= {(row["source"], row["schema"]) for row in rows} != {
+            (str(version.source), _schema_text(version.schema)) for version in completed.versions
+        }
+    keys = ["database", "table", "schema_version"]
+    rows = read_rows(lake.paths.schema_registry, columns=keys) if changed else []
+    before = frozenset((row["database"], row["table"], row["schema_version"]) for row in rows)
     if changed or statistics.newest_batch(SCHEMA_KINDS) > done:
         write_history(lake.paths, history, completed, statistics.batch)
     return Registering(
@@ -212,46 +173,18 @@ def up_to(history: SchemaHistory, tso: int) -> SchemaHistory:
     return known
 
 
-def _registered(paths: LakePaths) -> set[tuple[str, str]]:
-    rows = read_rows(paths.schema_registry, columns=["source", "schema"])
-    return {(row["source"], row["schema"]) for row in rows}
-
-
-def _keys(paths: LakePaths) -> frozenset[SchemaKey]:
-    rows = read_rows(paths.schema_registry, columns=["database", "table", "schema_version"])
-    return frozenset((row["database"], row["table"], row["schema_version"]) for row in rows)
-
-
-def _content(version: SchemaVersion) -> tuple[str, str | None]:
-    return (str(version.source), _schema_text(version.schema))
-
-
 def _add_new(paths: LakePaths, history: SchemaHistory, done: int, newest: int) -> bool:
-    # In batch order: the first of two claims stays, however many batches are registered at a time.
-    changed = False
-    for row in sorted(_new_rows(paths, done, newest), key=_order):
-        coordinates = _place_of(row)
-        if row["kind"] == "ddl":
-            changed |= history.add_ddl(_event_of(row), coordinates)
-        elif (schema := _schema(row["schema"])) is not None:
-            changed |= history.add_bootstrap(schema, coordinates)
-    return changed
-
-
-def _new_rows(paths: LakePaths, done: int, newest: int) -> list[dict[str, Any]]:
-    """Return the DDL rows of the batches in (done, newest], and a bootstrap row for each schema.
-
-    Bootstraps repeat every two minutes for each table and partition: only the first copy counts.
-    """
+    """Add the DDL and bootstraps of the batches in (done, newest]; return whether any was new."""
     log = open_table(paths.change_log)
     if log is None:
-        return []
+        return False
     condition = (
         (ds.field("batch") > done)
         & (ds.field("batch") <= newest)
         & ds.field("kind").isin(sorted(SCHEMA_KINDS))
     )
     ddls: list[dict[str, Any]] = []
+    # They repeat every two minutes for each table and partition: only the first copy counts.
     bootstraps: dict[str | None, dict[str, Any]] = {}
     with reading(paths.change_log):
         batches = dataset_of(log, paths.change_log).to_batches(
@@ -262,10 +195,16 @@ def _new_rows(paths: LakePaths, done: int, newest: int) -> list[dict[str, Any]]:
                 if row["kind"] == "ddl":
                     ddls.append(row)
                     continue
-                known = bootstraps.setdefault(row["schema"], row)
-                if _order(row) < _order(known):
-                    bootstraps[row["schema"]] = row
-    return [*ddls, *bootstraps.values()]
+                known = bootstraps.get(row["schema"], row)
+                bootstraps[row["schema"]] = min(known, row, key=_order)
+    changed = False
+    # In batch order: the first of two claims stays, however many batches are registered at a time.
+    for row in sorted((*ddls, *bootstraps.values()), key=_order):
+        if row["kind"] == "ddl":
+            changed |= history.add_ddl(_event_of(row), _place_of(row))
+        elif (schema := _schema(row["schema"])) is not None:
+            changed |= history.add_bootstrap(schema, _place_of(row))
+    return changed
 
 
 _READ_COLUMNS = (
@@ -289,8 +228,9 @@ def _schema_text(schema: TableSchema | None) -> str | None:
 def read_history(paths: LakePaths) -> SchemaHistory:
     """Return the history as sent, without inferred schemas; needs no Spark."""
     history = SchemaHistory()
+    versions = map(_version_of, read_rows(paths.schema_registry, columns=_VERSION_COLUMNS))
     history.restore(
-        versions=_sent_versions(paths),
+        versions=(version for version in versions if version.source not in INFERRED_SOURCES),
         ddls=read_ddls(paths),
         conflicts=(_conflict_of(row) for row in read_rows(paths.schema_conflicts)),
     )
@@ -302,10 +242,7 @@ def completed_history(
 ) -> SchemaHistory:
     """Return the history, completed with what its messages lack; needs no Spark.
 
-    Args:
-        paths: tables of the changefeed.
-        statistics: the change log in numbers.
-        timezone: the changefeed's time zone (IANA name).
+    The time zone of the changefeed is an IANA name.
     """
     return kept(
         paths.schema_registry,
@@ -323,12 +260,6 @@ _VERSION_COLUMNS = ["schema", "source", "sql", "commit_ts", *PLACE]
 """The columns of `schema_registry` that define a version; the others are for people."""
 
 
-def _sent_versions(paths: LakePaths) -> tuple[SchemaVersion, ...]:
-    rows = read_rows(paths.schema_registry, columns=_VERSION_COLUMNS)
-    versions = (_version_of(row) for row in rows)
-    return tuple(version for version in versions if version.source not in INFERRED_SOURCES)
-
-
 def read_ddls(paths: LakePaths) -> Sequence[RegisteredDdl]:
     """Return every DDL, in the order of the table; needs no Spark."""
     return kept(paths.ddl_history, "DDL", lambda: tuple(map(_ddl_of, read_rows(paths.ddl_history))))
@@ -337,27 +268,17 @@ def read_ddls(paths: LakePaths) -> Sequence[RegisteredDdl]:
 def write_history(
     paths: LakePaths, history: SchemaHistory, completed: SchemaHistory, batch: int
 ) -> None:
-    """Write the three tables.
+    """Write the DDL and conflicts of a history as sent, and the versions of the completed one.
 
-    Args:
-        paths: tables of the changefeed.
-        history: the history as sent; its DDL and conflicts are written.
-        completed: the history with inferred schemas; its versions are written.
-        batch: the newest batch of the change log in them.
+    `batch` is the newest batch of the change log in them.
     """
-    metadata = {"batch": batch}
     for path, rows, schema in (
-        (paths.ddl_history, [_ddl_row(ddl) for ddl in history.ddls], DDL_SCHEMA),
-        (
-            paths.schema_conflicts,
-            [_conflict_row(conflict) for conflict in history.conflicts],
-            CONFLICT_SCHEMA,
-        ),
+        (paths.ddl_history, map(_ddl_row, history.ddls), DDL_SCHEMA),
+        (paths.schema_conflicts, map(_conflict_row, history.conflicts), CONFLICT_SCHEMA),
         (paths.schema_registry, _version_rows(completed), REGISTRY_SCHEMA),
     ):
-        write_table(
-            path, pa.Table.from_pylist(rows, schema=schema), overwrite=True, metadata=metadata
-        )
+        table = pa.Table.from_pylist(list(rows), schema)
+        write_table(path, table, overwrite=True, metadata={"batch": batch})
 
 
 def _place(coordinates: Coordinates) -> dict[str, Any]:
@@ -392,12 +313,12 @@ def _version_rows(history: SchemaHistory) -> list[dict[str, Any]]:
                 "schema_version": schema.version,
                 "table_id": schema.table_id,
                 "columns": [
-                    {name: getattr(column, name) for name in _COLUMN_FIELDS}
+                    {item.name: getattr(column, item.name) for item in _COLUMN_FIELDS}
                     | {"default": column.default_text}
                     for column in schema.columns
                 ],
                 "indexes": [
-                    {name: getattr(index, name) for name in _INDEX_FIELDS}
+                    {item.name: getattr(index, item.name) for item in _INDEX_FIELDS}
                     for index in schema.indexes
                 ],
                 "key": list(schema.handle_key),
@@ -438,10 +359,8 @@ def _name_ends(history: SchemaHistory) -> dict[tuple[str, str], list[int]]:
 
 def _version_of(row: dict[str, Any], schema: str = "schema", prefix: str = "") -> SchemaVersion:
     """Return a version from the column of its schema and the prefix of its other columns."""
-    found = _schema(row[schema])
-    assert found is not None
     return SchemaVersion(
-        schema=found,
+        schema=schema_from_text(row[schema]),
         source=SchemaSource(row[f"{prefix}source"]),
         sql=row[f"{prefix}sql"],
         commit_ts=row[f"{prefix}commit_ts"],

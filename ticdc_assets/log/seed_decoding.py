@@ -4,10 +4,8 @@ In: the landed rows of a seed (`seed_landing`), and the form of its files (`seed
 to `change_log`: a row of kind `snapshot` for each row of an export, with its image as in a message,
 and for each table a DDL of type `SNAPSHOT`: the table has these rows from the TSO of the export on.
 `topic`, `partition` and `offset` of a row are the file, the number of the seed and the line. Text
-that is not a row becomes a row of `quarantine` with its position.
-
-Rows that older seeds of the same tables at the same TSO have in quarantine are closed: they no
-longer count.
+that is not a row becomes a row of `quarantine` with its position. Such rows of older seeds of the
+same tables at the same TSO are closed.
 
 Why running it again is safe: the append carries the number of the seed as transaction identifier,
 and so do the quarantined rows, which come before it; the totals come last, as for any batch
@@ -27,6 +25,7 @@ from ticdc_assets.base.progress import tell
 from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.delta.control import commit_metadata
 from ticdc_assets.delta.lake import Lake
+from ticdc_assets.delta.row_schema import filled
 from ticdc_assets.log.change_files import (
     CHANGE_LOG_SCHEMA,
     DECODED_SCHEMA,
@@ -64,29 +63,25 @@ SNAPSHOT_COLUMNS = (
 
 def decode_seeds(lake: Lake) -> list[Added]:
     """Decode every landed seed that is not in the change log yet."""
-    return [
-        _decode_seed(lake, number)
-        for number in range(decoded_seed(lake.paths) + 1, landed_seed(lake.paths) + 1)
-    ]
-
-
-def _decode_seed(lake: Lake, number: int) -> Added:
-    metadata = commit_metadata(lake.paths.change_log)
-    batch = metadata.get("batch", 0) + 1
-    found = decoded_files(lake, number, batch=batch, into=lake.paths)
-    append_fault_files(lake.paths, found.faults, app_id=APPLICATION, version=number)
-    # This comes before the commit that ends the seed: the next run would not do it.
-    close_former(lake.paths, number)
-    append_files(
-        lake.paths.change_log,
-        found.changes,
-        CHANGE_LOG_SCHEMA,
-        app_id=APPLICATION,
-        version=number,
-        metadata={"batch": batch, "landed": metadata.get("landed", 0), "seed": number},
-        layout=BY_LANDING_DAY,
-    )
-    return add_to_statistics(lake, batch, found.totals)
+    added: list[Added] = []
+    for number in range(decoded_seed(lake.paths) + 1, landed_seed(lake.paths) + 1):
+        metadata = commit_metadata(lake.paths.change_log)
+        batch = metadata.get("batch", 0) + 1
+        found = decoded_files(lake, number, batch=batch, into=lake.paths)
+        append_fault_files(lake.paths, found.faults, app_id=APPLICATION, version=number)
+        # This comes before the commit that ends the seed: the next run would not do it.
+        close_former(lake.paths, number)
+        append_files(
+            lake.paths.change_log,
+            found.changes,
+            CHANGE_LOG_SCHEMA,
+            app_id=APPLICATION,
+            version=number,
+            metadata={"batch": batch, "landed": metadata.get("landed", 0), "seed": number},
+            layout=BY_LANDING_DAY,
+        )
+        added.append(add_to_statistics(lake, batch, found.totals))
+    return added
 
 
 def close_former(paths: LakePaths, number: int) -> None:
@@ -107,14 +102,7 @@ def close_former(paths: LakePaths, number: int) -> None:
 
 
 def decoded_files(lake: Lake, number: int, *, batch: int, into: LakePaths) -> DecodedFiles:
-    """Decode a seed into files that no commit names yet.
-
-    Args:
-        lake: the changefeed's lake.
-        number: number of the seed.
-        batch: number of its batch in the change log.
-        into: the tables of the change log and the quarantine.
-    """
+    """Decode a seed into files of a batch of the change log that no commit names yet."""
     seeds = read_seeds(lake.paths, number)
     tell(f"decoding the rows of {counted(len(seeds), 'exported table')}")
     rows = decode_into_files(
@@ -132,12 +120,7 @@ def decoded_files(lake: Lake, number: int, *, batch: int, into: LakePaths) -> De
 
 
 def row_decoder(seeds: Iterable[Seed], batch: int) -> Decode:
-    """Return the function from landed rows to rows of the change log.
-
-    Args:
-        seeds: the tables in their exports.
-        batch: number of the rows' batch.
-    """
+    """Return the function from landed rows of some seeds to rows of a batch of the change log."""
     by_place = {(item.seed, *item.name): item for item in seeds}
 
     def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -204,7 +187,7 @@ def _decoded(
 
     landed_at = records.column("landed_at").cast(pa.timestamp("us", tz="UTC"))
     values = {
-        "batch": pa.repeat(batch, size),
+        "batch": batch,
         "landed_at": landed_at,
         "landed_day": landed_at.cast(pa.date32()),
         "index": records.column("index"),
@@ -215,8 +198,8 @@ def _decoded(
         "op": of_rows(str(Op.SNAPSHOT), pa.string()),
         "commit_ts": of_rows(seed.tso, pa.int64()),
         "build_ts_ms": of_rows(physical_ms(seed.tso), pa.int64()),
-        "database": pa.repeat(seed.database, size),
-        "table": pa.repeat(seed.table, size),
+        "database": seed.database,
+        "table": seed.table,
         "schema_version": of_rows(seed.schema.version, pa.int64()),
         "after": found.images,
         "shape": found.shapes,
@@ -227,13 +210,8 @@ def _decoded(
         "error_expected": found.expected,
         "error_got": found.got,
     }
-    return pa.RecordBatch.from_arrays(
-        [
-            values[item.name].cast(item.type) if item.name in values else pa.nulls(size, item.type)
-            for item in DECODED_SCHEMA
-        ],
-        schema=DECODED_SCHEMA,
-    )
+    columns = filled(DECODED_SCHEMA, size, values)
+    return pa.RecordBatch.from_arrays(columns, schema=DECODED_SCHEMA)
 
 
 # Tables -----------------------------------------------------------------------------------------
@@ -253,15 +231,7 @@ def ddl_rows(seeds: Sequence[Seed], batch: int) -> pa.RecordBatch:
             schema=seed.schema,
             pre_schema=None,
         )
-        rows.append(
-            event_row(event)
-            | {
-                "batch": batch,
-                "landed_at": seed.seeded_at,
-                "landed_day": seed.seeded_at.date(),
-                "topic": NO_TOPIC,
-                "partition": seed.seed,
-                "offset": number,
-            }
-        )
+        landed = {"landed_at": seed.seeded_at, "landed_day": seed.seeded_at.date()}
+        place = {"topic": NO_TOPIC, "partition": seed.seed, "offset": number}
+        rows.append({**event_row(event), "batch": batch, **landed, **place})
     return pa.RecordBatch.from_pylist(rows, schema=DECODED_SCHEMA)

@@ -3,14 +3,13 @@
 In: the files of an export's tables. Out: one append to `snapshot_rows`: each row of a file,
 verbatim, with its file, its line and the TSO of the export. If a file cannot be read to its end,
 one more row has the line and the reason. Large files are split at the ends of rows, and workers
-read the parts (`executing`).
-
-Why running it again is safe: the append carries the number of the seed as transaction identifier.
-Files of a killed run have no effect (`files`).
+read the parts (`executing`). The append carries the number of the seed as transaction identifier,
+so running it again is safe.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ from ticdc_assets.delta.appending import DISTINCT, TableLayout, append_files
 from ticdc_assets.delta.control import LOG_RETENTION
 from ticdc_assets.delta.files import FileLayout, WrittenFile, write_rows
 from ticdc_assets.delta.lake import Lake
+from ticdc_assets.delta.row_schema import filled, typed
 from ticdc_assets.log.seeds import APPLICATION, Seed
 from ticdc_assets.source.exports.folder import ExportFile, opened_folder
 from ticdc_assets.spark.cluster import require_before_landing
@@ -32,17 +32,14 @@ if TYPE_CHECKING:
 
 SNAPSHOT_SCHEMA = pa.schema(
     [
-        ("batch", pa.int64()),
-        ("landed_at", pa.timestamp("us", tz="UTC")),
-        ("database", pa.string()),
-        ("table", pa.string()),
-        ("tso", pa.int64()),
-        ("file", pa.string()),
-        ("line", pa.int64()),
+        *typed(int, "batch"),
+        *typed(datetime, "landed_at"),
+        *typed(str, "database", "table"),
+        *typed(int, "tso"),
+        *typed(str, "file"),
+        *typed(int, "line"),
         ("index", pa.int32()),
-        ("format", pa.string()),
-        ("columns", pa.string()),
-        ("problem", pa.string()),
+        *typed(str, "format", "columns", "problem"),
         ("row", pa.binary()),
     ]
 )
@@ -76,15 +73,9 @@ class _Landed:
 def land_seed(
     lake: Lake, seeds: Sequence[Seed], files: Sequence[Sequence[ExportFile]]
 ) -> tuple[str, ...]:
-    """Land the rows of tables that are seeded together.
+    """Land the rows of tables that are seeded together: they share number, TSO and folder.
 
-    Args:
-        lake: the changefeed's lake.
-        seeds: the tables; they share number, TSO and folder.
-        files: the files of each.
-
-    Returns:
-        CSV files whose last row has no line terminator, so that they may have been cut off in it.
+    The CSV files are returned whose last row has no line terminator: they may have been cut off.
     """
     first = seeds[0]
     size = sum(file.size * (_EXPANSION if file.compression else 1) for own in files for file in own)
@@ -94,7 +85,9 @@ def land_seed(
     found = _Landed()
     done = 0
     # In steps, so that people see the progress.
-    for some in _waves(parts, runs_on.workers):
+    step = max(1, runs_on.workers) * max(1, _STEP_BYTES // _PART_BYTES)
+    for begin in range(0, len(parts), step):
+        some = parts[begin : begin + step]
         for landed in runs_on.run(_landing(lake.paths, seeds), some, tasks=runs_on.workers):
             found.files += landed.files
             found.rows += landed.rows
@@ -137,20 +130,25 @@ def _parts(
     return [part for parts in found for part in parts]
 
 
-def _waves(parts: Sequence[_Part], workers: int) -> Iterator[Sequence[_Part]]:
-    size = max(1, workers) * max(1, _STEP_BYTES // _PART_BYTES)
-    for begin in range(0, len(parts), size):
-        yield parts[begin : begin + size]
-
-
 def _landing(
     paths: LakePaths, seeds: Sequence[Seed]
 ) -> Callable[[Iterable[_Part]], Iterator[_Landed]]:
     from ticdc_assets.source.exports.rows import ends_with_a_row, read_rows
 
     table, folder = paths.snapshot_rows, seeds[0].folder
-    known = [(_constants(seed), seed.dialect) for seed in seeds]
     layout = FileLayout(schema=SNAPSHOT_SCHEMA, bounded=_BOUNDED, distinct=DISTINCT)
+
+    def placed(rows: pa.RecordBatch, seed: Seed) -> pa.Table:
+        values = {
+            **{name: rows[name] for name in SNAPSHOT_SCHEMA.names if name in rows.schema.names},
+            "batch": seed.seed,
+            "landed_at": seed.seeded_at,
+            "database": seed.database,
+            "table": seed.table,
+            "tso": seed.tso,
+        }
+        columns = filled(SNAPSHOT_SCHEMA, rows.num_rows, values)
+        return pa.Table.from_arrays(columns, schema=SNAPSHOT_SCHEMA)
 
     def land(parts: Iterable[_Part]) -> Iterator[_Landed]:
         filesystem, root = opened_folder(folder)
@@ -158,38 +156,15 @@ def _landing(
 
         def tables() -> Iterator[pa.Table]:
             for number, part in parts:
-                constants, dialect = known[number]
-                for rows in read_rows(filesystem, root, part, dialect):
+                seed = seeds[number]
+                for rows in read_rows(filesystem, root, part, seed.dialect):
                     landed.rows += rows["problem"].null_count
-                    yield _placed(rows, constants)
+                    yield placed(rows, seed)
                 is_last = part.end is None
-                if is_last and not ends_with_a_row(filesystem, root, part.file, dialect):
+                if is_last and not ends_with_a_row(filesystem, root, part.file, seed.dialect):
                     landed.unterminated.append(part.file.path)
 
         landed.files += write_rows(table, layout, tables())
         yield landed
 
     return land
-
-
-def _constants(seed: Seed) -> dict[str, object]:
-    """Return the columns that are the same in all rows of a table."""
-    return {
-        "batch": seed.seed,
-        "landed_at": seed.seeded_at,
-        "database": seed.database,
-        "table": seed.table,
-        "tso": seed.tso,
-    }
-
-
-def _placed(rows: pa.RecordBatch, constants: Mapping[str, object]) -> pa.Table:
-    return pa.Table.from_arrays(
-        [
-            pa.repeat(pa.scalar(constants[item.name], item.type), rows.num_rows)
-            if item.name in constants
-            else rows[item.name].cast(item.type)
-            for item in SNAPSHOT_SCHEMA
-        ],
-        schema=SNAPSHOT_SCHEMA,
-    )

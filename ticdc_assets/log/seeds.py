@@ -1,8 +1,7 @@
 """Seeds: the tables that were seeded from exports, and how to read their landed rows.
 
-In: the tables of an export, before their rows are landed. Out: rows of `seeds`, one per table and
-seed, with its TSO, its schema at the TSO, and the form of its files. So the rows of `snapshot_rows`
-can be decoded again without the export.
+Rows of `seeds`, one per table and seed, have its TSO, its schema at the TSO, and the form of its
+files. So the rows of `snapshot_rows` can be decoded again without the export.
 
 Why writing again is safe: a seed that was not landed has no effect, and the next one takes its
 number. The transaction identifiers of `snapshot_rows` and `change_log` record which seeds are
@@ -10,10 +9,9 @@ landed and decoded (application `seed`, version: the number of the seed).
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -37,10 +35,6 @@ class Seed:
 
     Attributes:
         seed: number of the seed; tables that were seeded together share it.
-        database: database of the table.
-        table: name of the table.
-        tso: TSO of the export.
-        folder: where the export was.
         fingerprint: identifies the content of its files.
         create_sql: its CREATE TABLE there; "" if the schema came from the registry.
         schema: its schema there, with the TSO as version.
@@ -48,7 +42,6 @@ class Seed:
         dialect: the dialect of its CSV files.
         timezone: zone of the session that exported it, which is the zone of TIMESTAMPs in the
             files.
-        seeded_at: when it was seeded.
     """
 
     seed: int
@@ -95,34 +88,25 @@ def read_seeds(paths: LakePaths, seed: int | None = None) -> list[Seed]:
     condition = ds.field("seed") <= newest
     if seed is not None:
         condition &= ds.field("seed") == seed
-    return [_seed_of(row) for row in read_rows(paths.seeds, condition)] if newest else []
+    return [
+        Seed(
+            **{
+                **row,
+                "schema": schema_from_text(row["schema"]),
+                "notes": tuple(row["notes"]),
+                "dialect": CsvDialect(**json.loads(row["dialect"])),
+            }
+        )
+        for row in (read_rows(paths.seeds, condition) if newest else ())
+    ]
 
 
 def write_seeds(paths: LakePaths, seeds: Sequence[Seed]) -> None:
     """Write the tables of the next seed, in place of a seed that was not landed."""
-    rows = [_row_of(item) for item in (*read_seeds(paths), *seeds)]
-    write_table(
-        paths.seeds,
-        pa.Table.from_pylist(rows, schema=SEEDS_SCHEMA),
-        overwrite=True,
-        metadata={"seed": seeds[0].seed},
-    )
-
-
-def _row_of(seed: Seed) -> dict[str, Any]:
-    return {name: getattr(seed, name) for name in SEEDS_SCHEMA.names} | {
-        "schema": schema_to_text(seed.schema),
-        "notes": list(seed.notes),
-        "dialect": json.dumps(asdict(seed.dialect)),
-    }
-
-
-def _seed_of(row: Mapping[str, Any]) -> Seed:
-    return Seed(
-        **{
-            **row,
-            "schema": schema_from_text(row["schema"]),
-            "notes": tuple(row["notes"]),
-            "dialect": CsvDialect(**json.loads(row["dialect"])),
-        }
-    )
+    rows = [
+        {name: getattr(item, name) for name in SEEDS_SCHEMA.names}
+        | {"schema": schema_to_text(item.schema), "dialect": json.dumps(asdict(item.dialect))}
+        for item in (*read_seeds(paths), *seeds)
+    ]
+    table = pa.Table.from_pylist(rows, SEEDS_SCHEMA)
+    write_table(paths.seeds, table, overwrite=True, metadata={"seed": seeds[0].seed})

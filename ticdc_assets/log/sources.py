@@ -1,8 +1,7 @@
 """Compare a source with its landed records: waiting records, and gaps.
 
 In: a changefeed, its position, and the source's offsets. Out: `SourceState`: every partition with
-its landed offsets, and the gaps at which landing stops. Landing, the command line, the sensor and
-the doctor all use it. Nothing is written and no Spark is needed.
+its landed offsets, and the gaps at which landing stops. No Spark is needed.
 
 There is a gap if the next record to land no longer exists: it expired, or its topic was created
 again (its id changed, or it ends before the landed offsets). The next record of a partition that
@@ -13,12 +12,12 @@ ones (`accepted_gaps`).
 Not handled: a topic or partition that does not exist has no offset at which landing could continue.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ticdc_assets.base.errors import LandingGapError, NotFoundError
 from ticdc_assets.base.names import counted, user_at_host
@@ -48,10 +47,6 @@ class Gap:
     """A partition whose next record to land is gone.
 
     Attributes:
-        changefeed: name of the changefeed.
-        topic: topic.
-        partition: partition.
-        landed: next offset to land.
         available: first offset that the source has, or its end if that is lower.
         cause: one clause that says what happened.
         to_offset: offset at which landing can continue; None if it cannot.
@@ -103,11 +98,8 @@ class Gap:
 class SourceState:
     """A source compared with its landed records.
 
-    Attributes:
-        partitions: its partitions, by topic and number; for completely landed topics that were
-            deleted, their last known state.
-        gaps: its gaps, in the same order.
-        gone: the partitions of these deleted topics.
+    Its partitions are by topic and number; `gone` are those of completely landed topics that were
+    deleted, in their last known state.
     """
 
     partitions: tuple[PartitionOffsets, ...]
@@ -121,11 +113,7 @@ class SourceState:
 
 
 def see_source(lake: Lake) -> SourceState:
-    """Compare a source with its landed records.
-
-    Raises:
-        SourceUnavailableError: it cannot be read now.
-    """
+    """Compare a source with its landed records; SourceUnavailableError if it cannot be read now."""
     position = read_position(lake.paths)
     match lake.changefeed.source:
         case KafkaSource() as source:
@@ -152,25 +140,17 @@ def begins(source: KafkaSource, ranges: Ranges, position: Position) -> Ranges:
 
 def shifted(ranges: Ranges, position: Position) -> Ranges:
     """Return offsets of the source as offsets of the lake."""
+    bases = ((place, position.bases.get(place, 0)) for place in ranges)
     return {
-        place: OffsetRange(
-            earliest=offsets.earliest + position.base(place), end=offsets.end + position.base(place)
-        )
-        for place, offsets in ranges.items()
+        place: OffsetRange(earliest=ranges[place].earliest + base, end=ranges[place].end + base)
+        for place, base in bases
     }
 
 
 def compare(lake: Lake, position: Position, ranges: Ranges, ids: Mapping[str, str]) -> SourceState:
-    """Compare offsets of a source with the landed records.
-
-    Args:
-        lake: the changefeed's lake.
-        position: the landed position.
-        ranges: the source's own offsets.
-        ids: ids of its topics, if it has any.
-    """
+    """Compare a source's own offsets, and the ids of its topics, with the landed records."""
     begun = _begun(lake.changefeed, position, ranges)
-    partitions = tuple(
+    partitions = [
         PartitionOffsets(
             topic=topic,
             partition=partition,
@@ -179,12 +159,13 @@ def compare(lake: Lake, position: Position, ranges: Ranges, ids: Mapping[str, st
             landed=begun.get((topic, partition), offsets.earliest),
         )
         for (topic, partition), offsets in sorted(shifted(ranges, position).items())
-    )
-    partitions, gone = _with_gone(lake.paths, partitions, position)
+    ]
+    deleted = _deleted(lake.paths, {item.topic for item in partitions}, position)
+    partitions = sorted((*partitions, *deleted), key=lambda item: item.place)
     return SourceState(
-        partitions=partitions,
+        partitions=tuple(partitions),
         gaps=tuple(_gaps(lake.changefeed, partitions, position, begun, ids)),
-        gone=gone,
+        gone=frozenset(item.place for item in deleted),
     )
 
 
@@ -195,8 +176,7 @@ def _begun(
 
     A partition that was created since the newest landing begins at 0, as in all of Kafka. It is
     that new if its topic was landed from or already named: otherwise it would have been listed. A
-    topic that was named later may be older, and begins with its remaining records. The begin of a
-    capture shows nothing.
+    topic that was named later begins with its remaining records. A capture's begin shows nothing.
     """
     begun = dict(position.next_offsets)
     if position.batch and isinstance(changefeed.source, KafkaSource):
@@ -219,8 +199,7 @@ def ends_within_a_record(source: CaptureSource) -> bool:
     return _looked_into(source.path).incomplete_tail
 
 
-@dataclass(frozen=True, slots=True)
-class _Capture:
+class _Capture(NamedTuple):
     ranges: Ranges
     incomplete_tail: bool
 
@@ -229,16 +208,12 @@ def _looked_into(path: Path) -> _Capture:
     try:
         stat = path.stat()
     except OSError:
-        return _read(path)  # its error explains the problem
-    return _unchanged(path, stat.st_size, stat.st_mtime_ns)
+        return _read.__wrapped__(path)  # its error explains the problem
+    return _read(path, stat.st_size, stat.st_mtime_ns)
 
 
 @lru_cache(maxsize=16)
-def _unchanged(path: Path, _size: int, _time_ns: int) -> _Capture:
-    return _read(path)
-
-
-def _read(path: Path) -> _Capture:
+def _read(path: Path, *_unchanged: int) -> _Capture:
     ranges: dict[TopicPartition, tuple[int, int]] = {}
 
     def seen(topic: str, partition: int, offset: int) -> bool:
@@ -258,28 +233,21 @@ def _read(path: Path) -> _Capture:
     )
 
 
-def _with_gone(
-    paths: LakePaths, partitions: tuple[PartitionOffsets, ...], position: Position
-) -> tuple[tuple[PartitionOffsets, ...], frozenset[TopicPartition]]:
-    """Add the partitions of deleted topics that were completely landed.
+def _deleted(
+    paths: LakePaths, there: Collection[str], position: Position
+) -> list[PartitionOffsets]:
+    """Return the partitions of completely landed topics that are no longer there.
 
-    This holds if none of the topic's tables exists any more, and all of it was landed at the last
-    check: TiCDC sends nothing to such a topic.
+    None of the topic's tables exists any more, and all of it was landed at the last check: TiCDC
+    sends nothing to such a topic.
     """
-    there = {item.topic for item in partitions}
-    missing = {topic for topic, _ in position.next_offsets} - there
+    missing = {topic for topic, _ in position.next_offsets if topic not in there}
     if not missing:
-        return partitions, frozenset()
-    retired = {
-        item.topic
-        for item in read_watermark(paths).topics_in(TopicState.RETIRED)
-        if item.topic in missing
-    }
-    kept = [item for item in known_partitions(paths) if item.topic in retired]
+        return []
+    retired = {item.topic for item in read_watermark(paths).topics_in(TopicState.RETIRED)}
+    kept = [item for item in known_partitions(paths) if item.topic in missing & retired]
     unsettled = {item.topic for item in kept if not item.settled}
-    kept = [item for item in kept if item.topic not in unsettled]
-    gone = frozenset(item.place for item in kept)
-    return tuple(sorted((*partitions, *kept), key=lambda item: item.place)), gone
+    return [item for item in kept if item.topic not in unsettled]
 
 
 # Gaps -------------------------------------------------------------------------------------------
@@ -295,37 +263,24 @@ def _gaps(
     """Return the gaps, with those of missing partitions first."""
     items = {item.place: item for item in partitions}
     topics = {item.topic for item in partitions}
+    missing = sorted(position.next_offsets.keys() - items.keys())
     gaps: list[Gap] = []
-    for (topic, partition), landed in sorted(position.next_offsets.items()):
-        if (topic, partition) in items:
-            continue
-        cause, remedy = _missing(changefeed, topic, partition, is_there=topic in topics)
-        gaps.append(
-            Gap(
-                changefeed=changefeed.name,
-                topic=topic,
-                partition=partition,
-                landed=landed,
-                available=0,
-                cause=cause,
-                to_offset=None,
-                offset_base=position.base((topic, partition)),
-                topic_id=ids.get(topic),
-                remedy=remedy,
-            )
-        )
-    for place, item in items.items():
-        landed, base = begun.get(place), position.base(place)
+    for place in (*missing, *items):
+        topic, partition = place
+        item, landed, base = items.get(place), begun.get(place), position.bases.get(place, 0)
         if landed is None:
             continue
-        now = ids.get(item.topic)
+        to_offset, remedy, now = None, "", ids.get(topic)
         # A partition that did not exist has no landed records under another id.
-        known = position.topic_ids.get(item.topic) if place in position.next_offsets else now
+        known = position.topic_ids.get(topic) if place in position.next_offsets else now
         if now is not None and position.accepted_ids.get(place) == now:
             known = now
         # All records of the new topic are landed, after those of the old one.
-        new_base = landed - (item.earliest - base)
-        if known and now and known != now:
+        new_base = base if item is None else landed - (item.earliest - base)
+        if item is None:
+            available = 0
+            cause, remedy = _missing(changefeed, topic, partition, is_there=topic in topics)
+        elif known and now and known != now:
             cause = f"the topic was deleted and created again: its id was {known} and is {now}"
             available, to_offset, base = item.earliest, landed, new_base
         elif item.end < landed:
@@ -339,14 +294,15 @@ def _gaps(
         gaps.append(
             Gap(
                 changefeed=changefeed.name,
-                topic=item.topic,
-                partition=item.partition,
+                topic=topic,
+                partition=partition,
                 landed=landed,
                 available=available,
                 cause=cause,
                 to_offset=to_offset,
                 offset_base=base,
                 topic_id=now,
+                remedy=remedy,
             )
         )
     return gaps
@@ -385,20 +341,23 @@ def accept(lake: Lake, topic: str, partition: int) -> AcceptedGap:
     place = (topic, partition)
     gap = next((item for item in state.gaps if (item.topic, item.partition) == place), None)
     if gap is None:
-        raise NotFoundError(_no_gap(lake.changefeed.name, state, place))
+        seen = next((item for item in state.partitions if item.place == place), None)
+        if seen is None:
+            name = lake.changefeed.name
+            raise NotFoundError(
+                f"changefeed {name!r} has no topic {topic!r} with a partition {partition}"
+            )
+        raise NotFoundError(
+            f"there is no gap in topic {topic!r} partition {partition}: the next offset to land is "
+            f"{seen.landed}, and the source has {seen.earliest} to {seen.end}"
+        )
     if gap.to_offset is None:
         raise gap.error
     statistics = read_statistics(lake.paths)
     after_ts = statistics.progress().get(place, PartitionProgress()).watermark_ts
     if statistics.es_only:
-        after_ts = max(
-            (
-                row["max_ts"] or 0
-                for row in statistics.rows
-                if (row["topic"], row["partition"]) == place
-            ),
-            default=0,
-        )
+        own = (row for row in statistics.rows if (row["topic"], row["partition"]) == place)
+        after_ts = max((row["max_ts"] or 0 for row in own), default=0)
     return append_accepted(
         lake.paths,
         AcceptedGap(
@@ -414,15 +373,4 @@ def accept(lake: Lake, topic: str, partition: int) -> AcceptedGap:
             cause=gap.cause,
             after_ts=after_ts,
         ),
-    )
-
-
-def _no_gap(name: str, state: SourceState, place: TopicPartition) -> str:
-    topic, partition = place
-    seen = {item.place: item for item in state.partitions}.get(place)
-    if seen is None:
-        return f"changefeed {name!r} has no topic {topic!r} with a partition {partition}"
-    return (
-        f"there is no gap in topic {topic!r} partition {partition}: the next offset to land is "
-        f"{seen.landed}, and the source has {seen.earliest} to {seen.end}"
     )

@@ -1,12 +1,11 @@
 """The global watermark of a changefeed, from the pipeline's control tables; no Spark.
 
 In: the partitions from the newest landing, the statistics of the change log, the DDL history and
-the newest cut. Out: how far changes may be applied, and the state of each topic: live, waiting,
-retired or empty. Nothing is stored: it is computed again each time, and is never below the newest
-published cut.
+the newest cut. Out: how far changes may be applied, and the state of each topic. Nothing is stored:
+it is computed again each time, and is never below the newest published cut.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ticdc_assets.changelog.progress import GlobalWatermark, TopicFacts, global_watermark
@@ -25,8 +24,6 @@ from ticdc_assets.log.schema_tables import read_ddls
 from ticdc_assets.log.totals import NO_TOPIC
 from ticdc_assets.storage.lake_paths import LakePaths
 
-_OF_TABLES = frozenset({"row", "bootstrap"})
-
 
 def read_watermark(
     paths: LakePaths, *, statistics: ChangeStatistics | None = None, cut: Cut | None = None
@@ -36,13 +33,27 @@ def read_watermark(
     cut = newest_cut(paths) if cut is None else cut
     published_ts = 0 if cut is None else cut.tso
     landing = newest_landing(paths)
+    by_topic: dict[str, list[PartitionOffsets]] = {}
+    for item in () if landing is None else partitions_of(landing):
+        by_topic.setdefault(item.topic, []).append(item)
+    tables = _tables_by_topic(paths, statistics)
+    decoded = {row["topic"] for row in statistics.rows} - {NO_TOPIC}
+
+    def facts(topic: str) -> TopicFacts:
+        listed, known = by_topic.get(topic, []), tables.get(topic)
+        return TopicFacts(
+            topic=topic,
+            partitions=tuple(item.partition for item in listed),
+            # Records from before the first landing, or expired ones, do not count.
+            empty=topic not in decoded and not any(item.backlog for item in listed),
+            settled=bool(listed) and all(item.settled for item in listed),
+            tables=None if known is None else known.tables,
+            retired_ts=None if known is None else known.retired_ts,
+        )
+
     found = global_watermark(
         statistics.progress(),
-        _topic_facts(
-            () if landing is None else partitions_of(landing),
-            statistics,
-            _tables_by_topic(paths, statistics),
-        ),
+        tuple(map(facts, sorted(by_topic.keys() | decoded))),
         published_ts=published_ts,
         lists_anew=names_topics(paths),
     )
@@ -68,34 +79,7 @@ def _tables_by_topic(paths: LakePaths, statistics: ChangeStatistics) -> Mapping[
                     max_ts=row["max_ts"] or 0,
                 )
                 for row in statistics.rows
-                if row["kind"] in _OF_TABLES
+                if row["kind"] in ("row", "bootstrap")
             ),
         ),
     )
-
-
-def _topic_facts(
-    partitions: Iterable[PartitionOffsets],
-    statistics: ChangeStatistics,
-    tables: Mapping[str, TopicTables],
-) -> tuple[TopicFacts, ...]:
-    """Return the facts about each topic that was landed or checked."""
-    by_topic: dict[str, list[PartitionOffsets]] = {}
-    for item in partitions:
-        by_topic.setdefault(item.topic, []).append(item)
-    decoded = {row["topic"] for row in statistics.rows} - {NO_TOPIC}
-    topics: list[TopicFacts] = []
-    for topic in sorted(by_topic.keys() | decoded):
-        listed, known = by_topic.get(topic, []), tables.get(topic)
-        topics.append(
-            TopicFacts(
-                topic=topic,
-                partitions=tuple(item.partition for item in listed),
-                # Records from before the first landing, or expired ones, do not count.
-                empty=topic not in decoded and not any(item.backlog for item in listed),
-                settled=bool(listed) and all(item.settled for item in listed),
-                tables=None if known is None else known.tables,
-                retired_ts=None if known is None else known.retired_ts,
-            )
-        )
-    return tuple(topics)

@@ -3,22 +3,21 @@
 In: the change log, the schema registry and the newest published cut. Out: Delta versions of the
 mirrors at the new cut's TSO, and then one row in `cuts` that publishes them together.
 
-How a mirror is made (`mirror_making`), cheapest first:
+How a mirror is made (`mirror_making`), cheapest first; all ways give the same state, and tests
+compare them with `ticdc_assets_tests/reference/fold.py`:
 
 - *carried*: nothing changed; the cut names the same version.
-- *alter*: the schema changed in a way that touches no row (`in_place`), and no row changed: one
-  commit changes the table's metadata.
+- *alter*: the schema changed in a way that touches no row, and no row changed: one commit changes
+  the table's metadata.
 - *change*: the changes since the last cut are folded to one per key. One commit removes the rows
   that they replace, adds the new ones, and alters the schema if that touches no row.
 - *rewrite*: the rows of the last cut, after the schema steps since, and the changes are folded
-  together, and all rows are new. This is used for a schema change that touches rows, and for many
-  changes of a table without a key.
-- *fold*: all changes of the table since it was created or truncated are folded and overwrite the
-  mirror; if the change log was truncated, over the rows of the base cut (`retention`). This is used
-  for a new mirror, and for one whose past changed: a schema arrived for held rows, a record was
-  redriven, a change came late. `MirrorPlan.digest` detects this.
-
-All ways give the same state; tests compare them with `ticdc_assets_tests/reference/fold.py`.
+  together, and all rows are new: for a schema change that touches rows, and for many changes of a
+  table without a key.
+- *fold*: all changes of the table since it was created or truncated are folded, over the rows of
+  the base cut if the change log was truncated (`retention`): for a new mirror, and for one whose
+  past changed (a schema arrived for held rows, a record was redriven, a change came late), which
+  `MirrorPlan.digest` detects.
 
 Why running it again is safe: each way is one Delta commit, made from the version that the newest
 published cut names. It undoes later versions, by a killed run or another writer, except compactions
@@ -26,11 +25,10 @@ and vacuums, which keep the rows. If another program commits first, it is made a
 (`committing.undisturbed`). Nothing is published before every mirror is written, and publishing is
 one append. Replays change nothing: a key's last change stays the same.
 
-Values that do not fit their schema go to quarantine, one change each, and never stop a cut. A
-mirror that cannot be made never stops a cut either: it keeps the rows of the last cut that made it,
-is listed as *failed*, and each later cut folds it from the change log. A mirror that is damaged is
-folded as soon as a read notices it. If a table that all mirrors are made from is damaged, there is
-no cut.
+Values that do not fit their schema go to quarantine, one change each. A mirror that cannot be made
+keeps the rows of the last cut that made it, is listed as *failed*, and each later cut folds it. A
+damaged mirror is folded as soon as a read notices it. None of these stops a cut; there is none only
+if a table that all mirrors are made from is damaged.
 
 Tables that the configuration leaves out have no mirror, no held rows and no quarantined changes in
 a cut. The cut records its filter, so a changed filter makes a new cut even if nothing was landed.
@@ -64,7 +62,7 @@ from ticdc_assets.log.cuts import (
     same_content,
 )
 from ticdc_assets.log.quarantine import count_open, place_of, read_counted, unread_exports
-from ticdc_assets.mirrors.accounts import account_changes
+from ticdc_assets.mirrors.accounts import account_changes, count_held, late_rows
 from ticdc_assets.mirrors.caveats import (
     cast_caveats,
     caveats_of,
@@ -72,13 +70,11 @@ from ticdc_assets.mirrors.caveats import (
 )
 from ticdc_assets.mirrors.change_folding import ChangeFolding
 from ticdc_assets.mirrors.change_reading import GATHERED_ROWS
-from ticdc_assets.mirrors.held_rows import count_held
-from ticdc_assets.mirrors.late_changes import late_rows
 from ticdc_assets.mirrors.mirror_making import MirrorMaker
 from ticdc_assets.mirrors.misfits import Misfits
 from ticdc_assets.mirrors.standing import Applying, Outcome, Standing, standing
 from ticdc_assets.mirrors.truncation_points import TruncationPoint, caveats_below
-from ticdc_assets.mirrors.validity import Knowledge, LateRows
+from ticdc_assets.mirrors.validity import Knowledge
 from ticdc_assets.spark.scratch import WRITING, Scratch, remove_forgotten
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import RemotePath
@@ -198,27 +194,28 @@ class _Run:
         all_tables = self._known.plan(self._tso)
         plan = all_tables.of_tables(tables.includes)
         if only is not None:
-            plan = replace(
-                plan,
-                mirrors=tuple(item for item in plan.mirrors if item.name == only),
-                failed=tuple(item for item in plan.failed if (item.database, item.table) == only),
-            )
-        es_only = self._statistics.es_only
-        replays, late, spans = late_rows(self._changes, self._last, es_only=es_only)
+            plan = plan.of_tables(lambda *name: name == only)
+        last, es_only = self._last, self._statistics.es_only
+        replays, late, spans = late_rows(self._changes, last, es_only=es_only)
         below = caveats_below(
             self._changes.truncation_point,
             self._known,
             plan,
-            lambda: (
-                (item.mirror_id, caveat)
-                for item in self._before.values()
-                for caveat in item.caveats
-            ),
+            lambda: ((it.mirror_id, text) for it in self._before.values() for text in it.caveats),
         )
         lost = gap_caveats(
             self._lake.paths, self._gaps, plan.mirrors, self._statistics.rows, self._tso
         )
-        stale = self._stale(plan, refold, spans)
+        # The mirrors whose past has changed since the last cut.
+        stale = {
+            mirror.mirror_id
+            for mirror in plan.mirrors
+            if last is not None
+            and (
+                mirror.name in refold
+                or self._known.flaw(mirror, self._before.get(mirror.mirror_id), last, spans)
+            )
+        }
         misfits = Misfits(self._changes, all_tables.mirrors, tso=self._tso, last=self._last)
         if refold_quarantined:
             stale |= {item.mirror_id for item in plan.mirrors if misfits.has_open(item)}
@@ -268,7 +265,20 @@ class _Run:
                 )
             if isinstance(table_result, Failure):
                 failed.append(self._failed(table, table_result))
-                mirrors += self._kept(table, held_rows)
+                before = self._before.get(table.mirror_id)
+                if before is not None:
+                    # Its rows in the last cut, under its name now.
+                    kept = replace(
+                        before,
+                        database=table.database,
+                        table=table.table,
+                        mode=str(Mode.FAILED),
+                        changes=0,
+                        held=held_rows[table.mirror_id],
+                        # The history is folded again with its mirror.
+                        history_digest=None,
+                    )
+                    mirrors.append(kept)
             else:
                 mirrors.append(table_result)
         mirrors.sort(key=lambda item: (item.database, item.table))
@@ -298,13 +308,7 @@ class _Run:
     def _read_together(
         self, mirrors: Iterable[MirrorPlan], stale: Collection[str], ready: Collection[str]
     ) -> Iterator[tuple[int | None, list[MirrorPlan]]]:
-        """Yield groups of mirrors whose changes are read at once, and the commit ts to start above.
-
-        Args:
-            mirrors: the mirrors.
-            stale: ids of those whose past has changed.
-            ready: ids of those that are already made.
-        """
+        """Yield groups of mirrors whose changes are read at once, and above which commit ts."""
         last_ts = 0 if self._last is None else self._last.tso
         quiet: list[MirrorPlan] = []
         new: list[MirrorPlan] = []
@@ -370,21 +374,6 @@ class _Run:
             quarantined=set(map(place_of, read_counted(self._lake.paths, void_since=None))),
         )
 
-    # What changed in the past -----------------------------------------------------------------
-
-    def _stale(
-        self, plan: Plan, refold: frozenset[tuple[str, str]], late: Sequence[LateRows]
-    ) -> set[str]:
-        """Return the ids of mirrors whose past has changed since the last cut."""
-        if self._last is None:
-            return set()
-        return {
-            mirror.mirror_id
-            for mirror in plan.mirrors
-            if mirror.name in refold
-            or self._known.flaw(mirror, self._before.get(mirror.mirror_id), self._last, late)
-        }
-
     # The cut ----------------------------------------------------------------------------------
 
     def _failed(self, table: MirrorPlan | FailedPlan, failure: Failure) -> FailedMirror:
@@ -393,9 +382,9 @@ class _Run:
         if before is not None:
             since, tso = before.since, before.tso
         else:
-            since = datetime.now(UTC)
-            has_rows = self._last is not None and table.mirror_id in self._before
-            tso = self._last.tso if self._last is not None and has_rows else None
+            since, tso = datetime.now(UTC), None
+            if self._last is not None and table.mirror_id in self._before:
+                tso = self._last.tso
         waiting = attempted(
             lambda: self._changes.count_rows(
                 table.bindings, above=max(table.floor_ts, tso or 0), until=self._tso
@@ -412,23 +401,6 @@ class _Run:
             tso=tso,
             waiting=0 if isinstance(waiting, Failure) else waiting,
         )
-
-    def _kept(
-        self, table: MirrorPlan | FailedPlan, held: Mapping[str | None, int]
-    ) -> Iterator[MirrorCut]:
-        """Yield a failed mirror's entry in the last cut, under its name now."""
-        before = self._before.get(table.mirror_id)
-        if before is not None:
-            yield replace(
-                before,
-                database=table.database,
-                table=table.table,
-                mode=str(Mode.FAILED),
-                changes=0,
-                held=held[table.mirror_id],
-                # The history is folded again with its mirror.
-                history_digest=None,
-            )
 
     def _mirror_cut(
         self,

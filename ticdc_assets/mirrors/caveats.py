@@ -80,13 +80,8 @@ def caveats_of(
 ) -> list[str]:
     """Return the caveats of a mirror that do not depend on its rows.
 
-    Args:
-        mirror: its plan.
-        statistics: the change log in numbers.
-        changefeed: the configuration.
-        below: the caveats of truncated tables, by mirror id (`truncation_points.caveats_below`).
-        lost: the caveats of accepted gaps, by mirror id (`accepted_gaps.gap_caveats`).
-        unread: how many rows of exports could not be read (`unread_exports`).
+    `below`, `lost` and `unread` are what `truncation_points.caveats_below`,
+    `accepted_gaps.gap_caveats` and `unread_exports` return.
     """
     earlier = earlier_rows(mirror, statistics, changefeed)
     exported = (export_gap(mirror, statistics, changefeed), quarantined_rows(mirror, unread))
@@ -129,13 +124,7 @@ def earlier_rows(
 def export_gap(
     mirror: MirrorPlan, statistics: ChangeStatistics, changefeed: Changefeed
 ) -> Caveat | None:
-    """Return the caveat of a mirror that may lack changes after its first export.
-
-    Args:
-        mirror: its plan.
-        statistics: the change log in numbers.
-        changefeed: the configuration, with the TSO that the changefeed was created with, if known.
-    """
+    """Return the caveat of a mirror that may lack changes after its first export."""
     start_ts = changefeed.start_ts
     begin = statistics.first_ts if start_ts is None else start_ts
     for plan in mirror.sources():
@@ -179,9 +168,7 @@ def unknown_columns(mirror: MirrorPlan, statistics: ChangeStatistics) -> list[Un
 def lacking_columns(schema: TableSchema, shapes: Iterable[Collection[str]]) -> list[str]:
     """Return the columns of a table that some rows lack.
 
-    Args:
-        schema: the schema of the rows.
-        shapes: the columns of the rows that lack some (`exported_columns`).
+    `shapes` are the columns of the rows that lack some (`exported_columns`).
     """
     known = list(shapes)
     return [
@@ -209,13 +196,7 @@ def _names_now(plan: MirrorPlan, shapes: Iterable[Collection[str]] | None) -> li
 def still_unknown(
     unknown: Iterable[UnknownColumns], layout: MirrorLayout, rows: Callable[[], Rows]
 ) -> list[UnknownColumns]:
-    """Return the unknown columns of exports that still have an unchanged row.
-
-    Args:
-        unknown: the columns.
-        layout: the columns of the mirror.
-        rows: the rows of the mirror, at least with their commit ts.
-    """
+    """Return the unknown columns of exports that still have an unchanged row."""
     waiting = {item.ts: item for item in unknown}
     left: list[UnknownColumns] = []
     for batch in rows().read() if waiting else ():
@@ -235,12 +216,7 @@ def unknown_caveats(
 ) -> list[str]:
     """Return the caveats of a mirror that has rows with unknown columns.
 
-    Args:
-        paths: tables of the changefeed.
-        mirror: its plan.
-        statistics: the change log in numbers.
-        made: the mirror as it was made.
-        before: the mirror in the cut before; None if there was none.
+    `made` and `before` are the mirror in this cut and in the last one.
     """
     found = unknown_columns(mirror, statistics)
     if before is not None and before.version == made.version:

@@ -13,7 +13,7 @@ gives the same result.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
@@ -22,7 +22,6 @@ from ticdc_assets.changelog.carrying import handover_steps
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, earlier_first
 from ticdc_assets.changelog.resolve import casts_after
 from ticdc_assets.delta.files import FileLayout
-from ticdc_assets.log.cuts import MirrorCut
 from ticdc_assets.mirrors.change_reading import ChangeReader, columns_in, names_of
 from ticdc_assets.mirrors.truncation_points import Base
 from ticdc_assets.mirrors.versions import mirror_rows
@@ -122,12 +121,10 @@ class ChangeFolding(ChangeReader):
         return replace(fold, before=past.known, counts=counts)
 
     def _output(self, table: tuple[AnyPath, FileLayout] | None) -> Output:
-        """Return where a fold writes its files."""
         folder, layout = (self.scratch.folder(), None) if table is None else table
         return Output(folder=folder, faults=self.scratch.folder(), layout=layout)
 
     def _conversion(self, mirror: MirrorPlan, above: int) -> ArrowMap:
-        """Return the function from the mirror's changes above a commit ts to operations."""
         convert = change_operations(mirror, self.lake.changefeed.timezone)
         return self.with_origins(convert, mirror, above)
 
@@ -137,52 +134,52 @@ class ChangeFolding(ChangeReader):
             return convert
         return bag_operations(convert, self.watermarks(above))
 
-    def _past_of_cut(self, mirror: MirrorPlan, base: Base, *, with_rows: bool) -> "_Past":
+    def _past_of_cut(
+        self,
+        mirror: MirrorPlan,
+        base: Base,
+        *,
+        with_rows: bool = True,
+        above: int | None = None,
+        error_rank: int = -1,
+    ) -> "_Past":
         """Return the mirror as a cut has it, without its rows if they are not wanted."""
-        cut, rows = base.mirror, list[_RowsBefore]()
-        if cut.rows and with_rows:
-            zone = self.lake.changefeed.timezone
-            convert = mirror_operations(cut.table_schema, mirror, zone, base.tso)
-            rows.append((mirror_rows(self.lake.paths, cut), convert))
-        return _Past(rows, _known_of(cut, cut.rows), _casts_of(cut, mirror), base.tso)
+        cut, zone, before = base.mirror, self.lake.changefeed.timezone, list[_RowsBefore]()
+        count = cut.rows
+        if count and with_rows:
+            rows = mirror_rows(self.lake.paths, cut, above)
+            count = rows.count
+            convert = mirror_operations(
+                cut.table_schema, mirror, zone, base.tso, error_rank=error_rank
+            )
+            before += [(rows, convert)] if count else []
+        known = KnownColumns(
+            hidden=frozenset(cut.hidden), columns=_columns(cut.table_schema, count)
+        )
+        casts = casts_after(cut.casts, mirror.steps_since(cut.table_schema.version))
+        return _Past(before, known, casts, base.tso)
 
     def _past(
         self, mirror: MirrorPlan, start: Base | None, given: Sequence[tuple[HandoverPart, Folded]]
     ) -> "_Past":
-        """Return what all changes of a mirror in the change log are folded over.
-
-        Args:
-            mirror: its plan.
-            start: what replaces its removed changes: its rows in its base cut.
-            given: the rows handed over to it, if it has no such base.
-        """
-        if start is None:
-            rows = [rows for part, fold in given for rows in self._rows_of_part(mirror, part, fold)]
-            return _Past(rows, _known(given), _inherited_casts(given, mirror), 0)
-        cut = start.mirror
-        rows = mirror_rows(
-            self.lake.paths,
-            cut,
+        """Return what all changes of a mirror in the change log are folded over."""
+        if start is not None:
             # A CREATE or TRUNCATE below the truncation point that the base did not know.
-            above=mirror.floor_ts if mirror.floor_ts != cut.floor_ts and not mirror.parts else None,
-        )
-        convert = mirror_operations(
-            cut.table_schema,
-            mirror,
-            self.lake.changefeed.timezone,
-            start.tso,
+            is_new = mirror.floor_ts != start.mirror.floor_ts and not mirror.parts
+            above = mirror.floor_ts if is_new else None
             # No row's change can be found here.
-            error_rank=0,
-        )
-        before = [(rows, convert)] if rows.count else []
-        return _Past(before, _known_of(cut, rows.count), _casts_of(cut, mirror), start.tso)
-
-    def _rows_of_part(
-        self, mirror: MirrorPlan, part: HandoverPart, fold: Folded
-    ) -> Iterator[_RowsBefore]:
-        yield fold.rows, part_operations(part, mirror, self.lake.changefeed.timezone)
-        if fold.counts.errors:
-            yield fold.faults, faults_as_operations(mirror.schema)
+            return self._past_of_cut(mirror, start, above=above, error_rank=0)
+        rows, hidden, columns = list[_RowsBefore](), set[str](), set[str]()
+        casts = Counter[tuple[str, int]]()
+        for part, fold in given:
+            rows.append((fold.rows, part_operations(part, mirror, self.lake.changefeed.timezone)))
+            if fold.counts.errors:
+                rows.append((fold.faults, faults_as_operations(mirror.schema)))
+            hidden.update(hidden_columns(part.plan, fold))
+            columns |= _columns(part.plan.schema, fold.counts.copies)
+            casts.update(casts_after(fold.counts.casts, handover_steps(part, mirror)))
+        known = KnownColumns(hidden=frozenset(hidden), columns=frozenset(columns))
+        return _Past(rows, known, casts, 0)
 
     def _given(self, mirror: MirrorPlan) -> list[tuple[HandoverPart, Folded]]:
         """Fold the rows handed over to the mirror, after those handed over to their tables."""
@@ -204,10 +201,8 @@ class ChangeFolding(ChangeReader):
     ) -> list[Folded]:
         """Fold all changes of mirrors that begin empty, and write their rows as files.
 
-        Args:
-            mirrors: their plans at `until`, each with its approximate number of changes and the
-                layout of its files; each `begins_empty`.
-            until: TSO up to which changes are folded.
+        Each mirror `begins_empty`; with its plan come its approximate number of changes and the
+        layout of its files.
 
         Returns:
             The result for each.
@@ -246,11 +241,7 @@ class ChangeFolding(ChangeReader):
 class _Past(NamedTuple):
     """What the changes of a mirror are folded over.
 
-    Attributes:
-        rows: its rows.
-        known: what they show about their columns.
-        casts: values that were cast as in a lenient SQL mode, as counted before.
-        until: commit ts up to which changes are in them.
+    Changes up to the commit ts `until` are in them. `casts` were counted before (lenient SQL mode).
     """
 
     rows: Sequence[_RowsBefore]
@@ -269,36 +260,6 @@ def _casting_stamps(mirror: MirrorPlan) -> list[int]:
 
 def _columns(schema: TableSchema, rows: int) -> frozenset[str]:
     return frozenset(column.name for column in schema.columns) if rows else frozenset()
-
-
-def _known_of(cut: MirrorCut, rows: int) -> KnownColumns:
-    """Return what so many rows of a mirror in a cut show about their columns."""
-    return KnownColumns(hidden=frozenset(cut.hidden), columns=_columns(cut.table_schema, rows))
-
-
-def _casts_of(base: MirrorCut, mirror: MirrorPlan) -> Counter[tuple[str, int]]:
-    """Return the casts that a cut has counted, by the columns' names now."""
-    return casts_after(base.casts, mirror.steps_since(base.table_schema.version))
-
-
-def _inherited_casts(
-    given: Sequence[tuple[HandoverPart, Folded]], mirror: MirrorPlan
-) -> Counter[tuple[str, int]]:
-    """Return the casts that were counted in the tables that handed their rows over."""
-    casts: Counter[tuple[str, int]] = Counter()
-    for part, fold in given:
-        casts.update(casts_after(fold.counts.casts, handover_steps(part, mirror)))
-    return casts
-
-
-def _known(given: Sequence[tuple[HandoverPart, Folded]]) -> KnownColumns:
-    """Return what the handed-over rows show about their columns."""
-    hidden: set[str] = set()
-    columns: set[str] = set()
-    for part, fold in given:
-        hidden.update(hidden_columns(part.plan, fold))
-        columns |= _columns(part.plan.schema, fold.counts.copies)
-    return KnownColumns(hidden=frozenset(hidden), columns=frozenset(columns))
 
 
 def hidden_columns(mirror: MirrorPlan, folded: Folded) -> list[str]:

@@ -118,12 +118,7 @@ class ChangeReader:
         return self.rows(names, _is_change(mirror, above, until))
 
     def rows(self, names: Sequence[str], condition: ds.Expression) -> Rows:
-        """Return placed rows of the change log for a step: in this process if they are few.
-
-        Args:
-            names: columns, among them those that conditions are on.
-            condition: the condition on the rows.
-        """
+        """Return placed rows of the change log for a step: in this process if they are few."""
         log = self.dataset()
         schema = pa.schema([log.schema.field(name) for name in names])
         condition = self._placed_within(condition)
@@ -158,11 +153,6 @@ class ChangeReader:
         """Read the changes of these mirrors at once; `changes` serves them within this block.
 
         If they exceed the limit, each mirror is read separately, as without this.
-
-        Args:
-            mirrors: the mirrors.
-            above: commit ts; changes below it are read from the log. None to read nothing.
-            until: commit ts.
         """
         self._gathered = None if above is None else self._gathered_of(mirrors, above, until)
         try:
@@ -250,11 +240,7 @@ class ChangeReader:
     ) -> int:
         """Return how many row changes in (above, until] cite one of the names while it is bound.
 
-        Args:
-            bindings: the names.
-            above: commit ts.
-            until: commit ts.
-            version: the schema version that they cite; None for any.
+        If `version` is given, only those that cite it.
         """
         condition = self._placed_within(
             (ds.field("kind") == "row")
@@ -330,12 +316,7 @@ def names_of(mirrors: Iterable[MirrorPlan]) -> frozenset[TableName]:
 
 
 def columns_in(log: ds.Dataset, *mirrors: MirrorPlan) -> list[str]:
-    """Return the columns of a change log that changes and their conditions need.
-
-    Args:
-        log: the change log.
-        mirrors: the mirrors whose changes are read.
-    """
+    """Return the columns of a change log that changes and their conditions need."""
     more = (SHAPE,) if any(mirror.reads_shapes for mirror in mirrors) else ()
     return [name for name in (*READ_COLUMNS, *more) if name in log.schema.names]
 

@@ -47,11 +47,7 @@ class Fate(Enum):
 class LiveRows:
     """A file of the base version.
 
-    Attributes:
-        action: the `add` that names it.
-        searched: the file, in the form that rows are searched in.
-        rows: how many rows it has.
-        left: how many of them are not deleted.
+    `action` is the `add` that names it; `left` of its rows are not deleted.
     """
 
     action: Action
@@ -105,9 +101,7 @@ def about_as_large(files: Sequence[LiveRows], rows: int) -> list[LiveRows]:
 def compacted_together(files: Sequence[LiveRows], few: int) -> list[list[LiveRows]]:
     """Return the files to write again in a compaction, with small ones together.
 
-    Args:
-        files: the files of a version.
-        few: how many small files are needed to write those without vectors again.
+    If there are as many small ones as `few`, those without vectors are written again too.
     """
     large = [file for file in files if file.size >= JOINED_BYTES]
     small = [file for file in files if file.size < JOINED_BYTES]

@@ -1,7 +1,7 @@
 """Histories: every version of every row of a table, with its validity.
 
 In: the plan of a table at a cut, the change log, and the history to continue. Out: the versions at
-the cut's TSO, in this process or in files (`Versions`). `history_writing` makes Delta tables of
+the cut's TSO, in this process or in files (`Versions`). `mirror_making` makes Delta tables of
 them.
 
 A version is valid for the cuts in [valid_from, valid_to). Tests compare the versions with
@@ -55,10 +55,8 @@ from ticdc_assets.storage.paths import AnyPath
 class Versions:
     """The result of a fold into versions.
 
-    Attributes:
-        rows: the rows, with the columns of `version_schema`.
-        begun: how many rows are versions.
-        unread: how many rows are changes that could not be read.
+    The rows have the columns of `version_schema`; `begun` of them are versions, and `unread` are
+    changes that could not be read.
     """
 
     rows: Rows
@@ -75,9 +73,7 @@ unchanged.
 class HistoryFolding:
     """Folds the changes of tables into versions; writes nothing.
 
-    Args:
-        changes: reads the changes.
-        only_key: fold only the row of this key, if set (as `RowResolver` returns it).
+    If `only_key` is set (as `RowResolver` returns it), only the row of this key is folded.
     """
 
     def __init__(self, changes: ChangeFolding, *, only_key: str | None = None) -> None:
@@ -168,7 +164,6 @@ class HistoryFolding:
                 yield part.plan, passage
 
     def _of_cut(self, mirror: MirrorCut, passage: Passage, only_key: str | None) -> _VersionsBefore:
-        """Return the versions of a mirror in a cut."""
         layout = HistoryLayout(schema=mirror.table_schema)
         if mirror.history_version is None:
             rows, convert = mirror_rows(self._lake.paths, mirror), _as_versions(layout.schema)
@@ -182,7 +177,6 @@ class HistoryFolding:
         return _passed(rows, passage, only_key)
 
     def _conversion(self, plan: MirrorPlan, above: int, only_key: str | None = None) -> ArrowMap:
-        """Return the function from the plan's changes above a commit ts to operations."""
         convert = history_operations(plan, self._timezone, only_key)
         return self._changes.with_origins(convert, plan, above)
 
@@ -216,14 +210,7 @@ class HistoryFolding:
         schema: TableSchema,
         table: tuple[AnyPath, FileLayout],
     ) -> Versions:
-        """Fold operations after current versions.
-
-        Args:
-            current: the versions that they may end (`current_operations`).
-            operations: the operations (`operations`).
-            schema: the table's schema.
-            table: as in `folded`.
-        """
+        """Fold operations after current versions."""
         # Many go to workers as operations do: in files.
         folder = None if operations.table is not None else self._changes.scratch.folder()
         some = (current.slice(at, READ_ROWS) for at in range(0, current.num_rows, READ_ROWS))
@@ -240,15 +227,7 @@ class HistoryFolding:
         before: Sequence[_VersionsBefore],
         table: tuple[AnyPath, FileLayout] | None,
     ) -> Versions:
-        """Fold changes after versions, in this process or in Spark's workers.
-
-        Args:
-            schema: the table's schema.
-            changes: the changes.
-            convert: the function from changes to operations.
-            before: the versions that changes are folded after.
-            table: see `folded`.
-        """
+        """Fold changes after versions, in this process or in Spark's workers."""
         count = changes.count + sum(rows.count for rows, _, _ in before)
         size = changes.size + sum(rows.size for rows, _, _ in before)
         spark, place = self._lake.spark, self._lake.paths.base
@@ -328,7 +307,6 @@ def _operation_schema(schema: TableSchema) -> pa.Schema:
 
 
 def _unchanged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Return operations as they are."""
     yield from batches
 
 

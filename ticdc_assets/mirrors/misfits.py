@@ -40,14 +40,7 @@ Doubts: TypeAlias = dict[Place, list[tuple[str, int]]]
 
 
 class Misfits:
-    """The quarantine of one apply; mirrors that are made at the same time share it.
-
-    Args:
-        changes: reads the changes.
-        plans: all tables at the cut.
-        tso: TSO of the cut.
-        last: the last cut; None before the first.
-    """
+    """The quarantine of one apply; mirrors that are made at the same time share it."""
 
     def __init__(
         self,

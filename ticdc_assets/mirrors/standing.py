@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ticdc_assets.changelog.progress import GlobalWatermark
-from ticdc_assets.config import Changefeed
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.accepted_gaps import AcceptedGap, close_accepted
 from ticdc_assets.log.change_statistics import ChangeStatistics, read_statistics
@@ -53,13 +52,7 @@ class Applying:
 class Standing:
     """The position of the mirrors before an apply.
 
-    Attributes:
-        statistics: the change log in numbers.
-        last: the newest cut; None before the first.
-        watermark: the global watermark.
-        gaps: the gaps that were accepted.
-        tso: the TSO to bring the mirrors to.
-        ended: the apply's outcome; None if there is something to do.
+    `tso` is the one to bring the mirrors to; `ended` is the outcome of an apply with nothing to do.
     """
 
     statistics: ChangeStatistics
@@ -134,7 +127,12 @@ def standing(
         and not refold
         and not last.failed
         and not any(gap.accepted_at > last.made_at for gap in gaps)
-        and not _lacks_history(last, lake.changefeed)
+        # A history may have been switched on since.
+        and not any(
+            item.history_version is None
+            and lake.changefeed.keeps_history(item.database, item.table)
+            for item in last.mirrors
+        )
         and last.tables == filter_text(lake.changefeed.tables)
         # It decides which mirrors may lack changes after an export.
         and last.start_ts == lake.changefeed.start_ts
@@ -144,11 +142,3 @@ def standing(
         what = "records that landed are not decoded yet" if undecoded else "nothing new was landed"
         return position(Outcome.UNCHANGED, f"the mirrors are at {last.moment} and {what}")
     return position(None)
-
-
-def _lacks_history(cut: Cut, changefeed: Changefeed) -> bool:
-    """Whether a history was switched on since a cut."""
-    return any(
-        item.history_version is None and changefeed.keeps_history(item.database, item.table)
-        for item in cut.mirrors
-    )

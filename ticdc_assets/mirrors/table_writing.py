@@ -18,7 +18,7 @@ back commits of a killed run, which no cut names, and rows that others changed.
 import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import chain, islice
 from typing import Any, TypeVar
@@ -99,9 +99,7 @@ _CHECKPOINT_INTERVAL = 20
 class FoundKeys:
     """The places of keys in a table.
 
-    Attributes:
-        files: the files, each with the rows in it that have one of the keys.
-        counts: how many rows each key has, by its number.
+    For each file the rows that have one of the keys; and how many rows each key has, by its number.
     """
 
     files: Sequence[tuple[LiveRows, FoundRows]]
@@ -127,12 +125,7 @@ def table_writer(
 ) -> "TableWriter":
     """Return the writer of a mirror, or of its history.
 
-    Args:
-        lake: the changefeed's lake.
-        layout: the new columns: those of the mirror, or those of the history.
-        name: (database, table) upstream.
-        mirror_id: id of the mirror.
-        published: the newest version that a cut names; None if none does.
+    `published` is the newest version that a cut names.
     """
     table, label = lake.paths.mirror(mirror_id), joined_name(*name)
     if isinstance(layout, HistoryLayout):
@@ -166,10 +159,11 @@ def mirror_properties(retention: Retention) -> dict[str, str]:
     }
 
 
+@dataclass(eq=False)
 class TableWriter:
     """Writes the next version of a mirror or of a history.
 
-    Args:
+    Attributes:
         spark: the session, which is not used if the work is small.
         table: folder of the table.
         schema: its new columns.
@@ -181,33 +175,22 @@ class TableWriter:
         published: the newest version that a cut names; None if none does.
     """
 
-    def __init__(
-        self,
-        spark: Session,
-        table: AnyPath,
-        schema: pa.Schema,
-        *,
-        key: Sequence[str],
-        rescued: str,
-        label: str,
-        retention: Retention,
-        portable: bool,
-        published: int | None,
-    ) -> None:
-        self._spark = spark
-        self.table = table
-        self._schema = schema
-        self._key = key
-        self._rescued = rescued
-        self._label = label
-        self._portable = portable
-        self._configuration = {
-            "delta.checkpointInterval": str(_CHECKPOINT_INTERVAL),
-            **mirror_properties(retention),
-        }
-        self._published = published
-        self._newest = LogState()
-        self._state = LogState()
+    spark: Session
+    table: AnyPath
+    schema: pa.Schema
+    key: Sequence[str]
+    rescued: str
+    label: str
+    retention: Retention
+    portable: bool
+    published: int | None
+    _newest: LogState = field(default_factory=LogState, init=False)
+    _state: LogState = field(default_factory=LogState, init=False)
+
+    @property
+    def _configuration(self) -> dict[str, str]:
+        checkpoints = {"delta.checkpointInterval": str(_CHECKPOINT_INTERVAL)}
+        return checkpoints | mirror_properties(self.retention)
 
     # The base version -------------------------------------------------------------------------
 
@@ -225,10 +208,10 @@ class TableWriter:
 
     def begin_empty(self) -> FileLayout:
         """Continue without the existing rows; return the layout of files of new rows."""
-        if self._published is not None:
-            renew_if_lost(self.table, self._published, self._configuration)
+        if self.published is not None:
+            renew_if_lost(self.table, self.published, self._configuration)
         self._newest = self._read()
-        self._state = new_state(self._schema, self._configuration, self._newest)
+        self._state = new_state(self.schema, self._newest, self._configuration)
         self._require_written()
         return self.layout()
 
@@ -238,31 +221,30 @@ class TableWriter:
 
     def _require_written(self) -> None:
         features = features_of(self._newest)
-        if self._portable and features:
+        if self.portable and features:
             _LOGGER.warning(
                 "%s is configured as portable, but already has the Delta features %s; it keeps "
                 "them, and not every reader supports them",
-                self._label,
+                self.label,
                 ", ".join(features),
             )
-            self._portable = False
+            self.portable = False
         try:
             require_written(self._newest)
         except FeatureError as error:
-            raise CommitError(f"{self._label}: {error}") from None
+            raise CommitError(f"{self.label}: {error}") from None
 
     def layout(self) -> FileLayout:
         """Return the layout of files of new rows."""
         stored = {item["name"]: (stored_name(item), stored_id(item)) for item in self._state.fields}
-        return layout_of(self._schema, stored, self._key)
+        return layout_of(self.schema, stored, self.key)
 
     def takes_features(self, rows: int) -> bool:
         """Return whether the table may get features that not every reader has.
 
-        Args:
-            rows: how many rows it has; writing few rows again costs less than losing a reader.
+        Writing few rows again costs less than losing a reader.
         """
-        return not self._portable and rows > file_fates.SMALL_ROWS
+        return not self.portable and rows > file_fates.SMALL_ROWS
 
     @property
     def is_ahead(self) -> bool:
@@ -271,16 +253,15 @@ class TableWriter:
 
     def alter(self, origin: Mapping[str, str | None]) -> None:
         """Change columns while rows do not change (`delta_protocol.altered`)."""
-        self._state = altered(self._state, self._schema, origin)
+        self._state = altered(self._state, self.schema, origin)
 
     def live(self, current: str | None = None) -> list[LiveRows]:
         """Return the files of the base version.
 
-        Args:
-            current: a column that is NULL in the wanted rows.
+        In the wanted rows the column `current` is NULL, if given.
         """
         stored = {item["name"]: stored_name(item) for item in self._state.fields}
-        types = {item.name: item.type for item in self._schema}
+        types = {item.name: item.type for item in self.schema}
         found: list[LiveRows] = []
         for action in self._state.files:
             deleted = vector_of(self.table, action)
@@ -298,7 +279,7 @@ class TableWriter:
                         stored=stored,
                         types=types,
                         current=current,
-                        rescued=self._rescued,
+                        rescued=self.rescued,
                     ),
                     rows=rows,
                     left=rows - (0 if deleted is None else deleted.cardinality),
@@ -308,22 +289,19 @@ class TableWriter:
 
     def rows_at(self, file: LiveRows, found: FoundRows) -> pa.Table:
         """Return rows of a file with the table's columns."""
-        return rows_at(file.searched, found.positions, self._schema, self._stored_names(file))
+        return rows_at(file.searched, found.positions, self.schema, self._stored_names(file))
 
     def find(self, keys: Keys, *, count: int, current: str | None = None) -> FoundKeys:
         """Return the places of keys.
 
-        Args:
-            keys: the keys.
-            count: how many there are.
-            current: a column that is NULL in the wanted rows; all rows are wanted if None.
+        If `current` is given, only rows in which this column is NULL are wanted.
         """
         files = self.live(current)
         own = [file for file in files if _may_have(file, keys)]
         runs_on = executor(
-            self._spark,
+            self.spark,
             self.table,
-            f"finding rows of {self._label}",
+            f"finding rows of {self.label}",
             rows=sum(file.rows for file in own),
             size=0,
             lightness=_SEARCHED,
@@ -360,7 +338,7 @@ class TableWriter:
             Their places, they themselves, and the key number of each.
         """
         read = [self.rows_at(file, own) for file, own in found.files if len(own.positions)]
-        rows = pa.concat_tables([self._schema.empty_table(), *read])
+        rows = pa.concat_tables([self.schema.empty_table(), *read])
         numbers = np.concatenate([*(own.keys for _, own in found.files), np.empty(0, np.int64)])
         order = np.lexsort([rows[column].to_numpy(), numbers])
         ordered = numbers[order]
@@ -404,7 +382,7 @@ class TableWriter:
         fates: list[tuple[LiveRows, FoundRows | None, Fate]] = []
         for file, own in together:
             lost = 0 if own is None else len(own.positions)
-            fates.append((file, own, fate_of(file, lost, has_vectors=not self._portable)))
+            fates.append((file, own, fate_of(file, lost, has_vectors=not self.portable)))
         new = in_row_groups(rows)
         # Enough to count the new rows if they are few.
         head = list(islice(new, 1))
@@ -420,9 +398,14 @@ class TableWriter:
             [[(file, own)] for file, own, fate in others if fate is Fate.COPIED]
         )
         kept = [file.action for file, _, fate in others if fate is Fate.KEPT]
-        marked = self._marked(
-            [(file, own) for file, own, fate in others if fate is Fate.MARKED and own is not None]
-        )
+        losing = [
+            (file, own) for file, own, fate in others if fate is Fate.MARKED and own is not None
+        ]
+        vectors = [vector_with(file.searched.deleted, own.positions) for file, own in losing]
+        marked = [
+            with_vector(file.action, vector)
+            for (file, _), vector in zip(losing, write_vectors(self.table, vectors), strict=True)
+        ]
         state = with_features(self._state, VECTORS) if marked else self._state
         return self._commit(state, [*kept, *marked], [*files, *written], metadata)
 
@@ -435,10 +418,7 @@ class TableWriter:
     def compact(self, version: int, metadata: Mapping[str, Any], *, few: int) -> int:
         """Write the same rows in fewer files, and bring the properties up to date.
 
-        Args:
-            version: the version whose rows they are.
-            metadata: what the commit carries.
-            few: how many small files are needed to write those without vectors together.
+        If there are as many small files as `few`, those without vectors are written together too.
 
         Returns:
             The version that has these rows now.
@@ -448,7 +428,7 @@ class TableWriter:
         """
         self.begin(version)
         names = [item["name"] for item in self._state.fields]
-        if self.is_ahead or names != self._schema.names:
+        if self.is_ahead or names != self.schema.names:
             return version  # of a killed run or an earlier layout: the next sync handles it
         files = self.live()
         groups = compacted_together(files, few)
@@ -461,7 +441,6 @@ class TableWriter:
         return self._commit(state, kept, written, metadata, changes_rows=False)
 
     def _left(self, files: Sequence[tuple[LiveRows, FoundRows | None]]) -> Rows:
-        """Return the remaining rows of files."""
         deleted: dict[AnyPath, DeletionVector] = {}
         for file, found in files:
             own = file.searched.deleted
@@ -471,10 +450,10 @@ class TableWriter:
                 deleted[file.searched.path] = own
         names = self._stored_names(files[0][0]) if files else None
         paths = [file.searched.path for file, _ in files]
-        return Rows.of_files(paths, self._schema, names, deleted)
+        return Rows.of_files(paths, self.schema, names, deleted)
 
     def _stored_names(self, file: LiveRows) -> list[str]:
-        return [file.searched.stored[name] for name in self._schema.names]
+        return [file.searched.stored[name] for name in self.schema.names]
 
     def _write(self, rows: Iterable[pa.Table]) -> list[WrittenFile]:
         return write_rows(self.table, self.layout(), rows)
@@ -487,9 +466,9 @@ class TableWriter:
             return []
         table, layout = self.table, self.layout()
         runs_on = executor(
-            self._spark,
+            self.spark,
             table,
-            f"copying rows of {self._label}",
+            f"copying rows of {self.label}",
             rows=sum(file.left for group in groups for file, _ in group),
             size=0,
             lightness=_COPIED,
@@ -502,16 +481,6 @@ class TableWriter:
         found = runs_on.run(step, list(map(self._left, groups)), tasks=len(groups))
         return [file for own in found for file in own]
 
-    def _marked(self, files: Sequence[tuple[LiveRows, FoundRows]]) -> list[Action]:
-        """Write the vectors of files that lose rows; return how the commit names them."""
-        vectors: list[DeletionVector] = [
-            vector_with(file.searched.deleted, found.positions) for file, found in files
-        ]
-        named = write_vectors(self.table, vectors)
-        return [
-            with_vector(file.action, vector) for (file, _), vector in zip(files, named, strict=True)
-        ]
-
     def _commit(
         self,
         state: LogState,
@@ -522,8 +491,10 @@ class TableWriter:
         changes_rows: bool = True,
     ) -> int:
         wanted = replace(state, files=kept)
-        if not files and _is_same(self._newest, wanted):
-            return self._newest.version
+        newest = self._newest
+        is_same = not files and newest.version >= 0 and newest.metadata == wanted.metadata
+        if is_same and not any(file_changes(newest, wanted)):
+            return newest.version
         return commit_state(
             self.table,
             self._newest,
@@ -531,7 +502,6 @@ class TableWriter:
             files,
             metadata,
             operation="WRITE" if changes_rows else "OPTIMIZE",
-            changes_rows=changes_rows,
         )
 
 
@@ -548,9 +518,3 @@ def _may_have(file: LiveRows, keys: Keys) -> bool:
     least = (stats.get("minValues") or {}).get(stored)
     greatest = (stats.get("maxValues") or {}).get(stored)
     return keys.may_be_between(least, greatest)
-
-
-def _is_same(newest: LogState, wanted: LogState) -> bool:
-    """Return whether a version already has the wanted state."""
-    has_changes = any(file_changes(newest, wanted))
-    return newest.version >= 0 and not has_changes and newest.metadata == wanted.metadata

@@ -113,12 +113,7 @@ class KeptTable(LackingTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
-    """A mirror in a cut: later changes are folded over its rows, or over its history's versions.
-
-    Attributes:
-        mirror: the mirror.
-        tso: TSO of the cut.
-    """
+    """A mirror in a cut: later changes are folded over its rows, or over its history's versions."""
 
     mirror: MirrorCut
     tso: int

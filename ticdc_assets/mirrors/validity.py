@@ -37,11 +37,7 @@ from ticdc_assets.wire.rows import ROW, WATERMARK
 class LateRows:
     """Row changes that landed after a cut and are at or below it.
 
-    Attributes:
-        name: (database, table) that they cite.
-        min_ts: their lowest commit ts.
-        max_ts: their highest commit ts.
-        batch: the batch that they landed in; 0 for any.
+    `name` is (database, table) that they cite; `batch` is 0 for any.
     """
 
     name: TableName
@@ -66,15 +62,7 @@ def late_in(rows: pa.Table) -> list[LateRows]:
 
 
 class Knowledge:
-    """The facts known now about the changes of a changefeed.
-
-    Args:
-        history: every schema version and DDL.
-        row_groups: the row changes, one group for each cited schema or shape.
-        corrections: what differed when records were decoded again.
-        timezone: the changefeed's time zone (IANA name).
-        exported: how many rows of exports there are.
-    """
+    """The facts known now about the changes of a changefeed."""
 
     def __init__(
         self,

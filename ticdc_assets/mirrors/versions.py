@@ -80,14 +80,7 @@ def first_rows(paths: LakePaths, mirror: MirrorCut, limit: int) -> pa.Table:
 
 
 def has_rescued(table: AnyPath, version: int, rescued: str, names: Collection[str]) -> bool:
-    """Return whether the rescued data of a table have an entry for one of some columns.
-
-    Args:
-        table: the table of a mirror or a history.
-        version: its version.
-        rescued: the column of rescued data.
-        names: the columns.
-    """
+    """Return whether the rescued data of a table have an entry for one of some columns."""
     rows = rows_as_stored(table, version).select([rescued])
     with reading(table, version):
         return any(
@@ -111,10 +104,7 @@ def is_portable_mirror(paths: LakePaths, mirror: MirrorCut) -> bool:
 class _VersionFiles:
     """The files of a version of a table.
 
-    Attributes:
-        files: the files, and which of their rows are gone.
-        schema: the columns of the table.
-        stored: each column's name in the files, by its own name.
+    Each file with its deleted rows; `stored` are the names of columns in the files, by their own.
     """
 
     files: Mapping[AnyPath, DeletionVector | None]
@@ -122,7 +112,6 @@ class _VersionFiles:
     stored: Mapping[str, str]
 
     def rows(self, schema: pa.Schema) -> Rows:
-        """Return their rows with the columns of a schema."""
         return Rows.of_files(
             list(self.files),
             schema,

@@ -13,6 +13,7 @@ That is never an error, so a type that TiDB adds later costs precision and nothi
 """
 
 import re
+from dataclasses import replace
 from enum import StrEnum
 from functools import lru_cache
 
@@ -120,6 +121,8 @@ MAX_TYPED_DIGITS = 38
 BIGINT_UNSIGNED_TYPE = pa.decimal128(20, 0)
 """Holds 0 to 2^64-1, which no signed integer type does."""
 
+_DEFAULT_LENGTHS = {"float": 12, "double": 22}
+
 _SIZE = re.compile(r"\(\s*([0-9]{1,10})\s*(?:,\s*([0-9]{1,10})\s*)?\)")
 
 
@@ -221,6 +224,29 @@ def fractional_digits(column: ColumnSchema) -> int:
         return min(int(size[1]), 6) if size and plain is not None else 0
     digits = column.length - plain - 1
     return digits if 1 <= digits <= 6 else 0
+
+
+def float_scale(column: ColumnSchema) -> int | None:
+    """Return the D of FLOAT(M,D): None without a D, -1 if it was not sent."""
+    if column.decimal > 0:
+        return column.decimal
+    length = declared_length(column)
+    return None if length in (0, _DEFAULT_LENGTHS[base_type(column)]) else -1
+
+
+def of_any_scale(column: ColumnSchema) -> ColumnSchema:
+    """Return a FLOAT(M,D) or DOUBLE(M,D) whose D was not sent as one without M and D.
+
+    It holds the values of any D; other columns stay as they are.
+    """
+    if kind_of(column) not in (Kind.FLOAT, Kind.DOUBLE) or float_scale(column) != -1:
+        return column
+    return replace(column, length=0)
+
+
+def text_length(column: ColumnSchema) -> int:
+    """Return the length of a text column: characters, for the TEXT types bytes; 0 if unknown."""
+    return TEXT_LIMITS.get(base_type(column)) or declared_length(column)
 
 
 def lacks_size(column: ColumnSchema) -> bool:

@@ -11,17 +11,26 @@ it does not know, so that a newer TiCDC may add some.
 
 import json
 from binascii import a2b_base64, b2a_base64
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import IntFlag
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, cast
 
 import orjson
 
 from ticdc_assets.base.errors import WireError, shorten
-from ticdc_assets.model.tso import MAX_TSO
+from ticdc_assets.model.json_fields import (
+    optional,
+    read_array,
+    read_boolean,
+    read_names,
+    read_natural,
+    read_object,
+    read_text,
+    required,
+)
 
 NO_TABLE_ID: Final = -1
 """A table id that means none: TiCDC sends it for the name in the middle of a cyclic RENAME."""
@@ -265,10 +274,6 @@ def check_names(names: Iterable[str], position: str) -> None:
 
     TiDB and Delta compare column names in lower case. This checks messages, not what is stored.
 
-    Args:
-        names: names of the columns of one table.
-        position: where they are in the message, for errors.
-
     Raises:
         WireError: a name is empty, or two differ by their case alone.
     """
@@ -347,19 +352,15 @@ def shape_from_json(value: Any) -> RowShape:
 
 
 def schema_from_json(value: Any, position: str) -> TableSchema:
-    """Read the JSON object of a table schema.
-
-    Args:
-        value: parsed JSON.
-        position: JSON path of `value` in its message, for errors.
+    """Read the JSON object of a table schema, which is at a path in its message.
 
     Raises:
         WireError: the object lacks a required field or a field has the wrong type.
     """
-    reader = _Reader(value, position)
+    fields = read_object(value, position)
     columns = tuple(
         _column(item, f"{position}.columns", number)
-        for number, item in enumerate(reader.array("columns"))
+        for number, item in enumerate(required(fields, "columns", read_array, position))
     )
     names = [column.name for column in columns]
     # A set: a hostile message may have as many names as it has bytes, in its indexes too.
@@ -368,7 +369,7 @@ def schema_from_json(value: Any, position: str) -> TableSchema:
         raise WireError("duplicate_column", f"{position}.columns", "distinct names", shorten(names))
     indexes = tuple(
         _index_from_json(item, f"{position}.indexes[{number}]")
-        for number, item in enumerate(reader.array("indexes", optional=True))
+        for number, item in enumerate(optional(fields, "indexes", read_array, position) or ())
     )
     for number, index in enumerate(indexes):
         for name in index.columns:
@@ -380,10 +381,10 @@ def schema_from_json(value: Any, position: str) -> TableSchema:
                     shorten(name),
                 )
     return TableSchema(
-        database=reader.text("schema"),
-        table=reader.text("table"),
-        table_id=reader.integer("tableID", minimum=NO_TABLE_ID),
-        version=reader.integer("version"),
+        database=required(fields, "schema", read_text, position),
+        table=required(fields, "table", read_text, position),
+        table_id=required(fields, "tableID", _read_size, position),
+        version=required(fields, "version", read_natural, position),
         columns=columns,
         indexes=indexes,
     )
@@ -450,24 +451,26 @@ def _known_column(text: bytes) -> ColumnSchema:
 
 
 def _column_from_json(value: Any, position: str) -> ColumnSchema:
-    reader = _Reader(value, position)
-    data_type = _Reader(reader.fields.get("dataType"), f"{position}.dataType")
-    default = _default_from_json(reader.fields.get("default"), f"{position}.default")
-    elements = data_type.texts("elements", optional=True)
+    fields = read_object(value, position)
+    data_type = required(fields, "dataType", read_object, position)
+    place = f"{position}.dataType"
     return ColumnSchema(
-        name=reader.text("name"),
-        mysql_type=data_type.text("mysqlType").lower(),
-        charset=data_type.text("charset", default=""),
-        collation=data_type.text("collate", default=""),
-        length=data_type.integer("length", default=0, minimum=-1),
-        decimal=data_type.integer("decimal", default=0, minimum=-1),
-        elements=elements,
-        unsigned=data_type.boolean("unsigned", default=False),
-        zerofill=data_type.boolean("zerofill", default=False),
-        nullable=reader.boolean("nullable", default=True),
-        default=default,
-        virtual=reader.boolean("virtual", default=False),
+        name=required(fields, "name", read_text, position),
+        mysql_type=required(data_type, "mysqlType", read_text, place).lower(),
+        charset=optional(data_type, "charset", read_text, place) or "",
+        collation=optional(data_type, "collate", read_text, place) or "",
+        length=optional(data_type, "length", _read_size, place) or 0,
+        decimal=optional(data_type, "decimal", _read_size, place) or 0,
+        elements=optional(data_type, "elements", read_names, place) or (),
+        unsigned=optional(data_type, "unsigned", read_boolean, place) or False,
+        zerofill=optional(data_type, "zerofill", read_boolean, place) or False,
+        nullable=optional(fields, "nullable", read_boolean, position) is not False,
+        default=_default_from_json(fields.get("default"), f"{position}.default"),
+        virtual=optional(fields, "virtual", read_boolean, position) or False,
     )
+
+
+_read_size = partial(read_natural, minimum=-1)
 
 
 def _default_from_json(value: Any, position: str) -> str | int | bytes | None:
@@ -518,65 +521,13 @@ def _column_to_json(column: ColumnSchema) -> dict[str, Any]:
 
 
 def _index_from_json(value: Any, position: str) -> IndexSchema:
-    reader = _Reader(value, position)
-    columns = reader.texts("columns")
+    fields = read_object(value, position)
+    flags = {
+        name: optional(fields, name, read_boolean, position) or False
+        for name in ("unique", "primary", "nullable", "partial")
+    }
     return IndexSchema(
-        name=reader.text("name"),
-        unique=reader.boolean("unique", default=False),
-        primary=reader.boolean("primary", default=False),
-        nullable=reader.boolean("nullable", default=False),
-        columns=columns,
-        partial=reader.boolean("partial", default=False),
+        name=required(fields, "name", read_text, position),
+        columns=required(fields, "columns", read_names, position),
+        **flags,
     )
-
-
-_REQUIRED: Any = object()
-
-
-class _Reader:
-    """Typed access to the fields of one JSON object; every miss is a `WireError` with its path."""
-
-    def __init__(self, value: Any, position: str) -> None:
-        if not isinstance(value, Mapping):
-            raise WireError("wrong_type", position, "object", shorten(value))
-        self.fields: Mapping[str, Any] = value
-        self.position = position
-
-    def text(self, name: str, *, default: Any = _REQUIRED) -> str:
-        return self._typed(name, default, str, "text")
-
-    def boolean(self, name: str, *, default: Any = _REQUIRED) -> bool:
-        return self._typed(name, default, bool, "true or false")
-
-    def integer(self, name: str, *, default: Any = _REQUIRED, minimum: int = 0) -> int:
-        value = self._typed(name, default, int, "integer")
-        if not minimum <= value <= MAX_TSO:
-            raise WireError(
-                "out_of_range", f"{self.position}.{name}", f"{minimum} to 2^63-1", shorten(value)
-            )
-        return value
-
-    def array(self, name: str, *, optional: bool = False) -> list[Any]:
-        value = self.fields.get(name)
-        if value is None and optional:
-            return []
-        if not isinstance(value, list):
-            raise WireError("wrong_type", f"{self.position}.{name}", "array", shorten(value))
-        return cast("list[Any]", value)
-
-    def texts(self, name: str, *, optional: bool = False) -> tuple[str, ...]:
-        items = self.array(name, optional=optional)
-        for number, item in enumerate(items):
-            if not isinstance(item, str):
-                place = f"{self.position}.{name}[{number}]"
-                raise WireError("wrong_type", place, "text", shorten(item))
-        return tuple(items)
-
-    def _typed(self, name: str, default: Any, kind: type[Any], expected: str) -> Any:
-        value = self.fields.get(name, default)
-        if value is _REQUIRED:
-            raise WireError("missing_field", f"{self.position}.{name}", "the field", "nothing")
-        # In Python, true and false are integers.
-        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise WireError("wrong_type", f"{self.position}.{name}", expected, shorten(value))
-        return value

@@ -14,6 +14,8 @@ from ticdc_assets.base.errors import ConfigError
 
 LOGICAL_BITS = 18
 MAX_TSO = 2**63 - 1
+OLDEST_TSO = 946_684_800_000 << LOGICAL_BITS
+"""The first TSO of the year 2000. A lower number is another one: seconds, a position in a log."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -1,11 +1,9 @@
 """Alerts: which problems are new for a target, and the message about them.
 
 In: the current problems of a changefeed, and those already sent to a target. Out: one message with
-new, worse, better and ended problems, and the problems sent by then. `deliver` sends it.
-
-A target gets one message about each change. The sent problems are stored only after the target
-accepted the message, so a target that is down gets the differences later: nothing is sent twice,
-and only problems that came and went in the meantime are left out.
+new, worse, better and ended problems, and the problems sent by then. These are stored only after
+the target accepted the message, so a target that is down gets the differences later: nothing is
+sent twice, and only problems that came and went in the meantime are left out.
 
 Not handled: alerts about a daemon that does not run. An outside program must watch it, such as
 Prometheus with `ticdc-assets metrics`.
@@ -32,8 +30,6 @@ class Problem:
 
     Attributes:
         name: the check, or the job; it stays the same while the problem lasts.
-        level: how bad it is.
-        sentence: what happened.
         link: URL of a page about it; "" if there is none.
         event: the id of the event, for a problem that is a series of events: each is sent, and none
             has an end. "" for a problem that lasts.
@@ -53,14 +49,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """A message to a target.
-
-    Attributes:
-        level: the worst level of its problems; OK if all of it is good news.
-        title: one line.
-        body: the problems, one a paragraph.
-        changes: how many changes it reports.
-    """
+    """A message to a target about some changes; `level` is OK if all of it is good news."""
 
     level: Level
     title: str
@@ -73,11 +62,8 @@ def news(
 ) -> tuple[Message | None, dict[str, str]]:
     """Return the message for a target (None if nothing changed) and the marks to store after it.
 
-    Args:
-        changefeed: name of the changefeed.
-        problems: the current problems.
-        marks: mark of each problem sent to the target, by the problem's name.
-        least: lowest level of problems for this target.
+    `marks` has the mark of each problem sent to the target, by the problem's name; problems below
+    the level `least` are not for it.
     """
     now = {item.name: item for item in problems if item.level >= least}
     changed = sorted(
@@ -95,29 +81,28 @@ def news(
     ] + [f"OK {name}: {_OVER}" for name in over]
     if len(lines) > _LISTED:
         lines[_LISTED:] = [f"... and {len(lines) - _LISTED} more"]
+    by_level = {
+        level: [item.name for item in changed if item.level is level]
+        for level in (Level.FAIL, Level.WARN)
+    }
+    # The names if there are few, otherwise their number.
+    counts = (
+        f"{', '.join(names) if len(names) <= 2 else len(names)} {word}"
+        for names, word in zip(
+            (*by_level.values(), over), ("failing", "warning", _OVER), strict=True
+        )
+        if names
+    )
     message = Message(
         level=max((item.level for item in changed), default=Level.OK),
-        title=f"{changefeed}: {_counted(changed, over)}",
+        title=f"{changefeed}: {', '.join(counts)}",
         body="\n\n".join(lines),
         changes=len(changed) + len(over),
     )
     return message, after
 
 
-def _counted(changed: list[Problem], over: list[str]) -> str:
-    """Return the title's words: the names if there are few, otherwise their number."""
-    parts: list[str] = []
-    for level, word in ((Level.FAIL, "failing"), (Level.WARN, "warning")):
-        names = [item.name for item in changed if item.level is level]
-        if names:
-            parts.append(f"{', '.join(names) if len(names) <= 2 else len(names)} {word}")
-    if over:
-        parts.append(f"{', '.join(over) if len(over) <= 2 else len(over)} {_OVER}")
-    return ", ".join(parts)
-
-
 def _shortened(text: str) -> str:
-    """Return a text in one line, shortened if it is long."""
     return textwrap.shorten(text, _SENTENCE, placeholder=" …")
 
 

@@ -1,9 +1,8 @@
 """Verdicts about a changefeed: ok, late or wrong, and what to do about it.
 
 In: a `Status` and the limits of the changefeed's configuration. Out: one `Verdict` for each
-`Check`. Pure: the same status always gives the same verdicts. `read_status` stores them in the
-status, so that the command line, the metrics, the report, the sensor and the asset checks say the
-same. Checks that read mirrors (keys, the rebuild) or files (damage) are elsewhere.
+`Check`. Pure: the same status always gives the same verdicts. Checks that read mirrors (keys, the
+rebuild) or files (damage) are elsewhere.
 """
 
 from collections import Counter
@@ -20,7 +19,7 @@ from ticdc_assets.log.faults import Faults
 from ticdc_assets.model.schemas import schema_from_text
 from ticdc_assets.model.tso import time_with_tso, to_datetime
 from ticdc_assets.observe.lag import Lag, LagPart
-from ticdc_assets.observe.status import Ending, Status
+from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.table_status import TableState, TableStatus, by_caveat
 from ticdc_assets.observe.verdicts import Check, Level, Verdict
 from ticdc_assets.observe.wording import duration, listed
@@ -46,49 +45,41 @@ def _beyond(seconds: float, warn_seconds: float, error_seconds: float) -> tuple[
 
 
 def _judge_lag(changefeed: Changefeed, status: Status) -> Verdict:
-    """Judge how far the newest cut is behind now."""
     lag = status.lag
     if status.cut is None or lag is None:
         return Verdict(
-            level=Level.WARN,
-            sentence=(
-                "No cut was published yet, so there is no mirror and no lag to measure: "
-                f"{watermark_text(status)}. Run `ticdc-assets sync {changefeed.name}`, and see "
-                "what it says."
-            ),
+            Level.WARN,
+            "No cut was published yet, so there is no mirror and no lag to measure: "
+            f"{watermark_text(status)}. Run `ticdc-assets sync {changefeed.name}`, and see "
+            "what it says.",
         )
     if lag.ahead_seconds > CLOCK_TOLERANCE_SECONDS:
         return Verdict(
-            level=Level.WARN,
-            sentence=(
-                f"The newest cut is {duration(lag.ahead_seconds)} in the future: the upstream's "
-                "clock or a watermark is ahead of this machine's clock. So the lag cannot be "
-                "measured: synchronise the clocks (NTP). If the cut is wrong, go back to an older "
-                f"one with `ticdc-assets rewind {changefeed.name} --to TIME`."
-            ),
+            Level.WARN,
+            f"The newest cut is {duration(lag.ahead_seconds)} in the future: the upstream's "
+            "clock or a watermark is ahead of this machine's clock. So the lag cannot be "
+            "measured: synchronise the clocks (NTP). If the cut is wrong, go back to an older "
+            f"one with `ticdc-assets rewind {changefeed.name} --to TIME`.",
         )
     if status.ending is not None:
         return Verdict(
-            sentence=(
-                f"The changefeed is {status.ending.text}: the source has ended, and every change "
-                f"that can be in a cut is applied.{_worst_text(status, lag)}"
-            )
+            Level.OK,
+            f"The changefeed is {status.ending.text}: the source has ended, and every change "
+            f"that can be in a cut is applied.{_worst_text(status, lag)}",
         )
     level, limit = _beyond(lag.seconds, changefeed.lag_warn_seconds, changefeed.lag_error_seconds)
     worst = _worst_text(status, lag)
     behind = f"The mirrors are {duration(lag.seconds)} behind now"
     if level is Level.OK:
-        return Verdict(sentence=f"{behind}: {lag.text}.{worst}")
+        return Verdict(Level.OK, f"{behind}: {lag.text}.{worst}")
     advice = _what_to_do(changefeed, status, lag)
-    return Verdict(
-        level=level, sentence=f"{behind} (limit {duration(limit)}): {lag.text}. {advice}{worst}"
-    )
+    return Verdict(level, f"{behind} (limit {duration(limit)}): {lag.text}. {advice}{worst}")
 
 
 def judge_table(changefeed: Changefeed, status: Status, table: TableStatus) -> Verdict:
     """Judge how far one table of the newest cut is behind now."""
     if status.ending is not None and not table.lacking:
-        return Verdict(sentence=f"The table is {status.ending.text}.")
+        return Verdict(Level.OK, f"The table is {status.ending.text}.")
     lag = table.lag_seconds
     level, limit = _beyond(lag, changefeed.lag_warn_seconds, changefeed.lag_error_seconds)
     behind = f"The table is complete up to {duration(lag)} ago"
@@ -99,7 +90,7 @@ def judge_table(changefeed: Changefeed, status: Status, table: TableStatus) -> V
         level = Level.FAIL
     elif status.ending is not None:
         level = Level.WARN
-    return Verdict(level=level, sentence=f"{behind}{lacking}.")
+    return Verdict(level, f"{behind}{lacking}.")
 
 
 def _what_to_do(changefeed: Changefeed, status: Status, lag: Lag) -> str:
@@ -139,7 +130,6 @@ def _what_to_do(changefeed: Changefeed, status: Status, lag: Lag) -> str:
 
 
 def _worst_text(status: Status, lag: Lag) -> str:
-    """Return the table that is furthest behind, if it is further behind than the cut."""
     worst = next((item for item in status.tables if not item.is_complete), None)
     if worst is None or worst.lag_ms <= lag.total_ms:
         return ""
@@ -176,55 +166,43 @@ def _judge_watermark(changefeed: Changefeed, status: Status) -> Verdict:
     """
     limits, watermark = changefeed.checks, status.watermark.watermark_ts
     if status.es_only:
-        return Verdict(sentence="The messages have no commit ts, so no watermarks are sent.")
+        return Verdict(Level.OK, "The messages have no commit ts, so no watermarks are sent.")
     if status.newest_change is None and watermark is None:
-        return Verdict(sentence="No change and no watermark has landed yet.")
+        return Verdict(Level.OK, "No change and no watermark has landed yet.")
+    if status.ending is not None and not status.ending.has_rest:
+        return Verdict(Level.OK, "The source has ended, and no change is above its last watermark.")
     if status.ending is not None:
-        return _judge_last_watermark(status, status.ending)
+        return Verdict(
+            Level.WARN,
+            "The source has ended, and changes are above its last watermark, by up to "
+            f"{duration(status.beyond_seconds)} of upstream time. {_who_holds(status)} They are in "
+            "change_log and in no mirror, because no watermark covers them.",
+        )
     ahead, quiet = status.beyond_seconds, status.quiet_seconds or 0.0
     level, limit = _beyond(ahead, limits.stuck_warn_seconds, limits.stuck_error_seconds)
     if level is not Level.OK:
         return Verdict(
-            level=level,
-            sentence=(
-                f"The watermark does not follow the rows: changes have landed "
-                f"{duration(ahead)} of upstream time beyond it (limit {duration(limit)}). "
-                f"{_who_holds(status)} Until it moves, nothing more is applied. Check whether "
-                "TiCDC sends to every partition and topic, whether each of them was landed to its "
-                "end, and whether a topic has more partitions than partition-num."
-            ),
+            level,
+            f"The watermark does not follow the rows: changes have landed "
+            f"{duration(ahead)} of upstream time beyond it (limit {duration(limit)}). "
+            f"{_who_holds(status)} Until it moves, nothing more is applied. Check whether "
+            "TiCDC sends to every partition and topic, whether each of them was landed to its "
+            "end, and whether a topic has more partitions than partition-num.",
         )
     if limits.quiet_warn_seconds is not None and quiet >= limits.quiet_warn_seconds:
         return Verdict(
-            level=Level.WARN,
-            sentence=(
-                f"The watermark moves, but no row and no DDL arrived for {duration(quiet)} of "
-                f"upstream time (limit {duration(limits.quiet_warn_seconds)}). If nothing changes "
-                "upstream, this is normal, and quiet_warn_seconds can be longer. Otherwise check "
-                "the filter rules of the changefeed, and whether its tables still exist."
-            ),
+            Level.WARN,
+            f"The watermark moves, but no row and no DDL arrived for {duration(quiet)} of "
+            f"upstream time (limit {duration(limits.quiet_warn_seconds)}). If nothing changes "
+            "upstream, this is normal, and quiet_warn_seconds can be longer. Otherwise check "
+            "the filter rules of the changefeed, and whether its tables still exist.",
         )
     if watermark is None:
-        return Verdict(sentence=f"There is no global watermark yet: {watermark_text(status)}.")
+        return Verdict(Level.OK, f"There is no global watermark yet: {watermark_text(status)}.")
     return Verdict(
-        sentence=(
-            f"The watermark is at {to_datetime(watermark):%Y-%m-%d %H:%M:%S} UTC; changes have "
-            f"landed up to {duration(ahead)} beyond it."
-        )
-    )
-
-
-def _judge_last_watermark(status: Status, ending: Ending) -> Verdict:
-    """Judge whether the last watermark of a source that has ended covers its changes."""
-    if not ending.has_rest:
-        return Verdict(sentence="The source has ended, and no change is above its last watermark.")
-    return Verdict(
-        level=Level.WARN,
-        sentence=(
-            f"The source has ended, and changes are above its last watermark, by up to "
-            f"{duration(status.beyond_seconds)} of upstream time. {_who_holds(status)} They are in "
-            "change_log and in no mirror, because no watermark covers them."
-        ),
+        Level.OK,
+        f"The watermark is at {to_datetime(watermark):%Y-%m-%d %H:%M:%S} UTC; changes have "
+        f"landed up to {duration(ahead)} beyond it.",
     )
 
 
@@ -245,10 +223,9 @@ def _who_holds(status: Status) -> str:
 
 
 def _judge_held(changefeed: Changefeed, status: Status) -> Verdict:
-    """Judge how long row changes have waited for their schema."""
     limits, age = changefeed.checks, status.held_seconds
     if not status.held:
-        return Verdict(sentence="No row waits for its schema or for its table.")
+        return Verdict(Level.OK, "No row waits for its schema or for its table.")
     advice = " ".join(_held_advice(changefeed, status))
     listing = listed(
         f"{joined_name(item.database, item.table)} "
@@ -258,26 +235,21 @@ def _judge_held(changefeed: Changefeed, status: Status) -> Verdict:
     )
     if status.ending is not None:
         return Verdict(
-            level=Level.WARN,
-            sentence=(
-                f"The source has ended, and rows still wait: {listing}. Their tables lack these "
-                f"changes. {advice}"
-            ),
+            Level.WARN,
+            f"The source has ended, and rows still wait: {listing}. Their tables lack these "
+            f"changes. {advice}",
         )
     level, limit = _beyond(age, limits.held_warn_seconds, limits.held_error_seconds)
     if level is Level.OK:
-        return Verdict(sentence=f"Rows wait, but not for long yet: {listing}.")
+        return Verdict(Level.OK, f"Rows wait, but not for long yet: {listing}.")
     return Verdict(
-        level=level,
-        sentence=(
-            f"Rows have waited for {duration(age)} (limit {duration(limit)}): {listing}. Their "
-            f"tables lack these changes. {advice}"
-        ),
+        level,
+        f"Rows have waited for {duration(age)} (limit {duration(limit)}): {listing}. Their "
+        f"tables lack these changes. {advice}",
     )
 
 
 def _held_advice(changefeed: Changefeed, status: Status) -> Iterable[str]:
-    """Yield advice about held rows, a sentence each."""
     if any(item.schema_version is not None for item in status.held):
         yield (
             "TiCDC repeats schemas in bootstraps while a table changes: "
@@ -295,10 +267,9 @@ def _held_advice(changefeed: Changefeed, status: Status) -> Iterable[str]:
 
 
 def _judge_mirrors(changefeed: Changefeed, status: Status) -> Verdict:
-    """Judge whether the mirrors of the newest cut are complete."""
     cut = status.cut
     if cut is None:
-        return Verdict(sentence="No cut was published yet; nothing to check.")
+        return Verdict(Level.OK, "No cut was published yet; nothing to check.")
     unwell = [item for item in status.tables if item.state is not TableState.COMPLETE]
     # Tables without a mirror come last; the others are sorted by name.
     unwell.sort(key=lambda item: (not item.has_mirror, item.database, item.table))
@@ -316,33 +287,23 @@ def _judge_mirrors(changefeed: Changefeed, status: Status) -> Verdict:
         findings.append(f"{records} that could not be decoded")
     if not findings:
         return Verdict(
-            sentence=f"{counted(len(cut.mirrors), 'mirror has', 'mirrors have')} every change up "
-            f"to {cut.moment}."
+            Level.OK,
+            f"{counted(len(cut.mirrors), 'mirror has', 'mirrors have')} every change up "
+            f"to {cut.moment}.",
+        )
+    earlier = ""
+    if any(it.startswith(LACKS_EARLIER) for table in status.tables for it in table.caveats):
+        earlier = (
+            " For rows from before the changefeed, export the tables with Dumpling and run "
+            f"`ticdc-assets seed {changefeed.name} EXPORT`; if they had no rows then, name them in "
+            "`complete_tables`."
         )
     return Verdict(
-        level=max((item.verdict.level for item in unwell), default=Level.WARN),
-        sentence=(
-            f"Not complete at {cut.moment}: {listed(findings)}. Held changes wait for their schema "
-            "(TiCDC repeats it in bootstraps: see send-bootstrap-interval-in-sec). "
-            f"Quarantined changes need a fix and `ticdc-assets redrive {changefeed.name}`."
-            f"{_earlier_advice(changefeed, status)} For caveats see {documented('limitations')}."
-        ),
-    )
-
-
-def _earlier_advice(changefeed: Changefeed, status: Status) -> str:
-    """Return the advice about tables that may lack rows from before the changefeed."""
-    lacking = [
-        item
-        for item in status.tables
-        if any(caveat.startswith(LACKS_EARLIER) for caveat in item.caveats)
-    ]
-    if not lacking:
-        return ""
-    return (
-        " For rows from before the changefeed, export the tables with Dumpling and run "
-        f"`ticdc-assets seed {changefeed.name} EXPORT`; if they had no rows then, name them in "
-        "`complete_tables`."
+        max((item.verdict.level for item in unwell), default=Level.WARN),
+        f"Not complete at {cut.moment}: {listed(findings)}. Held changes wait for their schema "
+        "(TiCDC repeats it in bootstraps: see send-bootstrap-interval-in-sec). "
+        f"Quarantined changes need a fix and `ticdc-assets redrive {changefeed.name}`.{earlier} "
+        f"For caveats see {documented('limitations')}.",
     )
 
 
@@ -359,43 +320,37 @@ def judge_quarantine(
             counts[item.reason] += item.rows
         listing = listed(f"{reason} {count}" for reason, count in sorted(counts.items()))
         return Verdict(
-            level=Level.WARN,
-            sentence=(
-                f"{counts.total()} new in quarantine ({listing}); open in total: {total}. List "
-                f"them with `ticdc-assets quarantine {changefeed}`; after a fix, run "
-                f"`ticdc-assets redrive {changefeed}`."
-            ),
+            Level.WARN,
+            f"{counts.total()} new in quarantine ({listing}); open in total: {total}. List "
+            f"them with `ticdc-assets quarantine {changefeed}`; after a fix, run "
+            f"`ticdc-assets redrive {changefeed}`.",
         )
     older = counted(total, "older one is", "older ones are")
     remaining = f"; {older} still open" if found else ", and nothing is open"
-    return Verdict(sentence=f"Nothing new in quarantine{remaining}.")
+    return Verdict(Level.OK, f"Nothing new in quarantine{remaining}.")
 
 
 def _judge_accounts(changefeed: Changefeed, status: Status) -> Verdict:
-    """Judge whether each new row change in the newest cut is accounted for."""
     cut = status.cut
     if cut is None:
-        return Verdict(sentence="No cut was published yet; nothing to check.")
+        return Verdict(Level.OK, "No cut was published yet; nothing to check.")
     if not cut.unaccounted:
         counts = status.accounts
         parts = ", ".join(f"{n:,} {name}" for name, n in counts.items() if n and name != "read")
         return Verdict(
-            sentence=(
-                f"{counted(counts['read'], 'row change was', 'row changes were')} read for "
-                f"{cut.moment}: {parts or 'none'}."
-            )
+            Level.OK,
+            f"{counted(counts['read'], 'row change was', 'row changes were')} read for "
+            f"{cut.moment}: {parts or 'none'}.",
         )
     return Verdict(
-        level=Level.FAIL,
-        sentence=(
-            f"Row changes are missing at {cut.moment}: "
-            f"{listed([item.sentence for item in cut.unaccounted])}. They are in change_log and in "
-            f"no mirror. Fold the table again with `ticdc-assets backfill {changefeed.name} "
-            "--table DATABASE.TABLE`; if it has no mirror, export it with Dumpling and run "
-            f"`ticdc-assets seed {changefeed.name} EXPORT`. If they are still missing, it is "
-            "a bug of this package or of the messages: report it with the output of `ticdc-assets "
-            "decode` for these records."
-        ),
+        Level.FAIL,
+        f"Row changes are missing at {cut.moment}: "
+        f"{listed([item.sentence for item in cut.unaccounted])}. They are in change_log and in "
+        f"no mirror. Fold the table again with `ticdc-assets backfill {changefeed.name} "
+        "--table DATABASE.TABLE`; if it has no mirror, export it with Dumpling and run "
+        f"`ticdc-assets seed {changefeed.name} EXPORT`. If they are still missing, it is "
+        "a bug of this package or of the messages: report it with the output of `ticdc-assets "
+        "decode` for these records.",
     )
 
 
@@ -403,24 +358,21 @@ def _judge_accounts(changefeed: Changefeed, status: Status) -> Verdict:
 
 
 def _judge_checksums(_: Changefeed, status: Status) -> Verdict:
-    """Judge whether the rows match their checksums."""
     counts = status.checksums.counts
     wrong = counts[Agreement.DISAGREES]
     if not sum(counts.values()):
-        return Verdict(sentence="The messages carry no row checksums.")
+        return Verdict(Level.OK, "The messages carry no row checksums.")
     said = (
         f"Row changes by their checksums: {counts[Agreement.AGREES]} match, {wrong} do not, "
         f"{counts[Agreement.UNKNOWN]} cannot be checked, {counts[Agreement.WAITING]} wait for a "
         "schema."
     )
     if not wrong:
-        return Verdict(sentence=said)
+        return Verdict(Level.OK, said)
     return Verdict(
-        level=Level.FAIL,
-        sentence=(
-            f"{said} Rows that do not match were applied as sent: compare them with the source, "
-            "and look for a corrupted row in TiCDC's log."
-        ),
+        Level.FAIL,
+        f"{said} Rows that do not match were applied as sent: compare them with the source, "
+        "and look for a corrupted row in TiCDC's log.",
     )
 
 
@@ -428,10 +380,9 @@ def _judge_checksums(_: Changefeed, status: Status) -> Verdict:
 
 
 def _judge_conflicts(changefeed: Changefeed, status: Status) -> Verdict:
-    """Judge whether messages describe one schema version differently."""
     rows = status.conflicts
     if not rows:
-        return Verdict(sentence="Every schema version has one structure.")
+        return Verdict(Level.OK, "Every schema version has one structure.")
     listing = listed(
         (
             f"{row['database']}.{row['table']} at version {row['schema_version']}, "
@@ -441,15 +392,13 @@ def _judge_conflicts(changefeed: Changefeed, status: Status) -> Verdict:
         "; ",
     )
     return Verdict(
-        level=Level.WARN,
-        sentence=(
-            f"{counted(len(rows), 'message describes', 'messages describe')} a schema version "
-            f"differently from the registered schema: {listing}. The registered schema is used, so "
-            "rows written with the other one may be in quarantine, or silently wrong. Compare with "
-            "SHOW CREATE TABLE upstream. If the registered schema is wrong, start the changefeed "
-            "before the CREATE of the table, and verify the mirrors with `ticdc-assets verify "
-            f"{changefeed.name}`."
-        ),
+        Level.WARN,
+        f"{counted(len(rows), 'message describes', 'messages describe')} a schema version "
+        f"differently from the registered schema: {listing}. The registered schema is used, so "
+        "rows written with the other one may be in quarantine, or silently wrong. Compare with "
+        "SHOW CREATE TABLE upstream. If the registered schema is wrong, start the changefeed "
+        "before the CREATE of the table, and verify the mirrors with `ticdc-assets verify "
+        f"{changefeed.name}`.",
     )
 
 

@@ -1,23 +1,22 @@
 """The lag of the mirrors, as the exact sum of its parts, to the millisecond.
 
-In: times in epoch milliseconds. Out: a `Lag`. Pure: the same times give the same parts. The lag is
-now minus the physical time of the newest cut's TSO. Its parts:
+In: times in epoch milliseconds. Out: a `Lag`. Pure. The lag is now minus the physical time of the
+newest cut's TSO. Its parts:
 
 raw_messages -> mirrors
     from the cut to the landed and decoded watermark. If landed batches are not decoded yet, their
     watermarks are unknown; then up to Kafka's timestamp of the newest landed record.
 Kafka -> raw_messages
     while records wait in the source: from Kafka's timestamp of the last landed record of a waiting
-        partition (the oldest of these) until now, without time that is already counted. 0 if no
-        record waits.
+    partition (the oldest of these) until now, without time that is already counted.
 source -> Kafka
     the rest: TiCDC, its sink, and the way to the broker.
 
 Limits: the TSO comes from the upstream's clock, the record's timestamp from TiCDC's machine (or the
 broker), and now from this machine's clock. If the clocks differ, seconds move between the parts;
 the sum stays the same. Without the source's current offsets, the backlog is that of the newest
-landing, so time that newer records spend in Kafka counts as source -> Kafka. A partition without
-watermarks counts there too; `watermark_progress` says more.
+landing, so time that newer records spend in Kafka counts as source -> Kafka, like a partition
+without watermarks.
 """
 
 from collections.abc import Iterable, Mapping
@@ -48,10 +47,7 @@ _WORDS = {
 class Lag:
     """How far the mirrors are behind now, in milliseconds; the parts add up to the total.
 
-    Attributes:
-        total_ms: now less the physical time of the newest cut; 0 if the cut is ahead of now.
-        parts: milliseconds of each part.
-        ahead_ms: by how much the cut is ahead of this machine's clock; 0 if it is not.
+    If the cut is ahead of this machine's clock, the total is 0 and `ahead_ms` says by how much.
     """
 
     total_ms: int
@@ -86,12 +82,8 @@ class Lag:
 def split_lag(now_ms: int, cut_ms: int, *, landed_ms: int, waiting_since_ms: int | None) -> Lag:
     """Return the lag of a cut and its parts, even if clocks differ.
 
-    Args:
-        now_ms: now.
-        cut_ms: physical time of the cut.
-        landed_ms: physical time up to which everything has landed.
-        waiting_since_ms: Kafka's timestamp of the last landed record in partitions with waiting
-            records; None if none wait.
+    Everything has landed up to the physical time `landed_ms`; `waiting_since` says since when
+    records wait.
     """
     total = max(now_ms - cut_ms, 0)
     raw_to_mirror = min(max(landed_ms - cut_ms, 0), total)

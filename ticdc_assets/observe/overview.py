@@ -1,15 +1,11 @@
 """The content of a page about a changefeed: tables, partitions, DDL, schemas, and time series.
 
 In: the small control tables of the pipeline. Out: one frozen `FeedOverview`, without a Spark
-session and without writing; a later read gives the later state.
-
-Its `Status` has the progress of the changefeed and its tables, as in all other outputs.
-
-Not handled: nothing is read from the source, so the backlog is that of the newest landing, and
-TiCDC's own lag is unknown here.
+session and without writing. Nothing is read from the source, so the backlog is that of the newest
+landing, and TiCDC's own lag is unknown here.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -55,10 +51,7 @@ class PartitionFigures:
     """One partition of the source.
 
     Attributes:
-        topic: topic.
-        partition: partition.
         offsets: its offsets in the newest landing; None if only the change log knows it.
-        progress: its watermark.
         state: its effect on the global watermark, in a word or two; empty if none.
     """
 
@@ -71,15 +64,9 @@ class PartitionFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DdlFigures:
-    """One DDL.
+    """One DDL, with database and table after it; empty if the message names none.
 
-    Attributes:
-        commit_ts: commit ts.
-        action: what it does.
-        database: database after it; empty if the message names none.
-        table: table after it; empty if the message names none.
-        sql: its text.
-        not_understood: first piece of the text that was not understood; None if all was.
+    `not_understood` is the first piece of the text that was not understood; None if all was.
     """
 
     commit_ts: int
@@ -92,15 +79,9 @@ class DdlFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionFigures:
-    """One schema version of a table.
+    """One schema version of a table, its number of columns, and what differs from the one before.
 
-    Attributes:
-        version: the schema version.
-        valid_from: TSO from which it holds.
-        source: where it came from.
-        columns: number of columns.
-        changes: the differences from the version before; () for the first that is shown.
-        is_first: whether no version before it is known.
+    It has none if it is the first that is shown; `is_first` says whether none before it is known.
     """
 
     version: int
@@ -113,14 +94,7 @@ class VersionFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaFigures:
-    """The schema versions of one table, newest first.
-
-    Attributes:
-        database: database.
-        table: table.
-        total: number of its versions, including those that are not in `versions`.
-        versions: the newest, or the requested ones.
-    """
+    """The newest schema versions of one table, newest first, and how many it has in total."""
 
     database: str
     table: str
@@ -133,15 +107,8 @@ class FeedOverview:
     """A changefeed at a moment.
 
     Attributes:
-        changefeed: its configuration.
-        status: its progress and verdicts.
         since: the start of its series.
-        cuts: its cuts.
-        landings: its landings.
-        quarantine: its quarantine.
-        tables: its tables: those that are failed, incomplete or with caveats first, then those that
-            changed most.
-        partitions: its partitions.
+        tables: the failed, incomplete ones and those with caveats first, then the most changed.
         ddls: the newest DDL, newest first.
         ddl_total: how many DDL there are in all.
         ddl_unclear: how many of all were not understood.
@@ -174,20 +141,21 @@ class FeedOverview:
 
 
 def read_overview(lake: Lake, *, days: float = 7, now: datetime | None = None) -> FeedOverview:
-    """Return an overview of a changefeed now.
-
-    Args:
-        lake: the changefeed and its tables, which need not exist.
-        days: how far back its series go.
-        now: the moment; the time of this machine if None.
-    """
+    """Return an overview of a changefeed now, with series of so many days; it may have no table."""
     now = now or datetime.now(UTC)
     since = now - timedelta(days=days)
     paths, changefeed = lake.paths, lake.changefeed
     status = read_status(lake, now)
     cuts = read_cut_history(paths, since, newest=status.cut)
     ddls, ddl_total, ddl_unclear = newest_ddls(paths)
-    schemas, schema_tables = newest_schemas(paths)
+    schemas, schema_tables = read_schemas(paths)
+    states = list(TableState)
+
+    def worst(item: TableStatus) -> tuple[object, ...]:
+        name = (item.database, item.table)
+        changes = cuts.table_changes.get(name, 0)
+        return (-states.index(item.state), -changes, -(item.last_change_ts or 0), *name)
+
     return FeedOverview(
         changefeed=changefeed,
         status=status,
@@ -195,7 +163,7 @@ def read_overview(lake: Lake, *, days: float = 7, now: datetime | None = None) -
         cuts=cuts,
         landings=read_landings(paths, since),
         quarantine=read_quarantine_figures(paths, since, tables=changefeed.tables),
-        tables=_worst_first(status.tables, cuts.table_changes),
+        tables=tuple(sorted(status.tables, key=worst)),
         partitions=_partitions(status),
         ddls=ddls,
         ddl_total=ddl_total,
@@ -203,20 +171,6 @@ def read_overview(lake: Lake, *, days: float = 7, now: datetime | None = None) -
         schemas=schemas,
         schema_tables=schema_tables,
     )
-
-
-def _worst_first(
-    tables: Iterable[TableStatus], changes: Mapping[tuple[str, str], int]
-) -> tuple[TableStatus, ...]:
-    def worst(item: TableStatus) -> tuple[object, ...]:
-        name = (item.database, item.table)
-        state = list(TableState).index(item.state)
-        return (-state, -changes.get(name, 0), -(item.last_change_ts or 0), *name)
-
-    return tuple(sorted(tables, key=worst))
-
-
-# Partitions -------------------------------------------------------------------------------------
 
 
 def _partitions(status: Status) -> tuple[PartitionFigures, ...]:
@@ -240,9 +194,6 @@ def _partitions(status: Status) -> tuple[PartitionFigures, ...]:
     )
 
 
-# DDL and schemas --------------------------------------------------------------------------------
-
-
 def newest_ddls(paths: LakePaths) -> tuple[tuple[DdlFigures, ...], int, int]:
     """Return the newest DDL, the number of all DDL, and how many were not understood."""
     names = ["commit_ts", "action", "database", "table", "sql", "not_understood", "offset"]
@@ -262,76 +213,35 @@ def newest_ddls(paths: LakePaths) -> tuple[tuple[DdlFigures, ...], int, int]:
     )
 
 
-def newest_schemas(paths: LakePaths) -> tuple[tuple[SchemaFigures, ...], int]:
-    """Return the tables whose schema changed last, and how many tables have schemas."""
+def read_schemas(
+    paths: LakePaths,
+    tables: Collection[tuple[str, str]] | None = None,
+    *,
+    most: int = VERSIONS_SHOWN,
+) -> tuple[tuple[SchemaFigures, ...], int]:
+    """Return tables with their newest versions, at most `most` of each.
+
+    They are the named ones, or those whose schema changed last. Also return how many tables have
+    schemas. The texts of other versions are not read.
+    """
     listed = read_table(paths.schema_registry, columns=_LISTED_COLUMNS)
-    if listed is None or not listed.num_rows:
+    if listed is None:
         return (), 0
-    newest = (
-        listed.group_by(["database", "table"])
-        .aggregate([("valid_from", "max")])
-        .sort_by(
-            [
-                ("valid_from_max", "descending"),
-                ("database", "ascending"),
-                ("table", "ascending"),
-            ]
-        )
-    )
-    # Recent changes are worth showing; a table with one version is not.
-    shown = newest.slice(0, SCHEMA_TABLES_SHOWN)
-    versions = _listed_versions(listed, _names(shown))
-    return _schemas(paths, versions, VERSIONS_SHOWN), newest.num_rows
-
-
-def schemas_of(
-    paths: LakePaths, tables: Iterable[tuple[str, str]], *, most: int
-) -> tuple[SchemaFigures, ...]:
-    """Return the newest schema versions of some tables, at most `most` of each."""
-    listed = read_table(paths.schema_registry, columns=_LISTED_COLUMNS)
-    return () if listed is None else _schemas(paths, _listed_versions(listed, tables), most)
-
-
-def _names(rows: pa.Table) -> list[tuple[str, str]]:
-    """Return the tables of rows, each once, in their order."""
-    names = zip(rows["database"].to_pylist(), rows["table"].to_pylist(), strict=True)
-    return list(dict.fromkeys(names))
-
-
-def _listed_versions(
-    listed: pa.Table, wanted: Iterable[tuple[str, str]]
-) -> dict[tuple[str, str], list[tuple[int, int]]]:
-    """Return each table's versions with their starts, oldest first."""
-    versions: dict[tuple[str, str], list[tuple[int, int]]] = {name: [] for name in wanted}
+    known: dict[tuple[str, str], list[tuple[int, int]]] = {}
     for database, table, version, valid_from in zip(
         *(listed[name].to_pylist() for name in _LISTED_COLUMNS), strict=True
     ):
-        if (database, table) in versions:
-            versions[database, table].append((valid_from, version))
-    for own in versions.values():
-        own.sort()
-    return versions
-
-
-def _schemas(
-    paths: LakePaths, versions: Mapping[tuple[str, str], Sequence[tuple[int, int]]], most: int
-) -> tuple[SchemaFigures, ...]:
-    """Return tables with their newest versions; the texts of others are not read.
-
-    Args:
-        paths: the tables of the changefeed.
-        versions: all versions of each table, from `_listed_versions`.
-        most: how many versions of each are wanted.
-    """
-    if not versions:
-        return ()
+        known.setdefault((database, table), []).append((valid_from, version))
+    shown = sorted(known, key=lambda name: (-max(known[name])[0], *name))[:SCHEMA_TABLES_SHOWN]
+    if tables is not None:
+        shown = sorted(known.keys() & set(tables))
     # The version before shows what differs.
-    needed = {name: set(own[-most - 1 :]) for name, own in versions.items()}
+    needed = {name: set(sorted(known[name])[-most - 1 :]) for name in shown}
     moments = {valid_from for own in needed.values() for valid_from, _ in own}
     found = read_table(
         paths.schema_registry,
-        ds.field("database").isin(pa.array({name[0] for name in needed}))
-        & ds.field("table").isin(pa.array({name[1] for name in needed}))
+        ds.field("database").isin(pa.array({name[0] for name in needed}, pa.string()))
+        & ds.field("table").isin(pa.array({name[1] for name in needed}, pa.string()))
         & ds.field("valid_from").isin(pa.array(moments, pa.int64())),
         columns=[*_LISTED_COLUMNS, "source", "sql", "schema"],
     )
@@ -340,19 +250,19 @@ def _schemas(
         name = (row["database"], row["table"])
         if (row["valid_from"], row["schema_version"]) in needed.get(name, ()):
             rows[name].append(row)
-    return tuple(
+    figures = (
         SchemaFigures(
             database=name[0],
             table=name[1],
-            total=len(own),
-            versions=_versions(rows[name], min(most, len(own))),
+            total=len(known[name]),
+            versions=_versions(own, min(most, len(known[name]))),
         )
-        for name, own in versions.items()
+        for name, own in rows.items()
     )
+    return tuple(figures), len(known)
 
 
 def _versions(rows: list[dict[str, Any]], count: int) -> tuple[VersionFigures, ...]:
-    """Return the newest of some rows of a table, newest first."""
     rows.sort(key=lambda row: (row["valid_from"], row["schema_version"]))
     schemas = [schema_from_text(row["schema"]) for row in rows]
     found: list[VersionFigures] = []

@@ -5,11 +5,8 @@ each cut with its changes and held rows, and the number of open rows in quaranti
 the replication lag grows every second, and it drops when the next cut is published. So `lag_series`
 is a saw-tooth with both ends of each drop, not a line through the drops.
 
-It only reads, so it may run at any time, even during a sync: each table is read at one version, so
-a cut may be newer than the landings.
-
-Not handled: mirrors of cuts are counted only for the newest cuts, up to `MIRROR_BUDGET` entries
-(cuts times mirrors). Older points have no counts, and `counted_from` names the first counted cut.
+Each table is read at one version, so a cut may be newer than the landings. Mirrors are counted only
+for the newest cuts, up to `MIRROR_BUDGET` entries.
 """
 
 import math
@@ -38,12 +35,7 @@ MIRROR_BUDGET = 3_000_000
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Values over time.
-
-    Args:
-        times: epoch milliseconds, never descending.
-        values: one value a time.
-    """
+    """Values over time, in epoch milliseconds that never descend."""
 
     times: tuple[float, ...] = ()
     values: tuple[float, ...] = ()
@@ -57,9 +49,6 @@ class CutPoint:
     """A cut as a point in time.
 
     Attributes:
-        number: its number.
-        tso: its TSO.
-        published_at: when it was published.
         held: row changes that waited for their schema.
         replays: replayed row changes that it ignored.
         late: row changes that landed after their cut.
@@ -89,13 +78,7 @@ class CutPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandingPoint:
-    """A landing as a point in time.
-
-    Attributes:
-        landed_at: when.
-        records: records it landed.
-        backlog: offsets it left in the source.
-    """
+    """A landing as a point in time, with the records it landed and those it left in the source."""
 
     landed_at: datetime
     records: int
@@ -109,15 +92,7 @@ class LandingPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineReason:
-    """One reason for quarantine.
-
-    Attributes:
-        stage: `decode` or `apply`.
-        reason: what is wrong, a stable word.
-        open: rows that are open.
-        redriven: rows that were redriven successfully.
-        newest_at: when the newest was refused.
-    """
+    """One reason for quarantine at a stage, with its open rows and those redriven with success."""
 
     stage: str
     reason: str
@@ -133,9 +108,8 @@ class QuarantineFigures:
     Attributes:
         open: rows that are open now.
         series: how many were open over time.
-        reasons: by stage and reason, those with most open rows first.
-        newest: the newest open rows, newest first: coordinates, reason, position, expected and the
-            table, without the record's content.
+        reasons: those with most open rows first.
+        newest: the newest open rows (`_SHOWN`), newest first, without the record's content.
     """
 
     open: int
@@ -159,8 +133,6 @@ class CutHistory:
     table_changes: Mapping[tuple[str, str], int]
 
 
-# Cuts -------------------------------------------------------------------------------------------
-
 _CUT_COLUMNS = ["number", "tso", "published_at", "held", "replays", "late"]
 
 
@@ -169,11 +141,8 @@ def read_cut_history(
 ) -> CutHistory:
     """Return the cuts published since a moment, and the newest one before it.
 
-    Args:
-        paths: its tables.
-        since: the moment.
-        newest: the newest cut that counts; None before the first.
-        budget: entries of mirrors (cuts times tables) that are counted at most.
+    They end at the cut `newest`, None before the first; at most `budget` entries of mirrors (cuts
+    times tables) are counted.
     """
     if newest is None:
         return CutHistory(points=(), counted_from=None, table_changes={})
@@ -236,9 +205,6 @@ def _by_mode(
             tables[name] = tables.get(name, 0) + (row["changes_sum"] or 0)
 
 
-# Landings ---------------------------------------------------------------------------------------
-
-
 def read_landings(paths: LakePaths, since: datetime) -> tuple[LandingPoint, ...]:
     """Return the landings since a moment, oldest first."""
     table = read_table(
@@ -248,13 +214,13 @@ def read_landings(paths: LakePaths, since: datetime) -> tuple[LandingPoint, ...]
     )
     if table is None:
         return ()
-    backlogs = list_sums(table["partitions"], _backlog)
+    backlogs = list_sums(table["partitions"], _backlogs)
     found = table.drop_columns(["partitions"]).append_column("backlog", pa.array(backlogs))
     rows = found.sort_by("number").drop_columns(["number"]).to_pylist()
     return tuple(LandingPoint(**row) for row in rows)
 
 
-def _backlog(partitions: pa.StructArray) -> pa.Array:
+def _backlogs(partitions: pa.StructArray) -> pa.Array:
     """Return how many records of each partition are not landed, as `PartitionOffsets.backlog`."""
     end, landed, earliest = (
         pc.struct_field(partitions, name) for name in ("end", "landed", "earliest")
@@ -271,34 +237,19 @@ def list_sums(lists: pa.ChunkedArray, value: Callable[[pa.StructArray], pa.Array
     return np.bincount(rows, weights=numbers, minlength=len(whole)).astype(int).tolist()
 
 
-# Quarantine -------------------------------------------------------------------------------------
-
+_PLACE = ("topic", "partition", "offset", "index", "stage")
 _SHOWN = (
-    "stage",
-    "topic",
-    "partition",
-    "offset",
-    "index",
-    "reason",
-    "position",
-    "expected",
-    "database",
-    "table",
-    "commit_ts",
-    "quarantined_at",
+    *(*_PLACE, "reason", "position", "expected"),
+    *("database", "table", "commit_ts", "quarantined_at"),
 )
 
 
 def read_quarantine_figures(
     paths: LakePaths, since: datetime, *, tables: TableFilter | None = None, examples: int = 20
 ) -> QuarantineFigures:
-    """Return what is and was in quarantine, without the records' content.
+    """Return what is and was in quarantine, and so many `examples` of its newest open rows.
 
-    Args:
-        paths: its tables.
-        since: the start of the series.
-        tables: the tables that are mirrored; faults of others do not count. None: all.
-        examples: how many of the newest open rows are returned.
+    The series starts at `since`. Only faults of `tables`, those that are mirrored, count.
     """
     keys = ["stage", "reason", "quarantined_at", "redriven_at", "database", "table"]
     table = read_table(paths.quarantine, columns=keys)
@@ -307,21 +258,18 @@ def read_quarantine_figures(
         # Rows that came or were closed together are one group, so these are few.
         grouped = table.group_by(keys).aggregate([([], "count_all")]).to_pylist()
         groups = [row for row in grouped if is_mirrored_fault(row, tables)]
-    counts: dict[tuple[str, str], Counter[bool]] = {}
-    newest_at: dict[tuple[str, str], datetime] = {}
+    by_reason: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in groups:
-        key = (row["stage"], row["reason"])
-        counts.setdefault(key, Counter())[row["redriven_at"] is None] += row["count_all"]
-        newest_at[key] = max(newest_at.get(key, row["quarantined_at"]), row["quarantined_at"])
+        by_reason.setdefault((row["stage"], row["reason"]), []).append(row)
     reasons = [
         QuarantineReason(
             stage=stage,
             reason=reason,
-            open=count[True],
-            redriven=count[False],
-            newest_at=newest_at[stage, reason],
+            open=sum(row["count_all"] for row in rows if row["redriven_at"] is None),
+            redriven=sum(row["count_all"] for row in rows if row["redriven_at"] is not None),
+            newest_at=max(row["quarantined_at"] for row in rows),
         )
-        for (stage, reason), count in sorted(counts.items())
+        for (stage, reason), rows in sorted(by_reason.items())
     ]
     return QuarantineFigures(
         open=sum(item.open for item in reasons),
@@ -334,12 +282,11 @@ def read_quarantine_figures(
 def _newest_open(
     paths: LakePaths, tables: TableFilter | None, limit: int
 ) -> tuple[Mapping[str, Any], ...]:
-    """Return the newest open rows, newest first."""
     is_open = ds.field("redriven_at").is_null()
     table = read_table(paths.quarantine, is_open, columns=list(_SHOWN))
     newest: list[dict[str, Any]] = []
     order: list[tuple[str, str]] = [("quarantined_at", "descending")]
-    order += [(it, "ascending") for it in ("topic", "partition", "offset", "index", "stage")]
+    order += [(name, "ascending") for name in _PLACE]
     for batch in () if table is None else table.sort_by(order).to_batches(max_chunksize=1000):
         newest += [row for row in batch.to_pylist() if is_mirrored_fault(row, tables)]
         if len(newest) >= limit:
@@ -362,63 +309,36 @@ def _open_over_time(groups: Iterable[dict[str, Any]], since: datetime) -> Series
     return Series(tuple(at for at, _ in shown), tuple(accumulate(count for _, count in shown)))
 
 
-# Series for plots -------------------------------------------------------------------------------
-
-
 def lag_series(points: Sequence[CutPoint], since: datetime, now: datetime) -> Series:
     """Return the replication lag in seconds over time, from `since` or the first cut to `now`.
 
     It grows by a second each second; each cut has two points: the lag just before it was published
     and just after.
     """
-    times: list[float] = []
-    values: list[float] = []
-
-    def add(at: float, tso: int) -> None:
-        times.append(at)
-        values.append(round(lag_ms(tso, at) / 1000, 3))
-
     begin, end = since.timestamp() * 1000, now.timestamp() * 1000
-    current: CutPoint | None = None
-    latest = begin
-    for point in points:
+    ends: list[tuple[float, int]] = []
+    for before, point in pairwise((None, *points, None)):
         # A clock that was set back does not reverse the line.
-        at = max(latest, point.published_ms)
-        if current is not None:
-            if not times:
-                add(begin, current.tso)
-            add(at, current.tso)
-        if point.published_ms >= begin:
-            add(at, point.tso)
-            latest = at
-        current = point
-    if current is not None and (not times or end > times[-1]):
-        if not times:
-            add(begin, current.tso)
-        add(max(end, times[-1]), current.tso)
-    return Series(tuple(times), tuple(values))
+        latest = ends[-1][0] if ends else begin
+        at = max(latest, end if point is None else point.published_ms)
+        if before is not None and (point is not None or not ends or at > latest):
+            ends += [(moment, before.tso) for moment in ((at,) if ends else (begin, at))]
+        if point is not None and point.published_ms >= begin:
+            ends.append((at, point.tso))
+    return Series(
+        tuple(at for at, _ in ends), tuple(round(lag_ms(tso, at) / 1000, 3) for at, tso in ends)
+    )
 
 
-_SPANS: tuple[tuple[float, float], ...] = (
-    (600, 10),
-    (3600, 60),
-    (86_400, 600),
-    (math.inf, 3600),
-)
+_SPANS = ((600, 10), (3600, 60), (86_400, 600), (math.inf, 3600))
 """For each largest age (in seconds), the seconds of a rate's mean."""
 
 
 def rate_series(events: Iterable[tuple[float, int]], since: datetime, now: datetime) -> Series:
     """Return counts per second, as means that hold until the next point; the last point is now.
 
-    The newest ten minutes are divided into spans of 10 s, the newest hour into minutes, the newest
-    day into ten minutes, the rest into hours; so a series has a few hundred points, however many
-    events.
-
-    Args:
-        events: (epoch milliseconds, count), in any order.
-        since: nothing before it is shown.
-        now: the end.
+    Of the events, (epoch milliseconds, count) in any order, those before `since` are left out. The
+    spans of `_SPANS` leave a few hundred points, however many events.
     """
     begin, end = since.timestamp(), now.timestamp()
     shown = [(at / 1000, count) for at, count in events if begin <= at / 1000 <= end]
@@ -441,17 +361,14 @@ def rate_series(events: Iterable[tuple[float, int]], since: datetime, now: datet
 
 def step_series(values: Iterable[tuple[float, float]], now: datetime) -> Series:
     """Return values that hold until the next one, up to `now`; repeated values are left out."""
-    times: list[float] = []
-    kept: list[float] = []
+    steps: list[tuple[float, float]] = []
     for at, value in sorted(values, key=lambda item: item[0]):
-        if not kept or value != kept[-1]:
-            times.append(at)
-            kept.append(value)
+        if not steps or value != steps[-1][1]:
+            steps.append((at, value))
     end = now.timestamp() * 1000
-    if times and end > times[-1]:
-        times.append(end)
-        kept.append(kept[-1])
-    return Series(tuple(times), tuple(kept))
+    if steps and end > steps[-1][0]:
+        steps.append((end, steps[-1][1]))
+    return Series(tuple(at for at, _ in steps), tuple(value for _, value in steps))
 
 
 def thinned(series: Series, limit: int = 2000) -> Series:

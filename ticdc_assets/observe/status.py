@@ -4,9 +4,6 @@ All outputs about a changefeed print a `Status`: `status`, `tables`, `metrics`, 
 sensor and the asset checks. `judging` makes the verdicts once, in `Status.verdicts`. So all outputs
 show the same figures and the same verdicts for one state of the lake. Values only: nothing is read
 here (`status_reading` does that), and neither Spark nor Dagster is needed.
-
-`lag` splits the lag of the mirrors into its parts, `table_status` says what a table lacks, `faults`
-and `agreement` count the rows of the quarantine and the row checksums.
 """
 
 from collections import Counter
@@ -33,8 +30,6 @@ if TYPE_CHECKING:
     from ticdc_assets.mirrors.truncation_points import KeptTable
 
 
-# Topics -----------------------------------------------------------------------------------------
-
 NEW_TOPIC = "new"
 """State of a topic in the source that no landing has read."""
 
@@ -44,7 +39,6 @@ class TopicStatus:
     """One topic of the source.
 
     Attributes:
-        topic: the topic.
         state: its effect on the global watermark (`TopicState`), or NEW_TOPIC.
         partitions: how many partitions it has.
         backlog: records that wait in it.
@@ -57,9 +51,14 @@ class TopicStatus:
     state: str
     partitions: int
     backlog: int
-    watermark_ts: int | None
-    waiting: tuple[int, ...]
+    watermark_ts: int | None = None
+    waiting: tuple[int, ...] = ()
     tables: int | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        names = {"watermark_ts": "watermark", "waiting": "waiting_partitions"}
+        return {names.get(name, name): value for name, value in asdict(self).items()}
 
 
 ACCOUNT_COUNTS = (
@@ -67,9 +66,6 @@ ACCOUNT_COUNTS = (
     "unaccounted",
 )
 """The counts of the new row changes of a cut (`ChangeAccount`)."""
-
-
-# Changefeeds ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +96,6 @@ class Status:
     """The status of a changefeed.
 
     Attributes:
-        changefeed: its name.
         at: when it was read.
         cut: the newest cut; None before the first.
         watermark: the global watermark.
@@ -117,7 +112,6 @@ class Status:
         log_batch: newest batch of the change log.
         log_rows: rows of the change log by kind, without removed rows.
         steps_back: watermarks that stepped back.
-        topics: the topics, by name.
         tables: the tables, the one that lags most first.
         lag: how far the mirrors are behind; None before the first cut. A finished changefeed's lag,
             and its tables', is measured at its end, not now.
@@ -173,12 +167,8 @@ class Status:
     @property
     def held(self) -> tuple[HeldRows, ...]:
         """Row changes at or below the cut that wait for their schema, the oldest first."""
-        return tuple(
-            sorted(
-                self.cut.held if self.cut else (),
-                key=lambda item: (item.since, item.order),
-            )
-        )
+        held = self.cut.held if self.cut else ()
+        return tuple(sorted(held, key=lambda item: (item.since, item.order)))
 
     @property
     def held_rows(self) -> int:
@@ -302,18 +292,7 @@ class Status:
             "quarantined": dict(self.quarantined),
             "schema_conflicts": len(self.conflicts),
             "checksums": {str(key): count for key, count in self.checksums.counts.items()},
-            "topics": [
-                {
-                    "topic": item.topic,
-                    "state": item.state,
-                    "partitions": item.partitions,
-                    "backlog": item.backlog,
-                    "watermark": item.watermark_ts,
-                    "waiting_partitions": list(item.waiting),
-                    "tables": item.tables,
-                }
-                for item in self.topics
-            ],
+            "topics": [item.as_json() for item in self.topics],
             "tables": [item.as_json() for item in self.tables],
             "verdicts": {str(check): item.as_json() for check, item in self.verdicts.items()},
         }

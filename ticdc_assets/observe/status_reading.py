@@ -41,12 +41,9 @@ from ticdc_assets.wire.rows import counted_as
 
 
 def read_status(lake: Lake, now: datetime, *, source: SourceState | None = None) -> Status:
-    """Return the status of a changefeed; needs no Spark.
+    """Return the status of a changefeed, with lags at `now`; needs no Spark.
 
-    Args:
-        lake: the changefeed's lake.
-        now: the time to measure lags at.
-        source: what the source has at `now`; if None, the backlog is what the newest landing left.
+    Without what the `source` has then, the backlog is what the newest landing left.
     """
     cut = newest_cut(lake.paths)
     statistics = read_statistics(lake.paths)
@@ -54,7 +51,9 @@ def read_status(lake: Lake, now: datetime, *, source: SourceState | None = None)
     landed_partitions = () if landing is None else partitions_of(landing)
     partitions = landed_partitions
     if source is not None:
-        partitions = _with_times(source.present, landed_partitions)
+        # The times are those of the newest landing.
+        times = {_state(item): item.newest_ms for item in landed_partitions}
+        partitions = [replace(it, newest_ms=times.get(_state(it))) for it in source.present]
     landed_at = landing["landed_at"] if landing else None
     progress = statistics.progress()
     watermark = read_watermark(lake.paths, statistics=statistics, cut=cut)
@@ -67,6 +66,13 @@ def read_status(lake: Lake, now: datetime, *, source: SourceState | None = None)
         ending = _ending(cut, watermark, statistics, partitions, now_ms)
     # A finished changefeed does not fall further behind: its lags are those at its end.
     measured_ms = now_ms if ending is None else physical_ms(ending.tso)
+    last_changes: dict[tuple[str, str], int] = {}
+    log_rows = Counter[str]()
+    for row in statistics.rows:
+        log_rows[counted_as(row["kind"], row.get("shape"))] += row["rows"]
+        if row["kind"] == "row" and row["max_ts"] is not None:
+            name = (row["database"], row["table"])
+            last_changes[name] = max(last_changes.get(name, 0), row["max_ts"])
     lag = None
     if cut is not None:
         lag = split_lag(
@@ -93,10 +99,10 @@ def read_status(lake: Lake, now: datetime, *, source: SourceState | None = None)
         landed_batch=landed,
         decoded_batch=decoded_batch,
         log_batch=statistics.batch,
-        log_rows=_log_rows(statistics),
+        log_rows=dict(sorted(log_rows.items())),
         steps_back=sum(item.steps_back for item in progress.values()),
         topics=_topics(partitions, watermark),
-        tables=table_statuses(cut, faults, measured_ms, last_changes=_last_changes(statistics)),
+        tables=table_statuses(cut, faults, measured_ms, last_changes=last_changes),
         lag=lag,
         faults=faults,
         conflicts=tuple(
@@ -164,22 +170,14 @@ def _landed_ms(
     statistics: ChangeStatistics,
     undecoded: Sequence[PartitionOffsets],
 ) -> int:
-    """Return the physical time up to which everything has landed."""
     landed_ts = statistics.newest_change if statistics.es_only else watermark.watermark_ts
     times = [physical_ms(cut.tso if landed_ts is None else landed_ts)]
     times += [item.newest_ms for item in undecoded if item.newest_ms is not None]
     return max(times)
 
 
-def _with_times(
-    source: Iterable[PartitionOffsets], known: Iterable[PartitionOffsets]
-) -> tuple[PartitionOffsets, ...]:
-    """Return the source's partitions, with the times from the newest landing."""
-    times = {(item.topic, item.partition, item.landed): item.newest_ms for item in known}
-    return tuple(
-        replace(item, newest_ms=times.get((item.topic, item.partition, item.landed)))
-        for item in source
-    )
+def _state(item: PartitionOffsets) -> tuple[str, int, int]:
+    return (item.topic, item.partition, item.landed)
 
 
 _CONFLICT_ORDER = ("database", "table", "schema_version", "offset")
@@ -204,23 +202,6 @@ def read_faults(paths: LakePaths, tables: TableFilter | None = None) -> tuple[Fa
     )
 
 
-def _last_changes(statistics: ChangeStatistics) -> dict[tuple[str, str], int]:
-    last: dict[tuple[str, str], int] = {}
-    for row in statistics.rows:
-        if row["kind"] == "row" and row["max_ts"] is not None:
-            name = (row["database"], row["table"])
-            last[name] = max(last.get(name, 0), row["max_ts"])
-    return last
-
-
-def _log_rows(statistics: ChangeStatistics) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for row in statistics.rows:
-        kind = counted_as(row["kind"], row.get("shape"))
-        counts[kind] = counts.get(kind, 0) + row["rows"]
-    return dict(sorted(counts.items()))
-
-
 def _topics(
     partitions: Iterable[PartitionOffsets], watermark: GlobalWatermark
 ) -> tuple[TopicStatus, ...]:
@@ -241,14 +222,7 @@ def _topics(
         for item in watermark.topics
     ]
     topics += [
-        TopicStatus(
-            topic=topic,
-            state=NEW_TOPIC,
-            partitions=counts[topic],
-            backlog=backlogs[topic],
-            watermark_ts=None,
-            waiting=(),
-        )
-        for topic in counts.keys() - {item.topic for item in topics}
+        TopicStatus(topic=it, state=NEW_TOPIC, partitions=counts[it], backlog=backlogs[it])
+        for it in counts.keys() - {item.topic for item in topics}
     ]
     return tuple(sorted(topics, key=lambda item: item.topic))

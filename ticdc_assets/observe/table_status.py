@@ -32,11 +32,9 @@ class TableState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableStatus:
-    """One upstream table.
+    """One upstream table, by its name at the cut.
 
     Attributes:
-        database: its database at the cut.
-        table: its name at the cut.
         mirror_id: stable id of its mirror; None for a table known only from rows.
         has_mirror: False if no cut has made a mirror of it yet.
         rows: rows of the mirror.
@@ -101,7 +99,7 @@ class TableStatus:
     @property
     def verdict(self) -> Verdict:
         """Its verdict; a late cut is judged once, not for each table."""
-        return Verdict(level=_STATE_LEVELS[self.state], sentence=self._said(self.caveats))
+        return Verdict(_STATE_LEVELS[self.state], self._said(self.caveats))
 
     @property
     def brief(self) -> str:
@@ -156,13 +154,10 @@ def table_statuses(
     *,
     last_changes: Mapping[tuple[str, str], int] | None = None,
 ) -> tuple[TableStatus, ...]:
-    """Return every table and how far it is behind, the furthest first.
+    """Return every table and how far it is behind at `now_ms`, epoch milliseconds; furthest first.
 
-    Args:
-        cut: the newest cut.
-        faults: the open rows of the quarantine; those with a table count.
-        now_ms: now, in epoch milliseconds.
-        last_changes: highest commit ts of a row change by (database, table), if known.
+    Of the open rows of the quarantine, those with a table count. `last_changes` has the highest
+    commit ts of a row change by (database, table), if known.
     """
     if cut is None:
         return ()
@@ -181,8 +176,7 @@ def table_statuses(
     def status(name: tuple[str, str], key: object, *missing_ms: int, **known: Any) -> TableStatus:
         """Return a table that lacks changes since some moments, and since its first held row."""
         own, untaken = held.pop(key, []), held.pop(name, [])
-        waiting = [*own, *untaken]
-        account = lost.pop(name, None)
+        waiting, account = [*own, *untaken], lost.pop(name, None)
         first = [item.min_ts for item in waiting]
         first += [] if account is None or account.first_ts is None else [account.first_ts]
         complete = min(cut_ms, *missing_ms, *map(physical_ms, first))

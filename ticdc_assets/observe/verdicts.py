@@ -17,16 +17,11 @@ class Level(IntEnum):
         return self.name.lower()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Verdict:
-    """A judgement of some figures.
+    """A judgement of some figures: what happened, and what to do about it, if anything."""
 
-    Attributes:
-        level: how bad it is.
-        sentence: what happened, and what to do about it, if anything.
-    """
-
-    level: Level = Level.OK
+    level: Level
     sentence: str
 
     def as_json(self) -> dict[str, str]:

@@ -32,8 +32,8 @@ def duration(seconds: float) -> str:
 
 
 def listed(findings: Iterable[str], separator: str = ", ") -> str:
-    """Return findings in one text: the first ones in full, the rest as a count."""
-    texts = list(findings)
+    """Return findings in one line: the first ones in full, the rest as a count."""
+    texts = [visible(text) for text in findings]
     more = f" and {len(texts) - LISTED} more" if len(texts) > LISTED else ""
     return separator.join(texts[:LISTED]) + more
 

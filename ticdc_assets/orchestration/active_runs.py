@@ -1,16 +1,30 @@
-"""The queued and running runs of a changefeed, whichever program started them.
+"""The queued and running runs of a changefeed, and the processes that work on them.
 
-The sensor requests no sync while there is one, and a follow run ends for one. A run whose process
-was killed is marked as ended here, because Dagster does so only for runs that have not begun.
+The sensor requests no sync while there is such a run, whichever program started it, and a follow
+run ends for one. Dagster notices a dead process only of runs that have not begun: `end_orphans`
+marks all others as ended, with the tag that each run gets here. The number of a process has a
+meaning only in its container, and until the machine restarts. So the tag also names a lock that the
+process holds while it lives (`delta.lock.seen_at_work`).
 """
 
-from collections.abc import Sequence
+import os
+import re
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
+from types import FrameType
+from typing import NamedTuple
 
+import dagster as dg
 from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, RunRecord, RunsFilter
 
 from ticdc_assets.base.names import counted
+from ticdc_assets.config import Writer
+from ticdc_assets.delta.lease import Holder, started_at, this_process
+from ticdc_assets.delta.lock import nobody_at_work, seen_at_work
 from ticdc_assets.observe.wording import duration
 from ticdc_assets.orchestration.partitions import (
     CHANGEFEED_TAG,
@@ -19,7 +33,99 @@ from ticdc_assets.orchestration.partitions import (
     FeedNames,
     JobKind,
 )
-from ticdc_assets.orchestration.workers import is_gone, worker_of
+from ticdc_assets.storage.lake_paths import LakePaths
+
+WORKER_TAG = "ticdc/worker"
+"""Tag of a run: which process works on it; see `worker_tag`."""
+
+
+class Worker(NamedTuple):
+    """A process that works on a run, and the file whose lock it holds; "" if it holds none."""
+
+    process: Holder
+    lock: str = ""
+
+
+def worker_name(process: int | None = None) -> str:
+    """Return what identifies a process (None: this one): host, process id, start time."""
+    this = this_process()
+    number = this.process if process is None else process
+    return f"{this.host}:{number}:{started_at(number) or 0}"
+
+
+def worker_tag(run_id: str, lock: str, name: str | None = None) -> str:
+    """Return the tag of a run that a process works on: process, run, machine, lock ("": none)."""
+    return "#".join((name or worker_name(), run_id[:8], this_process().machine, lock))
+
+
+def is_gone(worker: Worker) -> bool:
+    """Return whether a process has ended; False if unknown (of another host, without a lock)."""
+    process, this = worker.process, this_process()
+    if worker.lock and not (process.machine and process.machine == this.machine):
+        return nobody_at_work(worker.lock)
+    if process.host != this.host:
+        return False
+    # A process id is given again after a while; then the start time differs.
+    start = started_at(process.process)
+    return start is None or (start != "" and process.started not in ("0", start))
+
+
+def worker_of(run: DagsterRun) -> Worker | None:
+    """Return the process that works on a run; None before it has named itself.
+
+    A run that Dagster starts again has the tags of the run before, with the name of a dead process.
+    """
+    # Earlier versions wrote fewer parts.
+    name, owner, machine, lock = (run.tags.get(WORKER_TAG, "").split("#", 3) + [""] * 3)[:4]
+    parts = re.fullmatch(r"(.+):(\d+):(\d+)", name)
+    if parts is None or owner not in ("", run.run_id[:8]):
+        return None
+    host, process, started = parts.groups()
+    holder = Holder(host=host, process=int(process), machine=machine, started=started, command="")
+    return Worker(holder, lock)
+
+
+_ONE_PROCESS = ("in_process", "execute_in_process_executor")
+"""The executors that run all steps of a run in one process."""
+
+_LOCKS: dict[LakePaths, tuple[ExitStack, str]] = {}
+"""The locks that this process holds until it ends, by changefeed."""
+
+
+def name_worker(
+    context: dg.AssetExecutionContext | dg.OpExecutionContext | dg.AssetCheckExecutionContext,
+    paths: LakePaths,
+    writer: Writer,
+) -> None:
+    """Tag the run of a step with the process that works on it, unless it has this tag.
+
+    That is this process, or the parent of one that an executor started for this step alone.
+    """
+    run = context.run
+    is_whole = context.job_def.executor_def.name in _ONE_PROCESS
+    name = worker_name(None if is_whole else os.getppid())
+    if run.tags.get(WORKER_TAG, "").startswith(f"{name}#{run.run_id[:8]}#"):
+        return
+    if is_whole and paths not in _LOCKS:
+        stack = ExitStack()
+        _LOCKS[paths] = stack, stack.enter_context(seen_at_work(paths, writer))
+    tag = worker_tag(run.run_id, _LOCKS[paths][1] if is_whole else "", name)
+    context.instance.add_run_tags(run.run_id, {WORKER_TAG: tag})
+
+
+@contextmanager
+def signals_handled(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Have SIGINT and SIGTERM call `handler`. Python allows this in the main thread only."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler_before in before.items():
+            signal.signal(number, handler_before)
+
 
 QUEUED_STATUSES = (DagsterRunStatus.NOT_STARTED, DagsterRunStatus.QUEUED)
 
@@ -53,23 +159,18 @@ _SILENT_SECONDS = 900.0
 _READING_JOBS: tuple[JobKind, ...] = ("verify", "diff", "report")
 
 
+_ACTIVE = RunsFilter(statuses=list(ACTIVE_STATUSES))
+
+
 def active_runs(instance: DagsterInstance, names: FeedNames) -> list[DagsterRun]:
     """Return the runs of the changefeed that write and are queued or at work."""
-    return [run for run in _unfinished(instance) if _belongs(run, names)]
-
-
-def _unfinished(instance: DagsterInstance) -> Sequence[DagsterRun]:
-    return instance.get_runs(filters=RunsFilter(statuses=list(ACTIVE_STATUSES)))
+    return [run for run in instance.get_runs(filters=_ACTIVE) if _belongs(run, names)]
 
 
 def pause_after_failures(records: Sequence[RunRecord], now: datetime) -> str:
     """Return why no run is requested now, if the newest runs failed; "" if one may be requested.
 
-    Each failure in a row doubles the pause.
-
-    Args:
-        records: runs of the same work, newest first.
-        now: the time.
+    `records` are runs of the same work, newest first; each failure in a row doubles the pause.
     """
     failed = list(takewhile(lambda it: it.dagster_run.status is DagsterRunStatus.FAILURE, records))
     if not failed:
@@ -91,7 +192,7 @@ def run_to_let_in(instance: DagsterInstance, names: FeedNames, own_id: str, now:
     been queued because of the limit on runs, if `own_id` is the oldest follow run: followed
     changefeeds must not keep all others out.
     """
-    records = instance.get_run_records(filters=RunsFilter(statuses=list(ACTIVE_STATUSES)))
+    records = instance.get_run_records(filters=_ACTIVE)
     others = [item for item in records if item.dagster_run.run_id != own_id]
     for record in others:
         run = record.dagster_run
@@ -128,7 +229,7 @@ def end_orphans(instance: DagsterInstance, names: FeedNames, now: datetime) -> l
     would keep its place among the runs that the instance allows.
     """
     ended: list[str] = []
-    for run in _unfinished(instance):
+    for run in instance.get_runs(filters=_ACTIVE):
         if not (_belongs(run, names) or _reads(run, names)):
             continue
         worker = worker_of(run)
@@ -154,13 +255,9 @@ def end_orphans(instance: DagsterInstance, names: FeedNames, now: datetime) -> l
 def _died_early(
     instance: DagsterInstance, names: FeedNames, run: DagsterRun, now: datetime
 ) -> bool:
-    """Return whether a run's process was killed before the first step named it.
-
-    Each step of this package names it at once. Another job may begin with a long step.
-    """
-    if run.status is not DagsterRunStatus.STARTED or run.job_name not in names.jobs:
-        return False
-    if worker_of(run) is not None:
+    """Return whether a run's process was killed before the first step named it, as each does."""
+    is_ours = run.status is DagsterRunStatus.STARTED and run.job_name in names.jobs
+    if not is_ours or worker_of(run) is not None:
         return False
     newest = instance.event_log_storage.get_logs_for_run(run.run_id, limit=1, ascending=False)
     return any(now.timestamp() - entry.timestamp > _SILENT_SECONDS for entry in newest)
@@ -187,7 +284,6 @@ def _belongs(run: DagsterRun, names: FeedNames) -> bool:
 
 
 def _reads(run: DagsterRun, names: FeedNames) -> bool:
-    """Return whether a run only reads the changefeed's tables."""
     checked = (key.asset_key for key in run.asset_check_selection or ())
     return run.job_name in map(names.job, _READING_JOBS) or any(
         key.path[0] == names.changefeed for key in (*(run.asset_selection or ()), *checked)

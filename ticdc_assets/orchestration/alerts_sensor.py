@@ -1,15 +1,12 @@
 """The sensor that alerts people about problems: checks that do not pass, and runs that failed.
 
 In: the latest evaluation of each check of the changefeed, and its newest runs, from Dagster. Out:
-one message to each target of the changefeed's `alerts` with the changes since its last message, and
-a reason in numbers. It requests no run and reads no table.
+one message to each target of the changefeed's `alerts` with the changes since its last message. It
+requests no run and reads no table.
 
-The cursor records the problems that each target knows. If a target does not accept a message, the
-others still get theirs, and the next tick tries again. Losing the cursor sends all problems once
-more.
-
-Checks of single tables (`table_lag`) are left out: `replication_lag` and `mirrors_complete` cover
-all tables in one sentence.
+The cursor records the problems that each target knows. A target that does not accept a message gets
+it at a later tick. Losing the cursor sends all problems once more. `table_lag` is left out:
+`replication_lag` and `mirrors_complete` cover all tables in one sentence.
 """
 
 import os
@@ -23,12 +20,11 @@ from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.base.names import counted
 from ticdc_assets.observe.alerting import Problem, deliver, news
 from ticdc_assets.observe.verdicts import Check, Level
+from ticdc_assets.orchestration.mirror_assets import WEBSERVER
 from ticdc_assets.orchestration.partitions import ANONYMOUS, IMPLICIT_ASSET_JOB_NAME, FeedNames
 from ticdc_assets.orchestration.sensors import cursor_text, read_cursor
-from ticdc_assets.orchestration.status_metadata import OPEN, SEEN_UNTIL
 from ticdc_assets.orchestration.steps import ChangefeedSteps
-from ticdc_assets.orchestration.tables_sensor import WEBSERVER
-from ticdc_assets.orchestration.verdicts import shown_verdicts
+from ticdc_assets.orchestration.verdicts import OPEN, SEEN_UNTIL, shown_verdicts
 
 INTERVAL_SECONDS = 30
 
@@ -83,13 +79,7 @@ def alerts_sensors(
 def problems(
     instance: DagsterInstance, names: FeedNames, keys: Sequence[dg.AssetCheckKey]
 ) -> Iterator[Problem]:
-    """Yield the problems of a changefeed, from Dagster's records.
-
-    Args:
-        instance: the instance with the records.
-        names: the names of the changefeed.
-        keys: its checks.
-    """
+    """Yield the problems of a changefeed, from Dagster's records of its checks and runs."""
     server = os.environ.get(WEBSERVER, "").rstrip("/")
     for key, shown in sorted(shown_verdicts(instance, keys).items()):
         evaluation = shown.evaluation
@@ -106,8 +96,10 @@ def problems(
             )
     for run in _newest_runs(instance, names):
         if run.status is DagsterRunStatus.FAILURE:
+            is_implicit = run.job_name == IMPLICIT_ASSET_JOB_NAME
+            work = ", ".join(sorted(_chosen(run))) if is_implicit else ""
             yield Problem(
-                name=f"run of {_work_of(run)}",
+                name=f"run of {work or run.job_name.removeprefix(ANONYMOUS)}",
                 level=Level.FAIL,
                 sentence=_why(instance, run),
                 link=server and f"{server}/runs/{run.run_id}",
@@ -168,7 +160,6 @@ def _ended(
 
 
 def _makes_up_for(later: DagsterRun, run: DagsterRun) -> bool:
-    """Return whether a later run of chosen assets replaces an earlier one."""
     after, before = _chosen(later), _chosen(run)
     if later.status is DagsterRunStatus.SUCCESS:
         return not after or (bool(before) and before <= after)
@@ -184,12 +175,6 @@ def _chosen(run: DagsterRun) -> frozenset[str]:
     return frozenset(assets | checks)
 
 
-def _work_of(run: DagsterRun) -> str:
-    """Return the name of a run's work: its job, or the chosen assets."""
-    chosen = _chosen(run) if run.job_name == IMPLICIT_ASSET_JOB_NAME else frozenset[str]()
-    return ", ".join(sorted(chosen)) or run.job_name.removeprefix(ANONYMOUS)
-
-
 def _why(instance: DagsterInstance, run: DagsterRun) -> str:
     """Return why a run failed: the error of the step that failed, or what ended the run."""
     kinds = {DagsterEventType.STEP_FAILURE, DagsterEventType.RUN_FAILURE}
@@ -201,10 +186,7 @@ def _why(instance: DagsterInstance, run: DagsterRun) -> str:
             while error is not None and error.cause is not None:
                 error = error.cause
             if error is not None:
-                return f"{event.step_key}: {_first_line(error.message)}"
+                first, _, _ = error.message.strip().partition("\n")
+                return f"{event.step_key}: {first}"
     texts = [entry.dagster_event.message for entry in entries if entry.dagster_event is not None]
     return next((text for text in texts if text), "it failed, and its log says no reason")
-
-
-def _first_line(text: str) -> str:
-    return text.strip().partition("\n")[0]

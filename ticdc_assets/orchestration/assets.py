@@ -10,9 +10,8 @@ next run continues an interrupted one. The bodies only call the pipeline and rep
 
 `change_log` has one partition per landing day, and a sync has none. So `decode_messages` decodes
 for a sync and reports each changed day on `change_log`; materialising its partitions decodes those
-days again and corrects differences. In the same way `apply_changes` brings all mirrors to one cut
-and reports each changed table on its own asset; materialising that folds the table again from the
-change log, at the newest cut (`mirror_assets`).
+days again. In the same way `apply_changes` brings all mirrors to one cut and reports each changed
+table on its own asset; materialising that folds the table again (`mirror_assets`).
 """
 
 import warnings
@@ -27,14 +26,18 @@ from ticdc_assets.base.errors import ConfigError
 from ticdc_assets.config import CaptureSource, KafkaSource
 from ticdc_assets.log.change_statistics import read_statistics
 from ticdc_assets.model.tso import cut_of
+from ticdc_assets.orchestration.active_runs import name_worker
 from ticdc_assets.orchestration.exports import snapshot_asset
-from ticdc_assets.orchestration.metadata import ran_metadata, redecoding_metadata, utc_now
+from ticdc_assets.orchestration.metadata import (
+    definition_metadata,
+    ran_metadata,
+    redecoding_metadata,
+    utc_now,
+)
 from ticdc_assets.orchestration.partitions import DAY_FORMAT, REPORT, FeedNames, landing_days
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
 from ticdc_assets.orchestration.syncing import Reporter, Syncing, log_events, result_of
-from ticdc_assets.orchestration.table_schemas import definition_metadata
-from ticdc_assets.orchestration.workers import name_worker
 from ticdc_assets.repair.redecoding import redecode
 from ticdc_assets.spark.compute import watched
 
@@ -68,10 +71,7 @@ class ApplyConfig(dg.Config):
     )
 
     def cut(self, *, es_only: bool) -> int | None:
-        """Return the cut that `until` names.
-
-        Args:
-            es_only: whether the changes have no commit ts, so that only a time has a meaning.
+        """Return the cut that `until` names; `es_only` changes have no commit ts, and so no TSO.
 
         Raises:
             ConfigError: it is neither a TSO nor a time, or a TSO where there are none.
@@ -245,9 +245,8 @@ def _schema_registry(steps: ChangefeedSteps) -> dg.AssetsDefinition:
 def _report(steps: ChangefeedSteps) -> dg.AssetsDefinition:
     """Return the asset that writes the page of a changefeed.
 
-    It reads small control tables and starts no Spark, so it is in no pool: it never waits for the
-    writer and no sync waits for it. The page is replaced atomically; a killed run leaves the old
-    one. It is not part of a sync, because a page that reports missing syncs must be written when
+    It reads small control tables and starts no Spark, so it is in no pool and never waits for the
+    writer. It is not part of a sync, because a page that reports missing syncs must be written when
     there are none.
     """
     names = steps.names

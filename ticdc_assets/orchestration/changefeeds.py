@@ -28,12 +28,11 @@ from ticdc_assets.orchestration.jobs import (
     report_schedules,
     seed_job,
 )
-from ticdc_assets.orchestration.mirror_assets import MirrorAssets
+from ticdc_assets.orchestration.mirror_assets import MirrorAssets, tables_sensor
 from ticdc_assets.orchestration.partitions import FeedNames
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.sensors import changefeed_sensor
 from ticdc_assets.orchestration.steps import ChangefeedSteps, steps_of
-from ticdc_assets.orchestration.tables_sensor import tables_sensor
 from ticdc_assets.orchestration.verdicts import CheckVerdict, runbook
 
 CONFIGURATION_VALID = "configuration_valid"
@@ -58,10 +57,7 @@ def definitions_of(
 ) -> dg.Definitions:
     """Return the definitions of `changefeeds`; their results are kept in each.
 
-    Args:
-        changefeeds: the changefeeds.
-        has_mirrors: whether the assets of mirrors are among them; no job of a changefeed needs
-            these.
+    No job of a changefeed needs the assets of its mirrors.
     """
     return dg.Definitions.merge(
         dg.Definitions(resources={"ticdc_spark": _SPARK}),
@@ -103,8 +99,7 @@ def _wrong_entry(settings: Settings, wrong: WrongEntry) -> dg.Definitions:
     """Return the definitions of an entry of the configuration that was left out for its mistakes.
 
     They are an asset `configuration`, a check that fails with the mistakes, and a sensor that
-    reports it, because no run evaluates this check. When the entry is corrected, the changefeed's
-    assets replace these; its tables were not touched.
+    reports it, because no run evaluates this check.
     """
     # No changefeed has a name in capitals.
     number = "".join(filter(str.isdigit, wrong.position))

@@ -1,16 +1,10 @@
 """Checks of one changefeed: wiring only.
 
-Their results are `Status.verdicts`, or come from `content_verdicts` if files or mirrors are read.
-
 The cheap checks read only small control tables, without Spark, so they cost milliseconds and can
 run alone. Every sync runs them, and the sensor evaluates them between syncs, because lag and the
 age of held rows grow while no sync runs. `keys_unique` reads all mirrors, and
 `mirror_equals_rebuild` decodes every landed record: no sync runs them; they have their own job and
 schedule.
-
-Replication lag is now minus the physical time of the newest cut's TSO. It is not the time since the
-last materialisation: a mirror just written from an old watermark still lags. `observe.lag` splits
-it into parts.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,28 +15,31 @@ import dagster as dg
 from ticdc_assets.base.errors import UNREADABLE
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.opening import keeping
-from ticdc_assets.log.cuts import newest_cut
+from ticdc_assets.log.cuts import Cut, newest_cut
 from ticdc_assets.log.damage import require_in_step
 from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.verdicts import Check
 from ticdc_assets.observe.wording import duration
-from ticdc_assets.orchestration.content_verdicts import judge_damage, judge_keys, judge_rebuild
+from ticdc_assets.orchestration.active_runs import name_worker
 from ticdc_assets.orchestration.exports import export_checks
 from ticdc_assets.orchestration.metadata import utc_now
 from ticdc_assets.orchestration.partitions import FeedNames
 from ticdc_assets.orchestration.resources import LakeSpark
-from ticdc_assets.orchestration.status_metadata import (
+from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
+from ticdc_assets.orchestration.verdicts import (
     SEEN_UNTIL,
     STATUS_CHECKS,
+    CheckVerdict,
     check_verdict,
+    evaluations,
+    judge_damage,
+    judge_keys,
+    judge_rebuild,
     quarantine_verdict,
+    runbook,
 )
-from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
-from ticdc_assets.orchestration.verdicts import CheckVerdict, evaluations, runbook
-from ticdc_assets.orchestration.workers import name_worker
-from ticdc_assets.repair.uniqueness import count_keys
-from ticdc_assets.repair.verifying import verify
+from ticdc_assets.repair.verifying import count_keys, verify
 
 LAKE_READABLE = "lake_readable"
 KEYS_UNIQUE = "keys_unique"
@@ -91,9 +88,11 @@ def judge_cheaply(
         return {readable: judge_damage(error)}
     verdicts = status_verdicts(steps.names, status)
     verdicts[readable] = judge_damage(None)
-    verdicts[quarantine] = quarantine_verdict(
-        steps.changefeed.name, status.faults, _seen_until(instance, quarantine)
-    )
+    # An evaluation while a table was damaged does not say until when an earlier one has looked.
+    said = (item.evaluation.metadata.get(SEEN_UNTIL) for item in evaluations(instance, quarantine))
+    text = next((str(item.value) for item in said if item is not None), "")
+    seen_until = datetime.fromisoformat(text) if text else None
+    verdicts[quarantine] = quarantine_verdict(steps.changefeed.name, status.faults, seen_until)
     return verdicts
 
 
@@ -131,7 +130,6 @@ def _cheap_checks(steps: ChangefeedSteps) -> dg.AssetChecksDefinition:
 
 
 def _descriptions(steps: ChangefeedSteps) -> dict[str, str]:
-    """Return the meaning, limits and advice of each check that needs no Spark."""
     changefeed, limits = steps.changefeed, steps.changefeed.checks
     quiet = "never"
     if limits.quiet_warn_seconds is not None:
@@ -194,40 +192,33 @@ def _descriptions(steps: ChangefeedSteps) -> dict[str, str]:
     }
 
 
-def _spark_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
-    """Return the checks that read mirrors or records, which no sync runs."""
+def _spark_checks(steps: ChangefeedSteps) -> Iterator[dg.AssetChecksDefinition]:
+    """Yield the checks that read mirrors or records, which no sync runs."""
     verify_job = steps.names.job("verify")
-
-    def keys_unique(lake: Lake) -> CheckVerdict:
-        cut = newest_cut(lake.paths)
-        return judge_keys(None if cut is None else count_keys(lake, cut))
-
-    def mirror_equals_rebuild(lake: Lake) -> CheckVerdict:
-        return judge_rebuild(None if newest_cut(lake.paths) is None else verify(lake))
-
-    return [
-        _spark_check(
-            steps,
-            KEYS_UNIQUE,
-            "Fails when a mirror of the newest cut has the same key more than once, and names up "
-            "to 5 such keys of each table. It reads the keys of all mirrors. Run it with "
-            f"{verify_job}; it is not part of a sync and writes nothing.",
-            keys_unique,
-        ),
-        _spark_check(
-            steps,
-            MIRROR_EQUALS_REBUILD,
-            "Rebuilds every mirror of the newest cut from the landed records, in a separate "
-            "folder, and compares. Fails with the keys and columns that differ. Run it with "
-            f"{verify_job}; it is not part of a sync, removes its files at the end, and syncs "
-            "continue meanwhile.",
-            mirror_equals_rebuild,
-        ),
-    ]
+    yield _spark_check(
+        steps,
+        KEYS_UNIQUE,
+        "Fails when a mirror of the newest cut has the same key more than once, and names up to 5 "
+        "such keys of each table. It reads the keys of all mirrors. Run it with "
+        f"{verify_job}; it is not part of a sync and writes nothing.",
+        lambda lake, cut: judge_keys(None if cut is None else count_keys(lake, cut)),
+    )
+    yield _spark_check(
+        steps,
+        MIRROR_EQUALS_REBUILD,
+        "Rebuilds every mirror of the newest cut from the landed records, in a separate folder, "
+        "and compares. Fails with the keys and columns that differ. Run it with "
+        f"{verify_job}; it is not part of a sync, removes its files at the end, and syncs "
+        "continue meanwhile.",
+        lambda lake, cut: judge_rebuild(None if cut is None else verify(lake)),
+    )
 
 
 def _spark_check(
-    steps: ChangefeedSteps, name: str, description: str, judge: Callable[[Lake], CheckVerdict]
+    steps: ChangefeedSteps,
+    name: str,
+    description: str,
+    judge: Callable[[Lake, Cut | None], CheckVerdict],
 ) -> dg.AssetChecksDefinition:
     names = steps.names
     spec = dg.AssetCheckSpec(
@@ -247,17 +238,7 @@ def _spark_check(
         lake = steps.lake.using(ticdc_spark.spark_session)
         name_worker(context, lake.paths, steps.changefeed.writer)
         with reported_failures(lake.paths):
-            verdict = judge(lake)
+            verdict = judge(lake, newest_cut(lake.paths))
         yield verdict.result(spec.key)
 
     return check
-
-
-def _seen_until(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> datetime | None:
-    """Return the quarantine time up to which an earlier evaluation has looked."""
-    # An evaluation while a table was damaged does not say it.
-    for shown in evaluations(instance, key):
-        if SEEN_UNTIL in shown.evaluation.metadata:
-            text = str(shown.evaluation.metadata[SEEN_UNTIL].value)
-            return datetime.fromisoformat(text) if text else None
-    return None

@@ -1,11 +1,8 @@
 """A changefeed as a Dagster component: an entry of a `defs.yaml` in a user's project.
 
-In: the attributes of the component, which are the keys of an entry of `changefeeds.yaml`, and
-`lake`. Out: the definitions of that changefeed, the same as from the changefeeds file. The schema
-of the attributes comes from the settings' models, so each key is described once.
-
-Dagster renders the attributes' templates; then they are read by the same code as the file, so each
-mistake is reported with its key. Loading again is safe.
+In: the keys of an entry of `changefeeds.yaml`, and `lake`. Out: the same definitions as from that
+file. The schema of the attributes comes from the settings' models, so each key is described once;
+the same code as for the file reads them, so each mistake is reported with its key.
 """
 
 import os
@@ -55,8 +52,7 @@ _MODEL = _attributes(Changefeed, "ChangefeedAttributes", lake=_LAKE)
 class ChangefeedComponent(dg.Component, dg.Resolvable):
     """One TiCDC changefeed: its assets, checks, jobs, schedules and sensors.
 
-    Args:
-        attributes: the keys of an entry of the changefeeds file, and `lake`.
+    The attributes are the keys of an entry of the changefeeds file, and `lake`.
     """
 
     def __init__(self, attributes: Mapping[str, Any]) -> None:
@@ -75,26 +71,16 @@ class ChangefeedComponent(dg.Component, dg.Resolvable):
         return cls(context.resolve_value(model.model_dump(exclude_unset=True)))
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Return the definitions of the changefeed.
-
-        A capture's path and `lake` are relative to the component's folder.
-
-        Raises:
-            ConfigError: an attribute is wrong; the text has every mistake found.
-        """
+        """Return the definitions of the changefeed; it raises as `read_attributes`."""
         settings = read_attributes(self._attributes, context.path)
         return definitions_of([steps_of(settings, item) for item in settings.changefeeds])
 
 
 def read_attributes(attributes: Mapping[str, Any], folder: Path) -> Settings:
-    """Return the settings that attributes are.
-
-    Args:
-        attributes: the attributes.
-        folder: the component's folder.
+    """Return the settings that attributes are; paths are relative to the component's folder.
 
     Raises:
-        ConfigError: an attribute is wrong.
+        ConfigError: an attribute is wrong; the text has every mistake found.
     """
     entry = {key: value for key, value in attributes.items() if key != "lake"}
     lake = _texts(attributes["lake"]) if "lake" in attributes else None

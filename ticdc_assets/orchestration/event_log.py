@@ -1,16 +1,15 @@
 """Dagster's event log in SQLite, through connections that stay open, for commands that sync.
 
 In: the folder of a Dagster instance. Out: the instance, for one process. A sync stores 70 to 80
-events; Dagster opens a database for each, compiles the statement, and closes it again. Here the
-databases of the index and of the newest runs stay open: a first sync of ten tables takes 3.2 CPU
-seconds instead of 3.7, one of ten changed rows 2.6 instead of 3.1. SQLite does not wait for the
-disk after each event; if the machine stops, the last events of a run may be missing. Dagster's own
-store of what a step prints is left out: it starts four programs for a run, and what a command
-prints is on its terminal. One that somebody configured is used.
+events; Dagster opens a database for each, compiles the statement, and closes it again. Here those
+of the index and of the newest runs stay open: a first sync of ten tables takes 3.2 CPU seconds
+instead of 3.7, one of ten changed rows 2.6 instead of 3.1. SQLite does not wait for the disk after
+each event; if the machine stops, the last events of a run may be missing. What steps print is on
+the command's terminal, so Dagster's own store of it, four programs for a run, is left out.
 
 Dagster exports neither the storage nor what opens an instance in parts, hence two private imports.
-Why this is safe: only `_connect` is another one, over the same files. If a later Dagster does not
-call it, its own is used. Other programs read and write the files at the same time.
+Only `_connect` is another one, over the same files, which other programs use at the same time; if a
+later Dagster does not call it, its own is used.
 """
 
 from collections.abc import Iterator

@@ -3,10 +3,9 @@
     snapshot -> change_log
 
 One run of the seed job seeds all tables of an export, applies the later changes, and reports on
-`snapshot`. No sync waits for it, since most follow no seed. The check `snapshot_complete` says
-whether each landed row was seeded or is in quarantine; `mirror_equals_source` compares the mirrors
-with an export, like `ticdc-assets diff`. If the configuration names a folder of exports, a schedule
-compares each new one.
+`snapshot`. The check `snapshot_complete` says whether each landed row was seeded or is in
+quarantine; `mirror_equals_source` compares the mirrors with an export, like `ticdc-assets diff`. If
+the configuration names a folder of exports, a schedule compares each new one.
 """
 
 from collections.abc import Iterator
@@ -23,15 +22,12 @@ from ticdc_assets.base.isolation import first_sentence
 from ticdc_assets.base.names import counted, table_named
 from ticdc_assets.base.progress import listened
 from ticdc_assets.log.cuts import newest_cut
-from ticdc_assets.orchestration.active_runs import RUNS_LOOKED_AT, pause_after_failures
-from ticdc_assets.orchestration.content_verdicts import judge_seeds, judge_source
-from ticdc_assets.orchestration.metadata import utc_now
+from ticdc_assets.orchestration.active_runs import RUNS_LOOKED_AT, name_worker, pause_after_failures
+from ticdc_assets.orchestration.metadata import definition_metadata, utc_now
 from ticdc_assets.orchestration.partitions import FeedNames, skipping_unreadable
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
-from ticdc_assets.orchestration.table_schemas import definition_metadata
-from ticdc_assets.orchestration.verdicts import runbook
-from ticdc_assets.orchestration.workers import name_worker
+from ticdc_assets.orchestration.verdicts import judge_seeds, judge_source, runbook
 from ticdc_assets.repair.diffing import diff
 from ticdc_assets.repair.seeding import seed_balance
 from ticdc_assets.source.exports.dialect import dialect_of
@@ -80,9 +76,6 @@ class ExportConfig(dg.Config):
         }
 
 
-# Assets -----------------------------------------------------------------------------------------
-
-
 def snapshot_asset(steps: ChangefeedSteps) -> dg.AssetSpec:
     """Return the asset with the first rows of seeded tables, which the seed job reports.
 
@@ -103,9 +96,6 @@ def snapshot_asset(steps: ChangefeedSteps) -> dg.AssetSpec:
         group_name=steps.names.changefeed,
         kinds={"spark", "deltalake"},
     )
-
-
-# Checks -----------------------------------------------------------------------------------------
 
 
 def snapshot_complete_key(names: FeedNames) -> dg.AssetCheckKey:
@@ -155,9 +145,6 @@ def export_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
         yield judge_source(found).result(source.key)
 
     return [snapshot_complete, mirror_equals_source]
-
-
-# Schedule ---------------------------------------------------------------------------------------
 
 
 def export_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:

@@ -2,18 +2,17 @@
 
 In: a changefeed. Out: the same tables and the same reports in Dagster as from runs of the sync job,
 without starting a process and a session each time. `following` decides when to sync, wait and end;
-`syncing` does a sync. This module connects both to Dagster, and reports several syncs as one:
-Dagster keeps every event, so one for each fills the disk.
+`syncing` does a sync. This module reports several syncs as one: Dagster keeps every event, so one
+for each fills the disk.
 
 A sync with changes is reported at once if the last report is at least 30 s old, otherwise together
-with the syncs after it (`Unreported`), 30 s after that report or when the run ends. The log has a
-line for each. Syncs that had only watermarks are reported once a minute, and the last line of the
-log counts them. The checks that read small tables are evaluated after each sync, and reported at
-most once a minute unless a verdict changes.
+with the syncs after it, 30 s after that report or when the run ends. Syncs that had only watermarks
+are reported once a minute. The checks that read small tables are evaluated after each sync, and
+reported at most once a minute unless a verdict changes.
 
 The writer lock is held during each sync, not between syncs. After a signal (cancelling the run,
-Ctrl-C) the current sync finishes; a second signal stops it. Killing the run is safe at any time, as
-for a sync: the next sync finishes its work.
+Ctrl-C) the current sync finishes; a second signal stops it. Killing the run is safe at any time:
+the next sync finishes its work.
 """
 
 import threading
@@ -31,16 +30,24 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.delta.opening import keeping
 from ticdc_assets.observe.verdicts import Level
-from ticdc_assets.orchestration.active_runs import FOLLOW_TAG, run_to_let_in
+from ticdc_assets.orchestration.active_runs import (
+    FOLLOW_TAG,
+    name_worker,
+    run_to_let_in,
+    signals_handled,
+)
 from ticdc_assets.orchestration.checks import judge_cheaply
-from ticdc_assets.orchestration.following import Ending, Followed, Following, NewData
+from ticdc_assets.orchestration.following import Following, NewData, SourceWatcher
 from ticdc_assets.orchestration.jobs import op_job
-from ticdc_assets.orchestration.metadata import SAID, Metadata, described, rate_metadata, utc_now
+from ticdc_assets.orchestration.metadata import (
+    Metadata,
+    described,
+    rate_metadata,
+    utc_now,
+)
 from ticdc_assets.orchestration.resources import LakeSpark
-from ticdc_assets.orchestration.source_watcher import SourceWatcher
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
-from ticdc_assets.orchestration.syncing import Event, Step, Syncing
-from ticdc_assets.orchestration.workers import name_worker, signals_handled
+from ticdc_assets.orchestration.syncing import Event, Syncing
 
 REPORT_SECONDS = 60.0
 """The time between reports of syncs with only watermarks, and of checks with the same verdict."""
@@ -91,7 +98,11 @@ def follow_job(steps: ChangefeedSteps) -> dg.JobDefinition:
             following = Following(surroundings, seconds, config.rest_seconds)
             steps.note(following.followed)
             yield from surroundings.follow(following)
-        _end_cancelled(context, following.followed)
+        if following.followed.is_stopped:
+            run = context.instance.get_run_by_id(context.run_id)
+            if run is not None and run.status is DagsterRunStatus.CANCELING:
+                # Otherwise the run would end as done.
+                raise dg.DagsterExecutionInterruptedError(following.followed.summary)
         yield dg.Output(None)
 
     return op_job(
@@ -105,23 +116,8 @@ def follow_job(steps: ChangefeedSteps) -> dg.JobDefinition:
     )
 
 
-def _end_cancelled(context: dg.OpExecutionContext, followed: Followed) -> None:
-    """End the run as cancelled if it is being cancelled, not as done."""
-    if followed.ending is not Ending.STOPPED:
-        return
-    run = context.instance.get_run_by_id(context.run_id)
-    if run is not None and run.status is DagsterRunStatus.CANCELING:
-        raise dg.DagsterExecutionInterruptedError(followed.summary)
-
-
 class Surroundings:
-    """The context of one run that follows, and its reports.
-
-    Args:
-        steps: the changefeed.
-        spark: the session.
-        context: of the op that follows.
-    """
+    """The context of one run that follows, and its reports."""
 
     def __init__(
         self, steps: ChangefeedSteps, spark: SparkSession, context: dg.OpExecutionContext
@@ -131,7 +127,7 @@ class Surroundings:
         self._syncing = Syncing(steps, spark, self._instance)
         self._news = SourceWatcher(steps.lake)
         self._stop = threading.Event()
-        self._due: list[_Event] = []
+        self._checks: list[_Event] = []
         self._unreported = Unreported()
         self._has_changes = False
         self._reported_at = float("-inf")
@@ -149,36 +145,36 @@ class Surroundings:
         A failure or a second signal interrupts the last sync; the syncs before it are reported.
         """
         loop = following.run()
-        while True:
+        goes_on: object = True
+        while goes_on is not None:
             try:
                 # The handlers of Dagster and Spark would interrupt a sync; they are restored
                 # whenever this generator yields.
                 with signals_handled(self._stop_on_signal):
                     goes_on = next(loop, None)
             except (Exception, KeyboardInterrupt):
-                self._report()
-                yield from self._drained()
+                yield from self._due(is_last=True)
                 raise
-            if goes_on is None:
-                break
-            self._report_if_due()
-            yield from self._drained()
-        self._report()
-        yield from self._drained()
+            yield from self._due(is_last=goes_on is None)
 
-    def _drained(self) -> list[_Event]:
-        due, self._due = self._due, []
-        return due
+    def _due(self, *, is_last: bool) -> list[_Event]:
+        """Return the reports that are due; at the end of the run, all of them."""
+        events: list[_Event] = []
+        patience = CHANGES_SECONDS if self._has_changes else REPORT_SECONDS
+        if self._unreported and (is_last or self.now() - self._reported_at >= patience):
+            events += self._unreported.take()
+            self._has_changes = False
+            self._reported_at = self.now()
+        events += self._checks
+        self._checks = []
+        return events
 
     def _stop_on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        """Stop after the current sync; a second signal stops it."""
         if self._stop.is_set():
             raise KeyboardInterrupt
         self._stop.set()
         with suppress(RuntimeError):  # the signal interrupted another line
             self._steps.say("stopping after the sync under way; Ctrl-C again stops at once")
-
-    # For the loop ---------------------------------------------------------------------------------
 
     def now(self) -> float:
         """Return seconds of a clock that never goes back."""
@@ -223,34 +219,14 @@ class Surroundings:
         if new_data is not NewData.NOTHING:
             landed, decoded, _, applied = (step.said for step in done)
             self.say(f"{applied} ({landed}, {decoded}, {self.now() - began:.1f} s)")
-        self._keep(done, new_data)
-        return new_data
-
-    # Reports --------------------------------------------------------------------------------------
-
-    def _keep(self, done: tuple[Step, ...], new_data: NewData) -> None:
-        """Keep the reports of a sync until they are due."""
         # Events about other assets are always kept: no later sync repeats them.
         self._unreported.add(event for step in done for event in step.events)
         if new_data is not NewData.NOTHING:
             # All steps or none: an asset whose upstream is newer is shown as out of date.
             self._unreported.add(report for step in done for report in step.reports)
         self._has_changes |= new_data is NewData.CHANGES
-        self._report_if_due()
         self._judge()
-
-    def _report_if_due(self) -> None:
-        """Report what was delayed, if it is due."""
-        patience = CHANGES_SECONDS if self._has_changes else REPORT_SECONDS
-        if self.now() - self._reported_at >= patience:
-            self._report()
-
-    def _report(self) -> None:
-        """Report what was delayed."""
-        if self._unreported:
-            self._due += self._unreported.take()
-            self._has_changes = False
-            self._reported_at = self.now()
+        return new_data
 
     def _judge(self) -> None:
         """Evaluate the checks that read small tables; report those that are due."""
@@ -259,13 +235,11 @@ class Surroundings:
             verdicts = judge_cheaply(self._steps, self._instance, utc_now())
         for key, verdict in verdicts.items():
             if due or verdict.level is not self._levels.get(key):
-                self._due.append(verdict.evaluation(key))
+                self._checks.append(verdict.evaluation(key))
                 self._levels[key] = verdict.level
         if due:
             self._judged_at = self.now()
 
-
-# Reports of several syncs as one ----------------------------------------------------------------
 
 _ADDED: Final[Mapping[str, tuple[str, ...]]] = {
     "raw_messages": ("records",),
@@ -279,15 +253,12 @@ _ADDED: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Patterns of the numbers' names, by the asset: its key without the changefeed and the table."""
 
-_Read: TypeAlias = Mapping[str, dg.MetadataValue]
-
 
 class Unreported:
     """The events of syncs that are not reported yet, one for each asset and partition.
 
-    Numbers that count what a sync did are added, so a plot in the UI keeps its sum; `_ADDED` names
-    them, and a new number of a step belongs there if it adds up. All other metadata is the newest
-    sync's. An observation stays as it is, like an event on any other asset.
+    Numbers that count what a sync did (`_ADDED`) are added, so a plot in the UI keeps its sum. All
+    other metadata is the newest sync's. An observation stays as it is.
     """
 
     def __init__(self) -> None:
@@ -300,7 +271,8 @@ class Unreported:
     def add(self, events: Iterable[Event]) -> None:
         """Keep the events of a sync; those on the same asset and partition become one."""
         for event in events:
-            kind = _kind(event.asset_key)
+            _, name, *table = event.asset_key.path
+            kind = f"{name}/*" if table else name
             if kind not in _ADDED or isinstance(event, dg.AssetObservation):
                 self._events[len(self._events)] = event
                 continue
@@ -314,38 +286,25 @@ class Unreported:
         return list(events.values())
 
 
-def _kind(key: dg.AssetKey) -> str:
-    _, name, *table = key.path
-    return f"{name}/*" if table else name
-
-
 def _together(older: Event, newer: Event, kind: str) -> Event:
-    """Return one event for two."""
-    metadata = _summed(older.metadata, newer.metadata, _ADDED[kind])
-    is_said = newer.description is not None and kind in SAID
+    both = (older.metadata, newer.metadata)
+    metadata: Metadata = dict(newer.metadata)
+    for name in {**newer.metadata, **older.metadata}:
+        if any(fnmatchcase(name, pattern) for pattern in _ADDED[kind]):
+            metadata[name] = sum(_value(item, name) for item in both)
+    if all("seconds" in item for item in both):
+        metadata.pop("per_second", None)
+        done = sum(_value(item, "per_second") * _value(item, "seconds") for item in both)
+        metadata |= rate_metadata(round(done), sum(_value(item, "seconds") for item in both))
+    said = None if newer.description is None else described(kind, metadata)
     return dg.AssetMaterialization(
         asset_key=newer.asset_key,
         partition=newer.partition,
-        description=described(kind, metadata) if is_said else newer.description,
+        description=said or newer.description,
         metadata=metadata,
         tags=newer.tags,
     )
 
 
-def _summed(older: _Read, newer: _Read, added: tuple[str, ...]) -> Metadata:
-    """Return the metadata of two syncs together."""
-    metadata: Metadata = dict(newer)
-    for name in {**newer, **older}:
-        if any(fnmatchcase(name, pattern) for pattern in added):
-            metadata[name] = _value(older, name) + _value(newer, name)
-    if "seconds" in older and "seconds" in newer:
-        metadata.pop("per_second", None)
-        done = sum(_value(it, "per_second") * _value(it, "seconds") for it in (older, newer))
-        seconds = _value(older, "seconds") + _value(newer, "seconds")
-        metadata |= rate_metadata(round(done), seconds)
-    return metadata
-
-
-def _value(metadata: _Read, name: str) -> Any:
-    """Return a number of metadata; 0 if it has none."""
+def _value(metadata: Mapping[str, dg.MetadataValue], name: str) -> Any:
     return metadata[name].value if name in metadata else 0

@@ -1,27 +1,32 @@
-"""The loop of a follow run: when it syncs, waits and ends; no Dagster, no Spark, no clock here.
+"""The loop of a follow run, and the checks of its source; no Dagster, no Spark.
 
-In: surroundings that can look at the source, sync, and report waiting runs. Out: `Followed`,
-how often it synced and why it ended. `syncing` does a sync; this is only the loop.
+In: surroundings that can look at the source, sync, and report waiting runs, and have the clock.
+Out: `Followed`.
 
-A sync begins when the source has records that the last sync did not see. Watermarks arrive every
-second, even for tables that do not change. So after syncs that had only watermarks, the loop pauses
-longer and longer, because each sync is a commit in five tables and a published cut.
+A sync begins when the source has records that the last sync did not see (`SourceWatcher`).
+Watermarks arrive every second, even for tables that do not change. So after syncs that had only
+watermarks, the loop pauses longer and longer, because each sync is a commit in five tables and a
+published cut.
 
 It ends after a sync, never within one: when its time is over, when another run of the changefeed
 wants to write, or when it is stopped. If the source is down, or another writer holds the lock,
-it waits with growing pauses; every other error ends it.
-
-Why running it again is safe: a sync is safe to repeat wherever it stopped, and the first sync of a
-run always runs, without looking at the source: it finishes the work of a killed run.
+it waits with growing pauses; every other error ends it. The first sync of a run always runs,
+without looking at the source: it finishes the work of a killed run.
 """
 
-from collections.abc import Hashable, Iterator
+import time
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
 from ticdc_assets.base.errors import BusyError, SourceRefusedError, SourceUnavailableError
 from ticdc_assets.base.names import counted
+from ticdc_assets.config import CaptureSource, KafkaSource
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.log.positions import read_position
+from ticdc_assets.log.sources import see_source
+from ticdc_assets.source.kafka.administration import Administration
 
 LOOK_SECONDS = 1.0
 """The time between two checks of the source, unless the sync between them takes longer."""
@@ -65,7 +70,7 @@ class Followed:
         empty: syncs that brought nothing.
         failures: waits because the source was down or another process held the lock.
         ending: why it ended; None while it runs.
-        other: the run that it ended for; "" if none.
+        other: the run that it ended for, in words.
     """
 
     changed: int = 0
@@ -88,8 +93,8 @@ class Followed:
     @property
     def summary(self) -> str:
         """One sentence with the numbers."""
-        away = f", {counted(self.failures, 'wait')} for the source or the lock"
-        away = away if self.failures else ""
+        waits = counted(self.failures, "wait")
+        away = f", {waits} for the source or the lock" if self.failures else ""
         why = f"; ended because {self.ending}" if self.ending else ""
         other = f" ({self.other})" if self.other else ""
         return (
@@ -111,13 +116,10 @@ class _Surroundings(Protocol):
 
 
 class Following:
-    """One run that follows.
+    """One run that follows for some seconds; the current sync is finished then.
 
-    Args:
-        context: its surroundings.
-        seconds: how long it runs; the current sync is finished then.
-        rest_seconds: the pause between two checks of the source, also after syncs with only
-            watermarks; the times above if None.
+    `rest_seconds` is the pause between two checks of the source, also after syncs with only
+    watermarks; the times above if None.
     """
 
     def __init__(
@@ -142,20 +144,18 @@ class Following:
             TicdcError: a sync failed with an error that waiting does not fix.
         """
         while not self._has_ended():
-            began = self._context.now()
+            began, look = self._context.now(), self._look_seconds
             if began >= self._due:
                 self._step()
             yield self.followed
             if self._has_ended():
                 break
             now = self._context.now()
-            look = self._look_seconds
             pause = max(look - (now - began), min(_BREATH_SECONDS, look))
             self._context.wait(max(0.0, min(pause, self._end - now)))
         self._context.say(self.followed.summary)
 
     def _has_ended(self) -> bool:
-        """Return whether it ends, and record why."""
         followed = self.followed
         now = self._context.now()
         if followed.ending is not None:
@@ -172,7 +172,6 @@ class Following:
         return followed.ending is not None
 
     def _step(self) -> None:
-        """Check the source, and sync if it has more."""
         try:
             seen = self._context.look()
             if self._has_synced and seen == self._seen:
@@ -181,16 +180,16 @@ class Following:
         except SourceRefusedError:
             raise  # waiting does not fix a password
         except (SourceUnavailableError, BusyError) as error:
-            self._wait_for(error)
+            self.followed.failures += 1
+            self._pause = min(max(_FIRST_PAUSE_SECONDS, self._pause * 2), _LONGEST_PAUSE_SECONDS)
+            self._due = self._context.now() + self._pause
+            self._context.say(f"waiting {self._pause:g} s: {error}")
             return
         if self._pause:
             self._pause = 0.0
             self._context.say("the source and the lock are back; syncing goes on")
         self._has_synced, self._seen = True, seen
         self._asked = float("-inf")
-        self._count(new_data)
-
-    def _count(self, new_data: NewData) -> None:
         match new_data:
             case NewData.CHANGES:
                 self.followed.changed += 1
@@ -202,8 +201,59 @@ class Following:
                 self.followed.empty += 1
         self._due = self._context.now() + self._rest
 
-    def _wait_for(self, error: SourceUnavailableError | BusyError) -> None:
-        self.followed.failures += 1
-        self._pause = min(max(_FIRST_PAUSE_SECONDS, self._pause * 2), _LONGEST_PAUSE_SECONDS)
-        self._due = self._context.now() + self._pause
-        self._context.say(f"waiting {self._pause:g} s: {error}")
+
+LISTING_SECONDS = 30.0
+"""How long the list of topics and partitions is used."""
+
+
+class SourceWatcher:
+    """Checks one source for new records; use it for as long as a run follows.
+
+    For Kafka, a check reads the ends of the partitions over one open connection; every half minute,
+    and after a failure, the topics are listed again, to include new topics. For a capture,
+    it is one stat of the file.
+    """
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._administration: Administration | None = None
+        self._places: list[tuple[str, int]] = []
+        self._bases: Mapping[tuple[str, int], int] = {}
+        self._listed_at = float("-inf")
+
+    def look(self) -> Hashable:
+        """Return how far the source is: a value that stays the same until it has more records.
+
+        Raises:
+            SourceUnavailableError: it cannot be read now.
+        """
+        match self._lake.changefeed.source:
+            case CaptureSource() as source:
+                try:
+                    stat = source.path.stat()
+                except OSError:
+                    return self._list()  # its error explains the problem
+                return (stat.st_size, stat.st_mtime_ns)
+            case KafkaSource() as source:
+                return self._look_at(source)
+
+    def _look_at(self, source: KafkaSource) -> Hashable:
+        if not self._places or time.monotonic() - self._listed_at >= LISTING_SECONDS:
+            return self._list()
+        if self._administration is None:
+            self._administration = Administration(source)
+        try:
+            ends = self._administration.ends(self._places)
+        except SourceUnavailableError:
+            # A topic may be gone while the others are there.
+            return self._list()
+        bases = self._bases
+        return tuple(sorted((place, end + bases.get(place, 0)) for place, end in ends.items()))
+
+    def _list(self) -> Hashable:
+        self._places = []
+        partitions = see_source(self._lake).present
+        self._bases = read_position(self._lake.paths).bases
+        self._places = [(item.topic, item.partition) for item in partitions]
+        self._listed_at = time.monotonic()
+        return tuple(((item.topic, item.partition), item.end) for item in partitions)

@@ -1,14 +1,12 @@
-"""Jobs of one changefeed, made of its assets and checks, so their runs are in the assets' history.
+"""Jobs and schedules of one changefeed, made of its assets and checks: runs are in their history.
 
 `<changefeed>_sync` lands, decodes, registers and applies once. `<changefeed>_redrive` does the same
-without landing, and first tries quarantined records and rows again. `<changefeed>_seed` starts
-tables with the rows of an export, `<changefeed>_diff` compares the mirrors with one (`exports`).
-`<changefeed>_verify` runs the checks that no sync runs: it counts keys, rebuilds the mirrors and
-compares. `<changefeed>_seed`, `<changefeed>_maintenance` and `<changefeed>_rebuild` work on many
-tables; they are ops, not assets, because "Materialize all" must not rebuild a lake. They may be
-killed anywhere and run again. Two schedules have no job of their own: one decodes the day before
-again, one writes the status page; a person materialises `change_log` or `report`. `follow_job` has
-the job that follows.
+without landing, and first tries quarantined records and rows again. `<changefeed>_diff` compares
+the mirrors with an export (`exports`), `<changefeed>_verify` with a rebuild. `<changefeed>_seed`,
+`<changefeed>_maintenance` and `<changefeed>_rebuild` work on many tables; they are ops, not assets,
+because "Materialize all" must not rebuild a lake. They may be killed anywhere and run again. Two
+schedules have no job of their own: one decodes the day before again, one writes the status page; a
+person materialises `change_log` or `report`. `follow_job` has the job that follows.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,7 +22,6 @@ from ticdc_assets.base.progress import listened
 from ticdc_assets.config import OFF
 from ticdc_assets.log.landing import landed_days
 from ticdc_assets.orchestration.checks import KEYS_UNIQUE, MIRROR_EQUALS_REBUILD, cheap_checks
-from ticdc_assets.orchestration.content_verdicts import judge_seeds
 from ticdc_assets.orchestration.exports import (
     MIRROR_EQUALS_SOURCE,
     ExportConfig,
@@ -34,6 +31,7 @@ from ticdc_assets.orchestration.partitions import DAY_FORMAT, REPORT, JobKind, s
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.orchestration.syncing import Event, Reporter, Syncing, log_events
+from ticdc_assets.orchestration.verdicts import judge_seeds
 from ticdc_assets.repair.maintenance import maintain
 from ticdc_assets.repair.rebuilding import rebuild
 from ticdc_assets.repair.redecoding import first_whole_day
@@ -118,9 +116,6 @@ def changefeed_jobs(steps: ChangefeedSteps) -> list[Any]:
             "compares them with the newest cut. It changes no table, and syncs continue meanwhile.",
         ),
     ]
-
-
-# Jobs on all tables -----------------------------------------------------------------------------
 
 
 def op_job(
@@ -227,21 +222,14 @@ def rebuild_job(steps: ChangefeedSteps) -> dg.JobDefinition:
 
 
 def _log(context: dg.OpExecutionContext, lines: Iterable[str], ran: Ran) -> None:
-    """Log the lines of a result, and where its work ran."""
     for line in filter(None, (*lines, ran.sentence)):
         context.log.info("%s", line)
 
 
-# Schedules --------------------------------------------------------------------------------------
-
-
 def _times(said: str | None, default: str, *, runs_by_default: bool = False) -> dict[str, Any]:
-    """Return when a schedule is due, and whether it runs.
+    """Return when a schedule is due, and whether it runs, by its setting: a time, `OFF`, or None.
 
-    Args:
-        said: the setting: a time, `OFF`, or None.
-        default: the time without one; a schedule that does not run can be started by hand.
-        runs_by_default: whether it runs without a setting.
+    Without one it has the default time; if it does not run then, it can be started by hand.
     """
     cron = None if said == OFF else said
     runs = cron is not None or (said is None and runs_by_default)
@@ -292,8 +280,7 @@ def job_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
     """Return the schedules of maintenance and of verify.
 
     Maintenance runs by default: nothing else removes files, and reading slows down as they pile up.
-    Verify decodes every landed record, in parallel with syncs on the same machine, so the operator
-    chooses the time.
+    Verify decodes every landed record, next to syncs, so the operator chooses the time.
     """
     names, said = steps.names, steps.changefeed.schedules
     return [

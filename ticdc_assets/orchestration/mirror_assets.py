@@ -1,43 +1,53 @@
-"""One asset a mirror, `<changefeed>/mirrors/<database>/<table>`, made by one subsettable step.
+"""One asset a mirror, `<changefeed>/mirrors/<database>/<table>`, and the sensor about them.
 
 In: the newest cut, read when the code location loads, and the assets that somebody selects. Out:
-these tables, folded again from the whole change log, at the newest cut. A sync folds what changed
-and reports each changed table on its asset, so an asset's history is that of its table, whichever
-run wrote it. Folding a table again gives the same rows, so a run may be repeated.
-
-A table with a history has a second asset, `<changefeed>/histories/<database>/<table>`. Both are
-folded together.
+these tables, folded again from the whole change log, at the newest cut, by one subsettable step;
+that may be repeated. A sync reports each table that it changed on its asset, so an asset's history
+is that of its table. A table with a history has a second asset,
+`<changefeed>/histories/<database>/<table>`.
 
 Whatever loads the location pays for each asset. If there are more mirrors than
 `dagster.table_assets`, one asset, `<changefeed>/mirrors`, represents all tables: 0065 in
-docs/decisions. A table created after the location was loaded has no asset until the location is
-loaded again, which the tables sensor requests. Loading reads one small table and writes nothing.
+docs/decisions.
+
+The sensor reads the newest cut and reports the check `table_lag` of each mirror whose level differs
+from the one in Dagster. What Dagster has of dropped tables is wiped: an asset without a definition
+would stay in the catalogue forever. The lake keeps its cuts. If the assets of the newest cut are
+others than those of the location, it says so. If `TICDC_WEBSERVER_URL` names the web server, it
+asks the server to reload the location, once for each set of assets, so a location that does not
+load is not reloaded forever. The cursor is a digest of that set.
 """
 
+import hashlib
+import json
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from datetime import datetime
+from functools import cached_property, partial
+from typing import Any, TypedDict
 
 import dagster as dg
 from pydantic import Field
 
 from ticdc_assets.base.errors import UNREADABLE, NotFoundError, TicdcError
-from ticdc_assets.base.names import joined_name, table_named
+from ticdc_assets.base.isolation import first_sentence
+from ticdc_assets.base.names import counted, joined_name, table_named
 from ticdc_assets.config import Changefeed
 from ticdc_assets.log.cuts import Cut, MirrorCut, newest_cut, require_cut
 from ticdc_assets.mirrors.applying import apply_changes
-from ticdc_assets.mirrors.standing import Applying, Outcome
+from ticdc_assets.mirrors.standing import Outcome
 from ticdc_assets.observe.judging import judge_table
 from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.status_reading import read_status
+from ticdc_assets.observe.verdicts import Level
 from ticdc_assets.observe.wording import duration
-from ticdc_assets.orchestration.metadata import utc_now
+from ticdc_assets.orchestration.metadata import mirror_columns, utc_now
 from ticdc_assets.orchestration.partitions import TABLE_LAG, FeedNames
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
-from ticdc_assets.orchestration.syncing import DATA_VERSION, Reporter, assets_of, log_events
-from ticdc_assets.orchestration.table_schemas import mirror_columns
-from ticdc_assets.orchestration.verdicts import CheckVerdict, runbook
+from ticdc_assets.orchestration.syncing import Reporter, assets_of, log_events, result_of
+from ticdc_assets.orchestration.verdicts import CheckVerdict, runbook, shown_verdicts
 from ticdc_assets.storage.lake_paths import LakePaths
 
 Table = tuple[str, str]
@@ -84,18 +94,12 @@ class MirrorAssets:
     @cached_property
     def by_key(self) -> Mapping[dg.AssetKey, Table]:
         """The table of each asset: of mirrors, and of histories."""
-        names = self.steps.names
-        return {
-            key: (item.database, item.table)
-            for item in self.mirrors
-            for key in (
-                names.mirror(item.database, item.table),
-                *(
-                    [names.history(item.database, item.table)]
-                    if item.history_version is not None
-                    else []
-                ),
-            )
+        names, tables = self.steps.names, [(item.database, item.table) for item in self.mirrors]
+        histories = (
+            (item.database, item.table) for item in self.mirrors if item.history_version is not None
+        )
+        return {names.mirror(*name): name for name in tables} | {
+            names.history(*name): name for name in histories
         }
 
     @property
@@ -104,10 +108,7 @@ class MirrorAssets:
         return frozenset((item.database, item.table) for item in self.mirrors)
 
     def definitions(self) -> list[dg.AssetsDefinition]:
-        """Return the step that folds tables again, with their assets and checks.
-
-        None as long as nothing is published.
-        """
+        """Return the step that folds tables again, if anything is published."""
         if self.mirrors:
             return [_table_assets(self)]
         return [_shared_asset(self)] if self.left_out else []
@@ -137,9 +138,22 @@ def _table_assets(shown: MirrorAssets) -> dg.AssetsDefinition:
     def mirrors(
         context: dg.AssetExecutionContext, ticdc_spark: LakeSpark
     ) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:
+        selected = frozenset(context.selected_asset_keys)
         with reported_failures(steps.paths):
-            if context.selected_asset_keys:
-                yield from _made(context, shown, ticdc_spark)
+            if selected:
+                tables = frozenset(shown.by_key[key] for key in selected)
+                is_synced = _is_synced(context, steps)
+                if is_synced:
+                    cut = require_cut(steps.paths)
+                    results = Reporter(steps, context.instance).tables(cut, tables)
+                else:
+                    cut, results = _fold(context, steps, ticdc_spark, tables)
+                for event in results:
+                    if event.asset_key in selected:
+                        yield result_of(event)
+                    else:
+                        context.log_event(event)
+                _require_made(cut, tables, are_there=not is_synced)
             if checks := context.selected_asset_check_keys:
                 status = read_status(steps.lake, utc_now())
                 verdicts = lag_verdicts(names, steps.changefeed, status, shown.tables)
@@ -149,70 +163,47 @@ def _table_assets(shown: MirrorAssets) -> dg.AssetsDefinition:
     return mirrors
 
 
-def _made(
-    context: dg.AssetExecutionContext, shown: MirrorAssets, spark: LakeSpark
-) -> Iterator[dg.MaterializeResult]:
-    """Fold the selected tables again, and yield what is to be reported of them."""
-    steps, selected = shown.steps, frozenset(context.selected_asset_keys)
-    tables = frozenset(shown.by_key[key] for key in selected)
-    is_synced = _is_synced(context, steps)
-    if is_synced:
-        cut, events = require_cut(steps.paths), Reporter(steps, context.instance)
-        results = events.tables(cut, tables)
-    else:
-        cut, results = _fold(context, steps, spark, tables)
-    for event in results:
-        if event.asset_key in selected:
-            yield dg.MaterializeResult(
-                asset_key=event.asset_key,
-                metadata=dict(event.metadata),
-                data_version=_data_version(event),
-            )
-        else:
-            context.log_event(event)
-    _require_made(cut, tables)
-    if not is_synced:
-        _require_tables(cut, tables)
-
-
 def _specs(shown: MirrorAssets) -> Iterator[dg.AssetSpec]:
     """Yield the asset of each mirror, and of its history.
 
     All in a group of their own: hundreds of tables would hide the steps that lead to them.
     """
     steps, names = shown.steps, shown.steps.names
-    # The days of the change log are no tables: a mirror is made from all of them.
-    log = dg.AssetDep(names.asset("change_log"), partition_mapping=dg.AllPartitionMapping())
-    owners = list(steps.changefeed.owners)
-
-    def spec(key: dg.AssetKey, description: str, metadata: Mapping[str, object]) -> dg.AssetSpec:
-        return dg.AssetSpec(
-            key=key,
-            deps=[log],
-            description=description,
-            group_name=names.mirrors_group,
-            kinds={"deltalake", "table"},
-            owners=owners,
-            metadata=metadata,
-            skippable=True,
-        )
-
+    spec = partial(dg.AssetSpec, skippable=True, **_common(steps))
     for mirror in shown.mirrors:
         table = joined_name(mirror.database, mirror.table)
         yield spec(
             names.mirror(mirror.database, mirror.table),
-            f"A copy of the upstream table {table}, at the TSO of the newest cut. Syncs keep "
-            "it up to date; materialise it to fold it again from the whole change log.",
-            mirror_definition(names, mirror, steps.paths),
+            description=f"A copy of the upstream table {table}, at the TSO of the newest cut. "
+            "Syncs keep it up to date; materialise it to fold it again from the whole change log.",
+            metadata=mirror_definition(names, mirror, steps.paths),
         )
         if mirror.history_version is not None:
             yield spec(
                 names.history(mirror.database, mirror.table),
-                f"Every version of every row of {table}, with the cuts at which it begins and "
-                "ends. Syncs write it together with the mirror, at the same cut; materialise "
-                "it to fold both again.",
-                {"dagster/uri": mirror.history_path(steps.paths).absolute().as_uri()},
+                description=f"Every version of every row of {table}, with the cuts at which it "
+                "begins and ends. Syncs write it together with the mirror, at the same cut; "
+                "materialise it to fold both again.",
+                metadata={"dagster/uri": mirror.history_path(steps.paths).absolute().as_uri()},
             )
+
+
+class _Common(TypedDict):
+    deps: list[dg.AssetDep]
+    group_name: str
+    kinds: set[str]
+    owners: list[str]
+
+
+def _common(steps: ChangefeedSteps) -> _Common:
+    # The days of the change log are no tables: a mirror is made from all of them.
+    log = steps.names.asset("change_log")
+    return {
+        "deps": [dg.AssetDep(log, partition_mapping=dg.AllPartitionMapping())],
+        "group_name": steps.names.mirrors_group,
+        "kinds": {"deltalake", "table"},
+        "owners": list(steps.changefeed.owners),
+    }
 
 
 def mirror_definition(
@@ -226,16 +217,8 @@ def mirror_definition(
     }
 
 
-def _data_version(event: dg.AssetMaterialization) -> dg.DataVersion | None:
-    tags = event.tags or {}
-    return dg.DataVersion(tags[DATA_VERSION]) if DATA_VERSION in tags else None
-
-
 def _is_synced(context: dg.AssetExecutionContext, steps: ChangefeedSteps) -> bool:
-    """Return whether the run brings all mirrors up to date anyway ("Materialize all").
-
-    Then there is no reason to fold each table again as well.
-    """
+    """Return whether the run brings all mirrors up to date anyway ("Materialize all")."""
     return context.job_def.graph.has_node_named(steps.names.op("apply_changes"))
 
 
@@ -256,19 +239,16 @@ def _shared_asset(shown: MirrorAssets) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=names.asset("mirrors"),
-        deps=[dg.AssetDep(names.asset("change_log"), partition_mapping=dg.AllPartitionMapping())],
         description=(
             f"Copies of {shown.left_out} upstream tables, at the TSO of the newest cut. They are "
             f"more than {limit} (dagster.table_assets), so none is an asset of its own. Syncs keep "
             "them up to date. To fold some again from the whole change log, name them in `tables` "
             "of the run's configuration."
         ),
-        group_name=names.mirrors_group,
-        kinds={"deltalake", "table"},
-        owners=list(steps.changefeed.owners),
         pool=names.pool,
         op_tags=_LAST,
         output_required=False,
+        **_common(steps),
     )
     def mirrors(
         context: dg.AssetExecutionContext, config: FoldConfig, ticdc_spark: LakeSpark
@@ -279,10 +259,8 @@ def _shared_asset(shown: MirrorAssets) -> dg.AssetsDefinition:
         with reported_failures(steps.paths):
             tables = frozenset(table_named(name) for name in config.tables)
             cut, results = _fold(context, steps, ticdc_spark, tables)
-            for event in results:
-                yield dg.MaterializeResult(metadata=dict(event.metadata))
+            yield from map(result_of, results)
             _require_made(cut, tables)
-            _require_tables(cut, tables)
 
     return mirrors
 
@@ -298,49 +276,37 @@ def _fold(
 ) -> tuple[Cut, Iterable[dg.AssetMaterialization]]:
     """Fold tables again at the newest cut; return the cut that has them, and what to report.
 
-    Tables without a mirror are left out.
-
-    Raises:
-        dg.Failure: none of them has one, or nothing could be published.
+    Tables without a mirror are left out; it fails if none has one, or nothing could be published.
     """
     reporter = Reporter(steps, context.instance)
     with steps.writing(context):
         cut = require_cut(steps.paths)
         there = frozenset(name for name in tables if cut.mirror(*name) is not None)
         if not there:
-            _require_tables(cut, tables)
+            _require_made(cut, tables)
         lake = steps.lake.using(spark.spark_session)
         applying = steps.note(apply_changes(lake, until=cut.tso, refold=there))
-        published = _require_published(applying)
+        published = applying.cut
+        if published is None or applying.outcome in (Outcome.WAITING, Outcome.AHEAD):
+            raise TicdcError(f"the mirrors were not folded: {applying.reason}")
     log_events(context, reporter.mirrors(applying, but=there))
     return published, reporter.tables(published, there)
 
 
-def _require_tables(cut: Cut, tables: Iterable[Table]) -> None:
-    """Fail a run for tables that have no mirror any more."""
-    missing = [
-        joined_name(database, table)
-        for database, table in sorted(tables)
-        if cut.mirror(database, table) is None
-    ]
-    if missing:
+def _require_made(cut: Cut, tables: Collection[Table], *, are_there: bool = True) -> None:
+    """Fail a run whose tables could not be made, or must be there and have no mirror any more.
+
+    The other tables of the cut are published.
+    """
+    failed = [item for item in cut.failed if (item.database, item.table) in tables]
+    if failed:
+        raise TicdcError("; ".join(item.sentence for item in failed))
+    missing = [joined_name(*name) for name in sorted(tables) if cut.mirror(*name) is None]
+    if missing and are_there:
         raise NotFoundError(
             f"no mirror of {', '.join(missing)} in the newest cut ({cut.moment}): the table was "
             "dropped or renamed, or its schema has not arrived yet"
         )
-
-
-def _require_published(applying: Applying) -> Cut:
-    if applying.cut is None or applying.outcome in (Outcome.WAITING, Outcome.AHEAD):
-        raise TicdcError(f"the mirrors were not folded: {applying.reason}")
-    return applying.cut
-
-
-def _require_made(cut: Cut, tables: Collection[Table]) -> None:
-    """Fail a run whose tables could not be made; the others of the cut are published."""
-    failed = [item for item in cut.failed if (item.database, item.table) in tables]
-    if failed:
-        raise TicdcError("; ".join(item.sentence for item in failed))
 
 
 # The check of each mirror -----------------------------------------------------------------------
@@ -355,11 +321,8 @@ def _check_specs(shown: MirrorAssets) -> Iterator[dg.AssetCheckSpec]:
         f"{runbook(TABLE_LAG)}"
     )
     for mirror in shown.mirrors:
-        yield dg.AssetCheckSpec(
-            name=TABLE_LAG,
-            asset=names.mirror(mirror.database, mirror.table),
-            description=description,
-        )
+        asset = names.mirror(mirror.database, mirror.table)
+        yield dg.AssetCheckSpec(name=TABLE_LAG, asset=asset, description=description)
 
 
 def lag_verdicts(
@@ -380,3 +343,142 @@ def lag_verdicts(
         for name in sorted(tables)
         if (item := statuses.get(name)) is not None
     }
+
+
+INTERVAL_SECONDS = 60
+
+WEBSERVER = "TICDC_WEBSERVER_URL"
+"""Environment variable with the URL of the web server that reloads the location."""
+
+_ANSWER_SECONDS = 40
+"""How long the web server may take to reload: Dagster ends a tick after 60 s."""
+
+_EVALUATIONS = 500
+"""Evaluations of `table_lag` that one tick reports at most."""
+
+
+def tables_sensor(shown: MirrorAssets) -> dg.SensorDefinition:
+    """Return the sensor about the tables of one changefeed."""
+    steps = shown.steps
+
+    @dg.sensor(
+        name=f"{steps.names.changefeed}_tables_sensor",
+        minimum_interval_seconds=INTERVAL_SECONDS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=(
+            "Reports lateness on each mirror's asset, wipes the assets of dropped tables, and "
+            "reloads the location when tables were created or dropped. It requests no run."
+        ),
+    )
+    def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        try:
+            return tick(context, shown, utc_now())
+        except UNREADABLE as error:
+            return dg.SensorResult(skip_reason=str(error), cursor=context.cursor)
+
+    return sensor
+
+
+def tick(
+    context: dg.SensorEvaluationContext, shown: MirrorAssets, now: datetime
+) -> dg.SensorResult:
+    """Evaluate the sensor once."""
+    cut = newest_cut(shown.steps.paths)
+    gone = wipe_ghosts(context.instance, shown.steps, cut)
+    reload, asked = _reload(context, shown, cut, context.cursor or "")
+    lags, late = _lag_events(context.instance, shown, now)
+    said = (
+        f"{counted(len(cut.mirrors) if cut else 0, 'table')} in the newest cut, "
+        f"{counted(len(gone), 'asset')} of dropped tables wiped; {late} of "
+        f"{counted(len(shown.mirrors), 'mirror')} late{reload}"
+    )
+    if gone:
+        context.log.info("%s", said)
+    # A result without runs is a skipped tick, whatever else it brings.
+    return dg.SensorResult(skip_reason=said, cursor=asked, asset_events=lags)
+
+
+def wipe_ghosts(
+    instance: dg.DagsterInstance, steps: ChangefeedSteps, cut: Cut | None
+) -> list[dg.AssetKey]:
+    """Wipe the records of mirrors that are no longer assets; return their keys."""
+    if cut is None:
+        return []  # without a cut, no table is known to be gone
+    there = [
+        key
+        for root in ("mirrors", "histories")
+        for key in instance.get_asset_keys(prefix=[steps.names.changefeed, root])
+    ]
+    gone = sorted(set(there) - MirrorAssets.at(steps, cut).keys)
+    if gone:
+        instance.wipe_assets(gone)
+    return gone
+
+
+def _lag_events(
+    instance: dg.DagsterInstance, shown: MirrorAssets, now: datetime
+) -> tuple[list[Any], int]:
+    """Return the evaluations of `table_lag` that Dagster does not show yet, and how many are late.
+
+    A late cut makes all mirrors late at once, so each tick reports some.
+    """
+    if not shown.mirrors:
+        return [], 0
+    steps = shown.steps
+    status = read_status(steps.lake, now)
+    verdicts = lag_verdicts(steps.names, steps.changefeed, status, shown.tables)
+    evaluated = shown_verdicts(instance, verdicts)
+    events = [
+        verdict.evaluation(key)
+        for key, verdict in verdicts.items()
+        if key not in evaluated or verdict.level is not evaluated[key].level
+    ]
+    late = sum(verdict.level is not Level.OK for verdict in verdicts.values())
+    return events[:_EVALUATIONS], late
+
+
+def _reload(
+    context: dg.SensorEvaluationContext, shown: MirrorAssets, cut: Cut | None, asked: str
+) -> tuple[str, str]:
+    """Return a sentence about assets that are missing or have no table, and a digest.
+
+    If the web server is known, it reloads the location. The digest is for the cursor.
+    """
+    keys = MirrorAssets.at(shown.steps, cut).keys
+    differing = keys ^ shown.keys
+    if cut is None or not differing:
+        return "", ""
+    said = f"; {counted(len(differing), 'asset')} of tables new or gone: reload the code location"
+    server, origin = os.environ.get(WEBSERVER), context.code_location_origin
+    paths = json.dumps(sorted(key.to_user_string() for key in keys))
+    digest = hashlib.sha256(paths.encode()).hexdigest()[:16]
+    if not server or origin is None or digest == asked:
+        return said, asked
+    try:
+        reload_location(server, origin.location_name)
+    except TicdcError as error:
+        context.log.warning("%s=%s cannot be asked to reload: %s", WEBSERVER, server, error)
+        return f"{said} ({WEBSERVER} cannot be asked: {error})", asked
+    return f"{said} ({server} was asked to)", digest
+
+
+def reload_location(server: str, name: str) -> None:
+    """Let the Dagster web server at a URL reload a code location.
+
+    Raises:
+        TicdcError: it does not answer, or refused.
+    """
+    from dagster_graphql import (
+        DagsterGraphQLClient,
+        DagsterGraphQLClientError,
+        ReloadRepositoryLocationStatus,
+    )
+
+    scheme, _, place = server.rstrip("/").rpartition("://")
+    try:
+        client = DagsterGraphQLClient(place, use_https=scheme == "https", timeout=_ANSWER_SECONDS)
+        answer = client.reload_repository_location(name)
+    except DagsterGraphQLClientError as error:
+        raise TicdcError(f"no answer: {first_sentence(error.__cause__ or error)}") from error
+    if answer.status is not ReloadRepositoryLocationStatus.SUCCESS:
+        raise TicdcError(f"{answer.failure_type}: {answer.message}")

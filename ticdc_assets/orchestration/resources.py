@@ -1,8 +1,8 @@
 """The Spark session of `spark.session` as a Dagster resource, started when first used.
 
-Sensors, cheap checks and the loading of definitions never use it, so they need no JVM; a run with
-few rows does not need one either. All steps that a process runs use the same session. The key is
-`ticdc_spark`, because a user's project may have a resource `spark` of its own.
+Sensors, cheap checks and the loading of definitions never use it, so they need no JVM. All steps
+that a process runs use the same session. The key is `ticdc_spark`, because a user's project may
+have a resource `spark` of its own.
 """
 
 from dagster_pyspark import LazyPySparkResource

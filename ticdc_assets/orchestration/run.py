@@ -1,12 +1,13 @@
-"""Run a changefeed's jobs from a program, in this process; the UI shows the same runs.
+"""Run a changefeed's jobs and backfills from a program, in this process; the UI shows its runs.
 
 In: settings and the name of a changefeed. Out: the results of the lake's steps. The run is recorded
 in the Dagster instance of DAGSTER_HOME (`<lake>/_dagster` by default), with its events,
-materialisations and checks, as if the UI had started it.
+materialisations and checks, as if the UI had started it. Each function raises as `run_job`; any
+other exception is a bug and is raised unchanged.
 
-Each function raises `BusyError` if another process writes to the changefeed's tables for too long,
-and else the `TicdcError` of the step that failed; the run records the failed step. Any other
-exception is a bug and is raised unchanged.
+A backfill materialises the assets that a person in the UI does; a run takes a range of adjacent
+days, like Dagster's own single-run backfills, or all tables. A correct day is left as it is, and a
+table is folded to its current state, so running it again is safe.
 """
 
 import ctypes
@@ -17,12 +18,14 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from datetime import date, timedelta
 from importlib.resources import files
+from itertools import groupby
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any, Generic, TypeVar
 from uuid import uuid4
 
 import dagster as dg
@@ -33,30 +36,39 @@ from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepositoryOrigin
 
 import ticdc_assets
-from ticdc_assets.base.errors import PrerequisiteError, TicdcError
+from ticdc_assets.base.errors import ConfigError, NotFoundError, PrerequisiteError, TicdcError
 from ticdc_assets.base.isolation import first_sentence
+from ticdc_assets.base.names import joined_name, split_name
 from ticdc_assets.base.ports import HOST, require_free
 from ticdc_assets.base.progress import tell
 from ticdc_assets.config import CHANGEFEEDS_VARIABLE, HOME_VARIABLE, LAKE_VARIABLE, Settings
 from ticdc_assets.delta.lock import seen_at_work
+from ticdc_assets.log.cuts import Cut, MirrorCut, require_cut
 from ticdc_assets.log.decoding import Decoding
-from ticdc_assets.log.landing import Landing
+from ticdc_assets.log.landing import Landing, landed_days
 from ticdc_assets.mirrors.standing import Applying
-from ticdc_assets.orchestration.active_runs import end_orphans
+from ticdc_assets.observe.wording import listed
+from ticdc_assets.orchestration.active_runs import (
+    WORKER_TAG,
+    end_orphans,
+    signals_handled,
+    worker_of,
+    worker_tag,
+)
 from ticdc_assets.orchestration.changefeeds import definitions_of
 from ticdc_assets.orchestration.event_log import opened_instance
 from ticdc_assets.orchestration.following import Ending, Followed
 from ticdc_assets.orchestration.metadata import utc_now
-from ticdc_assets.orchestration.partitions import JobKind
+from ticdc_assets.orchestration.mirror_assets import WEBSERVER, MirrorAssets
+from ticdc_assets.orchestration.partitions import DAY_FORMAT, JobKind
 from ticdc_assets.orchestration.steps import (
     PATIENCE_SECONDS,
     patient_lock,
     steps_of,
 )
-from ticdc_assets.orchestration.tables_sensor import WEBSERVER
-from ticdc_assets.orchestration.workers import WORKER_TAG, signals_handled, worker_of, worker_tag
 from ticdc_assets.repair.maintenance import Maintaining
 from ticdc_assets.repair.rebuilding import Rebuild
+from ticdc_assets.repair.redecoding import Redecoding
 from ticdc_assets.repair.redriving import Redriving
 from ticdc_assets.repair.seeding import Seeding
 
@@ -69,49 +81,34 @@ LOCATION_NAME = "ticdc_assets"
 _Result = TypeVar("_Result")
 
 
+class _Last(Generic[_Result]):
+    """The last result of a kind, as an attribute of a report."""
+
+    def __init__(self, kind: type[_Result]) -> None:
+        self._kind = kind
+
+    def __get__(self, report: "RunReport", _: type) -> _Result:
+        return report.last(self._kind)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """The results of one run of a job, of the steps that the job has.
+    """The checks of one run of a job, and the lake's results, in the order of the steps.
 
-    Attributes:
-        run_id: id of the Dagster run.
-        checks: the checks, in the order of their evaluation.
-        results: the results of the lake's functions, in the order of the steps.
+    A result by its name is the last of its kind: `followed` has the numbers of a run that followed
+    its source, and why it ended.
     """
 
     run_id: str
     checks: tuple[dg.AssetCheckEvaluation, ...]
     results: tuple[object, ...]
 
-    @property
-    def landing(self) -> Landing:
-        """The landing."""
-        return self.last(Landing)
-
-    @property
-    def decoding(self) -> Decoding:
-        """The decoding."""
-        return self.last(Decoding)
-
-    @property
-    def applying(self) -> Applying:
-        """What was applied."""
-        return self.last(Applying)
-
-    @property
-    def redriving(self) -> Redriving:
-        """What was tried again."""
-        return self.last(Redriving)
-
-    @property
-    def seeding(self) -> Seeding:
-        """What was seeded."""
-        return self.last(Seeding)
-
-    @property
-    def followed(self) -> Followed:
-        """The numbers of a run that followed its source, and why it ended."""
-        return self.last(Followed)
+    landing = _Last(Landing)
+    decoding = _Last(Decoding)
+    applying = _Last(Applying)
+    redriving = _Last(Redriving)
+    seeding = _Last(Seeding)
+    followed = _Last(Followed)
 
     def last(self, kind: type[_Result]) -> _Result:
         """Return the last result of a kind."""
@@ -127,15 +124,9 @@ def run_sync(
     say: Callable[[str], None] | None = None,
     instance: DagsterInstance | None = None,
 ) -> RunReport:
-    """Run the sync job of a changefeed once.
+    """Run the sync job of a changefeed once; `run_job` says what `say` and `instance` are.
 
-    Args:
-        settings: the settings.
-        changefeed: name of the changefeed.
-        until: TSO, or time in ISO 8601, not to apply beyond.
-        max_records: land at most this many records.
-        say: called with a line that names the program it waits for.
-        instance: where the run is recorded; that of `dagster_home(settings)` if None.
+    It lands at most `max_records`, and applies nothing beyond `until`: a TSO, or time in ISO 8601.
     """
     config = {
         "raw_messages": {"max_records": max_records},
@@ -153,22 +144,12 @@ def run_follow(
     say: Callable[[str], None] | None = None,
     instance: DagsterInstance | None = None,
 ) -> RunReport:
-    """Follow the source of a changefeed; a signal ends it after the current sync.
+    """Follow the source of a changefeed, and return the report of the last run.
 
-    It is one run after the other, each of an hour at most: Dagster keeps all events of a run in the
-    memory of its process until the run ends.
-
-    Args:
-        settings: the settings.
-        changefeed: name of the changefeed.
-        seconds: how long it runs, possibly forever; as configured if None.
-        rest_seconds: the pause between two checks of the source, also after syncs with only
-            watermarks; as the job does if None.
-        say: called with a line for each thing it does.
-        instance: where the runs are recorded; that of `dagster_home(settings)` if None.
-
-    Returns:
-        The report of the last run.
+    A signal ends it after the current sync. It is one run after the other, each of an hour at most:
+    Dagster keeps all events of a run in the memory of its process until the run ends. `seconds`
+    (math.inf: forever) is as configured if None, `rest_seconds` as for `FollowConfig`; `say` is
+    called with a line for each thing it does.
     """
     if seconds is None:
         seconds = settings.changefeed(changefeed).follow_seconds
@@ -232,16 +213,16 @@ def run_job(
     selection: Sequence[dg.AssetKey] | None = None,
     tags: Mapping[str, str] | None = None,
 ) -> RunReport:
-    """Run a job of a changefeed once, in this process.
+    """Run a job of a changefeed once, in this process; of no `kind`, materialise `selection`.
 
     Args:
         settings: the settings.
         changefeed: name of the changefeed.
-        kind: the job; None to materialise `selection`, as the UI does.
+        kind: the job, or None.
         config: configuration of its ops, by the names of assets.
         instance: where the run is recorded; that of `dagster_home(settings)` if None.
         say: called with a line that names the program it waits for.
-        selection: the assets to materialise; those of the job if None.
+        selection: the assets to materialise, as the UI does.
         tags: tags of the run besides those of the changefeed.
 
     Raises:
@@ -304,10 +285,7 @@ _RETRIES = "dagster/max_retries"
 
 @contextmanager
 def _runs_of_location(instance: DagsterInstance) -> Iterator[None]:
-    """Let the runs that are created meanwhile belong to the code location of the UI.
-
-    The UI's timeline shows only such runs, and `execute_in_process` has no argument for it.
-    """
+    """Let runs created meanwhile belong to the UI's code location: its timeline shows no others."""
     create = instance.create_run_for_job
     repository = RemoteRepositoryOrigin(
         RegisteredCodeLocationOrigin(LOCATION_NAME), "__repository__"
@@ -380,10 +358,7 @@ def open_instance(settings: Settings) -> Iterator[DagsterInstance]:
 def serve_ui(settings: Settings, port: int, say: Callable[[str], None]) -> int:
     """Serve the Dagster UI, with its daemon, on 127.0.0.1 until it is stopped; return its status.
 
-    Args:
-        settings: the settings.
-        port: where it listens.
-        say: called with a line when it starts, when it answers, and when it stops.
+    `say` is called with a line when it starts, when it answers, and when it stops.
 
     Raises:
         PrerequisiteError: something listens on `port` already.
@@ -425,10 +400,7 @@ def announce_ui(
 def ui_server(settings: Settings, port: int) -> Iterator[subprocess.Popen[bytes]]:
     """Start the server of the Dagster UI on 127.0.0.1, and end it with everything it started.
 
-    Use it in the main thread: the server ends with the thread that started it.
-
-    Raises:
-        PrerequisiteError: something listens on `port` already.
+    It ends with the thread that started it, so use it in the main thread. It raises as `serve_ui`.
     """
     require_free(port)
     command, env = ui_command(settings, port)
@@ -456,16 +428,18 @@ def ui_server(settings: Settings, port: int) -> Iterator[subprocess.Popen[bytes]
                 server.terminate()
                 _end_group(server)
             lines.join()
-            _record_stopped(settings, runs)
+            if runs:
+                with open_instance(settings) as instance:
+                    for run in filter(None, map(instance.get_run_by_id, runs)):
+                        if run.status not in _ENDED_WELL:  # nothing failed, so there is no alert
+                            instance.report_run_canceled(run, STOPPED_WITH_UI)
 
-
-STOPPED_WITH_UI = "stopped with the UI"
 
 _ENDED_WELL = (DagsterRunStatus.SUCCESS, DagsterRunStatus.CANCELED)
-
-
+STOPPED_WITH_UI = "stopped with the UI"
 _LAUNCHED = ".dagster/grpc_info"
 """Tag of the runs that a code server launched; a command's run has none."""
+_GRACE_SECONDS = 15
 
 
 def _pass_on(lines: IO[bytes], ending: threading.Event) -> None:
@@ -479,10 +453,8 @@ def _pass_on(lines: IO[bytes], ending: threading.Event) -> None:
 def _begin_to_stop_runs(settings: Settings, session: int) -> list[str]:
     """Record that the runs of a UI are being cancelled, and return their ids.
 
-    Args:
-        settings: the settings.
-        session: the session of the UI's processes. Another UI, or a command, may work on runs of
-            the same instance.
+    They are those of the `session` of the UI's processes: another UI, or a command, may work on
+    runs of the same instance.
     """
     run_ids: list[str] = []
     with open_instance(settings) as instance:
@@ -500,26 +472,8 @@ def _begin_to_stop_runs(settings: Settings, session: int) -> list[str]:
     return run_ids
 
 
-def _record_stopped(settings: Settings, runs: Sequence[str]) -> None:
-    """Record runs that ended with the UI as cancelled: nothing failed, so there is no alert."""
-    if not runs:
-        return
-    with open_instance(settings) as instance:
-        for run_id in runs:
-            run = instance.get_run_by_id(run_id)
-            if run is not None and run.status not in _ENDED_WELL:
-                instance.report_run_canceled(run, STOPPED_WITH_UI)
-
-
-_GRACE_SECONDS = 15
-
-
 def _end_group(server: subprocess.Popen[bytes]) -> None:
-    """End a server and what it started: code servers, the daemon, runs.
-
-    The server ends its children, except a busy code server and its run. A run may be killed
-    anywhere.
-    """
+    """End a server and what it started: code servers, the daemon, and runs, which may be killed."""
     try:
         server.wait(_GRACE_SECONDS)
     except subprocess.TimeoutExpired:
@@ -536,20 +490,17 @@ def _end_group(server: subprocess.Popen[bytes]) -> None:
             return  # no process of the group is left (macOS says the second of dead ones)
 
 
-_PR_SET_PDEATHSIG = 1
-
-
 def _end_with_parent() -> None:
     """Let Linux end this process when its parent dies, even by SIGKILL."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
 
 
 def signals_interrupt() -> AbstractContextManager[None]:
     """Treat SIGTERM like an interrupt from the keyboard, so that nothing outlives this process.
 
-    A shell starts background programs with interrupts ignored. A server would inherit that, and
-    only SIGKILL could stop it.
+    A shell starts background programs, and so a server, with interrupts ignored.
     """
     return signals_handled(signal.default_int_handler)
 
@@ -560,26 +511,16 @@ def ui_command(settings: Settings, port: int) -> tuple[list[str], dict[str, str]
     workspace = home / "workspace.yaml"
     # By module, so that it works wherever the package is installed; with a fixed name, because
     # links, sensors and their cursors contain it.
-    workspace.write_text(
-        yaml.safe_dump(
-            {
-                "load_from": [
-                    {
-                        "python_module": {
-                            "module_name": "ticdc_assets.definitions",
-                            # Not the current folder: a file there with the name of a module
-                            # would be imported in its place.
-                            "working_directory": str(Path(ticdc_assets.__file__).parent.parent),
-                            "location_name": LOCATION_NAME,
-                            "executable_path": sys.executable,
-                        }
-                    }
-                ]
-            },
-            sort_keys=False,
-        ),
-        encoding="utf-8",
-    )
+    module = {
+        "module_name": "ticdc_assets.definitions",
+        # Not the current folder: a file there with the name of a module would be imported in its
+        # place.
+        "working_directory": str(Path(ticdc_assets.__file__).parent.parent),
+        "location_name": LOCATION_NAME,
+        "executable_path": sys.executable,
+    }
+    text = yaml.safe_dump({"load_from": [{"python_module": module}]}, sort_keys=False)
+    workspace.write_text(text, encoding="utf-8")
     command = [
         *(sys.executable, "-m", "dagster", "dev"),
         *("-w", str(workspace)),
@@ -597,3 +538,101 @@ def ui_command(settings: Settings, port: int) -> tuple[list[str], dict[str, str]
         "PYTHONWARNINGS": "ignore:Function `dev_command` is superseded",
     }
     return command, env
+
+
+_RANGE_START = "dagster/asset_partition_range_start"
+_RANGE_END = "dagster/asset_partition_range_end"
+
+
+def days_between(first: date, last: date) -> list[date]:
+    """Return the days from `first` to `last`, both included.
+
+    Raises:
+        ConfigError: the last one is before the first.
+    """
+    if last < first:
+        raise ConfigError(f"the days end on {last}, before they begin on {first}")
+    return [first + timedelta(days=number) for number in range((last - first).days + 1)]
+
+
+def backfill_days(
+    settings: Settings,
+    changefeed: str,
+    days: Collection[date],
+    *,
+    accept_losses: bool = False,
+    instance: DagsterInstance | None = None,
+) -> tuple[Redecoding, ...]:
+    """Decode landing days (UTC) again, as runs of `change_log`; return the result of each run.
+
+    With `accept_losses`, rows may go whose record is refused now. It raises as `run_job`, and:
+
+    Raises:
+        NotFoundError: nothing landed on any of the days, or one is no longer whole.
+    """
+    steps = steps_of(settings, settings.changefeed(changefeed))
+    landed = landed_days(steps.paths)
+    if not landed or not set(landed) & set(days):
+        known = f"records landed from {landed[0]} to {landed[-1]}" if landed else "nothing landed"
+        raise NotFoundError(f"nothing landed on {listed(map(str, sorted(days)))}: {known}")
+    wanted = {day for day in days if landed[0] <= day <= utc_now().date()}
+    config = {"change_log": {"accept_losses": accept_losses}}
+    selection = [steps.names.asset("change_log")]
+    runs = (
+        run_job(
+            settings, changefeed, None, config, instance=instance, selection=selection, tags=tags
+        )
+        for tags in _ranges(wanted)
+    )
+    return tuple(run.last(Redecoding) for run in runs)
+
+
+def backfill_tables(
+    settings: Settings,
+    changefeed: str,
+    tables: Sequence[str],
+    *,
+    instance: DagsterInstance | None = None,
+) -> tuple[Cut, list[MirrorCut]]:
+    """Fold tables again from the change log, at the newest cut, in one run of their assets.
+
+    Return the newest cut afterwards, and its mirrors of these tables. It raises as `run_job`, and:
+
+    Raises:
+        NotFoundError: nothing is published yet, or there is no such table.
+    """
+    steps = steps_of(settings, settings.changefeed(changefeed))
+    cut = require_cut(steps.paths)
+    names = {(item.database, item.table) for item in (named_mirror(cut, text) for text in tables)}
+    shown = MirrorAssets.of(steps)
+    config: dict[str, dict[str, Any]] = {}
+    selection = sorted(key for key, name in shown.by_key.items() if name in names)
+    if not shown.mirrors:
+        config = {"mirrors": {"tables": sorted(joined_name(*name) for name in names)}}
+        selection = [steps.names.asset("mirrors")]
+    report = run_job(settings, changefeed, None, config, instance=instance, selection=selection)
+    cut = report.applying.cut or cut
+    return cut, [item for item in cut.mirrors if (item.database, item.table) in names]
+
+
+def named_mirror(cut: Cut, text: str) -> MirrorCut:
+    """Return the mirror that `text` names.
+
+    Raises:
+        NotFoundError: the cut has no such mirror.
+    """
+    name = split_name(text)
+    mirror = None if name is None else cut.mirror(*name)
+    if mirror is None:
+        names = listed(sorted(joined_name(item.database, item.table) for item in cut.mirrors))
+        raise NotFoundError(
+            f"no mirror {text!r} in the newest cut ({cut.moment}); there are: {names or 'none'}"
+        )
+    return mirror
+
+
+def _ranges(days: Iterable[date]) -> Iterator[dict[str, str]]:
+    """Yield tags of runs, a range of adjacent days each, as Dagster's own backfills divide them."""
+    for _, adjacent in groupby(enumerate(sorted(days)), lambda item: item[1].toordinal() - item[0]):
+        keys = [f"{day:{DAY_FORMAT}}" for _, day in adjacent]
+        yield {_RANGE_START: keys[0], _RANGE_END: keys[-1]}

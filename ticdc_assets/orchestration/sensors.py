@@ -2,8 +2,7 @@
 
 In: the offsets of the source, and the small tables with the lake's progress; no Spark. Out: at most
 one run of the follow job (of the sync job if `follow_seconds` is 0), or a reason why not. The state
-is in the lake; the cursor only prevents repeated reports (a source that is down, offsets already
-observed), so losing it does no harm.
+is in the lake; the cursor only prevents repeated reports, so losing it does no harm.
 
 It requests a run when records wait, a partition is new, a landed batch is not decoded, a decoded
 batch is not applied, or the watermark is beyond the newest cut. It requests none while a run of the
@@ -28,7 +27,7 @@ from dagster import DagsterInstance, RunsFilter
 from ticdc_assets.base.errors import UNREADABLE
 from ticdc_assets.base.names import counted
 from ticdc_assets.log.cuts import Cut
-from ticdc_assets.log.positions import PartitionOffsets, known_partitions
+from ticdc_assets.log.positions import known_partitions
 from ticdc_assets.model.tso import lag_seconds
 from ticdc_assets.observe.judging import watermark_text
 from ticdc_assets.observe.status import Status
@@ -43,11 +42,10 @@ from ticdc_assets.orchestration.active_runs import (
     pause_after_failures,
 )
 from ticdc_assets.orchestration.checks import readable_key, status_verdicts
-from ticdc_assets.orchestration.content_verdicts import judge_damage
 from ticdc_assets.orchestration.metadata import LOOKED_AT_BATCH, offsets_metadata, utc_now
 from ticdc_assets.orchestration.partitions import FeedNames
 from ticdc_assets.orchestration.steps import ChangefeedSteps
-from ticdc_assets.orchestration.verdicts import CheckVerdict, shown_verdicts
+from ticdc_assets.orchestration.verdicts import CheckVerdict, Shown, judge_damage, shown_verdicts
 
 INTERVAL_SECONDS = 20
 OBSERVATION_SECONDS = 60
@@ -59,10 +57,7 @@ _Cursor = TypeVar("_Cursor")
 
 
 def read_cursor(text: str | None, kind: type[_Cursor]) -> _Cursor:
-    """Return the cursor of a sensor from its JSON; `kind()` of any other text.
-
-    A person may have changed it, and losing a cursor does no harm.
-    """
+    """Return the cursor of a sensor from its JSON; `kind()` of a text that a person has changed."""
     try:
         return msgspec.json.decode(text or "{}", type=kind)
     except msgspec.MsgspecError:
@@ -78,10 +73,8 @@ def cursor_text(cursor: object) -> str:
 class SensorCursor:
     """The state that the sensor keeps from tick to tick.
 
-    Attributes:
-        failing_since: since when the source is not available, as messages say it; "" if it is.
-        observed: digest of the offsets observed last.
-        observed_at: when that was, in epoch seconds.
+    It has since when the source fails, as messages say it, and the digest and the time (epoch
+    seconds) of the offsets observed last.
     """
 
     failing_since: str = ""
@@ -111,7 +104,8 @@ class SensorState:
             reasons.append(counted(status.backlog, "record waits", "records wait"))
         new = [item for item in status.partitions if (item.topic, item.partition) not in self.known]
         if new:
-            reasons.append(f"{counted(len(new), 'new partition')} ({', '.join(map(_place, new))})")
+            places = ", ".join(f"{item.topic}/{item.partition}" for item in new)
+            reasons.append(f"{counted(len(new), 'new partition')} ({places})")
         if status.landed_batch > status.decoded_batch:
             batches = status.landed_batch - status.decoded_batch
             reasons.append(counted(batches, "landed batch waits", "landed batches wait"))
@@ -174,32 +168,32 @@ def tick(
     cursor = read_cursor(context.cursor, SensorCursor)
     end_orphans(instance, names, now)
     try:
-        return _ticked(context, steps, cursor, now)
+        request, events, cursor = _ticked(context, steps, cursor, now)
     except UNREADABLE as error:
         # Runs would fail too.
-        verdicts = {readable_key(names): judge_damage(error)}
-        return dg.SensorResult(
-            skip_reason=str(error),
-            cursor=cursor_text(cursor),
-            asset_events=_news(instance, verdicts, now),
+        request, events = (
+            str(error),
+            _news(instance, {readable_key(names): judge_damage(error)}, now),
         )
+    return dg.SensorResult(
+        skip_reason=request if isinstance(request, str) else None,
+        run_requests=None if isinstance(request, str) else [request],
+        cursor=cursor_text(cursor),
+        asset_events=events,
+    )
 
 
 def _ticked(
     context: dg.SensorEvaluationContext, steps: ChangefeedSteps, cursor: SensorCursor, now: datetime
-) -> dg.SensorResult:
-    """Evaluate the sensor of a changefeed whose tables can be read."""
+) -> tuple[dg.RunRequest | str, list[Any], SensorCursor]:
+    """Return what to request or why nothing, and events, if the changefeed's tables can be read."""
     instance, names = context.instance, steps.names
     status, failure = see_status(steps.lake, now)
     events = changed_verdicts(instance, steps, status)
     if failure is not None:
         since = cursor.failing_since or f"{now:%Y-%m-%d %H:%M:%S} UTC"
-        cursor = replace(cursor, failing_since=since)
-        return dg.SensorResult(
-            skip_reason=f"the source is not available (since {since}): {failure}",
-            cursor=cursor_text(cursor),
-            asset_events=events,
-        )
+        request = f"the source is not available (since {since}): {failure}"
+        return request, events, replace(cursor, failing_since=since)
     state = sensor_state(instance, steps, status)
     cursor = replace(cursor, failing_since="")
     observed = state.offsets_digest()
@@ -207,10 +201,9 @@ def _ticked(
         events.append(_observation(names, status))
         cursor = replace(cursor, observed=observed, observed_at=int(now.timestamp()))
     request = requested_run(instance, names, state, now)
-    if isinstance(request, str):
-        return dg.SensorResult(skip_reason=request, cursor=cursor_text(cursor), asset_events=events)
-    context.log.info("requesting a run: %s; %s", "; ".join(state.reasons()), state.numbers(now))
-    return dg.SensorResult(run_requests=[request], cursor=cursor_text(cursor), asset_events=events)
+    if not isinstance(request, str):
+        context.log.info("requesting a run: %s; %s", "; ".join(state.reasons()), state.numbers(now))
+    return request, events, cursor
 
 
 def changed_verdicts(
@@ -233,18 +226,17 @@ def _news(
     instance: DagsterInstance, verdicts: Mapping[dg.AssetCheckKey, CheckVerdict], now: datetime
 ) -> list[Any]:
     shown = shown_verdicts(instance, verdicts)
-    events: list[Any] = []
-    for key, verdict in verdicts.items():
-        known = shown.get(key)
-        is_bad = verdict.level is not Level.OK
-        if known is None:
-            is_news = is_bad
-        else:
-            is_stale = is_bad and known.at <= now.timestamp() - REPEAT_SECONDS
-            is_news = is_stale or verdict.level is not known.level
-        if is_news:
-            events.append(verdict.evaluation(key))
-    return events
+
+    def is_news(verdict: CheckVerdict, known: Shown | None) -> bool:
+        is_old = known is None or known.at <= now.timestamp() - REPEAT_SECONDS
+        is_other = known is not None and verdict.level is not known.level
+        return is_other or (is_old and verdict.level is not Level.OK)
+
+    return [
+        verdict.evaluation(key)
+        for key, verdict in verdicts.items()
+        if is_news(verdict, shown.get(key))
+    ]
 
 
 def sensor_state(instance: DagsterInstance, steps: ChangefeedSteps, status: Status) -> SensorState:
@@ -301,16 +293,11 @@ def applied_batch(instance: DagsterInstance, steps: ChangefeedSteps, cut: Cut | 
     """Return the batch that the last apply looked at; for a rewound cut, the cut's batch."""
     if cut is not None and cut.rewind is not None:
         return cut.batch
-    looked_at = _looked_at(instance, steps.names.asset("apply_changes"))
-    return max(cut.batch if cut else 0, looked_at)
-
-
-def _looked_at(instance: DagsterInstance, key: dg.AssetKey) -> int:
-    event = instance.get_latest_materialization_event(key)
-    if event is None or event.asset_materialization is None:
-        return 0
-    value = event.asset_materialization.metadata.get(LOOKED_AT_BATCH)
-    return value.value if isinstance(value, dg.IntMetadataValue) and value.value else 0
+    event = instance.get_latest_materialization_event(steps.names.asset("apply_changes"))
+    report = None if event is None else event.asset_materialization
+    value = None if report is None else report.metadata.get(LOOKED_AT_BATCH)
+    looked_at = value.value if isinstance(value, dg.IntMetadataValue) else None
+    return max(cut.batch if cut else 0, looked_at or 0)
 
 
 def _observation(names: FeedNames, status: Status) -> dg.AssetObservation:
@@ -324,7 +311,3 @@ def _observation(names: FeedNames, status: Status) -> dg.AssetObservation:
             "offsets": offsets_metadata(status.partitions),
         },
     )
-
-
-def _place(item: PartitionOffsets) -> str:
-    return f"{item.topic}/{item.partition}"

@@ -1,11 +1,8 @@
 """The frame of every step of a changefeed: the lock, the errors, the results.
 
 A step holds the changefeed's writer lock while it writes, and waits for it, because a command line
-may hold it outside of any pool. A follow run takes the lock for each sync and ends when it sees
-another run. An error that this
-package raises on purpose fails the step with its one sentence, without wrappers;
-`orchestration.run` raises it unchanged to its caller. A caller that runs the job in its own process
-finds the lake's results in `ChangefeedSteps.results`; Dagster itself sees only metadata.
+may hold it outside of any pool. An error that this package raises on purpose fails the step with
+its one sentence, without wrappers; `orchestration.run` raises it unchanged to its caller.
 """
 
 import time
@@ -22,8 +19,8 @@ from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.opening import keeping
 from ticdc_assets.log.damage import damage_told
 from ticdc_assets.observe.wording import duration
+from ticdc_assets.orchestration.active_runs import name_worker
 from ticdc_assets.orchestration.partitions import CHANGEFEED_TAG, FeedNames
-from ticdc_assets.orchestration.workers import name_worker
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
 
@@ -46,7 +43,8 @@ class ChangefeedSteps:
     Attributes:
         changefeed: its configuration.
         root: the folder or URI of all changefeeds' tables.
-        results: the results of the lake's functions, in the order of the steps run.
+        results: the results of the lake's functions, in the order of the steps run, for a caller
+            that runs a job in its own process; Dagster itself sees only metadata.
         say: called with lines for the person who started the run: which program it waits for, and
             what a run that follows did.
     """
@@ -75,8 +73,8 @@ class ChangefeedSteps:
     def writing(self, context: dg.AssetExecutionContext | dg.OpExecutionContext) -> Iterator[None]:
         """Hold the writer lock; turn this package's errors into a failure of the step.
 
-        Runs of one instance wait for each other in the changefeed's pool. A command line, which is
-        in no pool, may hold the lock; the step waits for it for some time, and logs that.
+        Runs of one instance wait for each other in the changefeed's pool. A command, in no pool,
+        may hold the lock; the step waits for it for some time, and logs that.
         """
         name_worker(context, self.paths, self.changefeed.writer)
         if CHANGEFEED_TAG not in context.run.tags:
@@ -127,13 +125,9 @@ def patient_lock(
     seconds: float = PATIENCE_SECONDS,
     waiting: Callable[[str], None] = _say_nothing,
 ) -> Iterator[None]:
-    """Hold the writer lock, after waiting for it.
+    """Hold the writer lock for the run `own_id`, after waiting for it.
 
-    Args:
-        steps: the changefeed.
-        own_id: id of the run that waits.
-        seconds: how long to wait.
-        waiting: called with the holder of the lock if there is a wait, and when the wait is over.
+    `waiting` is called with the holder of the lock if there is a wait, and when the wait is over.
 
     Raises:
         BusyError: another program held it for `seconds`.

@@ -2,12 +2,11 @@
 
 In: a changefeed's steps, a session, and the Dagster instance to report to. Out: for each step a
 `Step` with the results of its own assets, and events about other assets: changed landing days of
-`change_log`, each mirror and history that changed. An asset's body returns the first
-and logs the second; a follow run yields both.
+`change_log`, each mirror and history that changed. An asset's body returns the first and logs the
+second; a follow run yields both.
 
 The caller holds the changefeed's writer lock. Only the days and tables that the instance knows are
-cached from sync to sync, because asking the instance gets slower with every event. Losing this
-cache does no harm.
+cached from sync to sync, because asking the instance gets slower with every event.
 """
 
 from collections import Counter
@@ -36,24 +35,20 @@ from ticdc_assets.log.schema_tables import register_new
 from ticdc_assets.mirrors.applying import apply_changes
 from ticdc_assets.mirrors.standing import Applying, Outcome
 from ticdc_assets.model.tso import time_with_tso, to_datetime
-from ticdc_assets.observe.overview import schemas_of
+from ticdc_assets.observe.overview import read_schemas
 from ticdc_assets.observe.wording import listed
 from ticdc_assets.orchestration.following import NewData
 from ticdc_assets.orchestration.metadata import (
     Metadata,
     applying_metadata,
     changed_mirrors,
-    day_metadata,
-    decoding_metadata,
     described,
     history_metadata,
-    landing_metadata,
     mirror_metadata,
-    quarantine_metadata,
+    offsets_metadata,
+    path_metadata,
     ran_metadata,
     rate_metadata,
-    redriving_metadata,
-    registering_metadata,
     sample_metadata,
     seeding_metadata,
     together_metadata,
@@ -83,7 +78,12 @@ Event: TypeAlias = dg.AssetMaterialization | dg.AssetObservation
 
 def result_of(event: dg.AssetMaterialization) -> dg.MaterializeResult:
     """Return a report as an asset's body returns it."""
-    return dg.MaterializeResult(asset_key=event.asset_key, metadata=dict(event.metadata))
+    version = (event.tags or {}).get(DATA_VERSION)
+    return dg.MaterializeResult(
+        asset_key=event.asset_key,
+        metadata=dict(event.metadata),
+        data_version=None if version is None else dg.DataVersion(version),
+    )
 
 
 def log_events(
@@ -96,14 +96,7 @@ def log_events(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One step of a sync, done.
-
-    Attributes:
-        said: one clause about what it did.
-        new_data: the kind of new data.
-        reports: reports on its own assets.
-        events: events about other assets.
-    """
+    """One step of a sync, done: what it did in a clause, and reports on its assets and others."""
 
     said: str
     new_data: NewData
@@ -125,13 +118,7 @@ def _measured() -> Iterator[Callable[[int], Metadata]]:
 
 
 class Syncing:
-    """The steps of a sync of one changefeed.
-
-    Args:
-        steps: the changefeed; results are noted there.
-        spark: the session.
-        instance: the Dagster instance to report to.
-    """
+    """The steps of a sync of one changefeed; `steps` notes their results."""
 
     def __init__(
         self, steps: ChangefeedSteps, spark: SparkSession, instance: DagsterInstance
@@ -152,7 +139,14 @@ class Syncing:
         """Land the new records of the source."""
         with _measured() as took:
             landing = self._steps.note(land(self._lake, max_records=max_records))
-            metadata = landing_metadata(landing, self._steps.paths) | took(landing.records)
+            metadata = {
+                "records": landing.records,
+                "batch": landing.batch,
+                "backlog": landing.backlog,
+                "offsets": offsets_metadata(landing.partitions),
+                **path_metadata(self._steps.paths.raw_messages),
+                **took(landing.records),
+            }
         return Step(
             said=f"{counted(landing.records, 'record')} landed",
             new_data=NewData.WATERMARKS if landing.records else NewData.NOTHING,
@@ -164,10 +158,9 @@ class Syncing:
         with _measured() as took:
             seeding = self._steps.note(seed(self._lake, folder, **options))
             metadata = seeding_metadata(seeding, self._steps.paths) | took(seeding.rows)
-        tables_seeded = counted(len(seeding.tables), "table")
+        seeded = f"{counted(seeding.rows, 'row')} of {counted(len(seeding.tables), 'table')}"
         return Step(
-            said=f"{counted(seeding.rows, 'row')} of {tables_seeded} seeded at "
-            f"{time_with_tso(seeding.tso)}",
+            said=f"{seeded} seeded at {time_with_tso(seeding.tso)}",
             new_data=NewData.CHANGES if seeding.rows else NewData.NOTHING,
             reports=(self._report("snapshot", metadata),),
         )
@@ -180,15 +173,37 @@ class Syncing:
             days, redriven = Counter(decoding.days), Metadata()
             if redrive_quarantined:
                 redriving = steps.note(redrive(self._lake))
-                redriven = redriving_metadata(redriving)
+                redriven |= {
+                    "redriven": redriving.records,
+                    "redriven_decoded": redriving.decoded,
+                    "redriven_still_quarantined": redriving.still_quarantined,
+                    "tables_to_fold": len(redriving.refold),
+                }
                 days.update(redriving.days)
             statistics = read_statistics(steps.paths)
             counts = count_open(steps.paths, steps.changefeed.tables)
-            metadata = decoding_metadata(decoding, statistics, steps.paths)
-            metadata |= took(sum(decoding.changes.values())) | redriven
+            total = sum(decoding.changes.values())
+            metadata = {
+                "changes": total,
+                **{f"changes_{kind}": count for kind, count in sorted(decoding.changes.items())},
+                "quarantined": decoding.quarantined,
+                "batch": decoding.batch,
+                "batches": decoding.batches,
+                "dagster/row_count": sum(row["rows"] for row in statistics.rows),
+                **path_metadata(steps.paths.change_log),
+                **took(total),
+                **redriven,
+            }
         changes = sum(decoding.changes.get(kind, 0) for kind in ("row", "ddl", "snapshot"))
         new_data = NewData.WATERMARKS if decoding.batches else NewData.NOTHING
-        quarantine = quarantine_metadata(decoding.quarantined, counts, steps.paths) | redriven
+        quarantine = {
+            "quarantined": decoding.quarantined,
+            "open": counts.decode + counts.apply,
+            "open_decode": counts.decode,
+            "open_apply": counts.apply,
+            **path_metadata(steps.paths.quarantine),
+            **redriven,
+        }
         return Step(
             said=f"{counted(changes, 'change')} decoded",
             new_data=NewData.CHANGES if changes or decoding.quarantined else new_data,
@@ -201,21 +216,27 @@ class Syncing:
 
     def register(self) -> Step:
         """Register the schemas that the change log has."""
-        paths = self._steps.paths
         registering = self._steps.note(register_new(self._lake))
+        metadata = {
+            "changed": registering.changed,
+            "schema_versions": registering.schema_versions,
+            "ddls": registering.ddls,
+            "conflicts": registering.conflicts,
+            "batch": registering.batch,
+            "dagster/row_count": registering.schema_versions,
+            **path_metadata(self._steps.paths.schema_registry),
+        }
         return Step(
             said=counted(registering.schema_versions, "schema version"),
             new_data=NewData.CHANGES if registering.changed else NewData.NOTHING,
-            reports=(self._report("schema_registry", registering_metadata(registering, paths)),),
+            reports=(self._report("schema_registry", metadata),),
             events=tuple(self._reporter.schemas(registering.new)),
         )
 
     def apply(self, *, until: int | None = None, refold_quarantined: bool = False) -> Step:
-        """Bring the mirrors to the newest possible cut.
+        """Bring the mirrors to the newest possible cut, not beyond the TSO `until`.
 
-        Args:
-            until: TSO not to go beyond.
-            refold_quarantined: whether to fold again every table with row changes in quarantine.
+        With `refold_quarantined`, every table with row changes in quarantine is folded again.
         """
         steps = self._steps
         with _measured() as took:
@@ -248,10 +269,6 @@ class Reporter:
 
     It also reports what the instance does not have: days and mirrors of a lake that is older than
     the instance, or of a run that was killed before it reported.
-
-    Args:
-        steps: the changefeed.
-        instance: the instance.
     """
 
     def __init__(self, steps: ChangefeedSteps, instance: DagsterInstance) -> None:
@@ -273,7 +290,7 @@ class Reporter:
             if not days.get(day) and partition in self._days:
                 continue
             self._days.add(partition)
-            metadata = day_metadata(days.get(day, 0), self._steps.paths)
+            metadata = {"appended": days.get(day, 0)} | path_metadata(self._steps.paths.change_log)
             yield dg.AssetMaterialization(
                 asset_key=key,
                 partition=partition,
@@ -328,6 +345,7 @@ class Reporter:
         # Each mirror of the cut names its generation.
         paths = LakePaths(root=self._steps.root, changefeed=self._steps.changefeed.name)
         is_sampled = len(tables) <= _TABLES_SAMPLED
+        limit = self._steps.changefeed.dagster.sample_rows if is_sampled else 0
         for mirror in cut.mirrors:
             if _name(mirror) not in tables or mirror.failed:
                 continue
@@ -335,8 +353,9 @@ class Reporter:
             if self._tables is not None:
                 self._tables.add(key)
             metadata = mirror_metadata(mirror, cut, paths, utc_now())
-            if is_sampled:
-                metadata |= self._sample(mirror, paths)
+            if limit and mirror.rows:
+                timezone = self._steps.changefeed.timezone
+                metadata |= sample_metadata(sample_rows(paths, mirror, timezone, limit=limit))
             yield dg.AssetMaterialization(
                 asset_key=key,
                 description=described("mirrors/*", metadata),
@@ -351,16 +370,7 @@ class Reporter:
                     metadata=history_metadata(mirror, cut, paths),
                 )
 
-    def _sample(self, mirror: MirrorCut, paths: LakePaths) -> Metadata:
-        """Return the first rows of a mirror as a table; nothing if the changefeed says so."""
-        feed = self._steps.changefeed
-        if not feed.dagster.sample_rows or not mirror.rows:
-            return {}
-        rows = sample_rows(paths, mirror, feed.timezone, limit=feed.dagster.sample_rows)
-        return sample_metadata(rows)
-
     def _together(self, cut: Cut, tables: Collection[tuple[str, str]]) -> dg.AssetMaterialization:
-        """Return the report on the asset that all mirrors share."""
         mirrors = [item for item in cut.mirrors if _name(item) in tables]
         return dg.AssetMaterialization(
             asset_key=self._steps.names.asset("mirrors"),
@@ -372,19 +382,14 @@ class Reporter:
 def schema_changes(
     paths: LakePaths, names: FeedNames, new: Collection[SchemaKey]
 ) -> Iterator[dg.AssetObservation]:
-    """Yield an observation on a mirror's asset for each schema version, oldest first.
+    """Yield an observation on a mirror's asset for each new schema version, oldest first.
 
     The first version of a table changes nothing, and has none. Dagster keeps its records forever,
     so defaults are shown without their values; `schema_registry` has them.
-
-    Args:
-        paths: the tables of the changefeed.
-        names: the changefeed's names.
-        new: the schema versions.
     """
     found = [
         (version, table)
-        for table in schemas_of(paths, {key[:2] for key in new}, most=len(new))
+        for table in read_schemas(paths, {key[:2] for key in new}, most=len(new))[0]
         for version in table.versions
         if not version.is_first and (table.database, table.table, version.version) in new
     ]

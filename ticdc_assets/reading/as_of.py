@@ -14,8 +14,8 @@ Without commit ts (Canal-JSON without the TiDB extension) the same applies to th
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import pyarrow as pa
@@ -56,6 +56,7 @@ from ticdc_assets.spark.executing import INLINE_ROWS
 from ticdc_assets.spark.frames import delta_frame
 from ticdc_assets.spark.scratch import READING, Scratch
 from ticdc_assets.storage.lake_paths import LakePaths
+from ticdc_assets.storage.paths import AnyPath
 
 
 def notes_on(database: str, table: str, caveats: Iterable[str]) -> tuple[str, ...]:
@@ -73,8 +74,8 @@ class TableRows:
         schema: its schema then.
         hidden: columns that are never sent (virtual generated ones): not shown.
         rows: how many.
-        made: returns the rows in Spark.
-        stored: returns them for a step.
+        lake: the changefeed's lake.
+        source: the rows, or path and version of the Delta table that has them.
         warnings: why they may differ from the table, each a sentence.
         unknown: columns without a value from any export or message in some rows.
     """
@@ -84,15 +85,25 @@ class TableRows:
     schema: TableSchema
     hidden: frozenset[str]
     rows: int
-    made: Callable[[], DataFrame]
-    stored: Callable[[], Rows]
+    lake: Lake
+    source: Rows | tuple[AnyPath, int]
     warnings: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
 
     @cached_property
     def frame(self) -> DataFrame:
         """The rows in Spark, with the columns of `MirrorLayout`."""
-        return self.made()
+        spark, source = self.lake.spark, self.source
+        return source.frame(spark) if isinstance(source, Rows) else delta_frame(spark, *source)
+
+    def stored(self) -> Rows:
+        """Return the rows for a step."""
+        return self.source if isinstance(self.source, Rows) else rows_as_stored(*self.source)
+
+    @property
+    def shown(self) -> list[str]:
+        """Names of the columns that readers get, in order."""
+        return [name for name in MirrorLayout(schema=self.schema).names if name not in self.hidden]
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -251,42 +262,25 @@ class AsOf:
             and not self._known.has_changes(mirror, base.tso, self._tso)
         ):
             same = base.mirror
-            return self._made(
-                mirror,
-                frozenset(same.hidden),
-                same.rows,
-                casts=same.casts,
-                made=lambda: delta_frame(self._lake.spark, *same.at(self._lake.paths)),
-                stored=lambda: rows_as_stored(*same.at(self._lake.paths)),
-            )
-        return self._folded(mirror, base)
-
-    def _folded(self, mirror: MirrorPlan, base: Base | None) -> TableRows:
-        folded = self._folding.folded(mirror, until=self._tso, base=base)
-        if folded.counts.lost:
-            # A value in the cut does not survive a schema step: only all changes show which do.
-            return self._folded(mirror, None)
-        return self._made(
-            mirror,
-            frozenset(hidden_columns(mirror, folded)),
-            folded.counts.copies,
-            casts=folded.counts.casts,
-            made=lambda: folded.rows.frame(self._lake.spark),
-            stored=lambda: folded.rows,
-            errors=folded.counts.errors,
+            source, errors = same.at(self._lake.paths), 0
+            hidden, rows, casts = same.hidden, same.rows, same.casts
+        else:
+            folded = self._folding.folded(mirror, until=self._tso, base=base)
+            if folded.counts.lost:
+                # A value in the cut does not survive a schema step: only all changes show which do.
+                folded = self._folding.folded(mirror, until=self._tso, base=None)
+            source, errors = folded.rows, folded.counts.errors
+            hidden, rows = hidden_columns(mirror, folded), folded.counts.copies
+            casts = folded.counts.casts
+        found = TableRows(
+            database=mirror.database,
+            table=mirror.table,
+            schema=mirror.schema,
+            hidden=frozenset(hidden),
+            rows=rows,
+            lake=self._lake,
+            source=source,
         )
-
-    def _made(
-        self,
-        mirror: MirrorPlan,
-        hidden: frozenset[str],
-        rows: int,
-        *,
-        casts: Mapping[tuple[str, int], int],
-        made: Callable[[], DataFrame],
-        stored: Callable[[], Rows],
-        errors: int = 0,
-    ) -> TableRows:
         warnings = caveats_of(
             mirror,
             self._statistics,
@@ -296,7 +290,9 @@ class AsOf:
             unread=self._unread,
         )
         unknown = still_unknown(
-            unknown_columns(mirror, self._statistics), MirrorLayout(schema=mirror.schema), stored
+            unknown_columns(mirror, self._statistics),
+            MirrorLayout(schema=mirror.schema),
+            found.stored,
         )
         warnings += [item.caveat for item in unknown]
         warnings += cast_caveats(casts)
@@ -305,14 +301,8 @@ class AsOf:
             warnings.append(f"up to {held} row changes wait for their schema")
         if errors:
             warnings.append(f"{errors} row changes do not fit their schema and are left out")
-        return TableRows(
-            database=mirror.database,
-            table=mirror.table,
-            schema=mirror.schema,
-            hidden=hidden,
-            rows=rows,
-            made=made,
-            stored=stored,
+        return replace(
+            found,
             warnings=tuple(warnings),
             unknown=tuple(dict.fromkeys(name for item in unknown for name in item.names)),
         )

@@ -5,12 +5,9 @@ as texts. Only the tables that the query names are opened, each at the Delta ver
 names, so they are all at one TSO, whatever a run is writing. `table__history` and
 `table__with_deleted` exist as in Spark (`views`).
 
-The caller chooses the engine; size never does, because the two engines have different dialects
-(docs/decisions/0060-two-engines-of-sql.md). If a version has only some rows of a file, or other
-column names, the rows are copied into a temporary folder, and the query runs over the copy.
-
-The text is untrusted. Only a single reading query is accepted; it cannot reach files, networks,
-extensions or settings.
+The caller chooses the engine, because the two have different dialects
+(docs/decisions/0060-two-engines-of-sql.md). The text is untrusted: only a single reading query is
+accepted, which cannot reach files, networks, extensions or settings.
 """
 
 import re

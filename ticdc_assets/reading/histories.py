@@ -8,6 +8,7 @@ is kept. Nothing is written.
 
 import csv
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -29,13 +30,13 @@ from ticdc_assets.mirrors.truncation_points import read_truncation_point
 from ticdc_assets.mirrors.validity import Knowledge
 from ticdc_assets.mirrors.versions import relation_of, rows_as_stored
 from ticdc_assets.model.mysql_types import Kind, kind_of
-from ticdc_assets.model.schemas import ColumnSchema, TableSchema
+from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.model.tso import moment_text, to_datetime
 from ticdc_assets.model.values import UNFIT, canonical_of, key_text, typed_of
 from ticdc_assets.reading.as_of import incomplete, require_changes
-from ticdc_assets.reading.mirrors import applied_ts, require_mirror, text_lines
+from ticdc_assets.reading.mirrors import applied_ts, require_mirror, shown_rows, text_lines
 from ticdc_assets.rows.history_layout import HistoryLayout
-from ticdc_assets.rows.mirror_rows import MirrorLayout, canonical_rows, may_be_rescued
+from ticdc_assets.rows.mirror_rows import may_be_rescued
 from ticdc_assets.spark.frames import delta_frame, quoted
 from ticdc_assets.spark.scratch import READING, Scratch
 from ticdc_assets.storage.lake_paths import LakePaths
@@ -68,10 +69,8 @@ def read_history(
     lake = Lake.open(settings.lake, settings.changefeed(changefeed), spark)
     mirror = require_history(lake.paths, require_cut(lake.paths), database, table)
     names = HistoryLayout(schema=mirror.table_schema).names
-    shown = [name for name in names if name not in mirror.hidden]
-    return delta_frame(lake.spark, *mirror.history_at(lake.paths)).select(
-        *(quoted(name) for name in shown)
-    )
+    shown = (quoted(name) for name in names if name not in mirror.hidden)
+    return delta_frame(lake.spark, *mirror.history_at(lake.paths)).select(*shown)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,12 +86,10 @@ class SqlDialect:
     literal: Callable[[str], str]
 
 
-def _spark_literal(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
-
-
-SPARK: Final = SqlDialect(quoted=quoted, literal=_spark_literal)
+SPARK: Final = SqlDialect(
+    quoted=quoted,
+    literal=lambda text: "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'",
+)
 DUCKDB: Final = SqlDialect(
     quoted=lambda name: '"' + name.replace('"', '""') + '"',
     literal=lambda text: "'" + text.replace("'", "''") + "'",
@@ -107,17 +104,10 @@ def with_deleted_sql(
     as_of: int | None = None,
     dialect: SqlDialect = SPARK,
 ) -> str:
-    """Return the SELECT of a table with its deleted rows.
+    """Return the SELECT of a table with its deleted rows, from a relation with its history.
 
-    A row is the newest version of a key. In a table without a key it is each copy of a row that
-    ever existed.
-
-    Args:
-        schema: the table's schema.
-        hidden: columns that are never sent.
-        relation: its history.
-        as_of: TSO to read as of; everything known if None.
-        dialect: the engine that the SELECT is for.
+    A row is the newest version of a key, as of a TSO if one is given. In a table without a key it
+    is each copy of a row that ever existed. Hidden columns, which are never sent, are left out.
     """
     layout, quoted = HistoryLayout(schema=schema), dialect.quoted
     valid_from, valid_to = quoted(layout.valid_from), quoted(layout.valid_to)
@@ -207,14 +197,8 @@ def deleted_lines(
 ) -> Iterator[str]:
     """Yield the newest version of every row that a table ever had, as JSON in canonical text.
 
-    Each has, by the names of `HistoryLayout`, when and why it was deleted; NULL if it was not.
-
-    Args:
-        lake: the changefeed's lake.
-        cut: the newest cut.
-        name: (database, table) in it.
-        as_of: TSO; the cut's if None.
-        limit: how many rows at most; all if None.
+    Each has, by the names of `HistoryLayout`, when and why it was deleted; NULL if it was not. They
+    are those as of a TSO, or of the newest cut, and `limit` at most.
 
     Raises:
         NotFoundError: there is no such table, no history of it is kept, or the history lacks rows
@@ -231,13 +215,11 @@ def deleted_lines(
     own = [layout.deleted_at, layout.ended_by]
 
     def texts(batch: pa.RecordBatch) -> Iterator[str]:
-        rows = canonical_rows(batch, MirrorLayout(schema=schema), timezone)
+        rows = shown_rows(batch, schema, hidden, timezone)
         for row, ended in zip(rows, batch.select(own).to_pylist(), strict=True):
-            shown = {name: text for name, text in row.items() if name not in hidden}
-            at = ended[layout.deleted_at]
-            shown[layout.deleted_at] = None if at is None else str(at)
-            shown[layout.ended_by] = ended[layout.ended_by]
-            yield orjson.dumps(shown).decode()
+            at, by = ended.values()
+            more = {layout.deleted_at: None if at is None else str(at), layout.ended_by: by}
+            yield orjson.dumps(row | more).decode()
 
     yield from text_lines(frame if limit is None else frame.limit(limit), texts)
 
@@ -255,13 +237,8 @@ def row_versions(
 
     Each has `op`, how it came; `valid_from`, the commit ts from which on it is current; `valid_to`,
     the first cut without it, and `ended_by`, how it ended, both None if it is current; both moments
-    also as times; and `row`, its values in canonical text.
-
-    Args:
-        lake: the changefeed's lake.
-        cut: the newest cut.
-        name: (database, table) in it.
-        key: the row's key as people write it (`parse_key`).
+    also as times; and `row`, its values in canonical text. The key is as people write it
+    (`parse_key`), and `cut` is the newest one.
 
     Raises:
         NotFoundError: there is no such table.
@@ -274,11 +251,9 @@ def row_versions(
     layout = HistoryLayout(schema=schema)
     versions: list[dict[str, Any]] = []
     for batch in _versions_of(lake, cut, mirror, values):
-        found = canonical_rows(batch, MirrorLayout(schema=schema), timezone)
-        own = batch.select(
-            [layout.op, layout.valid_from, layout.valid_to, layout.ended_by]
-        ).to_pylist()
-        for row, version in zip(found, own, strict=True):
+        rows = shown_rows(batch, schema, mirror.hidden, timezone)
+        own = batch.select([layout.op, layout.valid_from, layout.valid_to, layout.ended_by])
+        for row, version in zip(rows, own.to_pylist(), strict=True):
             op, valid_from, valid_to, ended_by = version.values()
             versions.append(
                 {
@@ -288,7 +263,7 @@ def row_versions(
                     "valid_to": valid_to,
                     "valid_to_time": _time_of(valid_to),
                     "ended_by": ended_by,
-                    "row": {name: text for name, text in row.items() if name not in mirror.hidden},
+                    "row": row,
                 }
             )
     return sorted(versions, key=lambda version: version["valid_from"])
@@ -332,33 +307,24 @@ def parse_key(schema: TableSchema, text: str) -> dict[str, str]:
 
 def _canonical_key(schema: TableSchema, text: str, timezone: str) -> dict[str, str]:
     """Return the values of a key as people write it in canonical text, in the key's order."""
-    given = parse_key(schema, text)
-    return {
-        name: _canonical(given[name], column, timezone)
-        for name in schema.handle_key
-        if (column := schema.column(name)) is not None
-    }
-
-
-def _canonical(text: str, column: ColumnSchema, timezone: str) -> str:
-    kind = kind_of(column)
-    if kind is Kind.BINARY:
-        return text.lower()
-    if kind in (Kind.ENUM, Kind.SET):
-        # People write labels, and messages have numbers.
-        return text
-    try:
-        return canonical_of(column, timezone)(text) or text
-    except ImageError:
+    values = parse_key(schema, text)
+    for column in schema.columns:
+        kind = kind_of(column)
+        # People write the labels of an ENUM or SET, and messages have numbers.
+        if column.name not in values or kind in (Kind.ENUM, Kind.SET):
+            continue
+        given = values[column.name]
+        if kind is Kind.BINARY:
+            values[column.name] = given.lower()
+            continue
         # It may be a value of a past type.
-        return text
+        with suppress(ImageError):
+            values[column.name] = canonical_of(column, timezone)(given) or given
+    return {name: values[name] for name in schema.handle_key}
 
 
 def _versions_of(
-    lake: Lake,
-    cut: Cut,
-    mirror: MirrorCut,
-    values: dict[str, str],
+    lake: Lake, cut: Cut, mirror: MirrorCut, values: dict[str, str]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the versions of one row, with the columns of `HistoryLayout`.
 
@@ -366,23 +332,35 @@ def _versions_of(
     """
     schema = mirror.table_schema
     layout = HistoryLayout(schema=schema)
-    of_row = _of_row(schema, values, lake.changefeed.timezone)
     if mirror.history_version is not None:
         stored = rows_as_stored(*mirror.history_at(lake.paths)).select(layout.names)
-        batches = (of_row(batch.rename_columns(layout.places)) for batch in stored.read())
+        batches = (batch.rename_columns(layout.places) for batch in stored.read())
     else:
         rows = _folded_versions(lake, cut, mirror, values)
-        batches = (of_row(batch.select(layout.places)) for batch in rows)
+        batches = (batch.select(layout.places) for batch in rows)
+    # The rescued data has values that the typed column cannot hold, and values of past types.
+    wanted = [
+        (number, column.name, text, typed_of(column, lake.changefeed.timezone)(text))
+        for number, column in enumerate(schema.columns)
+        if (text := values.get(column.name)) is not None
+    ]
     for batch in batches:
-        if batch.num_rows:
-            yield batch.rename_columns(layout.names)
+        is_row = pa.repeat(True, batch.num_rows)
+        for number, name, text, value in wanted:
+            rescued = pc.map_lookup(batch.column("rescued"), pa.scalar(name), "first")
+            same = pc.equal(rescued, text).fill_null(False)
+            if value is not UNFIT:
+                typed = batch.column(f"c{number}")
+                equal = pc.equal(typed, pa.scalar(value, typed.type)).fill_null(False)
+                same = pc.or_(equal, same)
+            is_row = pc.and_(is_row, same)
+        versions = batch.filter(is_row)
+        if versions.num_rows:
+            yield versions.rename_columns(layout.names)
 
 
 def _folded_versions(
-    lake: Lake,
-    cut: Cut,
-    mirror: MirrorCut,
-    values: dict[str, str],
+    lake: Lake, cut: Cut, mirror: MirrorCut, values: dict[str, str]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the versions of one row, folded from the change log."""
     schema = mirror.table_schema
@@ -401,29 +379,3 @@ def _folded_versions(
     for table in folding.folded(plan, until=cut.tso, base=base).rows.tables():
         # A row without it is not a version.
         yield from table.filter(pc.field("valid_from").is_valid()).to_batches()
-
-
-def _of_row(
-    schema: TableSchema, values: dict[str, str], timezone: str
-) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """Return a filter for the versions of a row; all rows have `HistoryLayout.places`."""
-    # The rescued data has values that the typed column cannot hold, and values of past types.
-    wanted = [
-        (number, column.name, values[column.name], typed_of(column, timezone)(values[column.name]))
-        for number, column in enumerate(schema.columns)
-        if column.name in values
-    ]
-
-    def kept(versions: pa.RecordBatch) -> pa.RecordBatch:
-        is_row = pa.repeat(True, versions.num_rows)
-        for number, name, text, value in wanted:
-            rescued = pc.map_lookup(versions.column("rescued"), pa.scalar(name), "first")
-            same = pc.equal(rescued, text).fill_null(False)
-            if value is not UNFIT:
-                typed = versions.column(f"c{number}")
-                equal = pc.equal(typed, pa.scalar(value, typed.type)).fill_null(False)
-                same = pc.or_(equal, same)
-            is_row = pc.and_(is_row, same)
-        return versions.filter(is_row)
-
-    return kept

@@ -7,7 +7,7 @@ print it, including values that no typed column can hold.
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -21,22 +21,18 @@ from pyspark.sql import DataFrame, SparkSession
 from ticdc_assets.base.errors import MirrorCaveatWarning, NotFoundError
 from ticdc_assets.base.names import joined_name
 from ticdc_assets.config import Settings, load_settings
-from ticdc_assets.delta.generations import paths_of
-from ticdc_assets.delta.lake import Lake
+from ticdc_assets.delta.lake import Lake, paths_of
 from ticdc_assets.log.cuts import Cut, MirrorCut, require_cut, tso_as_of
-from ticdc_assets.mirrors.versions import (
-    first_rows,
-    is_portable_mirror,
-    rows_as_stored,
-)
+from ticdc_assets.mirrors.versions import first_rows, is_portable_mirror
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.model.tso import moment_text
 from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.table_status import TableStatus
 from ticdc_assets.observe.wording import listed
 from ticdc_assets.reading.as_of import AsOf, TableRows, notes_on
+from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.rows.mirror_rows import MirrorLayout, canonical_rows, spark_type_name
-from ticdc_assets.spark.frames import delta_frame, map_batches, quoted
+from ticdc_assets.spark.frames import map_batches, quoted
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
 
@@ -79,20 +75,18 @@ class MirrorListing:
 def require_mirror(cut: Cut, database: str, table: str) -> MirrorCut:
     """Return the mirror of (database, table) in a cut, or raise NotFoundError."""
     mirror = cut.mirror(database, table)
+    if mirror is not None:
+        return mirror
     failure = cut.failure(database, table)
-    if mirror is None and failure is not None:
+    if failure is not None:
         raise NotFoundError(failure.sentence)
-    if mirror is None:
-        held = sum(
-            item.rows for item in cut.held if (item.database, item.table) == (database, table)
-        )
-        known = listed(joined_name(item.database, item.table) for item in cut.mirrors) or "none"
-        waiting = f"; {held} of its rows are held until its schema arrives" if held else ""
-        raise NotFoundError(
-            f"no mirror of database {database!r}, table {table!r} at {cut.moment}{waiting}; "
-            f"mirrors: {known}"
-        )
-    return mirror
+    held = sum(item.rows for item in cut.held if (item.database, item.table) == (database, table))
+    known = listed(joined_name(item.database, item.table) for item in cut.mirrors) or "none"
+    waiting = f"; {held} of its rows are held until its schema arrives" if held else ""
+    raise NotFoundError(
+        f"no mirror of database {database!r}, table {table!r} at {cut.moment}{waiting}; "
+        f"mirrors: {known}"
+    )
 
 
 def applied_ts(cut: Cut, database: str, table: str) -> int:
@@ -109,10 +103,6 @@ def list_mirrors(paths: LakePaths, status: Status) -> list[MirrorListing]:
 
     Tables without a mirror are listed too: those that no cut could make yet, and those known only
     from rows.
-
-    Args:
-        paths: the changefeed's tables.
-        status: the changefeed's status now.
     """
     cut = status.cut
     if cut is None:
@@ -168,8 +158,8 @@ def published_table(lake: Lake, mirror: MirrorCut) -> TableRows:
         schema=mirror.table_schema,
         hidden=frozenset(mirror.hidden),
         rows=mirror.rows,
-        made=lambda: delta_frame(lake.spark, *mirror.at(lake.paths)),
-        stored=lambda: rows_as_stored(*mirror.at(lake.paths)),
+        lake=lake,
+        source=mirror.at(lake.paths),
         warnings=tuple(mirror.caveats),
     )
 
@@ -307,10 +297,9 @@ def read_mirror(
     found, notes = table_at(lake, database, table, as_of)
     for text in notes:
         warnings.warn(text, MirrorCaveatWarning, stacklevel=2)
-    names = [name for name in MirrorLayout(schema=found.schema).names if name not in found.hidden]
     if engine == "spark":
-        return found.frame.select(*(quoted(name) for name in names))
-    return found.stored().table_here().select(names)
+        return found.frame.select(*map(quoted, found.shown))
+    return found.stored().table_here().select(found.shown)
 
 
 def iterate_rows(
@@ -330,7 +319,10 @@ def iterate_rows(
         key = list(table.schema.handle_key) if by_key else []
         texts = partial(_texts, schema=table.schema, hidden=table.hidden, timezone=timezone)
         if few is not None:
-            batches = _sorted(few.table_here(), key).to_batches() if key else few.read()
+            # Arrow orders no vectors.
+            types = {name: few.schema.field(name).type for name in key}
+            order = [(name, "ascending") for name in key if not pa.types.is_nested(types[name])]
+            batches = few.table_here().sort_by(order).to_batches() if order else few.read()
             found = islice(chain.from_iterable(map(texts, batches)), limit)
         else:
             rows = table.frame.orderBy(*map(quoted, key)) if key else table.frame
@@ -342,39 +334,27 @@ def iterate_rows(
 def sample_rows(
     paths: LakePaths, mirror: MirrorCut, timezone: str, *, limit: int
 ) -> list[dict[str, str | None]]:
-    """Return up to `limit` rows of a mirror as canonical text.
-
-    Args:
-        paths: the changefeed's tables.
-        mirror: the mirror, as a cut names it.
-        timezone: the changefeed's.
-        limit: how many rows at most.
-    """
+    """Return up to `limit` rows of a mirror of a cut as canonical text."""
     if not limit:
         return []
-    rows = first_rows(paths, mirror, limit)
-    layout = MirrorLayout(schema=mirror.table_schema)
-    return [
-        {name: text for name, text in row.items() if name not in mirror.hidden}
-        for batch in rows.to_batches()
-        for row in canonical_rows(batch, layout, timezone)
-    ]
+    schema, hidden = mirror.table_schema, frozenset(mirror.hidden)
+    batches = first_rows(paths, mirror, limit).to_batches()
+    return [row for batch in batches for row in shown_rows(batch, schema, hidden, timezone)]
 
 
-def _sorted(rows: pa.Table, key: list[str]) -> pa.Table:
-    """Return rows in the order of their key, as far as Arrow orders its columns."""
-    ordered = [name for name in key if not pa.types.is_nested(rows.schema.field(name).type)]
-    if not ordered:
-        return rows
-    return rows.sort_by([(name, "ascending") for name in ordered])
+def shown_rows(
+    batch: pa.RecordBatch, schema: TableSchema, hidden: Collection[str], timezone: str
+) -> Iterator[CanonicalRow]:
+    """Yield the rows of a batch in canonical text, without the columns that are never sent."""
+    for row in canonical_rows(batch, MirrorLayout(schema=schema), timezone):
+        yield {name: text for name, text in row.items() if name not in hidden}
 
 
 def _texts(
     batch: pa.RecordBatch, schema: TableSchema, hidden: frozenset[str], timezone: str
 ) -> Iterator[str]:
-    for row in canonical_rows(batch, MirrorLayout(schema=schema), timezone):
-        shown = {name: text for name, text in row.items() if name not in hidden}
-        yield orjson.dumps(shown).decode()
+    for row in shown_rows(batch, schema, hidden, timezone):
+        yield orjson.dumps(row).decode()
 
 
 def text_lines(rows: DataFrame, texts: Callable[[pa.RecordBatch], Iterator[str]]) -> Iterator[str]:

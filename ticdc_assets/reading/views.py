@@ -5,14 +5,10 @@ Delta version that the cut names, whatever a run is writing; if a history is kep
 `table__history` (every version) and `table__with_deleted` (the newest version of every row that
 ever existed). Virtual generated columns, which TiCDC never sends, are left out.
 
-A view is one statement and names one version. Creating the views again moves them to a newer cut
-and drops those of dropped tables. Views of other programs are never replaced: views made here carry
-the changefeed's name as a property. While they are being created, some show the older cut and some
-the newer one.
-
-Names come from upstream and are quoted. A name that the catalog refuses (Spark's own only takes A-Z
-a-z 0-9 and _, and no two names that differ only by case) is listed in `Views.refused`; the other
-views are created.
+Creating the views again moves them, one after the other, to a newer cut and drops those of dropped
+tables. Views made here carry the changefeed's name as a property; others are never replaced. Names
+come from upstream and are quoted. A name that the catalog refuses (Spark's own only takes A-Z a-z
+0-9 and _, and no two names that differ only by case) is listed in `Views.refused`.
 
 `query` creates only the views that one query needs, and drops them afterwards.
 """
@@ -34,8 +30,7 @@ from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.base.names import joined_name
 from ticdc_assets.changelog.plan import TableName
 from ticdc_assets.config import Settings, load_settings
-from ticdc_assets.delta.generations import paths_of
-from ticdc_assets.delta.lake import Lake
+from ticdc_assets.delta.lake import Lake, paths_of
 from ticdc_assets.log.cuts import Cut, MirrorCut, require_cut
 from ticdc_assets.log.damage import damage_told
 from ticdc_assets.mirrors.versions import relation_of
@@ -171,8 +166,7 @@ def views_as_of(
 
     def rows(database: str, table: str) -> Select:
         found = moment.table(database, table)
-        names = MirrorLayout(schema=found.schema).names
-        shown = ", ".join(dialect.quoted(name) for name in names if name not in found.hidden)
+        shown = ", ".join(map(dialect.quoted, found.shown))
         return Select(f"SELECT {shown} FROM {relation(found)}", found.notes)
 
     exported = (name for name, _ in moment.plan.exported_above)
@@ -428,12 +422,18 @@ def _analysed(
         try:
             return session.sql(text)
         except AnalysisException as error:
-            view = _missing(error, selects)
-            if view is None:
-                name = _unknown_name(error)
-                reason = _sentence(error) if name is None else no_such_table(name, sorted(known))
-                raise QueryError(reason) from None
-            _make(place, *view)
+            relation = None
+            if error.getCondition() in {"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND"}:
+                relation = (error.getMessageParameters() or {}).get("relationName")
+            if relation is None:
+                raise QueryError(_sentence(error)) from None
+            for database, table in selects:
+                if relation.lower().endswith(f"{quoted(database)}.{quoted(table)}"):
+                    # Each view is made once.
+                    _make(place, *selects.pop((database, table)))
+                    break
+            else:
+                raise QueryError(no_such_table(relation.replace("`", ""), sorted(known))) from None
 
 
 def _is_named(key: tuple[str, str], names: list[str]) -> bool:
@@ -447,30 +447,6 @@ def _make(place: _Place, name: TableName, made: MakeSelect) -> None:
     if reason is not None:
         raise QueryError(f"{'.'.join(name)}: {reason}")
     place.notes.update(dict.fromkeys(select.notes))
-
-
-def _missing(
-    error: AnalysisException, selects: dict[TableName, tuple[TableName, MakeSelect]]
-) -> tuple[TableName, MakeSelect] | None:
-    """Return how to make the view that a query lacks; each is made once."""
-    asked = (_relation(error) or "").lower()
-    for database, name in selects:
-        if asked.endswith(f"{quoted(database)}.{quoted(name)}"):
-            return selects.pop((database, name))
-    return None
-
-
-def _relation(error: AnalysisException) -> str | None:
-    """Return the quoted name of the table that Spark does not find, None of another error."""
-    if error.getCondition() not in {"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND"}:
-        return None
-    return (error.getMessageParameters() or {}).get("relationName")
-
-
-def _unknown_name(error: AnalysisException) -> str | None:
-    """Return the same name for people."""
-    relation = _relation(error)
-    return None if relation is None else relation.replace("`", "")
 
 
 def _text_rows(frame: DataFrame) -> Iterator[list[str | None]]:
@@ -487,9 +463,6 @@ def _text_rows(frame: DataFrame) -> Iterator[list[str | None]]:
         yield list(row)
 
 
-_REFUSED_NODES = {
-    "ScriptTransformation": "it runs a program",
-}
 _REFUSED_FUNCTIONS = frozenset({"reflect", "java_method", "try_reflect"})
 
 
@@ -512,24 +485,19 @@ def require_query(spark: SparkSession, text: str) -> list[str]:
             "out --engine spark"
         )
     names: list[str] = []
-    for node in _nodes(json.loads(plan)):
-        kind = str(node.get("class", "")).rpartition(".")[2]
-        if kind in _REFUSED_NODES:
-            raise QueryError(f"not a query that only reads: {_REFUSED_NODES[kind]}")
+    left: list[Any] = [json.loads(plan)]
+    while left:
+        node = left.pop()
+        if isinstance(node, list):
+            left += node
+        if not isinstance(node, dict):
+            continue
+        left += node.values()
+        if str(node.get("class", "")).rpartition(".")[2] == "ScriptTransformation":
+            raise QueryError("not a query that only reads: it runs a program")
         function = str(node.get("nameParts", "")).strip("[]").rpartition(",")[2].strip().lower()
         if function in _REFUSED_FUNCTIONS:
             raise QueryError(f"not a query that only reads: {function} calls any Java method")
         if "multipartIdentifier" in node:
             names.append(str(node["multipartIdentifier"]).lower())
     return names
-
-
-def _nodes(value: Any) -> Iterator[dict[str, Any]]:
-    stack = [value]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, dict):
-            yield item
-            stack += item.values()
-        elif isinstance(item, list):
-            stack += item

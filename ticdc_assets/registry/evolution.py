@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import TypeAlias
 
 from ticdc_assets.base.errors import CastError
-from ticdc_assets.model.mysql_types import Kind, kind_of
+from ticdc_assets.model.mysql_types import Kind, kind_of, of_any_scale
 from ticdc_assets.model.schemas import ColumnSchema, TableSchema
 from ticdc_assets.model.tso import to_datetime
 from ticdc_assets.model.values import (
@@ -32,7 +32,6 @@ from ticdc_assets.model.values import (
     lenient_cast_of,
 )
 from ticdc_assets.model.values.defaults import is_lossy
-from ticdc_assets.model.values.widening import of_any_scale
 from ticdc_assets.registry.ddl.statement import (
     ChangeKind,
     ColumnDefinition,

@@ -4,28 +4,26 @@ In: the rows of a mirror and the rows it should have, both with the columns of `
 two histories, as parts for steps. Out: the content hash of each and, if they differ, the numbers of
 changed, missing and extra rows, with examples by key and column.
 
-The content hash does not depend on the order of rows or files. Each row has two 64-bit hashes over
-its typed columns, the rescued data and the commit ts of its last change. The hash of the table is
-one over the number of rows, the sums of the first and the second, and their exclusive or. So equal
-rows of a table without a key are counted, and two equal tables cost one pass each. The hash finds
-damage; it does not resist deliberate collisions. It is DuckDB's, and may change with the version of
-DuckDB, so it is compared only within a run.
+Each row has two 64-bit hashes over its typed columns, the rescued data and the commit ts of its
+last change. The content hash is one over the number of rows, the sums of both, and the exclusive or
+of the first: it depends on no order, counts equal rows of a table without a key, and costs one pass
+over a table. It is DuckDB's, so it is compared only within a run, and it does not resist deliberate
+collisions.
 
 Only tables that differ are joined by their keys: first the hashes (rows that both sides have
 equally often cancel out), then the values of a few rows. In a table without a key, the whole row is
 the key, so a change is one missing row and one extra row.
 
-The commit ts is compared too, except for rows that were sent with only their handle key
+The commit ts is not compared for rows that were sent with only their handle key
 (`mirror_rows.PARTIAL`): whether such a change is the row's last depends on whether the row existed
-before, and a mirror built step by step may differ there from one folded at once. In a table without
-a key it is not compared: rows may become equal when a column is dropped, and nothing says which of
-them has which commit ts (decision 0012).
+before, and a mirror built step by step may differ there from one folded at once. Nor is it in a
+table without a key: rows may become equal when a column is dropped, and nothing says which of them
+has which commit ts (decision 0012).
 
 Of a history the beginnings and the ends of versions are compared, each with the row
 (`ComparedHistory`), as far back as both have all of them. A version that has both is two rows.
 
-Why running it again is safe: only hashes of rows are written, to a folder of the run, and the
-result is the same.
+Why running it again is safe: only hashes of rows are written, to a folder of the run.
 """
 
 import hashlib
@@ -41,18 +39,18 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ticdc_assets.base.errors import InputError
 from ticdc_assets.delta.files import FileLayout, write_rows
+from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.queries import asking, view_files
 from ticdc_assets.log.cuts import MirrorCut
 from ticdc_assets.mirrors.versions import rows_as_stored
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import PARTIAL, MirrorLayout, canonical_rows
 from ticdc_assets.rows.rows_of_work import Rows
-from ticdc_assets.spark.executing import executor
+from ticdc_assets.spark.executing import Executor, executor
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
 
@@ -131,14 +129,10 @@ NO_ROWS = RowCounts()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Differences:
-    """Where two tables differ: how many rows, and some of them."""
+    """Where two tables differ: how many rows, and some of them; by default nowhere."""
 
-    counts: RowCounts
-    examples: tuple[RowDifference, ...]
-
-
-NONE_DIFFER = Differences(counts=NO_ROWS, examples=())
-"""The tables are equal."""
+    counts: RowCounts = NO_ROWS
+    examples: tuple[RowDifference, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,7 +209,6 @@ class ComparedHistory(Compared):
 
 
 def _without(rows: pa.RecordBatch, names: Iterable[str]) -> pa.RecordBatch:
-    """Return rows with NULL in some columns."""
     for name in names:
         number = rows.schema.get_field_index(name)
         field = rows.schema.field(number)
@@ -245,25 +238,33 @@ def new_folder(side: LakePaths) -> AnyPath:
     return folder
 
 
-def content_of(spark: SparkSession, table: Compared, folder: AnyPath) -> Content:
-    """Return the content of a table, in one pass.
-
-    Args:
-        spark: the session, which is not used if the table is small.
-        table: the table.
-        folder: a folder for files of this run.
-    """
+def content_of(lake: Lake, table: Compared, folder: AnyPath) -> Content:
+    """Return the content of a table, in one pass."""
 
     def summed(parts: Iterable[Rows]) -> Iterator[tuple[int, ...]]:
         for rows, hashing in _hashed(table, parts):
             yield hashing.sums(rows)
 
-    runs_on = executor(spark, folder, "adding up rows", rows=table.rows.count, size=table.rows.size)
     parts = table.rows.parts()
+    runs_on = _executor(lake, table, folder, "adding up rows")
     found = [item for item in runs_on.run(summed, parts, tasks=len(parts)) if item[0]]
     rows, first, second = (sum(item[number] for item in found) for number in range(3))
     text = f"{rows}/{first}/{second}/{reduce(xor, (item[3] for item in found), 0)}"
     return Content(rows=rows, content_hash=hashlib.sha256(text.encode()).hexdigest()[:32])
+
+
+def _executor(lake: Lake, table: Compared, folder: AnyPath, does: str) -> Executor:
+    return executor(lake.spark, folder, does, rows=table.rows.count, size=table.rows.size)
+
+
+def differences(lake: Lake, mirror: Compared, rebuilt: Compared, folder: AnyPath) -> Differences:
+    """Return how the rows of two tables differ, by their contents first, which is cheaper.
+
+    The arguments are those of `row_differences`.
+    """
+    if content_of(lake, mirror, folder) == content_of(lake, rebuilt, folder):
+        return Differences()
+    return row_differences(lake, mirror, rebuilt, folder)
 
 
 def column_differences(mirror: pa.Schema, rebuilt: pa.Schema) -> list[str]:
@@ -289,20 +290,15 @@ def _types(schema: pa.Schema) -> dict[str, str]:
 
 
 def row_differences(
-    spark: SparkSession, mirror: Compared, rebuilt: Compared, timezone: str, folder: AnyPath
+    lake: Lake, mirror: Compared, rebuilt: Compared, folder: AnyPath
 ) -> Differences:
     """Return how the rows of two tables with the same columns differ.
 
-    Args:
-        spark: the session, which is not used if the tables are small.
-        mirror: the existing table.
-        rebuilt: the expected table.
-        timezone: time zone of the changefeed, in which TIMESTAMPs are shown.
-        folder: a folder for files of this run.
+    `folder` is for files of this run.
     """
     with asking(folder) as engine:
         for name, table in (("ours", mirror), ("theirs", rebuilt)):
-            files = _hash_files(spark, table, folder)
+            files = _hash_files(lake, table, folder)
             if files:
                 view_files(engine, name, files)
             else:
@@ -311,15 +307,16 @@ def row_differences(
         (numbers,) = engine.execute(_COUNTS).fetchall()
         counts = RowCounts(changed=numbers[0], missing=numbers[1], too_many=numbers[2])
         keys = [(key, other) for key, other in engine.execute(_CHOSEN, [EXAMPLES]).fetchall()]
-    if not keys:
-        return Differences(counts=counts, examples=())
-    shown = _Shown(rebuilt, timezone)
-    found = shown.differences(
-        _rows_of(spark, mirror, keys, timezone, folder),
-        _rows_of(spark, rebuilt, keys, timezone, folder),
-        keys,
+    ours, theirs = (
+        _rows_of(lake, table, keys, folder) if keys else {} for table in (mirror, rebuilt)
     )
-    return Differences(counts=counts, examples=tuple(found))
+    found = (
+        item
+        for key in keys
+        for item in _differences_of(rebuilt, ours.get(key, []), theirs.get(key, []))
+    )
+    examples = sorted(found, key=lambda item: _json(item.key))
+    return Differences(counts=counts, examples=tuple(examples))
 
 
 _BY_KEY = """
@@ -353,33 +350,22 @@ _CHOSEN = "SELECT key, other_key FROM by_key ORDER BY key, other_key LIMIT ?"
 
 
 def repeated_keys(
-    spark: SparkSession, table: Compared, timezone: str, folder: AnyPath, *, examples: int
+    lake: Lake, table: Compared, folder: AnyPath, *, examples: int
 ) -> tuple[int, list[tuple[Mapping[str, str | None], int]]]:
-    """Return how many keys of a table are in several rows, and some of them, each with its rows.
-
-    Args:
-        spark: the session, which is not used if the table is small.
-        table: the table, which has a key.
-        timezone: time zone of the changefeed, in which TIMESTAMPs are shown.
-        folder: a folder for files of this run.
-        examples: how many keys to return at most.
-    """
+    """Return how many keys of a table are in several rows, and some of them, each with its rows."""
     wanted = (*table.layout.schema.handle_key, table.layout.rescued)
     names = tuple(name for name in table.names if name in wanted)
     keys_alone = replace(table, rows=table.rows.select(names), names=names)
     with asking(folder) as engine:
-        files = _hash_files(spark, keys_alone, folder)
+        files = _hash_files(lake, keys_alone, folder)
         if not files:
             return 0, []
         view_files(engine, "keys", files)
         engine.execute(_REPEATED)
         ((count,),) = engine.execute("SELECT count(*) FROM by_key").fetchall()
         keys = [(key, other) for key, other in engine.execute(_CHOSEN, [examples]).fetchall()]
-    if not keys:
-        return 0, []
-    shown = _Shown(table, timezone)
-    rows = _rows_of(spark, table, keys, timezone, folder)
-    repeated = [(shown.key(own[0]), sum(row.copies for row in own)) for own in rows.values()]
+    rows = _rows_of(lake, table, keys, folder) if keys else {}
+    repeated = [(_key_of(table, own[0]), sum(row.copies for row in own)) for own in rows.values()]
     return count, sorted(repeated, key=lambda item: _json(item[0]))
 
 
@@ -389,7 +375,7 @@ _REPEATED = """
 """
 
 
-def _hash_files(spark: SparkSession, table: Compared, folder: AnyPath) -> list[AnyPath]:
+def _hash_files(lake: Lake, table: Compared, folder: AnyPath) -> list[AnyPath]:
     """Write the hashes of the rows of a table, and of their keys, into files."""
 
     def written(parts: Iterable[Rows]) -> Iterator[str]:
@@ -397,7 +383,7 @@ def _hash_files(spark: SparkSession, table: Compared, folder: AnyPath) -> list[A
         for file in write_rows(folder, FileLayout(schema=_HASHED), hashes):
             yield file.path
 
-    runs_on = executor(spark, folder, "hashing rows", rows=table.rows.count, size=table.rows.size)
+    runs_on = _executor(lake, table, folder, "hashing rows")
     found = runs_on.run(written, table.rows.parts(), tasks=runs_on.workers)
     return [folder / path for path in found]
 
@@ -409,12 +395,7 @@ _HASHED = pa.schema([(name, pa.uint64()) for name in ("key", "other_key", "first
 
 
 class _Hashing:
-    """Hashes rows of a table.
-
-    Args:
-        engine: the connection that computes the hashes.
-        table: the table.
-    """
+    """Hashes rows of a table, in a connection of DuckDB."""
 
     def __init__(self, engine: Any, table: Compared) -> None:
         self._engine = engine
@@ -438,7 +419,6 @@ class _Hashing:
         return tuple(map(int, found)) if found[0] else (0, 0, 0, 0)
 
     def hashes(self, rows: pa.RecordBatch) -> pa.Table:
-        """Return the hashes of rows, in their order."""
         self._engine.register("hashed", self._comparable(rows))
         return self._engine.sql(self._hashes).to_arrow_table().cast(_HASHED)
 
@@ -505,7 +485,7 @@ class _Row:
 
 
 def _rows_of(
-    spark: SparkSession, table: Compared, keys: Sequence[_Key], timezone: str, folder: AnyPath
+    lake: Lake, table: Compared, keys: Sequence[_Key], folder: AnyPath
 ) -> dict[_Key, list[_Row]]:
     """Return the rows with one of `keys`; equal ones once, with their number."""
     wanted = frozenset(keys)
@@ -527,9 +507,7 @@ def _rows_of(
                 found[own] = (copies + 1, row)
         yield found
 
-    runs_on = executor(
-        spark, folder, "reading rows that differ", rows=table.rows.count, size=table.rows.size
-    )
+    runs_on = _executor(lake, table, folder, "reading rows that differ")
     rows: _Found = {}
     for part in runs_on.run(chosen, table.rows.parts(), tasks=runs_on.workers):
         for hashes, (copies, row) in part.items():
@@ -537,7 +515,7 @@ def _rows_of(
     found: dict[_Key, list[_Row]] = {}
     for hashes, (copies, row) in sorted(rows.items(), key=itemgetter(0)):
         if hashes[:2] in wanted:
-            texts, (values,) = _texts(row, table.layout, timezone), row.to_pylist()
+            texts, (values,) = _texts(row, table.layout, lake.changefeed.timezone), row.to_pylist()
             found.setdefault(hashes[:2], []).append(
                 _Row(hashes=hashes[2:], texts=texts, values=values, copies=copies)
             )
@@ -563,70 +541,52 @@ def _shown(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-@dataclass(frozen=True, slots=True)
-class _Shown:
-    """Shows the differences between rows of the same keys."""
+def _differences_of(
+    table: Compared, ours: Sequence[_Row], theirs: Sequence[_Row]
+) -> Iterator[RowDifference]:
+    surplus = {row.hashes: row.copies for row in ours}
+    for row in theirs:
+        surplus[row.hashes] = surplus.get(row.hashes, 0) - row.copies
+    surplus_rows = [row for row in ours if surplus[row.hashes] > 0]
+    lacking = [row for row in theirs if surplus[row.hashes] < 0]
+    pairs = min(len(surplus_rows), len(lacking)) if table.key else 0
+    for one, other in zip(surplus_rows[:pairs], lacking[:pairs], strict=True):
+        yield RowDifference(
+            finding=RowFinding.CHANGED,
+            key=_key_of(table, other),
+            columns=tuple(_changed_columns(table.layout, one, other)),
+        )
+    for finding, rows in (
+        (RowFinding.MISSING, lacking[pairs:]),
+        (RowFinding.TOO_MANY, surplus_rows[pairs:]),
+    ):
+        for row in rows:
+            copies = abs(surplus[row.hashes])
+            yield RowDifference(finding=finding, key=_key_of(table, row), copies=copies)
 
-    table: Compared
-    timezone: str
 
-    def differences(
-        self,
-        ours: Mapping[_Key, list[_Row]],
-        theirs: Mapping[_Key, list[_Row]],
-        keys: Sequence[_Key],
-    ) -> list[RowDifference]:
-        found: list[RowDifference] = []
-        for key in keys:
-            found += self._of_key(ours.get(key, []), theirs.get(key, []))
-        return sorted(found, key=lambda item: _json(item.key))
+def _key_of(table: Compared, row: _Row) -> dict[str, str | None]:
+    return {name: _short(row.texts[name]) for name in table.shown}
 
-    def _of_key(self, ours: Sequence[_Row], theirs: Sequence[_Row]) -> Iterator[RowDifference]:
-        surplus = {row.hashes: row.copies for row in ours}
-        for row in theirs:
-            surplus[row.hashes] = surplus.get(row.hashes, 0) - row.copies
-        surplus_rows = [row for row in ours if surplus[row.hashes] > 0]
-        lacking = [row for row in theirs if surplus[row.hashes] < 0]
-        if self.table.key:
-            for one, other in zip(surplus_rows, lacking, strict=False):
-                yield RowDifference(
-                    finding=RowFinding.CHANGED,
-                    key=self.key(other),
-                    columns=tuple(self._columns(one, other)),
-                )
-            pairs = min(len(surplus_rows), len(lacking))
-            surplus_rows, lacking = surplus_rows[pairs:], lacking[pairs:]
-        for finding, rows in ((RowFinding.MISSING, lacking), (RowFinding.TOO_MANY, surplus_rows)):
-            for row in rows:
-                copies = abs(surplus[row.hashes])
-                yield RowDifference(finding=finding, key=self.key(row), copies=copies)
 
-    def key(self, row: _Row) -> dict[str, str | None]:
-        """Return the key of a row as text, shortened."""
-        return {name: _short(row.texts[name]) for name in self.table.shown}
-
-    def _columns(self, one: _Row, other: _Row) -> Iterator[ColumnDifference]:
-        named: set[str] = set()
-        for name in self.table.layout.names[:-1]:
-            texts = (one.texts[name], other.texts[name])
-            if texts[0] == texts[1]:
-                # Different typed values may have the same text, which is in the rescued data.
-                texts = (repr(one.values[name]), repr(other.values[name]))
-            if texts[0] != texts[1]:
-                named.add(name)
-                yield ColumnDifference(name=name, mirror=_short(texts[0]), rebuilt=_short(texts[1]))
-        # The rescued data has the texts of the columns above too.
-        rescued = [
-            {
-                name: text
-                for name, text in row.values[self.table.layout.rescued] or ()
-                if name not in named
-            }
-            for row in (one, other)
-        ]
-        if rescued[0] != rescued[1]:
-            mirror, rebuilt = (_short(_json(texts) if texts else None) for texts in rescued)
-            yield ColumnDifference(name=self.table.layout.rescued, mirror=mirror, rebuilt=rebuilt)
+def _changed_columns(layout: MirrorLayout, one: _Row, other: _Row) -> Iterator[ColumnDifference]:
+    named: set[str] = set()
+    for name in layout.names[:-1]:
+        texts = (one.texts[name], other.texts[name])
+        if texts[0] == texts[1]:
+            # Different typed values may have the same text, which is in the rescued data.
+            texts = (repr(one.values[name]), repr(other.values[name]))
+        if texts[0] != texts[1]:
+            named.add(name)
+            yield ColumnDifference(name=name, mirror=_short(texts[0]), rebuilt=_short(texts[1]))
+    # The rescued data has the texts of the columns above too.
+    rescued = [
+        {name: text for name, text in row.values[layout.rescued] or () if name not in named}
+        for row in (one, other)
+    ]
+    if rescued[0] != rescued[1]:
+        mirror, rebuilt = (_short(_json(texts) if texts else None) for texts in rescued)
+        yield ColumnDifference(name=layout.rescued, mirror=mirror, rebuilt=rebuilt)
 
 
 def _json(texts: Mapping[str, str | None]) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ticdc_assets.base.isolation import Failure, attempted_alone
+from ticdc_assets.base.isolation import Failure, attempted
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import Counted
 from ticdc_assets.changelog.plan import TableName
@@ -32,12 +32,12 @@ from ticdc_assets.reading.as_of import AsOf, TableRows
 from ticdc_assets.repair.comparing import (
     NO_ROWS,
     Compared,
+    Differences,
     RowCounts,
     RowDifference,
     column_differences,
-    content_of,
+    differences,
     new_folder,
-    row_differences,
 )
 from ticdc_assets.repair.making import place_apart, require_own
 from ticdc_assets.repair.seeding import SeededRows, Seeding, require_past, seed
@@ -87,12 +87,12 @@ class DiffedTable:
             return f"equal{self._but}"
         counts = self.counts
         found = [
-            f"{counted(count, 'row')} {what}"
-            for count, what in (
-                (counts.changed, "differ"),
-                (counts.missing, "are missing in the mirror"),
-                (counts.too_many, "are extra in the mirror"),
-                (self.unread, "of the export cannot be read"),
+            counted(count, f"row {one}", f"rows {many}")
+            for count, one, many in (
+                (counts.changed, "differs", "differ"),
+                (counts.missing, "is missing in the mirror", "are missing in the mirror"),
+                (counts.too_many, "is extra in the mirror", "are extra in the mirror"),
+                (self.unread, "of the export cannot be read", "of the export cannot be read"),
             )
             if count
         ]
@@ -131,7 +131,7 @@ class SourceDifference:
         """The result, in one sentence."""
         differing = sum(not item.equal for item in self.tables)
         uncompared = [
-            f"{item.database}.{item.table}.{name}"
+            f"{joined_name(item.database, item.table)}.{name}"
             for item in self.tables
             for name in item.uncompared
         ]
@@ -140,7 +140,8 @@ class SourceDifference:
             equal = counted(len(self.tables), "mirror equals", "mirrors equal")
             return f"{equal} the export at {time_with_tso(self.tso)}{but}"
         return (
-            f"{differing} of {counted(len(self.tables), 'mirror')} differ from the export at "
+            f"{differing} of {counted(len(self.tables), 'mirror')} "
+            f"{'differs' if differing == 1 else 'differ'} from the export at "
             f"{time_with_tso(self.tso)}{but}"
         )
 
@@ -220,11 +221,12 @@ def _compared(side: Lake, seeding: Seeding, moment: AsOf) -> Iterator[DiffedTabl
         if name in unread:
             yield _not_compared(name, unread[name])
             continue
-        made = attempted_alone(
+        made = attempted(
             lambda name=name, item=item: _compared_table(
                 side, item, exported[name], moment.table(*name)
             ),
             f"comparing {joined_name(*name)}",
+            alone=True,
         )
         if isinstance(made, Failure):
             require_own(side.paths, [made.reason])
@@ -259,22 +261,15 @@ def _compared_table(
         for item in column_differences(ours.rows.schema, theirs.rows.schema)
         if item != "the columns are in another order"
     ]
-    counts, examples = NO_ROWS, ()
-    if not findings:
-        folder, spark = new_folder(side.paths), side.spark
-        if content_of(spark, ours, folder) != content_of(spark, theirs, folder):
-            timezone = side.changefeed.timezone
-            found = row_differences(spark, ours, theirs, timezone, folder)
-            counts = found.counts
-            examples = tuple(_shown(item, layout) for item in found.examples)
+    found = Differences() if findings else differences(side, ours, theirs, new_folder(side.paths))
     return DiffedTable(
         database=mirror.database,
         table=mirror.table,
         rows=mirror.rows,
         exported=exported.rows,
         unread=unread,
-        counts=counts,
-        examples=examples,
+        counts=found.counts,
+        examples=tuple(_shown(item, layout) for item in found.examples),
         findings=tuple(findings),
         uncompared=tuple(name for name in layout.names if name in unknown),
         warnings=mirror.warnings,

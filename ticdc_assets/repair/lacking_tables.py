@@ -20,7 +20,6 @@ from ticdc_assets.changelog.plan import (
     Binding,
     FailedPlan,
     MirrorPlan,
-    Plan,
     RowGroup,
     TableName,
 )
@@ -41,11 +40,7 @@ from ticdc_assets.wire.rows import ROW
 class BaseCuts:
     """Decides which cuts can be bases.
 
-    Args:
-        lake: the changefeed's lake.
-        statistics: the change log in numbers.
-        cuts: the published cuts, oldest first; at least one.
-        truncation_point: up to where the change log was truncated.
+    There is at least one cut.
     """
 
     def __init__(
@@ -97,7 +92,7 @@ class BaseCuts:
                 f"{since:%Y-%m-%d %H:%M:%S} UTC may have changes of any table (redrive decodes "
                 "such records after a fix, accept-loss gives one up)"
             )
-        failed = [item for item in self._then(cut).failed if self._is_wanted(item)]
+        failed = [item for item in self._known.plan(cut.tso).failed if self._is_wanted(item)]
         if failed:
             name = joined_name(failed[0].database, failed[0].table)
             return f"{name} cannot be planned at it: {failed[0].reason}"
@@ -127,11 +122,7 @@ class BaseCuts:
             self._lacking[cut.number] = tuple(ordered)
         return self._lacking[cut.number]
 
-    def _then(self, cut: Cut) -> Plan:
-        return self._known.plan(cut.tso)
-
     def _is_wanted(self, table: MirrorPlan | FailedPlan) -> bool:
-        """Whether a table is mirrored now, or would be by the configuration."""
         return table.mirror_id in self._mirrored or self._lake.changefeed.tables.includes(
             table.database, table.table
         )
@@ -141,7 +132,7 @@ class BaseCuts:
     def _lacking_of_mirrors(self, cut: Cut) -> Iterator[LackingTable]:
         had = {mirror.mirror_id: mirror for mirror in cut.mirrors}
         late = self._late(cut)
-        for mirror in self._then(cut).mirrors:
+        for mirror in self._known.plan(cut.tso).mirrors:
             if not self._is_wanted(mirror):
                 continue
             reason = self._reason(mirror, had.get(mirror.mirror_id), cut, late)
@@ -191,7 +182,7 @@ class BaseCuts:
             for item in cut.held
             if item.mirror_id is None
         }
-        wanted = self._then(cut).of_tables(self._lake.changefeed.tables.includes)
+        wanted = self._known.plan(cut.tso).of_tables(self._lake.changefeed.tables.includes)
         # A table may have some rows of these groups: the cut has counted the others.
         strays = [item for item in wanted.strays if _citation(item) in known]
         names: dict[TableName, list[RowGroup]] = {}
@@ -225,7 +216,6 @@ class BaseCuts:
         return is_told or self._has_unapplied or cut.es_only
 
     def _late(self, cut: Cut) -> list[LateRows]:
-        """Return the rows that landed after a cut, are at or below it and may not be replays."""
         if not self._may_have_late(cut):
             return []
         return self._landed((ds.field("batch") > cut.batch) & (ds.field("commit_ts") <= cut.tso))
@@ -254,7 +244,6 @@ class BaseCuts:
         )
 
     def _landed(self, condition: ds.Expression) -> list[LateRows]:
-        """Return the row changes that meet a condition, by name and batch."""
         found = read_table(
             self._lake.paths.change_log,
             (ds.field("kind") == ROW) & condition,

@@ -13,7 +13,9 @@ Data that a kept cut needs is never removed:
 - The files of a mirror stay if the oldest version that a kept cut names, or a later one, has them,
   or if they were removed after the oldest kept cut was published. The configured age is also in the
   tables' properties, so that a manual VACUUM keeps these files too.
-- A version needs the log entries from the last checkpoint before it on (`log_cleaning`).
+- A version needs the entries of `_delta_log` from the last checkpoint before it on. Entries before
+  the newest checkpoint at or below the oldest readable version go, after that was read. Delta's own
+  clean-up goes by age and ignores cuts, so a property delays it (`delta.logRetentionDuration`).
 
 Files that workers of killed or failed runs wrote and no commit names go after an hour. Before
 removing files that a table's log does not name, maintenance checks the log (`require_whole`): a log
@@ -30,7 +32,7 @@ Not handled: Z-ORDER and clustering.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -39,31 +41,27 @@ from ticdc_assets.base.errors import BusyError, LakeDamagedError
 from ticdc_assets.base.isolation import Failure, Failures
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import Counted, tell
+from ticdc_assets.delta.commits import newest_version, read_commit
 from ticdc_assets.delta.committing import undisturbed
 from ticdc_assets.delta.control import commit_metadata
 from ticdc_assets.delta.damage import reading
 from ticdc_assets.delta.delta_files import removable
 from ticdc_assets.delta.delta_protocol import Action, LogState, partition_of
 from ticdc_assets.delta.fencing import require_lease
-from ticdc_assets.delta.lake import Lake
+from ticdc_assets.delta.lake import GENERATION, Lake
+from ticdc_assets.delta.log_reading import existing_state
 from ticdc_assets.delta.opening import open_table
-from ticdc_assets.log.cuts import Cut, MirrorCut, newest_cut, publish, read_heads
+from ticdc_assets.log.cuts import Cut, MirrorCut, newest_cut, publish, read_entries, read_heads
 from ticdc_assets.log.damage import require_ends, require_whole
 from ticdc_assets.log.decoding import finish_decoding
 from ticdc_assets.mirrors.table_writing import TableWriter, table_writer
-from ticdc_assets.repair.log_cleaning import (
-    clean_logs,
-    clean_shared_logs,
-    named_versions,
-    upstream_names,
-)
 from ticdc_assets.repair.making import remove_unpublished
 from ticdc_assets.repair.retention import Retaining, retain
 from ticdc_assets.repair.rewriting import Rewriter
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.storage.lake_paths import HISTORIES, MIRRORS, LakePaths
-from ticdc_assets.storage.paths import AnyPath, files_below, names_in, remove_tree
+from ticdc_assets.storage.paths import LOG, AnyPath, ListedFile, files_below, names_in, remove_tree
 
 FEW_FILES = 8
 """How many small files of a mirror or a history are joined, if they have no vectors."""
@@ -123,10 +121,7 @@ class TableReport:
 class Maintaining:
     """The result of one maintenance, or of its dry run.
 
-    Attributes:
-        retaining: the result of retention.
-        tables: each existing table.
-        cut: the cut published for compacted mirrors; None if there is none.
+    The `cut` was published for compacted mirrors, if any.
     """
 
     retaining: Retaining
@@ -157,11 +152,8 @@ def maintain(
 ) -> Maintaining:
     """Run retention, OPTIMIZE and VACUUM once. The caller holds the writer lock.
 
-    Args:
-        lake: the changefeed's lake.
-        now: the time at which ages are measured.
-        dry_run: whether only to count what would be removed.
-        margin: how much longer than the oldest kept cut removed files of mirrors are kept.
+    A dry run only counts what would be removed. Removed files of mirrors are kept `margin` longer
+    than the oldest kept cut.
 
     Raises:
         LakeDamagedError: a table that all mirrors depend on is damaged.
@@ -306,7 +298,6 @@ def optimize_mirrors(lake: Lake, failures: Failures) -> Cut | None:
 
 
 def _optimized(lake: Lake, mirror: MirrorCut) -> MirrorCut:
-    """Return a mirror and its history after their compaction."""
     schema, name = mirror.table_schema, (mirror.database, mirror.table)
     writer = table_writer(lake, MirrorLayout(schema=schema), name, mirror.mirror_id)
     version, history_version = _compacted(writer, mirror.version), mirror.history_version
@@ -418,6 +409,147 @@ def _remove_generations(lake: Lake) -> None:
                     remove_tree(older.generation_folder / name)
 
 
+# Logs -------------------------------------------------------------------------------------------
+
+LOG_KEPT = timedelta(days=30)
+"""The shortest time that log entries of the change log are kept: Delta's default."""
+
+_READ_KEPT = timedelta(hours=1)
+"""How long those of other tables are kept, for readers that have listed them."""
+
+STAGED_KEPT = timedelta(days=1)
+"""How long an unnamed commit is kept: its writer was killed, or is stalled."""
+
+# Written by `storage.creating`, by delta-rs in a folder and on HDFS, and by Spark.
+_STAGED = re.compile(
+    r"\.?[0-9]{20}\.json(?:-[0-9a-f]{32}|#[0-9]+|\.tmp\.[0-9]+|\.[0-9a-f-]{36}\.tmp)"
+)
+_LOG_FILE = re.compile(
+    r"(?P<version>[0-9]{20})\.(?P<kind>json|crc|checkpoint(\.[0-9]+\.[0-9]+)?\.parquet)"
+)
+
+
+def clean_logs(paths: LakePaths, failures: Failures, *, kept: timedelta = LOG_KEPT) -> int:
+    """Remove log entries that no readable version needs; return how many files.
+
+    `failures` receives the mirrors and histories whose logs stay, because they are damaged.
+
+    Raises:
+        LakeDamagedError: another table is damaged.
+    """
+    names = upstream_names(paths)
+    removed = 0
+    for path, (version, _) in named_versions(paths).items():
+        found = failures.attempted(
+            partial(_clean_log, path, version),
+            names.get(path.name, f"{path.parent.name}/{path.name}"),
+        )
+        removed += 0 if isinstance(found, Failure) else found
+    # The change log's own log has the landed batches of each kept cut.
+    published = (cut.published_at for cut in read_heads(paths))
+    moment = min([datetime.now(UTC) - kept, *published])
+    return removed + _clean_until(paths.change_log, moment) + clean_shared_logs(paths)
+
+
+def clean_shared_logs(paths: LakePaths, *, kept: timedelta = _READ_KEPT) -> int:
+    """Remove log entries of tables whose older versions nobody reads; return how many files.
+
+    A writer lists a log for each commit, and a run that follows its source commits 40,000 times a
+    day.
+    """
+    moment, removed = datetime.now(UTC) - kept, 0
+    for table in paths.tables:
+        newest = -1 if table == paths.change_log else newest_version(table)
+        # After a commit of another program, an older one has the writer's progress.
+        if newest >= 0 and read_commit(table, newest).commit_id is not None:
+            removed += _clean_until(table, moment)
+    return removed
+
+
+def _clean_until(table: AnyPath, moment: datetime) -> int:
+    """Remove entries that versions committed since a moment do not need; see `_clean_log`."""
+    listed = list(files_below(table / LOG))
+    before = [
+        number
+        for number, kind, item in _log_files(listed)
+        if kind == "json" and item.modified < moment.timestamp()
+    ]
+    return _clean_log(table, max(before), listed) if before else 0
+
+
+def _clean_log(table: AnyPath, version: int, listed: Sequence[ListedFile] | None = None) -> int:
+    """Remove entries before the newest checkpoint at or below `version`, and staged commits.
+
+    Killed writers staged these and never named them.
+
+    Raises:
+        LakeDamagedError: the checkpoint cannot be read.
+    """
+    listed = list(files_below(table / LOG)) if listed is None else listed
+    least = (datetime.now(UTC) - STAGED_KEPT).timestamp()
+    gone = [
+        item.path
+        for item in listed
+        if item.modified < least and _STAGED.fullmatch(str(item.below)) is not None
+    ]
+    files = _log_files(listed)
+    checkpoints = [
+        number
+        for number, kind, _ in files
+        # A checkpoint of several parts may be incomplete.
+        if kind == "checkpoint.parquet" and number <= version
+    ]
+    first = max(checkpoints, default=0)
+    entries = [item.path for number, _, item in files if number < first]
+    if entries:
+        # Only a readable checkpoint replaces them.
+        with reading(table, first):
+            existing_state(table, first, is_whole=True)
+    if gone or entries:
+        require_lease(table)
+    for path in (*gone, *entries):
+        path.unlink(missing_ok=True)
+    return len(gone) + len(entries)
+
+
+def _log_files(listed: Iterable[ListedFile]) -> list[tuple[int, str, ListedFile]]:
+    found = ((_LOG_FILE.fullmatch(str(item.below)), item) for item in listed)
+    return sorted(
+        (
+            (int(match["version"]), match["kind"], item)
+            for match, item in found
+            if match is not None
+        ),
+        key=lambda file: file[:2],
+    )
+
+
+_VERSIONS = ("version", "history_version")
+
+
+def named_versions(paths: LakePaths) -> dict[AnyPath, tuple[int, int]]:
+    """Return the tables whose versions cuts name, each with the oldest and the newest of these."""
+    named: dict[AnyPath, tuple[int, int]] = {}
+    bounds = [(name, how) for name in _VERSIONS for how in ("min", "max")]
+    for entries in read_entries(paths, ("mirror_id", *_VERSIONS)):
+        for row in entries.group_by([GENERATION, "mirror_id"]).aggregate(bounds).to_pylist():
+            place = paths.of(row[GENERATION])
+            folders = (place.mirror(row["mirror_id"]), place.history(row["mirror_id"]))
+            for path, name in zip(folders, _VERSIONS, strict=True):
+                first, last = row[f"{name}_min"], row[f"{name}_max"]
+                if first is not None:
+                    oldest, newest = named.get(path, (first, last))
+                    named[path] = (min(first, oldest), max(last, newest))
+    return named
+
+
+def upstream_names(paths: LakePaths) -> dict[str, str]:
+    """Return the name of each table of the newest cut, by its mirror's folder name."""
+    cut = newest_cut(paths)
+    mirrors = () if cut is None else cut.mirrors
+    return {item.mirror_id: joined_name(item.database, item.table) for item in mirrors}
+
+
 # Numbers ----------------------------------------------------------------------------------------
 
 
@@ -427,7 +559,6 @@ def _states(paths: LakePaths) -> dict[str, TableState]:
 
 
 def _named(paths: LakePaths) -> dict[str, AnyPath]:
-    """Return the existing tables, by their names in messages."""
     named = {path.name: path for path in paths.tables}
     for path in _folders(paths):
         older = (
@@ -438,7 +569,6 @@ def _named(paths: LakePaths) -> dict[str, AnyPath]:
 
 
 def _generations(paths: LakePaths) -> list[LakePaths]:
-    """Return the generations that kept cuts name, and the published one."""
     named = {paths.generation, *(cut.generation for cut in read_heads(paths))}
     return [paths.of(name) for name in sorted(named)]
 

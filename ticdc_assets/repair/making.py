@@ -1,22 +1,20 @@
 """Making a generation: the tables of a cut again, only from landed records.
 
 In: a published cut, `raw_messages` and rows of exports. Out: an unpublished generation
-(`storage.lake_paths`): its change log is decoded again from the records of the cut, its schemas are
-registered again, and one cut at the same TSO is made there, by the same code as the published one.
-`verify` compares the two and drops the new one; `rebuild` compares them and publishes it. The other
-tables of the changefeed are not read, except to find the records that were left out of the cut (see
-below).
+(`storage.lake_paths`): its change log is decoded again from the records landed up to the batch of
+the cut, its schemas are registered again, and one cut at the same TSO is made there, by the same
+code as the published one. `verify` compares the two and drops the new one; `rebuild` publishes it.
+Other tables of the changefeed are read only for what is known of the records (`KnownRecords`). A
+generation to replace may be broken: then these facts are unknown, and the worst is assumed.
 
-The records are those landed up to the batch of the cut; later records are in no cut. A record that
-was in quarantine at the cut is left out here too, even if it can be decoded now; it is counted as
-waiting for a redrive. A record that was redriven before the cut is decoded like any other. A record
-that was decoded then and is refused now (for example, its claim-check file is gone) is named.
+A record that was in quarantine at the cut is left out here too, even if it can be decoded now; it
+is counted as waiting for a redrive. A record that was decoded then, or redriven before the cut, and
+is refused now (for example, its claim-check file is gone) is named.
 
 If `raw_messages` was truncated (`retention`), the new generation starts from the mirrors of the
 kept base cut, and from the schemas and rows known there. It proves the changes above the base's
-TSO: row changes at or below it are in the base. It does not prove tables with row changes or
-exports that landed after the base was made and are not above it, nor tables whose rows the base
-lacks because the configuration left them out.
+TSO, but not tables with row changes or exports that landed after the base was made and are not
+above it, nor tables whose rows the base lacks because the configuration left them out.
 
 Why running it again is safe: only the new generation is written; records, change log and mirrors
 are read at versions that syncs do not change. Only one at a time is made for a changefeed
@@ -24,35 +22,38 @@ are read at versions that syncs do not change. Only one at a time is made for a 
 
 One job decodes all landed batches as one batch of the new change log, so memory does not grow with
 their number. The rows keep the number of their landed batch, so schemas are registered in their
-original order. For a single mirror, the whole change log is decoded, and only that mirror is made.
+original order.
 """
 
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from ticdc_assets.base.errors import NotFoundError
+from ticdc_assets.base.errors import LakeDamagedError, NotFoundError
 from ticdc_assets.base.machine import require_space
-from ticdc_assets.base.names import counted
+from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import tell
-from ticdc_assets.changelog.plan import TableName
-from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
+from ticdc_assets.changelog.plan import Plan, TableName
+from ticdc_assets.delta.appending import append_files
 from ticdc_assets.delta.control import read_rows, read_table
 from ticdc_assets.delta.damage import require_answer
 from ticdc_assets.delta.fencing import require_lease
-from ticdc_assets.delta.files import WrittenFile
-from ticdc_assets.delta.generations import paths_of
-from ticdc_assets.delta.lake import Lake
+from ticdc_assets.delta.files import WrittenFile, open_parquet
+from ticdc_assets.delta.lake import Lake, paths_of
 from ticdc_assets.delta.opening import latest_version
+from ticdc_assets.delta.queries import asking
 from ticdc_assets.log.change_files import (
     CHANGE_LOG_SCHEMA,
     RECORD_COLUMNS,
+    Choose,
     DecodedFiles,
     decode_into_files,
     rows_of,
@@ -65,9 +66,24 @@ from ticdc_assets.log.change_statistics import (
 )
 from ticdc_assets.log.checksums import compare_new
 from ticdc_assets.log.cuts import Cut, newest_cut, read_heads
-from ticdc_assets.log.decoding import Clocks, accepted_clocks, landed_up_to, record_decoder
-from ticdc_assets.log.positions import landed_batch
-from ticdc_assets.log.quarantine import FAULT_SCHEMA, append_fault_files, append_faults, places_in
+from ticdc_assets.log.decoding import (
+    Clocks,
+    accepted_clocks,
+    append_changes,
+    landed_up_to,
+    record_decoder,
+)
+from ticdc_assets.log.positions import landed_batch, read_position
+from ticdc_assets.log.quarantine import (
+    CLOSED_BY,
+    FAULT_SCHEMA,
+    Closing,
+    Place,
+    append_fault_files,
+    append_faults,
+    place_of,
+    places_in,
+)
 from ticdc_assets.log.schema_tables import read_history, register_new, up_to, write_history
 from ticdc_assets.log.seed_decoding import close_former, decoded_files
 from ticdc_assets.log.seeds import APPLICATION, decoded_seed, read_seeds
@@ -81,11 +97,219 @@ from ticdc_assets.mirrors.truncation_points import (
 )
 from ticdc_assets.mirrors.validity import Knowledge
 from ticdc_assets.model.events import SNAPSHOT_DDL
-from ticdc_assets.repair.known_records import KnownRecords, LeftOut, RefusedRecords
 from ticdc_assets.repair.rewriting import Rewriter
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import names_in, remove_tree
-from ticdc_assets.wire.rows import DDL, ERROR, ROW
+from ticdc_assets.wire.rows import COORDINATES, DDL, ERROR, PLACE, ROW
+
+_Value = TypeVar("_Value")
+
+
+# Known records -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedRecords:
+    """Records that were decoded before and are refused now.
+
+    `examples` are `topic/partition/offset`. Records without row changes have no table.
+    """
+
+    database: str | None
+    table: str | None
+    reason: str
+    records: int
+    examples: tuple[str, ...] = ()
+
+    @property
+    def clause(self) -> str:
+        """The clause for messages."""
+        of = "" if self.table is None else f" of {joined_name(self.database or '', self.table)}"
+        verb = "is" if self.records == 1 else "are"
+        return (
+            f"{counted(self.records, 'record')}{of} {verb} refused now ({self.reason}), such "
+            f"as {', '.join(self.examples)}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Records that the cut has only partly, or not at all.
+
+    Args:
+        records: their coordinates.
+        kept: places of their rows that are in it; None if unknown: then the rows that can be
+            decoded.
+    """
+
+    records: frozenset[Place] = frozenset()
+    kept: frozenset[Place] | None = frozenset()
+
+    def has(self, row: Mapping[str, Any]) -> bool:
+        """Return whether the row at a place is left out."""
+        place = place_of(row)
+        return place[:-1] in self.records and (self.kept is None or place not in self.kept)
+
+    def takes(self, place: Place, is_error: bool) -> bool:
+        """Return whether a decoded row at a place is written again."""
+        return place[:-1] not in self.records or (
+            not is_error and (self.kept is None or place in self.kept)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownRecords:
+    """The known facts about the records of a cut.
+
+    The tables of a generation that will be replaced `may_be_broken`.
+    """
+
+    paths: LakePaths
+    cut: Cut
+    may_be_broken: bool
+
+    def if_whole(self, read: Callable[[], _Value], otherwise: _Value) -> _Value:
+        """Return what `read` returns of the published generation; `otherwise` if that is broken."""
+        try:
+            return read()
+        except LakeDamagedError:
+            if not self.may_be_broken:
+                raise
+            return otherwise
+
+    def left_out(self) -> LeftOut:
+        """Return the records that the cut left out: those that it had in quarantine.
+
+        A record may have some rows in quarantine and others in the change log. Records that are
+        refused again are left out without being counted.
+        """
+        faults = self.if_whole(self._faults, _NO_FAULTS)
+        faults = faults.filter(ds.field("batch") <= self.cut.batch)
+        if not faults.num_rows:
+            return LeftOut()
+        log: Any = self.if_whole(lambda: self._log_at(faults, [*PLACE, "batch"]), None)
+        if log is None:
+            still_open = places_in(faults.filter(_IS_LEFT_OUT))
+            return LeftOut(records=frozenset(place[:-1] for place in still_open), kept=None)
+        there = frozenset(places_in(log.filter(ds.field("batch") <= self.cut.batch)))
+        # One that was re-driven and is nowhere in the change log was truncated there since.
+        closed = set(places_in(faults.filter(~_IS_LEFT_OUT)))
+        still_open = places_in(faults.filter(_IS_LEFT_OUT))
+        gone = closed.difference(places_in(log), still_open)
+        waiting = set(places_in(faults)) - there - gone
+        return LeftOut(records=frozenset(place[:-1] for place in waiting), kept=there)
+
+    def quarantine(self, left_out: LeftOut, batch: int) -> list[dict[str, Any]]:
+        """Return the quarantine of decoding at the cut.
+
+        It has no rows of exports: these are decoded again, with their faults.
+        """
+        known: Any = self.if_whole(lambda: read_table(self.paths.quarantine), None)
+        if known is None:
+            return []
+        topics = {topic for topic, _ in read_position(self.paths).next_offsets}
+        rows: list[dict[str, Any]] = []
+        for row in known.filter(ds.field("stage") == "decode").to_pylist():
+            if row["batch"] <= self.cut.batch and row["topic"] in topics:
+                rows.append(row | {"batch": batch})
+                if left_out.has(row) and row[CLOSED_BY] != Closing.GIVEN_UP:
+                    # Maybe re-driven since the cut: here that is still to come.
+                    rows[-1] |= {"redriven_at": None, CLOSED_BY: None}
+        return rows
+
+    def refused(self, side: LakePaths, found: DecodedFiles) -> tuple[RefusedRecords, ...]:
+        """Return the records that only the changefeed's own change log has, by table and reason.
+
+        This includes records that left it for the quarantine since the cut.
+        """
+        errors = errors_in(side, found)
+        columns = [*COORDINATES, "batch", "database", "table"]
+        log: Any = self.if_whole(lambda: self._log_at(errors, columns), None)
+        if log is None:
+            # Whether they were decoded before is unknown: all of them count.
+            nothing = FAULT_SCHEMA.empty_table()
+            return refused_records(errors, log=nothing, waiting=nothing)
+        log = log.filter(ds.field("batch") <= self.cut.batch)
+        faults: Any = self.if_whole(self._faults, None)
+        # For a record without an entry, its decoded rows count.
+        waiting = errors if faults is None else faults.filter(_IS_LEFT_OUT)
+        return refused_records(errors, log, waiting)
+
+    def _faults(self) -> pa.Table:
+        # The table's reader cannot compare texts in a file that delta-rs merged.
+        found = read_table(self.paths.quarantine, columns=_NO_FAULTS.column_names)
+        if found is None:
+            return _NO_FAULTS
+        return found.filter(ds.field("stage") == "decode")
+
+    def _log_at(self, records: pa.Table, columns: list[str]) -> pa.Table:
+        found = read_table(
+            self.paths.change_log,
+            ds.field("offset").isin(records["offset"].unique()),
+            columns=columns,
+        )
+        assert found is not None
+        return found
+
+
+def errors_in(paths: LakePaths, found: DecodedFiles) -> pa.Table:
+    """Return the coordinates and reasons of the records that a decoding refused."""
+    columns = [*COORDINATES, "reason"]
+    tables = [pa.schema([FAULT_SCHEMA.field(name) for name in columns]).empty_table()]
+    for item in found.faults:
+        with open_parquet(paths.quarantine / item.path) as file:
+            tables.append(file.read(columns=columns).cast(tables[0].schema))
+    return pa.concat_tables(tables)
+
+
+def refused_records(
+    errors: pa.Table, log: pa.Table, waiting: pa.Table
+) -> tuple[RefusedRecords, ...]:
+    """Return refused records that were decoded before, by table and reason.
+
+    `errors` and `log` have the coordinates of both; records in `waiting` count only if they have
+    rows in `log`.
+    """
+    with asking() as engine:
+        for name, table in (("errors", errors), ("log", log), ("waiting", waiting)):
+            engine.register(name, table)
+        rows = engine.sql(_REFUSED).to_arrow_table()
+    return tuple(
+        RefusedRecords(**row | {"examples": tuple(row["examples"])}) for row in rows.to_pylist()
+    )
+
+
+_NO_FAULTS = pa.schema(
+    [FAULT_SCHEMA.field(name) for name in ("stage", "batch", "redriven_at", CLOSED_BY, *PLACE)]
+).empty_table()
+
+_IS_LEFT_OUT = ds.field("redriven_at").is_null() | (
+    ds.field(CLOSED_BY).cast(pa.string()) == str(Closing.GIVEN_UP)
+)
+"""Faults whose records are in no cut: a record that was given up is left out as an open one is."""
+
+_REFUSED = """
+    WITH refused AS (
+        SELECT topic, "partition", "offset", min(reason) AS reason FROM errors GROUP BY ALL
+    ), decoded AS (
+        SELECT DISTINCT topic, "partition", "offset", "database", "table", true AS is_there FROM log
+    ), quarantined AS (
+        SELECT DISTINCT topic, "partition", "offset", true AS waits FROM waiting
+    )
+    SELECT
+        "database", "table", reason, count(*) AS records,
+        list(topic || '/' || "partition" || '/' || "offset" ORDER BY topic, "partition", "offset")
+            [:3] AS examples
+    FROM refused
+    LEFT JOIN decoded USING (topic, "partition", "offset")
+    LEFT JOIN quarantined USING (topic, "partition", "offset")
+    WHERE is_there OR waits IS NULL
+    GROUP BY "database", "table", reason
+    ORDER BY coalesce("database", ''), coalesce("table", ''), reason
+"""
+
+
+# Generations -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,10 +339,6 @@ class Made:
 
 def require_own(side: LakePaths, failures: Collection[str]) -> None:
     """Check that failures concern single mirrors, and neither the store nor the machine.
-
-    Args:
-        side: the generation in which mirrors could not be made or compared.
-        failures: why, a sentence each.
 
     Raises:
         StoreUnavailableError: the lake's store does not answer.
@@ -165,87 +385,82 @@ def remove_unpublished(paths: LakePaths) -> None:
             remove_tree(place)
 
 
+@dataclass
 class Making:
     """Makes one generation.
 
-    Args:
-        lake: the changefeed's lake.
-        cut: the cut to make again.
-        place: the new generation.
-        table: (database, table) of the one wanted mirror; all if None.
-        to_stay: whether it may be published, so that all tables are made, not only the mirrors.
+    If it may be published (`to_stay`), all tables are made, not only the mirrors.
     """
 
-    def __init__(
-        self,
-        lake: Lake,
-        cut: Cut,
-        place: LakePaths,
-        *,
-        table: TableName | None = None,
-        to_stay: bool = False,
-    ) -> None:
-        self._lake = lake
-        self._cut = cut
-        self._place = place
-        self._table = table
-        self._to_stay = to_stay
-        self._known = KnownRecords(lake.paths, cut, may_be_broken=to_stay)
-        self._left_out = LeftOut()
-        self._last_seed = 0
-        self._lost_seeds: set[int] = set()
-        self._late_seeds: set[int] = set()
-        self._truncation_point = read_raw_truncation_point(lake.paths)
+    lake: Lake
+    cut: Cut
+    place: LakePaths
+    table: TableName | None = None
+    to_stay: bool = False
+    _left_out: LeftOut = field(default_factory=LeftOut, init=False)
+    _point: TruncationPoint = field(default_factory=TruncationPoint, init=False)
+    _last_seed: int = field(default=0, init=False)
+    _lost_seeds: set[int] = field(default_factory=set[int], init=False)
+    _late_seeds: set[int] = field(default_factory=set[int], init=False)
+
+    @cached_property
+    def _known(self) -> KnownRecords:
+        return KnownRecords(paths=self.lake.paths, cut=self.cut, may_be_broken=self.to_stay)
 
     def make(self) -> Made:
         """Decode, register and apply."""
-        side, landed = self._place, self._landed()
+        self._point = read_raw_truncation_point(self.lake.paths)
+        side, landed = self.lake.at(self.place), self._landed()
         while True:
             self._left_out = self._known.left_out()
-            found = self._decode(side, landed)
+            found = self._decode(landed)
             if not self._is_truncated_meanwhile():
                 break
-            remove_tree(side.generation_folder)
-        self._take_over(side)
-        register_new(self._lake.at(side))
-        as_then = replace(self._lake.changefeed, tables=self._cut.table_filter)
+            remove_tree(self.place.generation_folder)
+        if self._point.cut is not None:
+            # The new generation takes over what is known up to the truncation point.
+            known = up_to(read_history(self.lake.paths), self._point.tso)
+            write_history(self.place, known, known, batch=0)
+            add_statistics_below(self.place, read_groups(self.lake.paths), self._point.tso)
+        register_new(side)
+        as_then = replace(self.lake.changefeed, tables=self.cut.table_filter)
         applying = apply_changes(
-            replace(self._lake, changefeed=as_then, paths=side),
-            until=self._cut.tso,
-            only=self._table,
-            truncation_point=self._truncation_point,
-            complete_ts=self._cut.tso,
+            replace(side, changefeed=as_then),
+            until=self.cut.tso,
+            only=self.table,
+            truncation_point=self._point,
+            complete_ts=self.cut.tso,
         )
-        if self._to_stay:
-            compare_new(self._lake.at(side), statistics=read_statistics(side))
-        made = newest_cut(side)
-        require_own(side, [item.reason for item in made.failed] if made else [])
+        if self.to_stay:
+            compare_new(side, statistics=read_statistics(self.place))
+        made = newest_cut(self.place)
+        require_own(self.place, [item.reason for item in made.failed] if made else [])
         return Made(
-            paths=side,
+            paths=self.place,
             cut=made,
             reason=applying.reason,
             records=found.records,
-            proof_from=self._truncation_point.tso or None,
+            proof_from=self._point.tso or None,
             refused=(
-                *(self._known.refused(side, found) if found.errors else ()),
+                *(self._known.refused(self.place, found) if found.errors else ()),
                 *(self._lost_exports() if self._lost_seeds else ()),
             ),
             decodable=found.left_out,
-            unproven=self._unproven(side, made),
+            unproven=self._unproven(made),
         )
 
     def _landed(self) -> int:
         """Return the landed batch up to which the cut was made."""
-        landed = self._known.if_whole(lambda: landed_up_to(self._lake.paths, self._cut.batch), None)
-        if landed is None and self._to_stay:
+        landed = self._known.if_whole(lambda: landed_up_to(self.lake.paths, self.cut.batch), None)
+        if landed is None and self.to_stay:
             # The change log is broken: it also has records landed since, above the cut.
-            landed = landed_batch(self._lake.paths)
-        if landed is None or latest_version(self._lake.paths.raw_messages) is None:
+            landed = landed_batch(self.lake.paths)
+        if landed is None or latest_version(self.lake.paths.raw_messages) is None:
             raise NotFoundError(
-                f"cut {self._cut.number} of changefeed {self._lake.paths.changefeed!r} cannot be "
+                f"cut {self.cut.number} of changefeed {self.lake.paths.changefeed!r} cannot be "
                 "made again: the landed records that it was made from are no longer known, "
-                f"because the history of {self._lake.paths.change_log} does not reach back to "
-                f"batch {self._cut.batch}"
+                f"because the history of {self.lake.paths.change_log} does not reach back to "
+                f"batch {self.cut.batch}"
             )
         return landed
 
@@ -255,77 +470,56 @@ class Making:
         Raises:
             NotFoundError: the base is above the cut.
         """
-        before, self._truncation_point = (
-            self._truncation_point,
-            read_raw_truncation_point(self._lake.paths),
-        )
-        if self._truncation_point.number > self._cut.number:
+        before, self._point = self._point, read_raw_truncation_point(self.lake.paths)
+        if self._point.number > self.cut.number:
             raise NotFoundError(
-                f"the landed records that cut {self._cut.number} of changefeed "
-                f"{self._lake.paths.changefeed!r} was made from were removed meanwhile"
+                f"the landed records that cut {self.cut.number} of changefeed "
+                f"{self.lake.paths.changefeed!r} was made from were removed meanwhile"
             )
-        return self._truncation_point != before
-
-    # Truncated rows -----------------------------------------------------------------------------
-
-    def _take_over(self, side: LakePaths) -> None:
-        """Give the new generation the schemas and rows known up to the truncation point."""
-        truncation_point = self._truncation_point
-        if truncation_point.cut is None:
-            return
-        known = up_to(read_history(self._lake.paths), truncation_point.tso)
-        write_history(side, known, known, batch=0)
-        add_statistics_below(side, read_groups(self._lake.paths), truncation_point.tso)
+        return self._point != before
 
     # Decoding ---------------------------------------------------------------------------------
 
-    def _decode(self, side: LakePaths, landed: int) -> DecodedFiles:
+    def _decode(self, landed: int) -> DecodedFiles:
         """Write the new change log and its totals; return the result of decoding."""
         tell(f"decoding {counted(landed, 'landed batch', 'landed batches')} again")
-        clocks: Clocks = self._known.if_whole(lambda: accepted_clocks(self._lake.paths), {})
+        side = self.place
+        clocks: Clocks = self._known.if_whole(lambda: accepted_clocks(self.lake.paths), {})
         found = decode_into_files(
-            self._lake.spark,
-            rows_of(self._lake.paths.raw_messages, RECORD_COLUMNS, batches=(1, landed)),
-            record_decoder(self._lake.changefeed, None, clocks=clocks),
+            self.lake.spark,
+            rows_of(self.lake.paths.raw_messages, RECORD_COLUMNS, batches=(1, landed)),
+            record_decoder(self.lake.changefeed, None, clocks=clocks),
             batch=landed,
             into=side,
-            choose=_Choice(self._left_out, self._truncation_point),
+            choose=_choice(self._left_out, self._point),
         )
-        append_files(
-            side.change_log,
-            found.changes,
-            CHANGE_LOG_SCHEMA,
-            app_id="decode",
-            version=landed,
-            metadata={"batch": landed, "landed": landed},
-            layout=BY_LANDING_DAY,
-        )
-        if self._to_stay:
-            if self._truncation_point.cut is not None:
+        append_changes(side, found, batch=landed, landed=landed)
+        if self.to_stay:
+            if self._point.cut is not None:
                 Rewriter(
-                    spark=self._lake.spark,
+                    spark=self.lake.spark,
                     table=side.change_log,
                     does="setting where the new change log begins",
-                    properties=properties_of(self._truncation_point),
+                    properties=properties_of(self._point),
                 ).remove_files(())
             append_fault_files(side, found.faults, app_id="decode", version=landed)
             if rows := self._known.quarantine(self._left_out, landed):
                 known = pa.Table.from_pylist(rows, schema=FAULT_SCHEMA)
                 append_faults(side, [known], app_id="rebuild")
-        exported = self._decode_seeds(side, landed)
-        add_to_statistics(self._lake.at(side), landed, joined_totals([*found.totals, *exported]))
+        exported = self._decode_seeds(landed)
+        add_to_statistics(self.lake.at(side), landed, joined_totals([found.totals, *exported]))
         return found
 
-    def _decode_seeds(self, side: LakePaths, landed: int) -> list[Totals]:
-        """Append the exported rows that the cut was made from to the side's change log."""
+    def _decode_seeds(self, landed: int) -> list[Totals]:
+        """Append the exported rows that the cut was made from to the new change log."""
         totals: list[Totals] = []
-        landed_seeds = {item.seed for item in read_seeds(self._lake.paths)}
+        landed_seeds = {item.seed for item in read_seeds(self.lake.paths)}
         numbers = self._known.if_whole(self._seeds_of_cut, landed_seeds)
         self._lost_seeds = numbers - landed_seeds
 
         def append(number: int, files: Sequence[WrittenFile]) -> None:
             append_files(
-                side.change_log,
+                self.place.change_log,
                 files,
                 CHANGE_LOG_SCHEMA,
                 app_id=APPLICATION,
@@ -334,12 +528,12 @@ class Making:
             )
 
         for number in sorted(numbers & landed_seeds):
-            found = decoded_files(self._lake, number, batch=landed, into=side)
+            found = decoded_files(self.lake, number, batch=landed, into=self.place)
             append(number, found.changes)
-            totals += found.totals
-            if self._to_stay:
-                append_fault_files(side, found.faults, app_id=APPLICATION, version=number)
-                close_former(side, number)
+            totals.append(found.totals)
+            if self.to_stay:
+                append_fault_files(self.place, found.faults, app_id=APPLICATION, version=number)
+                close_former(self.place, number)
         # The base has the rows of the others: no sync may decode them again. Numbers of seeds that
         # are lost are given again.
         if last := min(self._last_seed, max(landed_seeds, default=0)):
@@ -352,16 +546,16 @@ class Making:
         A seed that came after the base, at or below its TSO, cannot be placed: it is late.
         """
         seeds = read_rows(
-            self._lake.paths.change_log,
+            self.lake.paths.change_log,
             (ds.field("kind") == DDL) & (ds.field("ddl_type") == SNAPSHOT_DDL),
         )
-        later = [row["partition"] for row in seeds if row["batch"] > self._cut.batch]
-        self._last_seed = min([decoded_seed(self._lake.paths) + 1, *later]) - 1
-        seeds = [row for row in seeds if row["batch"] <= self._cut.batch]
-        base = self._truncation_point.cut
+        later = [row["partition"] for row in seeds if row["batch"] > self.cut.batch]
+        self._last_seed = min([decoded_seed(self.lake.paths) + 1, *later]) - 1
+        seeds = [row for row in seeds if row["batch"] <= self.cut.batch]
+        base = self._point.cut
         if base is None:
             return {row["partition"] for row in seeds}
-        is_older = base.generation != self._lake.paths.generation
+        is_older = base.generation != self.lake.paths.generation
         self._late_seeds = {
             row["partition"]
             for row in seeds
@@ -370,8 +564,7 @@ class Making:
         return {row["partition"] for row in seeds if row["commit_ts"] > base.tso}
 
     def _lost_exports(self) -> Iterator[RefusedRecords]:
-        """Yield the tables whose exported rows are no longer landed."""
-        rows = self._known.if_whole(lambda: read_statistics(self._lake.paths).exported_rows(), {})
+        rows = self._known.if_whole(lambda: read_statistics(self.lake.paths).exported_rows(), {})
         for (database, table, seed), count in sorted(rows.items()):
             if seed in self._lost_seeds:
                 yield RefusedRecords(
@@ -382,109 +575,87 @@ class Making:
                     examples=(f"seed {seed}",),
                 )
 
-    def _unproven(self, side: LakePaths, cut: Cut | None) -> dict[TableName, str]:
+    @cached_property
+    def _plan(self) -> Plan:
+        return Knowledge.of(self.place, self.lake.changefeed.timezone).plan(self.cut.tso)
+
+    def _unproven(self, cut: Cut | None) -> dict[TableName, str]:
         """Return the tables whose rows cannot be rebuilt, each with the reason."""
+        # A delete found no row, for example because the insert is in quarantine. If a later DDL
+        # makes rows equal, it may find one: a fold of all changes compares them as after the DDL.
+        bags = {
+            (item.database, item.table)
+            for item in self.cut.mirrors
+            if item.unknown_deletes and not item.table_schema.handle_key
+        }
+        unproven = {
+            mirror.name: "it has no key, deletes of it found no row, and a later DDL may have made "
+            "other rows equal to theirs; it can when those rows are known"
+            for mirror in (self._plan.mirrors if bags else ())
+            if mirror.name in bags
+            and any(step.changes_rows for source in mirror.sources() for step in source.steps)
+        }
         # The mirrors' change log may have rows whose records are gone.
-        lacking = {
+        unproven |= {
             (item.database, item.table): "records that it was made from are gone, and the base cut "
             f"lacks their rows{_UNTIL_LATER_BASE}"
             for item in (cut.mirrors if cut is not None else ())
             if has_caveat_below(item.caveats)
         }
-        return self._ambiguous_bags(side) | lacking | self._late_below(side)
+        return unproven | self._late_below()
 
-    def _ambiguous_bags(self, side: LakePaths) -> dict[TableName, str]:
-        """Return the tables without a key whose deletes may remove other rows in one fold.
-
-        A delete found no row, for example because the insert is in quarantine. If a later DDL makes
-        rows equal, it may find one: a fold of all changes compares rows as they are after the DDL.
-        """
-        bags = {
-            (item.database, item.table)
-            for item in self._cut.mirrors
-            if item.unknown_deletes and not item.table_schema.handle_key
-        }
-        if not bags:
-            return {}
-        return {
-            mirror.name: "it has no key, deletes of it found no row, and a later DDL may have made "
-            "other rows equal to theirs; it can when those rows are known"
-            for mirror in self._knowledge(side).plan(self._cut.tso).mirrors
-            if mirror.name in bags
-            and any(step.changes_rows for plan in mirror.sources() for step in plan.steps)
-        }
-
-    def _knowledge(self, side: LakePaths) -> Knowledge:
-        return Knowledge.of(side, self._lake.changefeed.timezone)
-
-    def _late_below(self, side: LakePaths) -> dict[TableName, str]:
+    def _late_below(self) -> dict[TableName, str]:
         """Return the tables with rows that landed after the base and are not above it.
 
         The change log may still place them, but here replays among them are unknown.
         """
-        point = self._truncation_point
-        if point.cut is None:
-            return {}
-        below = read_table(
-            side.change_log,
-            (ds.field("kind") == ROW) & (ds.field("commit_ts") <= point.tso),
-            columns=["database", "table", "commit_ts"],
-        )
+        below = None
+        if self._point.cut is not None:
+            below = read_table(
+                self.place.change_log,
+                (ds.field("kind") == ROW) & (ds.field("commit_ts") <= self._point.tso),
+                columns=["database", "table", "commit_ts"],
+            )
         if below is None or not (below.num_rows or self._late_seeds):
             return {}
         rows = below.group_by(below.column_names).aggregate([]).to_pylist()
         late: dict[TableName, str] = {}
-        for mirror in self._knowledge(side).plan(self._cut.tso).mirrors:
+        for mirror in self._plan.mirrors:
             seeds = {item.exported.seed for item in mirror.sources() if item.exported is not None}
             if any(mirror.takes((row["database"], row["table"]), row["commit_ts"]) for row in rows):
-                late[mirror.name] = (
-                    f"row changes of it landed late, below the base cut{_UNTIL_LATER_BASE}"
-                )
+                what = "row changes of it landed late"
             elif not self._late_seeds.isdisjoint(seeds):
-                late[mirror.name] = (
-                    f"an export of it was seeded late, below the base cut{_UNTIL_LATER_BASE}"
-                )
+                what = "an export of it was seeded late"
+            else:
+                continue
+            late[mirror.name] = f"{what}, below the base cut{_UNTIL_LATER_BASE}"
         return late
 
 
 _UNTIL_LATER_BASE = "; it can when retention takes a later base cut"
 
 
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    """Chooses the decoded rows to write."""
+def _choice(left_out: LeftOut, base: TruncationPoint) -> Choose:
+    """Choose the decoded rows to write; those left out that are no errors are counted."""
+    tso, batch = base.tso, base.batch
 
-    left_out: LeftOut
-    base: TruncationPoint
-
-    def __call__(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
-        """Return the rows to write, and how many of the others are not errors."""
+    def choose(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
         count = 0
-        if self.left_out.records:
+        if left_out.records:
             is_error = pc.equal(rows.column("kind"), ERROR).to_pylist()
-            places = places_in(rows)
-            waits = [place[:-1] in self.left_out.records for place in places]
-            kept = self.left_out.kept
-            taken = [
-                not waiting or (not bad and (kept is None or place in kept))
-                for place, waiting, bad in zip(places, waits, is_error, strict=True)
-            ]
-            count = sum(
-                not is_taken and not bad for is_taken, bad in zip(taken, is_error, strict=True)
-            )
+            taken = [left_out.takes(*item) for item in zip(places_in(rows), is_error, strict=True)]
+            count = sum(not ok and not bad for ok, bad in zip(taken, is_error, strict=True))
             rows = rows.filter(pa.array(taken, pa.bool_()))
-        if self.base.cut is not None:
-            rows = rows.filter(pc.invert(self._in_base(rows)))
+        if tso:
+            # Row changes that the base has; it does not have those that landed later.
+            is_below = pc.and_(
+                pc.equal(rows.column("kind"), ROW),
+                pc.and_(
+                    pc.less_equal(rows.column("commit_ts"), tso),
+                    pc.less_equal(rows.column("batch"), batch),
+                ),
+            )
+            rows = rows.filter(pc.invert(pc.fill_null(is_below, False)))
         return rows, count
 
-    def _in_base(self, rows: pa.RecordBatch) -> pa.Array:
-        """Return which rows are row changes that the base has."""
-        is_below = pc.and_(
-            pc.equal(rows.column("kind"), ROW),
-            pc.and_(
-                pc.less_equal(rows.column("commit_ts"), self.base.tso),
-                # The base does not have rows that landed later.
-                pc.less_equal(rows.column("batch"), self.base.batch),
-            ),
-        )
-        return pc.fill_null(is_below, False)
+    return choose

@@ -47,11 +47,8 @@ from ticdc_assets.storage.paths import AnyPath, move, remove_tree
 class Rebuild:
     """The result of a rebuild.
 
-    Attributes:
-        verification: the comparison of the new generation with the old one; None without a cut.
-        cut: the published cut; None if the next sync makes one.
-        moved: the folder that tables were moved to; None if none were.
-        losses: the accepted losses, a clause each.
+    Without a cut there is no `verification` and no `cut`: the next sync makes one. `moved` is the
+    folder that tables were moved to, if any; `losses` were accepted.
     """
 
     verification: Verification | None = None

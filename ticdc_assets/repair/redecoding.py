@@ -5,27 +5,24 @@ equal, by sums of their hashes for each kind and table. If some differ, because 
 fixed or rows were lost, changed or added, the day's partition of `change_log` is replaced in one
 commit: the rows of the kinds and tables that differ are those decoded now, all others stay. Events
 that are refused now enter the quarantine, events that can be decoded now leave it, and the totals
-of the day are computed again. Then the schema registry, the mirrors and the row checksums that were
-made from what differed are made again, and a cut at the same TSO is published.
+of the day are computed again. Then what was made from the differing rows is made again: the schema
+registry, the mirrors, the row checksums, and a cut at the same TSO.
 
 Rows that stay keep their batch. Rows decoded now belong to the day's first batch, so no cut counts
 them as late: its `Correction` says that older cuts are made from others. A row whose record was in
 quarantine is new, and belongs to the commit's batch.
 
-A record that was decoded before and is refused now, for example because its claim-check file is
-gone, would lose its rows: the day stays as it is, and the error names the records, unless losses
-are accepted. An event whose timestamp is too far ahead (`ahead`) is not a loss: only the limit
-refuses it, so a redrive can bring it back.
+A record that was decoded before and is refused now would lose its rows: the day stays as it is, and
+the error names the records, unless losses are accepted. An event whose timestamp is too far ahead
+(`ahead`) is not a loss: only the limit refuses it, so a redrive can bring it back.
 
 Why running it again is safe: a corrected day is equal, so it is not changed. Refused events are in
 quarantine before their rows are removed; accepted ones are closed there last. The commit and the
-totals name what differs (`Correction`), because nothing else does so for good: rows that went leave
-no trace, and the versions of the change log go with its old logs. If a run is killed after the
+totals name what differs, because nothing else does so for good. If a run is killed after the
 commit, the next decoding finishes the day (`decode_new`), and the next apply folds its tables.
 
-Not handled: days from which `retention` may have removed records or rows are refused, because they
-cannot be compared completely. A row whose landing day was changed is missing on one day and stays
-on the other until that day is decoded again too.
+Not handled: days from which `retention` may have removed records or rows are refused. A row whose
+landing day was changed is missing on one day and stays on the other until that day is decoded too.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -82,7 +79,7 @@ from ticdc_assets.mirrors.standing import Applying
 from ticdc_assets.mirrors.truncation_points import read_raw_truncation_point, read_truncation_point
 from ticdc_assets.model.events import SNAPSHOT_DDL
 from ticdc_assets.model.tso import LOGICAL_BITS
-from ticdc_assets.repair.known_records import errors_in, refused_records
+from ticdc_assets.repair.making import errors_in, refused_records
 from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.spark.executing import executor
 from ticdc_assets.spark.scratch import WRITING, Scratch
@@ -132,7 +129,7 @@ class RedecodedDay:
             said = (
                 f"{self.day}: {counted(self.records, 'record')} decoded again: "
                 f"{counted(self.rows, 'row')} in place of "
-                f"{self.before}; {self.quarantined} faults came into quarantine, "
+                f"{self.before}; {counted(self.quarantined, 'fault')} came into quarantine, "
                 f"{self.released} left it"
             )
         if self.tables:
@@ -146,11 +143,8 @@ class RedecodedDay:
 class Redecoding:
     """The result of one re-decoding.
 
-    Attributes:
-        days: each day, in order.
-        decoding: the decoding before it, of waiting records or of a killed run.
-        applying: the apply that folded the tables that differed, of a killed run too; None if
-            there was nothing to fold.
+    With the decoding before it, of waiting records or of a killed run; and the apply that folded
+    the tables that differed, None if there was nothing to fold.
     """
 
     days: tuple[RedecodedDay, ...]
@@ -258,14 +252,6 @@ def _is_ahead(most_ms: int) -> ds.Expression:
 
 
 class _Day:
-    """One landing day to decode again.
-
-    Args:
-        lake: the changefeed's lake.
-        day: the day.
-        folder: a folder for files of this run.
-    """
-
     def __init__(self, lake: Lake, day: date, folder: AnyPath) -> None:
         self._lake = lake
         self._day = day
@@ -280,7 +266,6 @@ class _Day:
         }
 
     def redecode(self, *, accept_losses: bool) -> RedecodedDay:
-        """Decode the day, compare it with the existing rows, and replace those that differ."""
         tell(f"decoding the records landed on {self._day} again")
         paths = self._lake.paths
         if latest_version(paths.raw_messages) is None:
@@ -288,7 +273,17 @@ class _Day:
         there = rows_of(paths.change_log, FILE_COLUMNS, day=self._day)
         before = self._sums(there)
         batch = decoded_position(paths)[0] + 1
-        found = self._decoded(min((item["first"] for item in before), default=batch), batch)
+        # Rows of records in quarantine are of the new batch.
+        first = min((item["first"] for item in before), default=batch)
+        clocks = accepted_clocks(paths)
+        found = decode_into_files(
+            self._lake.spark,
+            rows_of(paths.raw_messages, RECORD_COLUMNS, day=self._day),
+            record_decoder(self._lake.changefeed, first, clocks=clocks),
+            batch=batch - 1,
+            into=self._side,
+            choose=_unlike(frozenset(self._faults), batch),
+        )
         if before and not found.records:
             raise NotFoundError(
                 f"change_log of changefeed {paths.changefeed!r} has rows that landed on "
@@ -330,23 +325,6 @@ class _Day:
             losses=losses,
         )
 
-    def _decoded(self, first: int, batch: int) -> DecodedFiles:
-        """Decode the day's records into files of this run.
-
-        Args:
-            first: the batch of their rows.
-            batch: the batch of rows whose record is in quarantine.
-        """
-        clocks = accepted_clocks(self._lake.paths)
-        return decode_into_files(
-            self._lake.spark,
-            rows_of(self._lake.paths.raw_messages, RECORD_COLUMNS, day=self._day),
-            record_decoder(self._lake.changefeed, first, clocks=clocks),
-            batch=batch - 1,
-            into=self._side,
-            choose=_unlike(frozenset(self._faults), batch),
-        )
-
     def _sums(self, rows: Rows) -> list[dict[str, Any]]:
         """Return parts of the sums over rows that came from records, by kind and table."""
 
@@ -365,7 +343,6 @@ class _Day:
         return runs_on.run(summed, rows.parts(), tasks=tasks_for(rows, runs_on.workers))
 
     def _losses(self, found: DecodedFiles) -> tuple[str, ...]:
-        """Return the decoded records that are refused now, a clause each."""
         errors = errors_in(self._side, found).filter(ds.field("reason") != TS_AHEAD)
         log = read_table(
             self._lake.paths.change_log,
@@ -475,7 +452,6 @@ def _of_groups(groups: Collection[tuple[Any, ...]], wanted: bool) -> Decode:
 
 
 def _is_exported(rows: pa.RecordBatch) -> "pa.Array[bool]":
-    """Return for each row whether it came from an export."""
     return pc.or_(
         pc.equal(rows.column("kind"), SNAPSHOT),
         pc.fill_null(pc.equal(rows.column("ddl_type"), SNAPSHOT_DDL), False),
@@ -483,12 +459,7 @@ def _is_exported(rows: pa.RecordBatch) -> "pa.Array[bool]":
 
 
 def _unlike(known: Collection[Place], batch: int) -> Choose:
-    """Choose the rows that are not in quarantine; rows of a record there are of a new batch.
-
-    Args:
-        known: places in quarantine; events that are refused there again are not new.
-        batch: the new batch.
-    """
+    """Choose the rows that are not in quarantine; rows of a record there are of a new batch."""
     records = frozenset(place[:-1] for place in known)
 
     def choose(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:

@@ -1,4 +1,4 @@
-"""Redriving: decode quarantined records again, after a fix.
+"""Quarantined records: decode them again after a fix (redrive), or give them up.
 
 In: the open rows of `quarantine` of stage `decode`, and their records in `raw_messages`, or their
 rows of exports in `snapshot_rows`. Out: records that can be decoded now become a new batch of the
@@ -6,32 +6,40 @@ change log, and their quarantine rows are closed; the others stay. The next appl
 in its place by commit ts. Changes of stage `apply` need no decoding: the caller has their mirrors
 folded again (`apply_changes`).
 
+A person who gives a record up accepts that what it says is lost. Out: a row of `accepted_gaps`, a
+gap of this one offset, and the closed rows of the quarantine. From the next cut on, mirrors that
+may lack changes of the record have a caveat, as after any accepted gap. The record does not hold
+back retention any more, a redrive leaves it out, and so does a generation that is made again. The
+landed bytes stay until retention removes their day.
+
 Why running it again is safe: a row whose coordinates the change log has is left out, so after a run
-killed between the append and the closing of the quarantine rows, nothing is appended twice.
+killed between the append and the closing of the quarantine rows, nothing is appended twice. A gap
+is written before the quarantine is closed, and the next run finds it.
 """
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
-from functools import partial
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from ticdc_assets.base.errors import NotFoundError
 from ticdc_assets.base.names import counted
 from ticdc_assets.base.progress import tell
+from ticdc_assets.delta.control import read_table
 from ticdc_assets.delta.lake import Lake
+from ticdc_assets.log.accepted_gaps import UNREADABLE, AcceptedGap, append_accepted, read_accepted
 from ticdc_assets.log.change_files import (
     RECORD_COLUMNS,
     Choose,
-    DecodedFiles,
     decode_into_files,
     rows_of,
 )
 from ticdc_assets.log.change_statistics import add_to_statistics
 from ticdc_assets.log.decoding import append_changes, decode_new, record_decoder
-from ticdc_assets.log.positions import decoded_position
+from ticdc_assets.log.positions import decoded_position, read_position
 from ticdc_assets.log.quarantine import (
     Closing,
     Place,
@@ -42,8 +50,10 @@ from ticdc_assets.log.quarantine import (
     read_quarantine,
 )
 from ticdc_assets.log.seed_decoding import SNAPSHOT_COLUMNS, row_decoder
-from ticdc_assets.log.seeds import Seed, read_seeds
-from ticdc_assets.wire.rows import ERROR
+from ticdc_assets.log.seeds import read_seeds
+from ticdc_assets.rows.rows_of_work import Rows
+from ticdc_assets.storage.lake_paths import LakePaths
+from ticdc_assets.wire.rows import ERROR, WATERMARK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +94,7 @@ def redrive(lake: Lake) -> Redriving:
             is_exported = (row["partition"], row["database"], row["table"]) in numbers
             (exported if is_exported else sent).add(place_of(row))
     decoded = 0
-    for places, decode in ((exported, partial(_decode_exported, seeds=seeds)), (sent, _decode)):
+    for places, is_exported in ((exported, True), (sent, False)):
         if not places:
             continue
         records = frozenset(place[:-1] for place in places)
@@ -92,7 +102,17 @@ def redrive(lake: Lake) -> Redriving:
         there = places_in_log(lake.paths, places)
         batch, landed = decoded_position(lake.paths)
         batch += 1
-        found = decode(lake, records, _missing(records, there), batch)
+        if is_exported:
+            rows, decode = _exported_rows(lake.paths, records), row_decoder(seeds, batch)
+        else:
+            tell(f"decoding {counted(len(records), 'quarantined record')}")
+            rows = rows_of(lake.paths.raw_messages, RECORD_COLUMNS, records=records)
+            # Events that were too far ahead of the clock then may not be now.
+            decode = record_decoder(lake.changefeed, batch, now=datetime.now(UTC))
+        choose = _missing(records, there)
+        found = decode_into_files(
+            lake.spark, rows, decode, batch=batch, into=lake.paths, choose=choose
+        )
         if found.changes:
             append_changes(lake.paths, found, batch=batch, landed=landed)
             days.update(add_to_statistics(lake, batch, found.totals).days)
@@ -124,32 +144,78 @@ def _missing(records: frozenset[Place], known: frozenset[Place]) -> Choose:
     return choose
 
 
-def _decode(lake: Lake, records: frozenset[Place], choose: Choose, batch: int) -> DecodedFiles:
-    """Decode landed records again."""
-    tell(f"decoding {counted(len(records), 'quarantined record')}")
-    return decode_into_files(
-        lake.spark,
-        rows_of(lake.paths.raw_messages, RECORD_COLUMNS, records=records),
-        # Events that were too far ahead of the clock then may not be now.
-        record_decoder(lake.changefeed, batch, now=datetime.now(UTC)),
-        batch=batch,
-        into=lake.paths,
-        choose=choose,
-    )
-
-
-def _decode_exported(
-    lake: Lake, records: frozenset[Place], choose: Choose, batch: int, *, seeds: Sequence[Seed]
-) -> DecodedFiles:
-    """Decode rows of exports again."""
+def _exported_rows(paths: LakePaths, records: frozenset[Place]) -> Rows:
+    """Return the landed rows of exports at some coordinates, without their indexes."""
     files, numbers, lines = (sorted(set(items)) for items in zip(*records, strict=True))
     is_near = ds.field("batch").isin(numbers) & ds.field("file").isin(files)
-    rows = rows_of(lake.paths.snapshot_rows, SNAPSHOT_COLUMNS, batches=(numbers[0], numbers[-1]))
-    return decode_into_files(
-        lake.spark,
-        replace(rows, condition=is_near & ds.field("line").isin(lines), count=len(lines)),
-        row_decoder(seeds, batch),
-        batch=batch,
-        into=lake.paths,
-        choose=choose,
+    rows = rows_of(paths.snapshot_rows, SNAPSHOT_COLUMNS, batches=(numbers[0], numbers[-1]))
+    return replace(rows, condition=is_near & ds.field("line").isin(lines), count=len(lines))
+
+
+# Giving up --------------------------------------------------------------------------------------
+
+
+def give_up(lake: Lake, topic: str, partition: int, offset: int, *, by: str) -> AcceptedGap:
+    """Accept the loss of a record. The caller holds the writer lock.
+
+    Returns:
+        The gap that was recorded.
+
+    Raises:
+        NotFoundError: no record that cannot be decoded is in quarantine there.
+    """
+    record = (topic, partition, offset)
+    rows = [
+        row
+        for row in read_quarantine(lake.paths)
+        if row["stage"] == "decode" and row["database"] is None and place_of(row)[:-1] == record
+    ]
+    if not rows:
+        raise NotFoundError(
+            f"changefeed {lake.changefeed.name!r} has no undecodable record in quarantine at topic "
+            f"{topic!r} partition {partition} offset {offset}; "
+            f"`ticdc-assets quarantine {lake.changefeed.name}` lists what is there"
+        )
+    gap = next(
+        (
+            item
+            for item in read_accepted(lake.paths)
+            if item.cause.startswith(UNREADABLE)
+            and (item.topic, item.partition, item.from_offset) == record
+        ),
+        None,
     )
+    if gap is None:
+        position = read_position(lake.paths)
+        gap = append_accepted(
+            lake.paths,
+            AcceptedGap(
+                number=0,
+                accepted_at=datetime.now(UTC),
+                accepted_by=by,
+                topic=topic,
+                partition=partition,
+                # The source stays as it is known: nothing of it is skipped.
+                topic_id=position.accepted_ids.get((topic, partition)),
+                from_offset=offset,
+                to_offset=offset + 1,
+                offset_base=position.bases.get((topic, partition), 0),
+                cause=f"{UNREADABLE}: {rows[0]['reason']}",
+                after_ts=_watermark_before(lake.paths, topic, partition, offset),
+            ),
+        )
+    close_rows(lake.paths, "decode", map(place_of, rows), Closing.GIVEN_UP)
+    return gap
+
+
+def _watermark_before(paths: LakePaths, topic: str, partition: int, offset: int) -> int:
+    """Return the highest watermark of a partition before a record, 0 if none is kept."""
+    found = read_table(
+        paths.change_log,
+        (ds.field("kind") == WATERMARK)
+        & (ds.field("topic") == topic)
+        & (ds.field("partition") == partition)
+        & (ds.field("offset") < offset),
+        columns=["commit_ts"],
+    )
+    return 0 if found is None else pc.max(found["commit_ts"]).as_py() or 0

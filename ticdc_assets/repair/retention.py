@@ -1,18 +1,16 @@
 """Retention: remove old changes by table, old records by landing day, old cuts and landings.
 
 In: the configured ages and the published cuts. Out: changes removed from `change_log`, landing days
-removed from `raw_messages`, and old cuts removed from `cuts`. The rules:
+removed from `raw_messages`, and old rows of `cuts` and `landings` removed. The rules:
 
-- A *base* is the newest cut old enough that `lacking_tables.BaseCuts` finds no flaw in. A table
-  that lacks nothing at the base is truncated there: all of its changes at or below the base go, and
-  its mirror in the base cut replaces them.
+- A *base* is the newest cut old enough that `lacking_tables.BaseCuts` finds no flaw in. All changes
+  at or below it go, and the mirrors in the base cut replace them.
 - A table that lacks something there is not truncated: all of its changes above the older base that
   it rests on stay, or all changes if it rests on none.
 - A landing day of `raw_messages` goes when all of it is at or below a base at which no table lacks
   anything, and had landed when that cut was made. The totals of the day show this
   (`change_groups`); no record is read.
-- Cuts that a table rests on stay.
-- Rows of `landings` that are older than cuts are kept go; the newest one stays.
+- Cuts that a table rests on stay, and the newest row of `landings`.
 
 Each of the two tables has its truncation point as a property (`truncation_points`), set by the
 commit that removes the rows. So the point exists if and only if the rows are gone; a run may be
@@ -20,12 +18,10 @@ killed anywhere, and the next one continues. That commit repeats the metadata of
 which stores the position. Landed rows of exports (`snapshot_rows`) go after the commit that moves
 the point of `raw_messages`; a run killed in between leaves them to the next run.
 
-A table that the configuration leaves out is in no base cut. Its changes are removed with those of
-other tables, and a mirror made later is marked.
-
-Not handled: a row that lands after its place was removed looks like a replay; folding counts it,
-and its table is not truncated further. Age counts from the publishing of a cut, so a changefeed
-that publishes none keeps everything.
+Not handled: a table that the configuration leaves out is in no base cut. Its changes go too, and a
+mirror made later is marked. A row that lands after its place was removed looks like a replay;
+folding counts it, and its table is not truncated further. Age counts from the publishing of a cut,
+so a changefeed that publishes none keeps everything.
 """
 
 import json
@@ -78,10 +74,7 @@ _DECIDING = ("kind", "batch", "commit_ts", "database", "table")
 class LandingDay:
     """A landing day of `raw_messages`, and whether it stays.
 
-    Attributes:
-        day: the day (UTC).
-        records: its records.
-        stays: why it stays, in one clause; None if it goes.
+    If it `stays`, this says why in one clause.
     """
 
     day: date
@@ -141,10 +134,7 @@ class Retaining:
 def retain(lake: Lake, *, now: datetime | None = None, dry_run: bool = False) -> Retaining:
     """Remove the rows and cuts beyond the configured ages. The caller holds the writer lock.
 
-    Args:
-        lake: the changefeed's lake.
-        now: the time at which ages are measured.
-        dry_run: whether only to report what would be removed.
+    A dry run only reports what would be removed.
     """
     run = _Retention(lake, now or datetime.now(UTC), dry_run=dry_run)
     statistics = read_statistics(lake.paths)
@@ -192,7 +182,6 @@ class _Retention:
         )
 
     def note(self, text: str) -> None:
-        """Add why less is removed than the ages allow."""
         self.done = replace(self.done, notes=(*self.done.notes, text))
 
     def base(
@@ -203,15 +192,7 @@ class _Retention:
         table: str,
         flaw_of: Callable[[Cut], str | None],
     ) -> Cut | None:
-        """Return the newest usable cut that is old enough and above the last base, or None.
-
-        Args:
-            cuts: the published cuts.
-            age: its minimum age; None for no base.
-            point: up to where the table was truncated.
-            table: `change_log` or `raw_messages`.
-            flaw_of: returns why a cut cannot be used; None if it can.
-        """
+        """Return the newest usable cut that is old enough and above the last base, or None."""
         flaws: list[str] = []
         old = [
             cut
@@ -228,16 +209,30 @@ class _Retention:
             self.note(f"{table} is not truncated further: {flaws[0]}")
         return None
 
-    def _remove(self, table: AnyPath, gone: ds.Expression, columns: Sequence[str]) -> int:
-        """Remove the rows that meet a condition on some columns; return how many."""
-        if open_table(table) is None:
-            return 0
-        removing = self._removing(table)
-        if self._dry_run:
-            return removing.going(gone, gone, columns).num_rows
-        return removing.remove(gone, gone, columns)
+    def _remove(
+        self,
+        table: AnyPath,
+        gone: ds.Expression,
+        columns: Sequence[str],
+        *,
+        may_go: ds.Expression | None = None,
+        point: TruncationPoint | None = None,
+    ) -> tuple[int, pa.Table | None]:
+        """Remove the rows that meet a condition on some columns; see `Rewriter.remove`.
 
-    def _removing(self, table: AnyPath, point: TruncationPoint | None = None) -> Rewriter:
+        Returns:
+            How many, and in a dry run these columns of them.
+        """
+        if open_table(table) is None:
+            return 0, None
+        may_go = gone if may_go is None else may_go
+        removing = self._removing(table, point)
+        if self._dry_run:
+            found = removing.going(may_go, gone, columns)
+            return found.num_rows, found
+        return removing.remove(may_go, gone, columns), None
+
+    def _removing(self, table: AnyPath, point: TruncationPoint | None) -> Rewriter:
         """Return what removes a table's rows in one commit, which sets its truncation point."""
         return Rewriter(
             spark=self._lake.spark,
@@ -267,12 +262,8 @@ class _Retention:
             gone &= ~batch.isin(waiting)
         # No row above the base is removed, except bootstraps.
         may_go = (at <= base.tso) | bootstraps
-        removing, tables = self._removing(paths.change_log, point), None
-        if self._dry_run:
-            found = removing.going(may_go, gone, _DECIDING)
-            changes, tables = found.num_rows, _rows_of_tables(found)
-        else:
-            changes = removing.remove(may_go, gone, _DECIDING)
+        changes, found = self._remove(paths.change_log, gone, _DECIDING, may_go=may_go, point=point)
+        tables = None if found is None else _rows_of_tables(found)
         self.done = replace(self.done, truncation_point=point, changes=changes, tables=tables)
 
     def _moved(self, base: Cut, lacking: Iterable[LackingTable]) -> TruncationPoint:
@@ -281,7 +272,12 @@ class _Retention:
         before = {item.key: item for item in point.kept}
         kept: list[KeptTable] = []
         for item in lacking:
-            known = before.get(item.key) or _kept_by_name(point, item)
+            known = before.get(item.key)
+            if known is None and item.mirror_id and point.base_of(item.mirror_id) is None:
+                # It may have been kept by its name, before any table had it.
+                names = {(span.database, span.table) for span in item.spans}
+                found = (it for it in point.kept if it.mirror_id is None and it.name in names)
+                known = min(found, key=point.place_of_kept, default=None)
             kept.append(
                 KeptTable(
                     mirror_id=item.mirror_id,
@@ -344,13 +340,12 @@ class _Retention:
             if row["database"] is not None and row["commit_ts"] in (None, *seeds.values())
         }
         if gone := sorted(seeds.keys() - waiting):
-            rows = self._remove(paths.snapshot_rows, ds.field("batch").isin(gone), ("batch",))
+            rows, _ = self._remove(paths.snapshot_rows, ds.field("batch").isin(gone), ("batch",))
             self.done = replace(self.done, records=self.done.records + rows)
 
     # Cuts -------------------------------------------------------------------------------------
 
     def remove_cuts(self) -> None:
-        """Remove the cuts that are too old and not needed."""
         paths, cuts = self._lake.paths, read_heads(self._lake.paths)
         points = (self.done.truncation_point, self.done.raw_truncation_point)
         numbers = kept_cuts(cuts, self._ages, self._now, *points)
@@ -358,7 +353,7 @@ class _Retention:
         # Void cuts go with the cut of the rewind: without it, nothing says that they are void.
         void = voided(paths)
         gone = gone.union(*(void.get(number, ()) for number in gone))
-        removed = self._remove(paths.cuts, ds.field("number").isin(sorted(gone)), ("number",))
+        removed, _ = self._remove(paths.cuts, ds.field("number").isin(sorted(gone)), ("number",))
         self.done = replace(self.done, cuts=removed)
 
     def remove_landings(self) -> None:
@@ -368,21 +363,11 @@ class _Retention:
             number, at = ds.field("number"), ds.field("landed_at")
             newest = commit_metadata(landings).get("number", 0)
             gone = (number < newest) & (at < pa.scalar(self._now - age))
-            removed = self._remove(landings, gone, ("number", "landed_at"))
+            removed, _ = self._remove(landings, gone, ("number", "landed_at"))
             self.done = replace(self.done, landings=removed)
 
 
-def _kept_by_name(point: TruncationPoint, table: LackingTable) -> KeptTable | None:
-    """Return what was kept for a table that no base has, by a name without a table."""
-    if table.mirror_id is None or point.base_of(table.mirror_id) is not None:
-        return None
-    names = {(span.database, span.table) for span in table.spans}
-    found = (item for item in point.kept if item.mirror_id is None and item.name in names)
-    return min(found, key=point.place_of_kept, default=None)
-
-
 def _rows_of_tables(rows: pa.Table) -> Mapping[str, int]:
-    """Count rows of the change log by table, and those of no table by kind."""
     groups = rows.group_by(["kind", "database", "table"]).aggregate([([], "count_all")])
     tables = Counter[str]()
     for row in groups.to_pylist():
@@ -405,12 +390,6 @@ def kept_cuts(
     hour. A run that follows its source publishes a cut every few seconds, and each holds a version
     of every mirror. Moments between cuts are read from the change log. Also kept: the newest cut,
     bases, and possible bases (the newest of each day), and cuts that record late rows.
-
-    Args:
-        cuts: the published cuts, oldest first.
-        ages: the configured ages.
-        now: the time at which ages are measured.
-        points: the truncation points of the change log and of the raw messages.
     """
     if ages.cuts is None:
         return {cut.number for cut in cuts}
@@ -449,15 +428,6 @@ def _greatest(paths: LakePaths, tso: int) -> dict[date, int]:
 def _landing_day(
     day: date, files: Iterable[Action], base: Cut, greatest: int | None, landed: int
 ) -> LandingDay:
-    """Return a landing day, and why it stays.
-
-    Args:
-        day: the day.
-        files: its files.
-        base: the base cut.
-        greatest: the greatest commit ts or watermark of the day; None without any.
-        landed: newest landed batch that the base was made from.
-    """
     stats = [json.loads(file.get("stats") or "{}") for file in files]
     # A file without bounds may have any batch.
     batches = [item.get("maxValues", {}).get("batch", landed + 1) for item in stats]

@@ -45,11 +45,8 @@ from ticdc_assets.storage.lake_paths import LakePaths
 class Rewinding:
     """The result of one rewind.
 
-    Attributes:
-        older: the cut that was restored.
-        before: the newest cut before.
-        cut: the newest cut now; `before` if it already was the wanted one.
-        quarantined: how many events were too far ahead and are in quarantine now.
+    `older` was restored, `before` was the newest cut, and `cut` is it now; so many events were too
+    far ahead and are in quarantine now.
     """
 
     older: Cut
@@ -61,13 +58,7 @@ class Rewinding:
 def rewind(lake: Lake, *, by: str, tso: int | None = None, number: int | None = None) -> Rewinding:
     """Go back to the newest kept cut at or below a TSO, or to the cut of a number.
 
-    The caller holds the writer lock.
-
-    Args:
-        lake: the changefeed's lake.
-        by: who runs it.
-        tso: the TSO, or the cut of a time (`tso.cut_of`).
-        number: the number; one of the two is given.
+    The caller holds the writer lock. One of `tso` and `number` is given.
 
     Raises:
         NotFoundError: nothing is published yet, there is no such cut, or it cannot be restored.
@@ -97,7 +88,6 @@ def rewind(lake: Lake, *, by: str, tso: int | None = None, number: int | None = 
 
 
 def _wanted(paths: LakePaths, newest: Cut, *, tso: int | None, number: int | None) -> Cut:
-    """Return the cut to restore."""
     cuts = read_heads(paths)
     if number is not None:
         found = [cut for cut in cuts if cut.number == number]

@@ -197,7 +197,6 @@ class Rewriter:
             files,
             commit_metadata(self.table),
             operation=operation,
-            changes_rows=operation == "DELETE",
         )
 
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from ticdc_assets.base.errors import ConfigError, InputError, NotFoundError
-from ticdc_assets.base.names import counted
+from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.changelog.plan import TableName
 from ticdc_assets.config import Changefeed
 from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
@@ -41,6 +41,7 @@ from ticdc_assets.mirrors.truncation_points import read_truncation_point
 from ticdc_assets.mirrors.validity import Knowledge
 from ticdc_assets.model.tso import time_with_tso
 from ticdc_assets.model.values.zones import changefeed_zone
+from ticdc_assets.observe.wording import listed
 from ticdc_assets.registry.history import SchemaHistory
 from ticdc_assets.source.exports.dialect import CsvDialect
 from ticdc_assets.source.exports.folder import UNREADABLE_FILE, Export, ExportedTable, read_export
@@ -245,8 +246,8 @@ def _chosen(
     """Return the tables to seed, and how many the configuration leaves out."""
     missing = set(wanted) - {table.name for table in export.tables}
     if missing:
-        names = ", ".join(".".join(name) for name in sorted(missing))
-        known = ", ".join(".".join(table.name) for table in export.tables[:20])
+        names = listed(joined_name(*name) for name in sorted(missing))
+        known = listed(joined_name(*table.name) for table in export.tables)
         raise NotFoundError(f"the export has no {names}; it has {known}")
     named = [table for table in export.tables if not wanted or table.name in wanted]
     chosen = [table for table in named if changefeed.tables.includes(*table.name)]
@@ -274,7 +275,6 @@ def _schema(
 
 
 def _counted(paths: LakePaths, seeds: Iterable[tuple[Seed, bool]]) -> Iterator[SeededRows]:
-    """Yield the counts of seeded tables, each with whether it is new."""
     statistics = read_statistics(paths)
     rows, lacking = statistics.exported_rows(), statistics.exported_columns
     faults = Counter[tuple[object, ...]]()
@@ -309,13 +309,7 @@ def _fingerprint(table: ExportedTable, sql: str, dialect: CsvDialect, timezone: 
 class SeedBalance:
     """The balance of the landed rows of one table's newest seed.
 
-    Attributes:
-        database: its database.
-        table: its name.
-        seed: number of the seed.
-        landed: landed rows of its files.
-        rows: rows in the change log.
-        quarantined: rows in quarantine that did not decode.
+    Rows landed, in the change log (`rows`), and in quarantine because they did not decode.
     """
 
     database: str

@@ -2,8 +2,7 @@
 
 In: the newest published cut and `raw_messages`. Out: a `Verification`: for each mirror whether it
 equals its rebuild (`making`), by the content hash of both (`comparing`), and if not, the keys and
-columns that differ; the same for its history, if both have one; differences of the cut itself
-(schema, hidden columns, held and quarantined rows, mirrors that exist on only one side); and
+columns that differ; the same for its history, if both have one; differences of the cut itself; and
 commits on a mirror's Delta table that no run of this package made.
 
 Why running it again is safe: no published table is written. The mirrors are read at the versions
@@ -13,22 +12,29 @@ is removed at the end.
 A mirror that cannot be read is reported with the error; it does not stop the others. If the lake's
 store does not answer, nothing is known of any mirror, so that is an error.
 
-It does not prove that the changefeed's records are all landed (landing stops at gaps, and says so),
-nor that the code is correct, because the rebuild uses the same code. It finds later damage to the
-tables: damaged or lost files, other writers, and any effect of the order of syncs on a mirror.
+It finds later damage to the tables: damaged or lost files, other writers, and any effect of the
+order of syncs on a mirror. It does not prove that the changefeed's records are all landed (landing
+stops at gaps, and says so), nor that the code is correct, because the rebuild uses the same code.
+
+`count_keys` needs no rebuild: it finds keys that are in a mirror more than once, as a wrong write
+of rows would leave them. Keys are compared by their typed columns, and by the exact text of values
+that fit no typed column. Text keys that differ only by case are equal upstream under most
+collations and count as two here. Tables without a key may repeat rows, and are not checked.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
-from ticdc_assets.base.isolation import Failure, attempted_alone
+from ticdc_assets.base.isolation import Failure, Failures, attempted
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import Counted
-from ticdc_assets.delta.commits import commits_after, foreign_changes
+from ticdc_assets.delta.commits import foreign_changes
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.log_reading import pool_within
 from ticdc_assets.log.cuts import Cut, HeldRows, MirrorCut, require_cut
@@ -38,8 +44,6 @@ from ticdc_assets.model.tso import time_with_tso
 from ticdc_assets.reading.mirrors import require_mirror
 from ticdc_assets.repair.comparing import (
     NO_ROWS,
-    NONE_DIFFER,
-    Compared,
     Content,
     Differences,
     RowCounts,
@@ -48,12 +52,15 @@ from ticdc_assets.repair.comparing import (
     compared_history,
     compared_mirror,
     content_of,
+    differences,
     new_folder,
+    repeated_keys,
     row_differences,
 )
-from ticdc_assets.repair.known_records import RefusedRecords
-from ticdc_assets.repair.making import Made, Making, place_apart, require_own
+from ticdc_assets.repair.making import Made, Making, RefusedRecords, place_apart, require_own
+from ticdc_assets.spark.scratch import READING, Scratch
 from ticdc_assets.storage.lake_paths import LakePaths
+from ticdc_assets.storage.paths import AnyPath
 
 
 class Finding(StrEnum):
@@ -230,10 +237,6 @@ class Verification:
 def verify(lake: Lake, *, table: tuple[str, str] | None = None) -> Verification:
     """Rebuild the mirrors of the newest cut from the landed records, and compare.
 
-    Args:
-        lake: the changefeed's lake.
-        table: (database, table) of the one mirror to verify; all if None.
-
     Raises:
         NotFoundError: there is no cut, or no such mirror in it.
         BusyError: another verify of the changefeed is running.
@@ -252,16 +255,7 @@ def verify(lake: Lake, *, table: tuple[str, str] | None = None) -> Verification:
 def compared(
     lake: Lake, cut: Cut, made: Made, *, began: datetime, table: tuple[str, str] | None = None
 ) -> Verification:
-    """Compare a cut with a generation made from the same records.
-
-    Args:
-        lake: the changefeed's lake.
-        cut: the cut.
-        made: the generation.
-        began: when the work began.
-        table: (database, table) of the one mirror to compare; all if None.
-    """
-    mirrors = _Comparing(lake, made).mirrors(cut, table)
+    """Compare a cut with a generation made from the same records."""
     return Verification(
         changefeed=lake.paths.changefeed,
         cut=cut.number,
@@ -269,7 +263,7 @@ def compared(
         moment=cut.moment,
         proof_from=made.proof_from,
         records=made.records,
-        mirrors=tuple(mirrors),
+        mirrors=tuple(_mirrors(lake, made, cut, table)),
         differences=tuple(_cut_differences(cut, made, table)),
         refused=made.refused,
         decodable=made.decodable,
@@ -293,14 +287,14 @@ def _cut_differences(cut: Cut, made: Made, table: tuple[str, str] | None) -> Ite
     if other.tso != cut.tso:
         yield f"the cut is at {cut.moment}, the landed records only reach {other.moment}"
     ours, theirs = _held(cut.held, table), _held(other.held, table)
-    for place in sorted(ours.keys() | theirs.keys(), key=lambda item: (item[0], item[1] or 0)):
-        name, schema_version = place
-        held = (ours.get(place, 0), theirs.get(place, 0))
-        if held[0] != held[1]:
+    for place in sorted(ours.keys() | theirs.keys(), key=lambda item: (*item[:2], item[2] or 0)):
+        database, name, schema_version = place
+        if ours[place] != theirs[place]:
             yield (
-                f"{joined_name(*name)}: {counted(held[0], 'row waits', 'rows wait')} for "
+                f"{joined_name(database, name)}: "
+                f"{counted(ours[place], 'row waits', 'rows wait')} for "
                 f"{'a table' if schema_version is None else f'schema version {schema_version}'}, "
-                f"rebuilt {held[1]}"
+                f"rebuilt {theirs[place]}"
             )
 
 
@@ -312,136 +306,123 @@ def _lost(cut: Cut, other: Cut | None) -> int:
 
 def _held(
     held: Iterable[HeldRows], table: tuple[str, str] | None
-) -> Mapping[tuple[tuple[str, str], int | None], int]:
-    counts = Counter[tuple[tuple[str, str], int | None]]()
+) -> Counter[tuple[str, str, int | None]]:
+    counts = Counter[tuple[str, str, int | None]]()
     for item in held:
-        if table is None or table == (item.database, item.table):
-            counts[(item.database, item.table), item.schema_version] += item.rows
+        if table in (None, (item.database, item.table)):
+            counts[item.database, item.table, item.schema_version] += item.rows
     return counts
 
 
 # Mirrors ----------------------------------------------------------------------------------------
 
 
-class _Comparing:
-    """Compares the mirrors of a cut with their rebuilds."""
+def _mirrors(
+    lake: Lake, made: Made, cut: Cut, table: tuple[str, str] | None
+) -> list[VerifiedMirror]:
+    """Compare every mirror of either side, by (database, table)."""
+    sides = [cut] if made.cut is None else [made.cut, cut]
+    ours = {(item.database, item.table): item for item in cut.mirrors}
+    theirs = {(item.database, item.table): item for item in (made.cut.mirrors if made.cut else ())}
+    failed = {(item.database, item.table): item.sentence for of in sides for item in of.failed}
+    names = sorted({*ours, *theirs, *failed}) if table is None else [table]
+    counted = Counted("comparing", len(names))
 
-    def __init__(self, lake: Lake, made: Made) -> None:
-        self._lake = lake
-        self._made = made
+    def compared(name: tuple[str, str]) -> VerifiedMirror:
+        counted.begin(joined_name(*name))
+        if name in failed:
+            return VerifiedMirror(
+                database=name[0], table=name[1], finding=Finding.FAILED, error=failed[name]
+            )
+        return _verified(lake, made, name, ours.get(name), theirs.get(name))
 
-    def mirrors(self, cut: Cut, table: tuple[str, str] | None) -> list[VerifiedMirror]:
-        """Compare every mirror of either side, by (database, table)."""
-        ours = {(item.database, item.table): item for item in cut.mirrors}
-        other = self._made.cut
-        theirs = {(item.database, item.table): item for item in other.mirrors} if other else {}
-        failed = {
-            (item.database, item.table): item.sentence
-            for of in (other, cut)
-            for item in (of.failed if of else ())
-        }
-        names = sorted({*ours, *theirs, *failed}) if table is None else [table]
+    with pool_within(parallel_mirrors(lake.paths)) as pool:
+        return list(pool.map(compared, names))
 
-        counted = Counted("comparing", len(names))
 
-        def compared(name: tuple[str, str]) -> VerifiedMirror:
-            counted.begin(joined_name(*name))
-            if name in failed:
-                return VerifiedMirror(
-                    database=name[0], table=name[1], finding=Finding.FAILED, error=failed[name]
+def _verified(
+    lake: Lake,
+    made: Made,
+    name: tuple[str, str],
+    ours: MirrorCut | None,
+    theirs: MirrorCut | None,
+) -> VerifiedMirror:
+    """Compare a mirror of a cut with its rebuild, if both have it."""
+    result = VerifiedMirror(database=name[0], table=name[1], finding=Finding.UNREADABLE)
+
+    def compare() -> None:
+        nonlocal result
+        folder, rebuild = new_folder(made.paths), None
+        if theirs is not None:
+            rebuild = compared_mirror(made.paths, theirs)
+            result = replace(result, rebuilt=content_of(lake, rebuild, folder))
+        if ours is None:
+            result = replace(result, finding=Finding.NOT_IN_CUT)
+            return
+        check_files(lake.paths, ours, footers=True)
+        result = replace(result, foreign=tuple(_foreign_commits(lake.paths, ours)))
+        there = compared_mirror(lake.paths, ours)
+        found = content_of(lake, there, folder)
+        if theirs is None or rebuild is None:
+            result = replace(result, mirror=found, finding=Finding.NOT_REBUILT)
+            return
+        columns = column_differences(there.rows.schema, rebuild.rows.schema)
+        others = (*columns, *_other_differences(ours, theirs))
+        rows = history = Differences()
+        # Rows of tables with different columns cannot be compared.
+        if not columns:
+            if found != result.rebuilt:
+                rows = row_differences(lake, there, rebuild, folder)
+            # The configuration may have switched the history on or off since.
+            if None not in (ours.history_version, theirs.history_version) and (
+                ours.table_schema == theirs.table_schema
+            ):
+                # As far back as both have all versions.
+                sides = (ours.history_since, theirs.history_since, made.proof_from)
+                since = max(item or 0 for item in sides)
+                history = differences(
+                    lake,
+                    compared_history(lake.paths, ours, since),
+                    compared_history(made.paths, theirs, since),
+                    folder,
                 )
-            return self._mirror(name, ours.get(name), theirs.get(name))
+        finding, not_proven = Finding.DIFFERENT, None
+        if found == result.rebuilt and not others and not history.counts.total:
+            finding = Finding.EQUAL
+        elif name in made.unproven:
+            finding, not_proven = Finding.NOT_PROVEN, made.unproven[name]
+        result = replace(
+            result,
+            finding=finding,
+            not_proven=not_proven,
+            mirror=found,
+            differences=others,
+            counts=rows.counts,
+            examples=rows.examples,
+            history_counts=history.counts,
+            history_examples=history.examples,
+        )
 
-        with pool_within(parallel_mirrors(self._lake.paths)) as pool:
-            return list(pool.map(compared, names))
+    done = attempted(compare, f"comparing {joined_name(*name)}", alone=True)
+    if not isinstance(done, Failure):
+        return result
+    require_own(made.paths, [done.reason])
+    # The differences known before the failure are reported too.
+    return replace(result, error=done.reason)
 
-    def _mirror(
-        self, name: tuple[str, str], ours: MirrorCut | None, theirs: MirrorCut | None
-    ) -> VerifiedMirror:
-        result = VerifiedMirror(database=name[0], table=name[1], finding=Finding.UNREADABLE)
 
-        def compare() -> None:
-            nonlocal result
-            rebuild = None if theirs is None else compared_mirror(self._made.paths, theirs)
-            made = None if rebuild is None else self._content(rebuild)
-            result = replace(result, rebuilt=made)
-            if ours is None:
-                result = replace(result, finding=Finding.NOT_IN_CUT)
-                return
-            check_files(self._lake.paths, ours, footers=True)
-            result = replace(result, foreign=tuple(_foreign_commits(self._lake.paths, ours)))
-            there = compared_mirror(self._lake.paths, ours)
-            found = self._content(there)
-            if theirs is None or rebuild is None:
-                result = replace(result, mirror=found, finding=Finding.NOT_REBUILT)
-                return
-            columns = column_differences(there.rows.schema, rebuild.rows.schema)
-            differences = (*columns, *self._differences(ours, theirs))
-            # Rows of tables with different columns cannot be compared.
-            rows = history = NONE_DIFFER
-            if not columns:
-                rows = self._rows(there, rebuild) if found != made else NONE_DIFFER
-                history = self._history(ours, theirs)
-            finding, not_proven = Finding.DIFFERENT, None
-            if found == made and not differences and not history.counts.total:
-                finding = Finding.EQUAL
-            elif name in self._made.unproven:
-                finding, not_proven = Finding.NOT_PROVEN, self._made.unproven[name]
-            result = replace(
-                result,
-                finding=finding,
-                not_proven=not_proven,
-                mirror=found,
-                differences=differences,
-                counts=rows.counts,
-                examples=rows.examples,
-                history_counts=history.counts,
-                history_examples=history.examples,
-            )
-
-        done = attempted_alone(compare, f"comparing {joined_name(*name)}")
-        if not isinstance(done, Failure):
-            return result
-        require_own(self._made.paths, [done.reason])
-        # The differences known before the failure are reported too.
-        return replace(result, error=done.reason)
-
-    def _content(self, table: Compared) -> Content:
-        return content_of(self._lake.spark, table, new_folder(self._made.paths))
-
-    def _rows(self, ours: Compared, theirs: Compared) -> Differences:
-        timezone, folder = self._lake.changefeed.timezone, new_folder(self._made.paths)
-        return row_differences(self._lake.spark, ours, theirs, timezone, folder)
-
-    def _history(self, ours: MirrorCut, theirs: MirrorCut) -> Differences:
-        """Compare two histories as far back as both have all versions."""
-        if (
-            # The configuration switched it on or off since.
-            ours.history_version is None
-            or theirs.history_version is None
-            or ours.table_schema != theirs.table_schema
-        ):
-            return NONE_DIFFER
-        since = max(ours.history_since or 0, theirs.history_since or 0, self._made.proof_from or 0)
-        there = compared_history(self._lake.paths, ours, since)
-        rebuild = compared_history(self._made.paths, theirs, since)
-        if self._content(there) == self._content(rebuild):
-            return NONE_DIFFER
-        return self._rows(there, rebuild)
-
-    def _differences(self, ours: MirrorCut, theirs: MirrorCut) -> Iterable[str]:
-        """Yield the differences besides columns and rows."""
-        if ours.table_schema != theirs.table_schema:
-            yield "the schema at the cut differs from the one in the landed records"
-        if set(ours.hidden) != set(theirs.hidden):
-            yield (
-                f"hidden columns are {', '.join(sorted(ours.hidden)) or 'none'}, "
-                f"rebuilt {', '.join(sorted(theirs.hidden)) or 'none'}"
-            )
-        for what in ("rows", "held", "quarantined"):
-            numbers = (getattr(ours, what), getattr(theirs, what))
-            if numbers[0] != numbers[1]:
-                yield f"the cut says {numbers[0]} {what}, rebuilt {numbers[1]}"
+def _other_differences(ours: MirrorCut, theirs: MirrorCut) -> Iterable[str]:
+    if ours.table_schema != theirs.table_schema:
+        yield "the schema at the cut differs from the one in the landed records"
+    if set(ours.hidden) != set(theirs.hidden):
+        yield (
+            f"hidden columns are {', '.join(sorted(ours.hidden)) or 'none'}, "
+            f"rebuilt {', '.join(sorted(theirs.hidden)) or 'none'}"
+        )
+    for what in ("rows", "held", "quarantined"):
+        numbers = (getattr(ours, what), getattr(theirs, what))
+        if numbers[0] != numbers[1]:
+            yield f"the cut says {numbers[0]} {what}, rebuilt {numbers[1]}"
 
 
 def _foreign_commits(paths: LakePaths, mirror: MirrorCut) -> Iterable[str]:
@@ -450,5 +431,78 @@ def _foreign_commits(paths: LakePaths, mirror: MirrorCut) -> Iterable[str]:
     A running or killed sync is ahead of the cut too, but its commits have ids.
     """
     table = mirror.path(paths)
-    for commit in foreign_changes(table, commits_after(table, mirror.version)):
+    for commit in foreign_changes(table, mirror.version):
         yield f"version {commit.version} ({commit.operation})"
+
+
+# Keys -------------------------------------------------------------------------------------------
+
+MAX_KEYS = 5
+"""How many repeated keys of each table are returned."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepeatedKeys:
+    """A mirror with repeated keys: how many, and some of them with the number of their rows."""
+
+    database: str
+    table: str
+    keys: int
+    examples: Sequence[tuple[Mapping[str, str | None], int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyCounts:
+    """The result of checking all mirrors of a cut.
+
+    `mirrors` with a key were checked, and have so many `rows`; `repeated` are those with repeated
+    keys.
+    """
+
+    cut: int
+    tso: int
+    mirrors: int
+    without_key: int
+    rows: int
+    repeated: tuple[RepeatedKeys, ...]
+
+
+def count_keys(lake: Lake, cut: Cut) -> KeyCounts:
+    """Find repeated keys in the mirrors of `cut`.
+
+    Raises:
+        UnfinishedError: some mirrors cannot be read; the text has the others' result too.
+    """
+    keyed = [item for item in cut.mirrors if item.table_schema.handle_key]
+    repeated: list[RepeatedKeys] = []
+    failures = Failures(f"looking for repeated keys in cut {cut.number}")
+    with closing(Scratch(lake.paths, READING)) as scratch:
+        for mirror in keyed:
+            # One row has one key, and an empty table none.
+            if mirror.rows < 2:
+                continue
+            work = partial(_repeated, lake, mirror, scratch.folder())
+            result = failures.attempted(work, joined_name(mirror.database, mirror.table))
+            if not isinstance(result, Failure) and result.keys:
+                repeated.append(result)
+    if failures.reasons:
+        for item in repeated:
+            failures.add(
+                joined_name(item.database, item.table),
+                counted(item.keys, "key is not unique", "keys are not unique"),
+            )
+        failures.require_none()
+    return KeyCounts(
+        cut=cut.number,
+        tso=cut.tso,
+        mirrors=len(keyed),
+        without_key=len(cut.mirrors) - len(keyed),
+        rows=sum(item.rows for item in keyed),
+        repeated=tuple(repeated),
+    )
+
+
+def _repeated(lake: Lake, mirror: MirrorCut, folder: AnyPath) -> RepeatedKeys:
+    rows = compared_mirror(lake.paths, mirror)
+    count, examples = repeated_keys(lake, rows, folder, examples=MAX_KEYS)
+    return RepeatedKeys(database=mirror.database, table=mirror.table, keys=count, examples=examples)

@@ -92,12 +92,16 @@ def bag_operations(convert: ArrowMap, watermarks: Watermarks) -> ArrowMap:
     """
 
     def converted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # By place: the identity of a change, and its offset if a watermark covers it.
         origins: dict[tuple[object, ...], tuple[bytes, int]] = {}
 
         def noted() -> Iterator[pa.RecordBatch]:
             for batch in batches:
+                said = zip(*(batch.column(name).to_pylist() for name in _IDENTITY), strict=True)
+                covered = watermarks.covering(batch).tolist()
                 origins.clear()
-                origins.update(_origins(batch, watermarks))
+                for place, row, offset in zip(_places(batch), said, covered, strict=True):
+                    origins[place] = _identity(*row), offset
                 yield batch
 
         for operations in convert(noted()):
@@ -129,16 +133,6 @@ def _places(operations: pa.RecordBatch) -> Iterator[tuple[object, ...]]:
     else:
         columns = [operations.column(name).to_pylist() for name in PLACE]
     return zip(*columns, strict=True)
-
-
-def _origins(
-    batch: pa.RecordBatch, watermarks: Watermarks
-) -> Iterator[tuple[tuple[object, ...], tuple[bytes, int]]]:
-    """Yield the place of each change with its identity, and its offset if a watermark covers it."""
-    said = zip(*(batch.column(name).to_pylist() for name in _IDENTITY), strict=True)
-    covered = watermarks.covering(batch).tolist()
-    for place, row, offset in zip(_places(batch), said, covered, strict=True):
-        yield place, (_identity(*row), offset)
 
 
 def _identity(

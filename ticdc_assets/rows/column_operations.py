@@ -120,8 +120,15 @@ class ColumnOperations:
         # Numbers of each row's images, the images before first; undefined where it has none.
         old = np.cumsum(before) - 1
         new = np.cumsum(after) - 1 + np.count_nonzero(before)
-        typed = self._typed(images, reading, old[before & after], new[before & after])
-        is_exact = images.exact
+        counts, is_exact = images.counts, images.exact
+        # An image before may have only the changed columns.
+        one, other = old[before & after], new[before & after]
+        shorter = is_exact[one] & is_exact[other] & (counts[one] < counts[other])
+        if shorter.any():
+            images.filled(one[shorter], other[shorter])
+            counts[one[shorter]] = counts[other[shorter]]
+        converters = enumerate(reading.converters)
+        typed = [convert(images.column(number)) for number, convert in converters]
         for column in typed:
             is_exact &= column.exact
         if self._is_bag:
@@ -172,18 +179,6 @@ class ColumnOperations:
         rows = np.flatnonzero(good)
         return rows, numbers[rows]
 
-    def _typed(
-        self, images: Images, reading: _Reading, old: Numbers, new: Numbers
-    ) -> list[TypedColumn]:
-        """Return the columns of all images; `old` and `new` are those of one row each."""
-        # An image before may have only the changed columns.
-        counts, exact = images.counts, images.exact
-        shorter = exact[old] & exact[new] & (counts[old] < counts[new])
-        if shorter.any():
-            images.filled(old[shorter], new[shorter])
-            counts[old[shorter]] = counts[new[shorter]]
-        return [convert(images.column(number)) for number, convert in enumerate(reading.converters)]
-
     def _built(
         self,
         rows: pa.RecordBatch,
@@ -195,19 +190,15 @@ class ColumnOperations:
     ) -> pa.RecordBatch:
         """Return the operations of rows.
 
-        Args:
-            rows: the rows.
-            images: their images.
-            reading: how they are read.
-            typed: the columns of the images.
-            old: for each row the number of its image before, `_NONE` for none.
-            new: the same of its image after.
+        `old` and `new` are the numbers of each row's images before and after, `_NONE` for none.
         """
         has_old, has_new = old != _NONE, new != _NONE
         chosen = np.concatenate([old[has_old], new[has_new]])
         columns = [
-            self._column(number, images, reading, typed)
-            for number in range(len(self._table.columns))
+            typed[source].array.cast(arrow_type(column))
+            if isinstance(source, int)
+            else mirror_rows.repeated(source, len(images.counts))
+            for source, column in zip(reading.sources, self._table.columns, strict=True)
         ]
         keys = self._keys(images, reading, typed, columns, chosen)
         if not self._is_bag:
@@ -251,15 +242,6 @@ class ColumnOperations:
             },
         }
         return batch_of(values, size, self._schema)
-
-    def _column(
-        self, number: int, images: Images, reading: _Reading, typed: Sequence[TypedColumn]
-    ) -> "pa.Array[Any]":
-        """Return a column of the mirror, for all images."""
-        source = reading.sources[number]
-        if not isinstance(source, int):
-            return mirror_rows.repeated(source, len(images.counts))
-        return typed[source].array.cast(arrow_type(self._table.columns[number]))
 
     def _keys(
         self,

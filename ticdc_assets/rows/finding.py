@@ -1,15 +1,13 @@
 """Finding rows: the places, in the files of a mirror or a history, of rows with certain keys.
 
 In: keys as typed columns (`Keys`), and a data file with the vector that it has. Out: the positions
-of the rows that have one of the keys, and the key of each. Only key columns are read, and each
-further key column only where the columns before match a key. Statistics exclude whole row groups.
+of the rows that have one of the keys, and the key of each. Key columns are read one after the
+other, until none matches. Statistics exclude whole row groups. It is a function over one file, so
+it runs in this process and in Spark's workers.
 
 Two values are the same if Arrow says so; NULL is the same as NULL, and -0 as 0. A value that a
 typed column cannot hold is NULL there, and its exact text is in the rescued data; then the texts
 are compared too. In a table without a key, all columns are the key, and a key may have many rows.
-
-It is a function over one file, so it runs in this process and in Spark's workers. Nothing is
-written, and files do not change.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -111,15 +109,9 @@ def keys_of(rows: pa.Table, columns: Sequence[str], inexact: Collection[str], re
     numbers = np.empty(rows.num_rows, np.int64)
     numbers[beginnings] = np.arange(rows.num_rows)
     least = greatest = None
-    first = steps[0].values.drop_null() if steps else None
-    if (
-        first is not None
-        and len(first)
-        and not rows[columns[0]].null_count
-        and (pa.types.is_integer(first.type) or pa.types.is_string(first.type))
-    ):
-        bounds = pc.min_max(first).as_py()
-        least, greatest = bounds["min"], bounds["max"]
+    first = rows[columns[0]]
+    if not first.null_count and (pa.types.is_integer(first.type) or pa.types.is_string(first.type)):
+        least, greatest = pc.min_max(first).as_py().values()
     return Keys(steps=steps, numbers=numbers, least=least, greatest=greatest)
 
 
@@ -128,16 +120,12 @@ def comparable(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(values, pa.ChunkedArray):
         values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.nulls(0, values.type)
-    if pa.types.is_list(values.type):
-        return _bytes_of_vectors(values)
     if pa.types.is_floating(values.type):
         bits = pa.int64() if pa.types.is_float64(values.type) else pa.int32()
         return pc.add(values, pa.scalar(0.0, values.type)).view(bits)
-    return values
-
-
-def _bytes_of_vectors(values: pa.Array) -> pa.Array:
-    """Return the bytes of the elements of each vector."""
+    if not pa.types.is_list(values.type):
+        return values
+    # Vectors become the bytes of their elements.
     elements = values.flatten().to_numpy(zero_copy_only=False)
     sizes = pc.fill_null(pc.list_value_length(values), 0).to_numpy()
     offsets = np.zeros(len(values) + 1, np.int64)
@@ -211,19 +199,6 @@ def find(file: SearchedFile, keys: Keys) -> FoundRows:
     return FoundRows(positions=np.concatenate(positions), keys=np.concatenate(numbers))
 
 
-def _may_have(group: pq.RowGroupMetaData, stored: str, keys: Keys) -> bool:
-    """Return whether a row group may have a value between the bounds of the keys."""
-    for number in range(group.num_columns):
-        column = group.column(number)
-        if column.path_in_schema != stored:
-            continue
-        bounds = column.statistics if column.is_stats_set else None
-        if bounds is None or not bounds.has_min_max:
-            return True
-        return keys.may_be_between(bounds.min, bounds.max)
-    return True
-
-
 _SPAN_ROWS = 1_000_000
 _SPAN_BYTES = 64 << 20
 """About how many rows, and bytes of the first key column, are searched at a time."""
@@ -241,7 +216,12 @@ def _spans(
     place = first = rows = size = 0
     for number in range(opened.num_row_groups):
         group = opened.metadata.row_group(number)
-        may_have = _may_have(group, stored, keys)
+        columns = map(group.column, range(group.num_columns))
+        column = next((item for item in columns if item.path_in_schema == stored), None)
+        bounds = column.statistics if column is not None and column.is_stats_set else None
+        may_have = True
+        if bounds is not None and bounds.has_min_max:
+            may_have = keys.may_be_between(bounds.min, bounds.max)
         if groups and (rows >= _SPAN_ROWS or size >= _SPAN_BYTES or not may_have):
             yield first, groups
             groups = []
@@ -250,15 +230,10 @@ def _spans(
                 first, rows, size = place, 0, 0
             groups.append(number)
             rows += group.num_rows
-            size += _bytes_of(group, stored)
+            size += 0 if column is None else column.total_uncompressed_size
         place += group.num_rows
     if groups:
         yield first, groups
-
-
-def _bytes_of(group: pq.RowGroupMetaData, stored: str) -> int:
-    columns = map(group.column, range(group.num_columns))
-    return sum(item.total_uncompressed_size for item in columns if item.path_in_schema == stored)
 
 
 def _find_in(
@@ -305,11 +280,7 @@ def rows_at(
 ) -> pa.Table:
     """Return the rows of a file at some positions, ascending.
 
-    Args:
-        file: the file.
-        positions: which rows.
-        schema: the columns to read.
-        stored: their names in the file.
+    `schema` has the columns to read, `stored` their names in the file.
     """
     with open_parquet(file.path) as opened:
         sizes = [opened.metadata.row_group(n).num_rows for n in range(opened.num_row_groups)]
@@ -317,23 +288,13 @@ def rows_at(
     first = 0
     for number, rows in enumerate(sizes):
         begin, end = np.searchsorted(positions, [first, first + rows])
-        if end > begin:
-            group = Rows(
-                schema=schema,
-                groups=((file.path, (number,)),),
-                stored=tuple(stored),
-                count=rows,
-            )
-            batches += _taken(group.read(), positions[begin:end] - first)
+        groups = ((file.path, (number,)),) if end > begin else ()
+        group = Rows(schema=schema, groups=groups, stored=tuple(stored), count=rows)
+        place = first
+        for batch in group.read():
+            begin, end = np.searchsorted(positions, [place, place + batch.num_rows])
+            if end > begin:
+                batches.append(batch.take(pa.array(positions[begin:end] - place)))
+            place += batch.num_rows
         first += rows
     return pa.Table.from_batches(batches, schema)
-
-
-def _taken(batches: Iterator[pa.RecordBatch], places: Numbers) -> Iterator[pa.RecordBatch]:
-    """Yield from batches the rows at places, counted through all batches."""
-    first = 0
-    for batch in batches:
-        begin, end = np.searchsorted(places, [first, first + batch.num_rows])
-        if end > begin:
-            yield batch.take(pa.array(places[begin:end] - first))
-        first += batch.num_rows

@@ -1,15 +1,14 @@
 """Distributed folds: from row groups of files to folded rows, for one mirror or many.
 
 In: for each mirror, the location of its changes and earlier rows (`Rows`), and the functions from
-these to operations. Out: for each mirror, a `Folded`: its rows for the mirror or for a MERGE, the
-changes that do not fit, and counts.
+these to operations. Out: for each mirror, a `Folded`: its rows, the changes that do not fit, and
+counts.
 
 The parts are row groups of files, the step makes operations from them, the bucket is a hash of the
-key, and each bucket is folded separately (`folding`). Few rows stay as tables in this process; many
-are read from files and written to files, so the memory of a worker is limited (`_ROWS_PER_BUCKET`,
-`_READ_AHEAD`, `_HELD_BYTES`), whatever the number of changes and mirrors. The operations of a key
-within a part are thinned before they go to the key's bucket, so a key that changes all the time
-does not fill its worker. One job builds all new mirrors and reads the change log once.
+key, and each bucket is folded separately (`folding`). Few rows stay in this process; many are read
+from files and written to files, so the memory of a worker is limited (`_READ_AHEAD`,
+`_HELD_BYTES`). Operations are thinned before they go to the bucket of their key, so a key that
+changes all the time does not fill its worker. One job folds all mirrors and reads the log once.
 
 Why running it again is safe: see `files`; a folder of `scratch` belongs to one run.
 """
@@ -18,8 +17,10 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from ticdc_assets.delta.files import FileLayout, WrittenFile
@@ -27,7 +28,6 @@ from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.rows.bag_operations import of_no_change
 from ticdc_assets.rows.folding import (
     FoldCounts,
-    FoldedRows,
     KnownColumns,
     fold_operations,
     joined_counts,
@@ -134,6 +134,11 @@ class MirrorFold:
         operations = operation_schema(self.schema)
         return operations if self.keyed else with_origins(operations)
 
+    def thinned(self, operations: Iterable[pa.RecordBatch]) -> pa.Table:
+        """Return the operations that count (`folding.thinned`)."""
+        table = pa.Table.from_batches(operations)
+        return thinned(table, keyed=self.keyed, ddl_stamps=self.ddl_stamps)
+
     def buckets(self, workers: int) -> int:
         """Return the number of buckets for its keys, with so many workers."""
         rows = self.rows + sum(rows.count for rows, _ in self.before)
@@ -164,8 +169,9 @@ class Folded:
     keys: ChangedKeys | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Part:
+class _Part(NamedTuple):
+    """What is left of a bucket, and the number of its mirror."""
+
     mirror: int
     counts: FoldCounts
     missing: frozenset[tuple[str, ...]]
@@ -189,12 +195,9 @@ def fault_schema(schema: TableSchema) -> pa.Schema:
 
 
 def run_folds(executor: Executor, log: Rows, mirrors: Sequence[MirrorFold]) -> list[Folded]:
-    """Fold the changes of mirrors over the rows before them.
+    """Fold the changes of mirrors, all in `log`, over the rows before them.
 
-    Args:
-        executor: runs the folds; in this process if an output has no folder.
-        log: where all changes are.
-        mirrors: the folds.
+    The executor runs the folds in this process if an output has no folder.
     """
     # The buckets of all mirrors are numbered consecutively: `firsts` says where those of each
     # begin.
@@ -202,8 +205,10 @@ def run_folds(executor: Executor, log: Rows, mirrors: Sequence[MirrorFold]) -> l
     *firsts, total = accumulate(buckets, initial=0)
 
     def put(number: int, operations: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-        for bucket, rows in _sorted_out(operations, mirrors[number], buckets[number]):
-            yield firsts[number] + bucket, rows
+        for rows in mirrors[number].thinned([operations]).combine_chunks().to_batches():
+            is_one = buckets[number] == 1
+            for bucket, own in [(0, rows)] if is_one else in_buckets(rows, buckets[number]):
+                yield firsts[number] + bucket, own
 
     def of_changes(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
         for number, rows in _divided(batches, mirrors):
@@ -220,9 +225,7 @@ def run_folds(executor: Executor, log: Rows, mirrors: Sequence[MirrorFold]) -> l
 
     def fold(bucket: int, batches: Iterator[pa.RecordBatch]) -> Iterator[_Part]:
         number = bisect_right(firsts, bucket) - 1
-        mirror = mirrors[number]
-        operations = _gathered(batches, mirror)
-        yield _part(number, mirror, fold_operations(operations, keyed=mirror.keyed))
+        yield _part(number, mirrors[number], batches)
 
     sources: list[tuple[Rows, Sort]] = [(log, of_changes)] if mirrors else []
     for number, mirror in enumerate(mirrors):
@@ -251,8 +254,16 @@ def _divided(
         held[number], counts[number], sizes[number] = [], 0, 0
         return number, table.to_batches()
 
+    def shares(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.Table]]:
+        if mirrors[0].condition is None:
+            yield 0, pa.Table.from_batches([batch])
+            return
+        for name, rows in by_name(batch):
+            for number in citing.get(name, ()):
+                yield number, pa.Table.from_batches([rows]).filter(mirrors[number].condition)
+
     for batch in batches:
-        for number, own in _shares(batch, mirrors, citing):
+        for number, own in shares(batch):
             if own.num_rows:
                 held[number].append(own)
                 counts[number] += own.num_rows
@@ -264,73 +275,37 @@ def _divided(
     yield from (taken(number) for number, count in enumerate(counts) if count)
 
 
-def _shares(
-    batch: pa.RecordBatch,
-    mirrors: Sequence[MirrorFold],
-    citing: Mapping[tuple[str, str], Sequence[int]],
-) -> Iterator[tuple[int, pa.Table]]:
-    """Yield the changes of each mirror in a batch, with the mirror's number."""
-    if mirrors[0].condition is None:
-        yield 0, pa.Table.from_batches([batch])
-        return
-    for name, rows in by_name(batch):
-        for number in citing.get(name, ()):
-            yield number, pa.Table.from_batches([rows]).filter(mirrors[number].condition)
-
-
-def _sorted_out(
-    operations: pa.RecordBatch, mirror: MirrorFold, buckets: int
-) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the needed operations, with the bucket of their keys."""
-    table = pa.Table.from_batches([operations])
-    table = thinned(table, keyed=mirror.keyed, ddl_stamps=mirror.ddl_stamps)
-    for rows in table.combine_chunks().to_batches():
-        if buckets == 1:
-            yield 0, rows
-            continue
-        yield from in_buckets(rows, buckets)
-
-
-def _gathered(batches: Iterator[pa.RecordBatch], mirror: MirrorFold) -> pa.Table:
-    """Return the operations of a bucket, thinned whenever many more have come."""
+def _part(number: int, mirror: MirrorFold, batches: Iterable[pa.RecordBatch]) -> _Part:
+    """Fold the operations of a bucket, and keep or write what is left of them."""
     held: list[pa.RecordBatch] = []
     size, most = 0, _HELD_BYTES
     for batch in batches:
         held.append(batch)
         size += batch.nbytes
         if size > most:
-            table = thinned(
-                pa.Table.from_batches(held), keyed=mirror.keyed, ddl_stamps=mirror.ddl_stamps
-            )
+            table = mirror.thinned(held)
             held, size = table.to_batches(), table.nbytes
             most = max(_HELD_BYTES, 2 * size)
-    return pa.Table.from_batches(held, mirror.operations)
-
-
-def _part(number: int, mirror: MirrorFold, folded: FoldedRows) -> _Part:
-    """Keep or write the remaining operations of a bucket."""
-    output = mirror.output
-    rows = _output_rows(folded.rows, mirror)
+    folded = fold_operations(pa.Table.from_batches(held, mirror.operations), keyed=mirror.keyed)
+    output, puts, newest = mirror.output, folded.rows, dict[str, int]()
+    if output.with_keys:
+        # Without a key, the copies of a row are known once the existing ones have been counted.
+        puts = puts.filter(~ds.field("keeps_row")) if mirror.keyed else puts.slice(0, 0)
+    if mirror.watched:
+        whole = ds.field("reason").is_null() & ~ds.field("keeps_row")
+        watched = folded.rows.filter(ds.field("key").isin(list(mirror.watched)) & whole)
+        stamps = pc.struct_field(watched["sequence"], "commit_ts")
+        newest.update(zip(watched["key"].to_pylist(), stamps.to_pylist(), strict=True))
     faults = folded.rows.filter(ds.field("reason").is_valid()).select(list(FAULT_COLUMNS))
     return _Part(
         mirror=number,
         counts=folded.counts,
         missing=folded.missing,
-        newest=_newest(folded.rows, mirror.watched),
-        rows=kept(rows, output.folder, output.layout),
+        newest=newest,
+        rows=kept(put_rows(puts, MirrorLayout(schema=mirror.schema)), output.folder, output.layout),
         faults=kept(faults, output.faults),
         keys=_changed_keys(folded.rows, mirror.schema) if output.with_keys else None,
     )
-
-
-def _output_rows(folded: pa.Table, mirror: MirrorFold) -> pa.Table:
-    layout = MirrorLayout(schema=mirror.schema)
-    if not mirror.output.with_keys:
-        return put_rows(folded, layout)
-    # The number of copies of a row is known once the existing ones have been counted.
-    if not mirror.keyed:
-        return layout.arrow.empty_table()
-    return put_rows(folded.filter(~ds.field("keeps_row")), layout)
 
 
 def _changed_keys(folded: pa.Table, schema: TableSchema) -> ChangedKeys:
@@ -342,49 +317,33 @@ def _changed_keys(folded: pa.Table, schema: TableSchema) -> ChangedKeys:
         [*(fits[f"c{names.index(name)}"] for name in wanted), fits["rescued"]],
         names=[*wanted, MirrorLayout(schema=schema).rescued],
     )
-    sequence = fits["sequence"]
-    own = {"keeps": "keeps_row", "least": "least"}
-    own = own if schema.handle_key else {"net": "net", "least": "least"}
-    flags = pa.table({name: fits[source] for name, source in own.items()})
-    stamps = (chunk.field("commit_ts") for chunk in sequence.chunks)
-    flags = flags.append_column("commit_ts", pa.chunked_array(stamps, pa.int64()))
-    return ChangedKeys(rows=rows, flags=flags)
-
-
-def _newest(folded: pa.Table, watched: frozenset[str]) -> dict[str, int]:
-    if not watched:
-        return {}
-    found = folded.filter(
-        ds.field("key").isin(list(watched)) & ds.field("reason").is_null() & ~ds.field("keeps_row")
-    )
-    rows = found.select(["key", "sequence"]).to_pylist()
-    return {row["key"]: row["sequence"]["commit_ts"] for row in rows}
+    own = {"keeps": "keeps_row"} if schema.handle_key else {"net": "net"}
+    flags = pa.table({name: fits[source] for name, source in (own | {"least": "least"}).items()})
+    stamps = pc.struct_field(fits["sequence"], "commit_ts")
+    return ChangedKeys(rows=rows, flags=flags.append_column("commit_ts", stamps))
 
 
 def _joined(mirror: MirrorFold, parts: Sequence[_Part]) -> Folded:
     output = mirror.output
     schema = mirror.schema
     target = MirrorLayout(schema=schema).arrow
-    counts = joined_counts(part.counts for part in parts)
     missing = frozenset[tuple[str, ...]]().union(*(part.missing for part in parts))
+    keys = [part.keys for part in parts if part.keys is not None]
+    if output.with_keys and not keys:
+        nothing = fold_operations(mirror.operations.empty_table(), keyed=mirror.keyed)
+        keys = [_changed_keys(nothing.rows, schema)]
     return Folded(
-        counts=counts,
+        counts=joined_counts(part.counts for part in parts),
         never_sent=never_sent(missing),
         newest={key: ts for part in parts for key, ts in part.newest.items()},
         rows=kept_rows([part.rows for part in parts], target, output.folder, output.layout),
         faults=kept_rows([part.faults for part in parts], fault_schema(schema), output.faults),
-        keys=_joined_keys(mirror, parts) if output.with_keys else None,
-    )
-
-
-def _joined_keys(mirror: MirrorFold, parts: Sequence[_Part]) -> ChangedKeys:
-    keys = [part.keys for part in parts if part.keys is not None]
-    if not keys:
-        nothing = fold_operations(mirror.operations.empty_table(), keyed=mirror.keyed)
-        keys = [_changed_keys(nothing.rows, mirror.schema)]
-    return ChangedKeys(
-        rows=pa.concat_tables([item.rows for item in keys]).combine_chunks(),
-        flags=pa.concat_tables([item.flags for item in keys]).combine_chunks(),
+        keys=ChangedKeys(
+            rows=pa.concat_tables([item.rows for item in keys]).combine_chunks(),
+            flags=pa.concat_tables([item.flags for item in keys]).combine_chunks(),
+        )
+        if keys
+        else None,
     )
 
 

@@ -7,17 +7,13 @@ A put with only the key (`is_partial`) loses to any other operation: it adds a r
 and marks an existing row (`mirror_rows.PARTIAL`).
 
 In: operations (`row_operations.operation_schema`) as Arrow tables. Out: `FoldedRows`, one row per
-key with the data for writing a mirror, and counts. `fold_runs` runs these functions in this process
-or in Spark's workers.
-
-A fold can be distributed: `thinned` removes operations that cannot affect the result, so a key that
-changes a million times is moved as a few rows. Folding is pure and writes nothing.
+key with the data for writing a mirror, and counts. `fold_runs` distributes it: `thinned` removes
+operations that cannot affect the result. Folding is pure and writes nothing.
 """
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -26,8 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_assets.changelog.resolve import standing_casts
-from ticdc_assets.registry.evolution import Casts
-from ticdc_assets.rows.mirror_rows import with_mark
+from ticdc_assets.rows.mirror_rows import marked
 from ticdc_assets.rows.row_operations import SEQUENCE_FIELDS
 
 Numbers = npt.NDArray[np.int64]
@@ -56,17 +51,6 @@ class FoldCounts:
     lost: int = 0
     puts: int = 0
     casts: Counter[tuple[str, int]] = field(default_factory=Counter[tuple[str, int]])
-
-    def plus(self, other: "FoldCounts") -> "FoldCounts":
-        """Return the counts of two folds without a common key."""
-        casts = self.casts.copy()
-        casts.update(other.casts)
-        numbers = {
-            item.name: getattr(self, item.name) + getattr(other, item.name)
-            for item in fields(self)
-            if item.name != "casts"
-        }
-        return FoldCounts(**numbers, casts=casts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,44 +105,81 @@ def never_sent(missing: Collection[tuple[str, ...]]) -> frozenset[str]:
 def _fold_keys(operations: pa.Table) -> FoldedRows:
     """Fold operations on a table with a key.
 
-    Most keys have whole puts and deletes that fit, and their first and last operation say
-    everything: one sort finds them. The other keys are folded one by one, as are keys with values
-    that were cast as in a lenient SQL mode.
+    The last whole put or delete that fits is the row. Without one, or after a delete, the first put
+    of the key alone begins it. A later put of the key alone is its mark.
     """
     operations = operations.combine_chunks()
     size = operations.num_rows
     if not size:
-        return _fold_each(operations, np.empty(0, np.int64))
+        rows = _with_columns(operations, copies=[], keeps_row=[], least=[])
+        return FoldedRows(rows=rows, counts=FoldCounts(), missing=frozenset())
     codes = _codes(operations)
-    faulty = operations.column("reason").is_valid().to_numpy()
-    special = faulty | operations.column("is_partial").to_numpy()
-    special |= operations.column("casts").is_valid().to_numpy()
     order = _order(operations, codes)
-    ranks = operations.column("sequence").chunk(0).field("rank").to_numpy()
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
     ends = np.append(starts[1:], size) - 1
-    is_exact = ~np.logical_or.reduceat(special[order], starts)
-    each = _fold_each(operations, order[np.repeat(~is_exact, ends - starts + 1)])
-    changed = np.maximum.reduceat(ranks[order], starts)[is_exact] >= 0
-    first, last = order[starts[is_exact]], order[ends[is_exact]]
-    is_delete = operations.column("is_delete").to_numpy()
+    group = np.repeat(np.arange(len(starts)), ends - starts + 1)
+    numbers = np.arange(size)
+    sequence = operations.column("sequence").chunk(0)
+    ranks, stamps = (sequence.field(name).to_numpy()[order] for name in ("rank", "commit_ts"))
+    fits = operations.column("reason").is_null().to_numpy()[order]
+    partial = fits & operations.column("is_partial").to_numpy()[order]
+    is_delete = operations.column("is_delete").to_numpy()[order]
+
+    def first_of(flags: Flags) -> Numbers:
+        return np.minimum.reduceat(np.where(flags, numbers, size), starts)
+
+    def last_of(flags: Flags) -> Numbers:
+        return np.maximum.reduceat(np.where(flags, numbers, -1), starts)
+
+    first, whole = first_of(fits), last_of(fits & ~partial)
+    begin = first_of(partial & (numbers > whole[group]))
+    last = np.where(((whole < 0) | is_delete[whole]) & (begin < size), begin, whole)
+    mark = last_of(partial & (numbers > last[group]))
+    changed = np.logical_or.reduceat(fits & (ranks >= 0), starts)
+    known = first < size
+    first, whole, last, mark, changed = (
+        item[known] for item in (first, whole, last, mark, changed)
+    )
     was_delete, is_gone = is_delete[first], is_delete[last]
     put = changed & ~is_gone
-    rows = operations.take(pa.array(last))
-    rows = rows.append_column("copies", pa.array((~is_gone).astype(np.int32)))
-    rows = rows.append_column("keeps_row", pa.array(np.zeros(len(last), np.bool_)))
-    rows = rows.append_column("least", pa.array(-was_delete.astype(np.int64)))
+    bad = ends[~fits[ends]]
+    none = np.zeros(len(bad), np.bool_)
+    rows = _with_columns(
+        operations.take(pa.array(order[np.append(last, bad)])),
+        copies=np.append(~is_gone, none),
+        keeps_row=np.append(whole < 0, none),
+        least=-np.append(was_delete, none).astype(np.int64),
+    )
+    if (mark >= 0).any():
+        marks = [None if place < 0 else str(stamps[place]) for place in mark.tolist()]
+        rows = marked(rows, "rescued", [*marks, *([None] * len(bad))])
     counts = FoldCounts(
         copies=int(np.count_nonzero(~is_gone)),
         changed=int(np.count_nonzero(changed)),
         unknown_deletes=int(np.count_nonzero(was_delete)),
+        errors=int(np.count_nonzero(ranks[bad] >= 0)),
+        lost=int(np.count_nonzero(ranks[bad] < 0)),
         puts=int(np.count_nonzero(put)),
     )
-    return FoldedRows(
-        rows=pa.concat_tables([rows, each.rows]) if each.rows.num_rows else rows,
-        counts=counts.plus(each.counts),
-        missing=_lacking(operations, last[put]) | each.missing,
-    )
+    # A cast counts if the row existed at its DDL: if no change of the key came between them.
+    places = np.flatnonzero(operations.column("casts").is_valid().to_numpy()[order])
+    casts = operations.column("casts").take(pa.array(order[places])).to_pylist()
+    for place, own in zip(places.tolist(), casts, strict=True):
+        next_ts = int(stamps[place + 1]) if place < ends[group[place]] else None
+        pairs = tuple((item["column"], item["ddl_ts"]) for item in own)
+        counts.casts.update(standing_casts(pairs, next_ts))
+    return FoldedRows(rows=rows, counts=counts, missing=_lacking(operations, order[last[put]]))
+
+
+_ADDED = {"copies": pa.int32(), "keeps_row": pa.bool_(), "least": pa.int64(), "net": pa.int64()}
+"""The columns that folding adds to operations."""
+
+
+def _with_columns(rows: pa.Table, **values: npt.NDArray[Any] | Sequence[int]) -> pa.Table:
+    """Return folded operations with their added columns."""
+    for name, own in values.items():
+        rows = rows.append_column(name, pa.array(own).cast(_ADDED[name]))
+    return rows
 
 
 def _codes(operations: pa.Table) -> Numbers:
@@ -190,96 +211,6 @@ def _lacking(operations: pa.Table, puts: Numbers) -> frozenset[tuple[str, ...]]:
     missing = operations.column("missing").chunk(0).take(pa.array(puts))
     lists = set(map(tuple, missing.drop_null().to_pylist()))
     return frozenset(lists | {()} if missing.null_count else lists)
-
-
-def _fold_each(all_operations: pa.Table, places: Numbers) -> FoldedRows:
-    """Fold the operations at `places`, all operations of their keys, in their order, one by one."""
-    operations = all_operations.take(pa.array(places))
-    sequence = operations.column("sequence").combine_chunks()
-    stamps = sequence.field("commit_ts").to_pylist()
-    ranks = sequence.field("rank").to_pylist()
-    keys = operations.column("key").to_pylist()
-    is_delete = operations.column("is_delete").to_pylist()
-    is_partial = operations.column("is_partial").to_pylist()
-    faulty = operations.column("reason").is_valid().to_pylist()
-    casts = _standing_casts(keys, stamps, operations.column("casts").to_pylist())
-    first: dict[str, int] = {}
-    last: dict[str, int] = {}
-    faults: dict[str, int] = {}
-    marked: dict[str, str] = {}
-    whole: set[str] = set()
-    changed: set[str] = set()
-    for number, key in enumerate(keys):
-        if faulty[number]:
-            faults[key] = number
-            continue
-        faults.pop(key, None)
-        first.setdefault(key, number)
-        if ranks[number] >= 0:
-            changed.add(key)
-        if not is_partial[number]:
-            last[key] = number
-            whole.add(key)
-            marked.pop(key, None)
-            continue
-        before = last.get(key)
-        if before is None or is_delete[before]:
-            last[key] = number
-        else:
-            marked[key] = str(stamps[number])
-    missing = operations.column("missing").to_pylist()
-    puts = [key for key in last if key in changed and not is_delete[last[key]]]
-    bad = list(faults.values())
-    counts = FoldCounts(
-        copies=sum(not is_delete[number] for number in last.values()),
-        changed=len(changed),
-        unknown_deletes=sum(is_delete[first[key]] for key in last),
-        errors=sum(ranks[number] >= 0 for number in bad),
-        lost=sum(ranks[number] < 0 for number in bad),
-        puts=len(puts),
-        casts=casts,
-    )
-    folded = operations.take(pa.array([*last.values(), *bad], pa.int64()))
-    copies = [int(not is_delete[number]) for number in last.values()] + [0] * len(bad)
-    folded = folded.append_column("copies", pa.array(copies, pa.int32()))
-    keeps = [key not in whole for key in last] + [False] * len(bad)
-    folded = folded.append_column("keeps_row", pa.array(keeps, pa.bool_()))
-    least = [-int(is_delete[first[key]]) for key in last] + [0] * len(bad)
-    folded = folded.append_column("least", pa.array(least, pa.int64()))
-    if marked:
-        folded = _with_marks(folded, [marked.get(key) for key in last] + [None] * len(bad))
-    return FoldedRows(
-        rows=folded,
-        counts=counts,
-        missing=frozenset(tuple(missing[last[key]] or ()) for key in puts),
-    )
-
-
-def _standing_casts(
-    keys: Sequence[str], stamps: Sequence[int], casts: Sequence[list[dict[str, Any]] | None]
-) -> Counter[tuple[str, int]]:
-    """Return the casts of operations, in their order, whose row existed at the DDL."""
-    counted: Counter[tuple[str, int]] = Counter()
-    pending: dict[str, Casts] = {}
-    for key, ts, own in zip(keys, stamps, casts, strict=True):
-        counted.update(standing_casts(pending.pop(key, ()), ts))
-        if own is not None:
-            pending[key] = tuple((item["column"], item["ddl_ts"]) for item in own)
-    for left in pending.values():
-        counted.update(left)
-    return counted
-
-
-def _with_marks(folded: pa.Table, marks: list[str | None]) -> pa.Table:
-    """Return `folded` with the mark of each row in its rescued data, where it has one."""
-    rescued = folded.column("rescued").to_pylist()
-    all_rescued = [
-        own if mark is None else with_mark(own, mark)
-        for own, mark in zip(rescued, marks, strict=True)
-    ]
-    number = folded.schema.get_field_index("rescued")
-    field = folded.schema.field(number)
-    return folded.set_column(number, field, pa.array(all_rescued, field.type))
 
 
 # Without a key ----------------------------------------------------------------------------------
@@ -317,8 +248,8 @@ def _fold_bag(operations: pa.Table) -> FoldedRows:
     operations = without_replays(operations).combine_chunks()
     size = operations.num_rows
     if not size:
-        nothing = _fold_each(operations, np.empty(0, np.int64))
-        return replace(nothing, rows=nothing.rows.append_column("net", pa.array([], pa.int64())))
+        nothing = _fold_keys(operations)
+        return replace(nothing, rows=_with_columns(nothing.rows, net=[]))
     codes = _codes(operations)
     order = _order(operations, codes)
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
@@ -346,13 +277,15 @@ def _fold_bag(operations: pa.Table) -> FoldedRows:
     for own in operations.column("casts").take(pa.array(order[in_group])).drop_null().to_pylist():
         for item in own:
             casts[item["column"], item["ddl_ts"]] += item["rows"]
-    rows = operations.take(pa.array(last[stays]))
-    rows = rows.append_column("copies", pa.array(copies[stays].astype(np.int32)))
-    keeps = np.zeros(int(np.count_nonzero(stays)), np.bool_)
-    rows = rows.append_column("keeps_row", pa.array(keeps))
-    rows = rows.append_column("least", pa.array(least[stays], pa.int64()))
+    rows = _with_columns(
+        operations.take(pa.array(last[stays])),
+        copies=copies[stays],
+        keeps_row=np.zeros(np.count_nonzero(stays), np.bool_),
+        least=least[stays],
+        net=net[stays],
+    )
     return FoldedRows(
-        rows=rows.append_column("net", pa.array(net[stays], pa.int64())),
+        rows=rows,
         counts=FoldCounts(
             copies=int(copies[fits].sum()),
             changed=int(np.count_nonzero(fits & changed)),
@@ -454,9 +387,10 @@ _PLACING = frozenset(
 
 def joined_counts(counts: Iterable[FoldCounts]) -> FoldCounts:
     """Return the counts of folds without a common key, all parts of one."""
-    total = reduce(FoldCounts.plus, counts, FoldCounts())
+    parts, casts = [*counts], Counter[tuple[str, int]]()
+    for part in parts:
+        casts.update(part.casts)
+    names = [item.name for item in fields(FoldCounts) if item.name != "casts"]
+    numbers = {name: sum(getattr(part, name) for part in parts) for name in names}
     # Deletes of a bag subtract what their rows counted.
-    return FoldCounts(
-        **{item.name: getattr(total, item.name) for item in fields(total) if item.name != "casts"},
-        casts=+total.casts,
-    )
+    return FoldCounts(**numbers, casts=+casts)

@@ -7,14 +7,13 @@ A version's columns have numbered names here (`c0`, `c1`, ...), because a table'
 any name.
 """
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field, fields
 
 import pyarrow as pa
 
 from ticdc_assets.model.mysql_types import arrow_type
 from ticdc_assets.model.schemas import TableSchema
-from ticdc_assets.rows.mirror_rows import MirrorLayout, free_name
+from ticdc_assets.rows.mirror_rows import RESCUED_NAME, free_name
 from ticdc_assets.rows.row_operations import RESCUED_TYPE, SEQUENCE_TYPE
 
 
@@ -24,49 +23,36 @@ class HistoryLayout:
 
     The upstream columns come first, by their own names; then this package's, whose names get
     underscores at their end until they collide with no upstream name.
+
+    Attributes:
+        schema: the schema of the upstream table.
+        valid_from: name of the column with the first cut that has the version.
+        valid_to: of the column with the first cut that no longer has the version.
+        op: of the column that says how the version came.
+        ended_by: of the column that says how the version ended.
+        rescued: of the map column with the exact text of what typed columns cannot hold.
+        deleted_at: of the column with the time of deletion, in the table with deleted rows.
+        newest: of a column that numbers the versions of a key, newest first.
     """
 
     schema: TableSchema
+    valid_from: str = field(init=False, default="_ticdc_valid_from")
+    valid_to: str = field(init=False, default="_ticdc_valid_to")
+    op: str = field(init=False, default="_ticdc_op")
+    ended_by: str = field(init=False, default="_ticdc_ended_by")
+    rescued: str = field(init=False, default=RESCUED_NAME)
+    deleted_at: str = field(init=False, default="_ticdc_deleted_at")
+    newest: str = field(init=False, default="_ticdc_newest")
 
-    @cached_property
-    def valid_from(self) -> str:
-        """Name of the column with the first cut that has the version."""
-        return free_name("_ticdc_valid_from", self.schema)
-
-    @cached_property
-    def valid_to(self) -> str:
-        """Name of the column with the first cut that no longer has the version."""
-        return free_name("_ticdc_valid_to", self.schema)
-
-    @cached_property
-    def op(self) -> str:
-        """Name of the column that says how the version came."""
-        return free_name("_ticdc_op", self.schema)
-
-    @cached_property
-    def ended_by(self) -> str:
-        """Name of the column that says how the version ended."""
-        return free_name("_ticdc_ended_by", self.schema)
-
-    @cached_property
-    def deleted_at(self) -> str:
-        """Name of the column with the time of deletion, in the table with deleted rows."""
-        return free_name("_ticdc_deleted_at", self.schema)
-
-    @cached_property
-    def newest(self) -> str:
-        """Name of a column that numbers the versions of a key, newest first."""
-        return free_name("_ticdc_newest", self.schema)
-
-    @cached_property
-    def rescued(self) -> str:
-        """Name of the map column with the exact text of what typed columns cannot hold."""
-        return MirrorLayout(schema=self.schema).rescued
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            if not item.init:
+                object.__setattr__(self, item.name, free_name(str(item.default), self.schema))
 
     @property
     def own(self) -> list[str]:
         """This package's columns, in order."""
-        return [self.valid_from, self.valid_to, self.op, self.ended_by, self.rescued]
+        return [getattr(self, name) for name in OWN_PLACES]
 
     @property
     def names(self) -> list[str]:

@@ -6,7 +6,7 @@ batches, so they run in this process for a few rows and in Spark's workers for m
 is `changelog.resolve`; the same batches give the same operations.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -155,108 +155,86 @@ class Passage:
     @property
     def keeps_ended(self) -> bool:
         """Whether versions that have ended are the same before and after."""
-        carrier = VersionCarrier(
-            self.schema, self.plan, self.timezone, part=self.part, since_ts=self.since_ts
+        # A MODIFY COLUMN may change the order of columns.
+        before, after = (
+            [(column.name, arrow_type(column)) for column in schema.columns]
+            for schema in (self.schema, self.plan.schema)
         )
-        before, after = map(_named_types, (self.schema, self.plan.schema))
-        return self.begins is None and not carrier.changes_rows and before == after
+        return self.begins is None and not self._carrier().changes_rows and before == after
 
     def operations(self, only_key: str | None = None) -> ArrowMap:
         """Return the function from versions to operations."""
         part = self.part and replace(self.part, plan=light(self.part.plan))
         passage = replace(self, plan=light(self.plan), part=part)
+        layout = MirrorLayout(schema=self.schema)
+        names = [*(column.name for column in self.schema.columns), layout.rescued]
 
         def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            versions = _VersionOperations(passage)
+            go_on = passage._function()
             schema = passage.plan.schema
             target = history_operation_schema(schema)
             for batch in batches:
-                operations = [
-                    operation
-                    for operation in versions.operations(batch)
-                    if only_key is None or operation["key"] in ("", only_key)
-                ]
+                own = batch.select([*column_places(passage.schema), "rescued"])
+                rows = canonical_rows(own.rename_columns(names), layout, passage.timezone)
+                operations: list[dict[str, Any]] = []
+                for row, version in zip(rows, batch.select(OWN_PLACES).to_pylist(), strict=True):
+                    try:
+                        operation = go_on(row, version)
+                    except InputError:
+                        operation = _unread(NOWHERE)
+                    if operation and (only_key is None or operation["key"] in ("", only_key)):
+                        operations.append(operation)
                 yield operation_batch(operations, target, schema, passage.timezone)
 
         return convert
 
-
-def _named_types(schema: TableSchema) -> list[tuple[str, pa.DataType]]:
-    """Return the columns of a table in their order, which a MODIFY COLUMN may change."""
-    return [(column.name, arrow_type(column)) for column in schema.columns]
-
-
-class _VersionOperations:
-    """Turns versions into operations."""
-
-    def __init__(self, passage: Passage) -> None:
-        self._passage = passage
-        self._layout = MirrorLayout(schema=passage.schema)
-        self._resolver = RowResolver(passage.plan, passage.timezone)
-        self._carrier = VersionCarrier(
-            passage.schema,
-            passage.plan,
-            passage.timezone,
-            part=passage.part,
-            since_ts=passage.since_ts,
+    def _carrier(self) -> VersionCarrier:
+        return VersionCarrier(
+            self.schema, self.plan, self.timezone, part=self.part, since_ts=self.since_ts
         )
-        part = passage.part
-        self._given = None if part is None else hands_over(part, passage.timezone)
-        self._typed = {
-            column.name: typed_of(column, passage.timezone) for column in passage.schema.columns
-        }
 
-    def operations(self, batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-        named = batch.select([*column_places(self._passage.schema), "rescued"]).rename_columns(
-            [*(column.name for column in self._passage.schema.columns), self._layout.rescued]
-        )
-        rows = canonical_rows(named, self._layout, self._passage.timezone)
-        known = batch.select(list(OWN_PLACES)).to_pylist()
-        for row, version in zip(rows, known, strict=True):
-            try:
-                operation = self._operation(row, version)
-            except InputError:
-                operation = _unread(NOWHERE)
-            if operation is not None:
-                yield operation
+    def _function(self) -> Callable[[CanonicalRow, dict[str, Any]], dict[str, Any] | None]:
+        """Return the function from a version to its operation, None if it has none."""
+        resolver, carrier = RowResolver(self.plan, self.timezone), self._carrier()
+        given = None if self.part is None else hands_over(self.part, self.timezone)
+        typed = {column.name: typed_of(column, self.timezone) for column in self.schema.columns}
 
-    def _operation(self, row: CanonicalRow, version: dict[str, Any]) -> dict[str, Any] | None:
-        passage = self._passage
-        valid_to, ended_by = version["valid_to"], version["ended_by"]
-        valid_from, op = version["valid_from"], version["op"]
-        if passage.begins is not None:
-            if valid_to is not None or self._given is None or not self._given(row):
-                return None
-            valid_from, op = first_cut_after(passage.plan.floor_ts), passage.begins
-        elif (
-            valid_to is None
-            and passage.ends is not None
-            and not (self._given is not None and surely_given(self._given, row))
-        ):
-            valid_to, ended_by = first_cut_after(passage.plan.floor_ts), passage.ends
-        end = self._carrier.end(row, valid_from) if valid_to is None else NO_END
-        rescued = dict(version["rescued"] or ())
-        carried = self._carrier.carry(row, self._lost(rescued), ended=valid_to is not None)
-        return {
-            **NOWHERE,
-            # A version that has ended gets no more changes.
-            "key": "" if valid_to is not None else "=" + self._resolver.key_of(carried),
-            "commit_ts": valid_from,
-            "op": op,
-            "is_delete": False,
-            "valid_to": valid_to,
-            "ended_by": ended_by,
-            **_ending(end),
-            "values": carried.row,
-            "lost": carried.texts,
-            "kept": _kept_items(carried.kept),
-            "partial_ts": rescued.get(PARTIAL),
-        }
+        def go_on(row: CanonicalRow, version: dict[str, Any]) -> dict[str, Any] | None:
+            valid_to, ended_by = version["valid_to"], version["ended_by"]
+            valid_from, op = version["valid_from"], version["op"]
+            if self.begins is not None:
+                if valid_to is not None or given is None or not given(row):
+                    return None
+                valid_from, op = first_cut_after(self.plan.floor_ts), self.begins
+            elif (
+                valid_to is None
+                and self.ends is not None
+                and not (given is not None and surely_given(given, row))
+            ):
+                valid_to, ended_by = first_cut_after(self.plan.floor_ts), self.ends
+            end = carrier.end(row, valid_from) if valid_to is None else NO_END
+            rescued = dict(version["rescued"] or ())
+            # The texts that their typed column would hold, if it could.
+            lost: CanonicalRow = {
+                name: text
+                for name, text in rescued.items()
+                if name != PARTIAL and name in typed and typed[name](text) is not UNFIT
+            }
+            carried = carrier.carry(row, lost, ended=valid_to is not None)
+            return {
+                **NOWHERE,
+                # A version that has ended gets no more changes.
+                "key": "" if valid_to is not None else "=" + resolver.key_of(carried),
+                "commit_ts": valid_from,
+                "op": op,
+                "is_delete": False,
+                "valid_to": valid_to,
+                "ended_by": ended_by,
+                **_ending(end),
+                "values": carried.row,
+                "lost": carried.texts,
+                "kept": _kept_items(carried.kept),
+                "partial_ts": rescued.get(PARTIAL),
+            }
 
-    def _lost(self, rescued: dict[str, str]) -> CanonicalRow:
-        """Return the texts that their typed column would hold, if it could."""
-        return {
-            name: text
-            for name, text in rescued.items()
-            if name != PARTIAL and name in self._typed and self._typed[name](text) is not UNFIT
-        }
+        return go_on

@@ -8,22 +8,27 @@ the same operations give the same versions. Tests compare them with
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from itertools import chain
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from ticdc_assets.changelog.carrying import KeptText, VersionEvent, texts_at
 from ticdc_assets.model.schemas import TableSchema
-from ticdc_assets.rows.history_layout import version_schema
-from ticdc_assets.rows.mirror_rows import ArrowMap, with_mark
+from ticdc_assets.model.tso import MAX_TSO
+from ticdc_assets.rows.history_layout import column_places, version_schema
+from ticdc_assets.rows.mirror_rows import ArrowMap, marked
 from ticdc_assets.rows.row_operations import RESCUED_TYPE
+
+_Place: TypeAlias = tuple[pa.RecordBatch, int]
+"""A batch, and a row's number in it."""
 
 
 @dataclass(slots=True, eq=False)
 class _Version:
-    """A version while it is folded; `row` is a batch and a row's number in it."""
+    """A version while it is folded."""
 
-    row: tuple[pa.RecordBatch, int]
+    row: _Place
     valid_from: int | None
     op: str | None
     valid_to: int | None = None
@@ -36,18 +41,18 @@ class _Version:
 
 def fold_versions(schema: TableSchema) -> ArrowMap:
     """Return the function from operations, sorted by key and sequence, to versions."""
-    keyed = bool(schema.handle_key)
     target = version_schema(schema)
 
     def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        fold = _KeyFold() if keyed else _BagFold()
-        for batch in batches:
-            fold.take(batch)
+        fold = _KeyFold() if schema.handle_key else _BagFold()
+        for batch in chain(batches, [None]):
+            if batch is None:
+                fold.finish()
+            else:
+                fold.take(batch)
             if fold.done:
-                yield _built(fold.drain(), schema, target)
-        fold.finish()
-        if fold.done:
-            yield _built(fold.drain(), schema, target)
+                yield _built(fold.done, schema, target)
+                fold.done = []
 
     return convert
 
@@ -86,18 +91,11 @@ class _Fold:
 
     def finish(self) -> None:
         """End the key: existing versions are current, unless DDL ends them."""
-        for version in self._there:
-            if version.ends_at is not None:
-                version.valid_to, version.ended_by = version.ends_at, version.removed_by
-            self.done.append(version)
+        self._end_removed(MAX_TSO)
+        self.done += self._there
         self._there = []
 
-    def drain(self) -> list[_Version]:
-        """Return the finished versions, once."""
-        done, self.done = self.done, []
-        return done
-
-    def _follow(self, row: tuple[pa.RecordBatch, int], operation: dict[str, Any]) -> None:
+    def _follow(self, row: _Place, operation: dict[str, Any]) -> None:
         raise NotImplementedError
 
     def _settle_in(self) -> None:
@@ -125,7 +123,7 @@ class _Fold:
 class _BagFold(_Fold):
     """For a table without a key: a version is a copy of a row; a delete ends the oldest."""
 
-    def _follow(self, row: tuple[pa.RecordBatch, int], operation: dict[str, Any]) -> None:
+    def _follow(self, row: _Place, operation: dict[str, Any]) -> None:
         ts = operation["commit_ts"]
         self._end_removed(ts)
         if not operation["is_delete"]:
@@ -140,8 +138,8 @@ class _KeyFold(_Fold):
     def __init__(self) -> None:
         super().__init__()
         self._ts: int | None = None
-        self._last: tuple[tuple[pa.RecordBatch, int], dict[str, Any]] | None = None
-        self._partial: tuple[tuple[pa.RecordBatch, int], dict[str, Any]] | None = None
+        self._last: tuple[_Place, dict[str, Any]] | None = None
+        self._partial: tuple[_Place, dict[str, Any]] | None = None
         self._replaced = False
 
     def finish(self) -> None:
@@ -153,7 +151,7 @@ class _KeyFold(_Fold):
         self._last = self._last and (_alone(self._last[0]), self._last[1])
         self._partial = self._partial and (_alone(self._partial[0]), self._partial[1])
 
-    def _follow(self, row: tuple[pa.RecordBatch, int], operation: dict[str, Any]) -> None:
+    def _follow(self, row: _Place, operation: dict[str, Any]) -> None:
         if operation["commit_ts"] != self._ts:
             self._settle()
             self._ts = operation["commit_ts"]
@@ -187,7 +185,7 @@ class _KeyFold(_Fold):
             self._there[0].partial_ts = str(ts)
 
 
-def _begun(row: tuple[pa.RecordBatch, int], operation: dict[str, Any]) -> _Version:
+def _begun(row: _Place, operation: dict[str, Any]) -> _Version:
     return _Version(
         row,
         operation["commit_ts"],
@@ -198,36 +196,23 @@ def _begun(row: tuple[pa.RecordBatch, int], operation: dict[str, Any]) -> _Versi
     )
 
 
-def _alone(row: tuple[pa.RecordBatch, int]) -> tuple[pa.RecordBatch, int]:
+def _alone(row: _Place) -> _Place:
     batch, number = row
     return (batch, number) if batch.num_rows == 1 else (batch.take(pa.array([number])), 0)
 
 
 def _built(versions: list[_Version], schema: TableSchema, target: pa.Schema) -> pa.RecordBatch:
     """Return versions as a batch."""
-    taken: dict[int, tuple[pa.RecordBatch, list[int]]] = {}
-    order: dict[int, list[_Version]] = {}
+    by_batch: dict[int, list[_Version]] = {}
     for version in versions:
-        batch, number = version.row
-        taken.setdefault(id(batch), (batch, []))[1].append(number)
-        order.setdefault(id(batch), []).append(version)
-    places = [name for name in target.names if name.startswith("c") and name[1:].isdigit()]
+        by_batch.setdefault(id(version.row[0]), []).append(version)
+    places = column_places(schema)
     rows = pa.Table.from_batches(
-        [
-            batch.select([*places, "rescued"]).take(pa.array(numbers, pa.int64()))
-            for batch, numbers in taken.values()
-        ]
+        group[0].row[0].select([*places, "rescued"]).take(pa.array([item.row[1] for item in group]))
+        for group in by_batch.values()
     ).combine_chunks()
-    ordered = [version for group in order.values() for version in group]
-    rescued = rows.column("rescued")
-    if any(version.partial_ts is not None for version in ordered):
-        rescued = pa.array(
-            [
-                entries if version.partial_ts is None else with_mark(entries, version.partial_ts)
-                for entries, version in zip(rescued.to_pylist(), ordered, strict=True)
-            ],
-            RESCUED_TYPE,
-        )
+    ordered = [version for group in by_batch.values() for version in group]
+    rescued = marked(rows, "rescued", [version.partial_ts for version in ordered])["rescued"]
     arrays: dict[str, Any] = {name: rows.column(name) for name in places}
     texts = [texts_at(version.kept, version.valid_to) for version in ordered]
     if any(texts):

@@ -27,7 +27,6 @@ from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
 from ticdc_assets.changelog.resolve import (
     PUT_RANK,
     REMOVED_RANK,
-    ResolvedChange,
     RowResolver,
     SentImages,
     rank_of,
@@ -58,6 +57,9 @@ _EXACT_KINDS = frozenset({Kind.INTEGER, Kind.BIT, Kind.YEAR, Kind.TEXT, Kind.BIN
 COLUMN_ROWS = 100
 """Rows from which on converting a batch by columns is faster."""
 
+RESCUED_NAME = "_rescued_data"
+"""Name of the map column with the exact text of what typed columns cannot hold (`free_name`)."""
+
 PARTIAL = ""
 """Key in the rescued data of a row whose newest change was sent as its handle key alone."""
 
@@ -80,7 +82,7 @@ class MirrorLayout:
     @cached_property
     def rescued(self) -> str:
         """Name of the added map column with the exact text of what typed columns cannot hold."""
-        return free_name("_rescued_data", self.schema)
+        return free_name(RESCUED_NAME, self.schema)
 
     @property
     def names(self) -> list[str]:
@@ -139,23 +141,24 @@ def put_rows(folded: pa.Table, layout: MirrorLayout) -> pa.Table:
     return pa.table([*columns, stamps, puts["rescued"]], schema=layout.arrow)
 
 
-def marked(rows: pa.Table, layout: MirrorLayout, marks: Sequence[str]) -> pa.Table:
-    """Return rows of a mirror, those that are known in part with their mark.
+def marked(rows: pa.Table, rescued: str, marks: Sequence[str | None]) -> pa.Table:
+    """Return rows, those that are known in part with their mark.
 
     Args:
         rows: the rows.
-        layout: the mirror's layout.
-        marks: for each row the commit ts since which it is known in part.
+        rescued: name of their column of rescued data.
+        marks: for each row the commit ts since which it is known in part; None if it is known.
     """
-    number = rows.schema.get_field_index(layout.rescued)
-    own = rows.column(number).to_pylist()
-    entries = [with_mark(item, mark) for item, mark in zip(own, marks, strict=True)]
+    if not any(marks):
+        return rows
+    number = rows.schema.get_field_index(rescued)
+    entries = [
+        own
+        if mark is None
+        else [*(item for item in own or () if item[0] != PARTIAL), (PARTIAL, mark)]
+        for own, mark in zip(rows.column(number).to_pylist(), marks, strict=True)
+    ]
     return rows.set_column(number, rows.schema.field(number), pa.array(entries, RESCUED_TYPE))
-
-
-def with_mark(rescued: Iterable[tuple[str, str]] | None, mark: str) -> list[tuple[str, str]]:
-    """Return the rescued data of a row that is known in part since the commit ts `mark`."""
-    return [*(item for item in rescued or () if item[0] != PARTIAL), (PARTIAL, mark)]
 
 
 _Operation: TypeAlias = dict[str, Any]
@@ -220,83 +223,63 @@ def change_operations(plan: MirrorPlan, timezone: str) -> ArrowMap:
     def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         resolver = RowResolver(plan, timezone)
         target = operation_schema(plan.schema)
-        key_columns = plan.schema.handle_key
+        keys = plan.schema.handle_key
         columns: ColumnOperations | None = None
         for batch in batches:
             if batch.num_rows >= COLUMN_ROWS and loops_pay(batch.num_rows):
-                columns = columns or _column_operations(resolver, plan.schema, timezone)
+                # Loading the compiled loops takes a moment.
+                from ticdc_assets.rows import column_operations as by_column
+
+                columns = columns or by_column.ColumnOperations(resolver, plan.schema, timezone)
                 operations, batch = columns.operations(batch)
                 yield from operations
                 if operations and not batch.num_rows:
                     continue
-            rows = list(_resolve_batch(resolver, key_columns, batch))
+            rows = [item for row in batch.to_pylist() for item in _resolved(resolver, keys, row)]
             yield operation_batch(rows, target, plan.schema, timezone)
 
     return convert
 
 
-def _column_operations(
-    resolver: RowResolver, schema: TableSchema, timezone: str
-) -> "ColumnOperations":
-    # Loading the compiled loops takes a moment.
-    from ticdc_assets.rows.column_operations import ColumnOperations
-
-    return ColumnOperations(resolver, schema, timezone)
-
-
-def _resolve_batch(
-    resolver: RowResolver, key_columns: tuple[str, ...], batch: pa.RecordBatch
+def _resolved(
+    resolver: RowResolver, key_columns: tuple[str, ...], row: dict[str, Any]
 ) -> Iterator[_Operation]:
-    for row in batch.to_pylist():
-        try:
-            changes = resolver.resolve(Op(row["op"]), row["schema_version"], **sent_images(row))
-        except InputError as error:
-            place = f"{row['topic']}/{row['partition']}/{row['offset']}/{row['index']}"
-            sequence = _sequence(row, PUT_RANK)
-            yield {**_EMPTY, "key": "!" + place, "sequence": sequence, **_fault_of(error)}
-            continue
-        for change in changes:
-            if change.removed is not None and not key_columns:
-                continue  # the row, and who deleted it before, are gone
-            operation = _operation(change, row, key_columns)
-            yield operation
-            if change.removed is not None and not change.is_delete:
-                yield _end_of(operation, key_columns)
-
-
-def _end_of(put: _Operation, key_columns: tuple[str, ...]) -> _Operation:
-    """Return the end of a row by partition DDL."""
-    return {
-        **_EMPTY,
-        "key": put["key"],
-        "sequence": {**put["sequence"], "rank": REMOVED_RANK},
-        "is_delete": True,
-        "values": {name: put["values"][name] for name in key_columns},
-    }
-
-
-def _operation(
-    change: ResolvedChange, row: dict[str, object], key_columns: tuple[str, ...]
-) -> _Operation:
-    is_delete, values, casts = change.is_delete, change.values, change.casts
-    if is_delete and key_columns:
-        values, casts = {name: values[name] for name in key_columns}, ()
-    rank = rank_of(is_delete=is_delete, es_only=bool(row["es_only"]))
-    return {
-        "key": "=" + change.key,
-        "sequence": _sequence(row, rank),
-        "is_delete": is_delete,
-        "is_partial": change.partial,
-        "missing": list(change.missing) or None,
-        "casts": _counted(casts, is_delete=is_delete),
-        "values": values,
-        "partial_ts": str(row["commit_ts"]) if change.partial else None,
-        **_fault_of(change.fault),
-    }
-
-
-def _sequence(row: dict[str, object], rank: int) -> dict[str, object]:
-    return {**row_place(row), "rank": rank}
+    """Yield the operations of one row of the change log."""
+    place = row_place(row)
+    try:
+        changes = resolver.resolve(Op(row["op"]), row["schema_version"], **sent_images(row))
+    except InputError as error:
+        key = f"!{row['topic']}/{row['partition']}/{row['offset']}/{row['index']}"
+        sequence = {**place, "rank": PUT_RANK}
+        yield {**_EMPTY, "key": key, "sequence": sequence, **_fault_of(error)}
+        return
+    for change in changes:
+        if change.removed is not None and not key_columns:
+            continue  # the row, and who deleted it before, are gone
+        is_delete, values, casts = change.is_delete, change.values, change.casts
+        if is_delete and key_columns:
+            values, casts = {name: values[name] for name in key_columns}, ()
+        rank = rank_of(is_delete=is_delete, es_only=bool(row["es_only"]))
+        yield {
+            "key": "=" + change.key,
+            "sequence": {**place, "rank": rank},
+            "is_delete": is_delete,
+            "is_partial": change.partial,
+            "missing": list(change.missing) or None,
+            "casts": _counted(casts, is_delete=is_delete),
+            "values": values,
+            "partial_ts": str(row["commit_ts"]) if change.partial else None,
+            **_fault_of(change.fault),
+        }
+        if change.removed is not None and not is_delete:
+            # Partition DDL ends the row.
+            yield {
+                **_EMPTY,
+                "key": "=" + change.key,
+                "sequence": {**place, "rank": REMOVED_RANK},
+                "is_delete": True,
+                "values": {name: values[name] for name in key_columns},
+            }
 
 
 def row_place(row: Mapping[str, Any]) -> dict[str, object]:
@@ -369,6 +352,9 @@ def operation_batch(
 _Carry: TypeAlias = Callable[[CanonicalRow, int], CarriedRow | None]
 """From a row and its commit ts to the row under the schema at the cut, None if it is gone."""
 
+_Keep: TypeAlias = Callable[[pa.RecordBatch], tuple[pa.RecordBatch, pa.RecordBatch]]
+"""From rows to the puts of those whose values stay, and the other rows."""
+
 
 def mirror_operations(
     base: TableSchema, plan: MirrorPlan, timezone: str, since_ts: int, *, error_rank: int = -1
@@ -388,10 +374,11 @@ def mirror_operations(
     """
     plan = light(plan)
 
-    def carrier() -> RowCarrier:
-        return RowCarrier(base, plan, timezone, since_ts=since_ts)
+    def make() -> tuple[_Carry, _Keep | None]:
+        carrier = RowCarrier(base, plan, timezone, since_ts=since_ts)
+        return carrier.carry, _kept_operations(base, plan.schema, carrier, timezone)
 
-    return _row_operations(base, carrier, plan, timezone, error_rank=error_rank)
+    return _row_operations(base, make, plan, timezone, error_rank)
 
 
 def part_operations(part: HandoverPart, plan: MirrorPlan, timezone: str) -> ArrowMap:
@@ -402,28 +389,24 @@ def part_operations(part: HandoverPart, plan: MirrorPlan, timezone: str) -> Arro
     plan = light(plan)
     part = replace(part, plan=light(part.plan))
 
-    def carry() -> _Carry:
-        carrier = part_carrier(part, plan, timezone)
-        return lambda row, _: carrier(row)
+    def make() -> tuple[_Carry, None]:
+        carry = part_carrier(part, plan, timezone)
+        return lambda row, _: carry(row), None
 
-    return _row_operations(part.plan.schema, carry, plan, timezone, error_rank=0)
+    return _row_operations(part.plan.schema, make, plan, timezone, 0)
 
 
 def _row_operations(
     base: TableSchema,
-    make_carrier: Callable[[], RowCarrier | _Carry],
+    make: Callable[[], tuple[_Carry, _Keep | None]],
     plan: MirrorPlan,
     timezone: str,
-    *,
     error_rank: int,
 ) -> ArrowMap:
     layout = MirrorLayout(schema=base)
 
     def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        carrier, kept = make_carrier(), None
-        if isinstance(carrier, RowCarrier):
-            kept = _kept_operations(base, plan.schema, carrier, timezone)
-        carry = carrier.carry if isinstance(carrier, RowCarrier) else carrier
+        carry, kept = make()
         resolver = RowResolver(plan, timezone)
         target = operation_schema(plan.schema)
         for batch in batches:
@@ -434,7 +417,7 @@ def _row_operations(
                     continue
             operations: list[_Operation] = []
             stamps = batch.column(layout.commit_ts).to_pylist()
-            partial = _partial_since(batch, layout)
+            rescued = batch.column(layout.rescued).to_pylist()
             for number, row in enumerate(canonical_rows(batch, layout, timezone)):
                 sequence = NOWHERE | {"commit_ts": stamps[number]}
                 casts: Casts = ()
@@ -457,7 +440,7 @@ def _row_operations(
                         "sequence": sequence,
                         "casts": _counted(casts),
                         "values": values,
-                        "partial_ts": partial[number],
+                        "partial_ts": dict(rescued[number] or ()).get(PARTIAL),
                         **_fault_of(error),
                     }
                 )
@@ -515,20 +498,14 @@ def _is_number(kind: pa.DataType) -> bool:
 
 def _kept_operations(
     base: TableSchema, schema: TableSchema, carrier: RowCarrier, timezone: str
-) -> Callable[[pa.RecordBatch], tuple[pa.RecordBatch, pa.RecordBatch]] | None:
-    """Return the function from rows to the puts of those whose values stay, and the other rows.
-
-    None if every row has to be carried. The arguments are those of `_row_operations`.
-    """
+) -> _Keep | None:
+    """Return the function for rows whose values stay; None if every row has to be carried."""
     origins = carrier.origins()
     sources = sources_of(origins, base.columns, schema, timezone)
     if origins is None or sources is None:
         return None
-    layout, target, above = (
-        MirrorLayout(schema=base),
-        operation_schema(schema),
-        carrier.kept_above(),
-    )
+    layout, target = MirrorLayout(schema=base), operation_schema(schema)
+    above = carrier.kept_above()
     names = [column.name for column in schema.columns]
     key = [names.index(name) for name in schema.handle_key or names]
     columns = [schema.columns[number] for number in key]
@@ -574,29 +551,12 @@ def canonical_rows(
     batch: pa.RecordBatch, layout: MirrorLayout, timezone: str
 ) -> Iterator[CanonicalRow]:
     """Yield the rows of a mirror's batch as canonical text."""
-    columns: list[tuple[str, list[str | None]]] = []
+    texts: dict[str, list[str | None]] = {}
     for column in layout.schema.columns:
-        render = text_of(column, timezone)
-        columns.append(
-            (
-                column.name,
-                [
-                    None if value is None else render(value)
-                    for value in batch.column(column.name).to_pylist()
-                ],
-            )
-        )
-    all_rescued = batch.column(layout.rescued).to_pylist()
-    for number, rescued in enumerate(all_rescued):
-        row: CanonicalRow = {name: values[number] for name, values in columns}
+        render, values = text_of(column, timezone), batch.column(column.name).to_pylist()
+        texts[column.name] = [None if value is None else render(value) for value in values]
+    for number, rescued in enumerate(batch.column(layout.rescued).to_pylist()):
+        row: CanonicalRow = {name: column[number] for name, column in texts.items()}
         if rescued:
             row.update((name, text) for name, text in rescued if name != PARTIAL)
         yield row
-
-
-def _partial_since(batch: pa.RecordBatch, layout: MirrorLayout) -> list[str | None]:
-    """Return for each row the commit ts since which it is known in part only."""
-    return [
-        dict(rescued).get(PARTIAL) if rescued else None
-        for rescued in batch.column(layout.rescued).to_pylist()
-    ]

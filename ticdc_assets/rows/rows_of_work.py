@@ -203,13 +203,9 @@ def reduced(
     *,
     buckets: int,
 ) -> list[R]:
-    """Return what a function makes of the rows of each bucket, in any order.
+    """Return what a function makes of the rows of each bucket, in any order (`Executor.reduce`).
 
-    Args:
-        executor: runs the functions.
-        sources: the rows, each with the function that puts them into buckets.
-        function: is called once for each bucket that has rows.
-        buckets: how many buckets there are; their numbers begin at 0.
+    `sources` are the rows, each with the function that puts them into buckets.
     """
     parts = [(number, part) for number, (rows, _) in enumerate(sources) for part in rows.parts()]
     sorts = [sort for _, sort in sources]
@@ -308,14 +304,7 @@ def kept_rows(
     folder: AnyPath | None,
     layout: FileLayout | None = None,
 ) -> Rows:
-    """Return the results of all buckets as one (`kept`).
-
-    Args:
-        found: what `kept` returned for each bucket.
-        schema: the columns.
-        folder: the folder of the files; None if there are none.
-        layout: as in `kept`.
-    """
+    """Return what `kept` returned for all buckets as one, with the same folder and layout."""
     if folder is None:
         tables = [item for item in found if isinstance(item, pa.Table)]
         return Rows.here(pa.concat_tables([schema.empty_table(), *tables]))

@@ -3,22 +3,17 @@
     {"topic": text, "partition": integer, "offset": integer, "timestamp": epoch ms (-1: none),
      "key": base64 text or null, "value": base64 text or null, "headers": anything, not read}
 
-Reading: in goes a path, out come `CaptureRecord` values in the order of the file, with memory
-bounded by the longest line. Reading has no state, so reading again gives the same records, and more
-if the file has grown. A file that is still written to may end in the middle of a line or of a gzip
-member. That is not an error: iteration ends before it, and `CaptureReader.incomplete_tail` is True.
-A last line without its newline is read if it is a whole object: no beginning of an object is a
-whole object.
+Reading gives the records in the order of the file, with memory bounded by the longest line. It has
+no state, so reading again gives the same, and more if the file has grown. A file that is still
+written to may end within a line or a gzip member: iteration ends before it. A last line without its
+newline is read if it is a whole object, which no beginning of an object is. A gzip checksum comes
+after its member, so damage is known only after the lines were read.
 
-Writing: whole lines only. Each flush is one write at the end of the file (in a `.gz` one gzip
-member), so that a reader at any moment sees whole lines and at worst an incomplete tail. Opening an
-existing capture continues it. A writer refuses records that the capture already has.
+Writing appends whole lines, by one write for each flush (in a `.gz` one gzip member), so a reader
+sees at worst an incomplete tail. Opening an existing capture continues it.
 
-Offsets of one partition must increase through the whole file, for readers and writers: a reader
-that continues after the last offset would skip records with lower ones, as in two captures that
-were joined in the wrong order.
-
-A gzip checksum comes after its member, so damage is known only after the lines were read.
+Offsets of a partition must increase through the whole file: a reader that continues after the last
+offset would skip records with lower ones, as in two captures joined in the wrong order.
 
 Not handled: two writers at once, headers (they are dropped), other compressions.
 """
@@ -89,6 +84,21 @@ class CaptureRecord:
     value: bytes | None
 
 
+class _Offsets(dict[tuple[str, int], int]):
+    """The last offset of each topic and partition of a capture."""
+
+    def take(self, place: "_Place | CaptureRecord", path: Path, line: int) -> None:
+        """Take the place of a line, which must be after the last one of its partition."""
+        partition = (place.topic, place.partition)
+        last = self.get(partition, -1)
+        if place.offset <= last:
+            expected = (
+                f"an offset above {last} in topic {place.topic!r} partition {place.partition}"
+            )
+            raise CaptureError(str(path), line, expected, str(place.offset))
+        self[partition] = place.offset
+
+
 class CaptureReader(Iterator[CaptureRecord]):
     """An iterator over the records of one capture.
 
@@ -101,11 +111,9 @@ class CaptureReader(Iterator[CaptureRecord]):
             and values of other records are not decoded. None yields all.
 
     Attributes:
-        path: the capture.
         line: number of the line read last, from 1; 0 before the first.
-        incomplete_tail: True once the end was reached and is incomplete: a line without its end, or
-            a gzip member without its end.
-        open_line: True once the end was reached and the last record had no newline after it.
+        incomplete_tail: whether the end was reached, and a line or gzip member lacks its end.
+        open_line: whether the end was reached, and the last record had no newline after it.
 
     Raises:
         SourceUnavailableError: the file does not exist or cannot be opened.
@@ -122,7 +130,7 @@ class CaptureReader(Iterator[CaptureRecord]):
         self.incomplete_tail = False
         self.open_line = False
         self._wanted = wanted
-        self._offsets: dict[tuple[str, int], int] = {}
+        self._offsets = _Offsets()
         try:
             self._file = path.open("rb")
         except OSError as error:
@@ -174,8 +182,7 @@ class CaptureReader(Iterator[CaptureRecord]):
         try:
             parsed = orjson.loads(rest)
         except orjson.JSONDecodeError:
-            self.incomplete_tail = True
-            return
+            parsed = None
         # Digits alone may be the beginning of a longer number; a whole object cannot be longer.
         if not isinstance(parsed, dict):
             self.incomplete_tail = True
@@ -196,12 +203,12 @@ class CaptureReader(Iterator[CaptureRecord]):
             if self._wanted is not None:
                 # In a file that grows, few records are wanted.
                 place = _PLACES.decode(line)
-                self._require_later(place)
+                self._offsets.take(place, self.path, self.line)
                 if not self._wanted(place.topic, place.partition, place.offset):
                     return None
             found = _LINES.decode(line)
             if self._wanted is None:
-                self._require_later(found)
+                self._offsets.take(found, self.path, self.line)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise self._error("the object of a record", f"{len(line)} bytes ({error})") from error
         return CaptureRecord(
@@ -213,13 +220,6 @@ class CaptureReader(Iterator[CaptureRecord]):
             value=found.value,
         )
 
-    def _require_later(self, place: "_Place") -> None:
-        partition = (place.topic, place.partition)
-        last = self._offsets.get(partition, -1)
-        if place.offset <= last:
-            raise self._error(*_not_later(place, last))
-        self._offsets[partition] = place.offset
-
     def _chunks(self) -> Iterator[bytes]:
         """Yield the content of the file in pieces of bounded size."""
         first = self._next_bytes()
@@ -228,10 +228,9 @@ class CaptureReader(Iterator[CaptureRecord]):
             self.incomplete_tail = True
         elif first.startswith(_GZIP_MAGIC):
             yield from self._unzipped(first)
-        else:
-            while first:
-                yield first
-                first = self._next_bytes()
+        elif first:
+            yield first
+            yield from iter(self._next_bytes, b"")
 
     def _unzipped(self, compressed: bytes) -> Iterator[bytes]:
         """Yield the content of all gzip members, the last of which may lack its end."""
@@ -308,7 +307,7 @@ class CaptureWriter:
         self._lines: list[bytes] = []
         self._waiting = 0
         self._written = 0
-        self._offsets: dict[tuple[str, int], int] = {}
+        self._offsets = _Offsets()
         self._continue()
         try:
             self._file = path.open("ab", buffering=0)
@@ -332,10 +331,7 @@ class CaptureWriter:
         Raises:
             CaptureError: its partition already has this offset or a later one.
         """
-        partition = (record.topic, record.partition)
-        last = self._offsets.get(partition, -1)
-        if record.offset <= last:
-            raise CaptureError(str(self.path), self._written + 1, *_not_later(record, last))
+        self._offsets.take(record, self.path, self._written + 1)
         fields = _Line(
             topic=record.topic,
             partition=record.partition,
@@ -345,7 +341,6 @@ class CaptureWriter:
             value=record.value,
         )
         line = msgspec.json.encode(fields) + b"\n"
-        self._offsets[partition] = record.offset
         self._written += 1
         self._lines.append(line)
         self._waiting += len(line)
@@ -396,12 +391,6 @@ class CaptureWriter:
             )
         if reader.open_line:
             self._lines.append(b"\n")
-
-
-def _not_later(place: "_Place | CaptureRecord", last: int) -> tuple[str, str]:
-    """Return what was expected of an offset that is not above the last one, and what was there."""
-    expected = f"an offset above {last} in topic {place.topic!r} partition {place.partition}"
-    return expected, str(place.offset)
 
 
 def _unavailable(path: Path, error: OSError) -> SourceUnavailableError:

@@ -2,14 +2,12 @@
 
 In: the location in a cut row's message, and the claim check of the changefeed's configuration. Out:
 the events of the whole message, or rows of a batch completed with them. A message that is missing,
-unreadable or a different one raises `ClaimCheckError`, so that its record goes to quarantine and
-can be redriven when the file exists. A store that does not answer raises `SourceUnavailableError`,
-so that the records wait for it, as they do for a broker.
+unreadable or a different one raises `ClaimCheckError`: its record goes to quarantine and can be
+redriven when the file exists. Records wait for a store that does not answer, as for a broker.
 
 Only the configuration decides where a file is. Every writer to the topic can choose the location in
-a message, so only its last part is used, and only if it is a plain name: no message leads out of
-the configured folder. TiCDC gives each file a unique name and never writes it again, so reading it
-again gives the same.
+a message, so only its last part counts, which must be a plain name: no message leads out of the
+configured folder. TiCDC never writes a file again, so reading it again gives the same.
 
 A raw file is the bare value of the Kafka record. Any other file is a JSON object with the record's
 `key` and `value`, each base64 or null. Values are compressed like those of messages. A file is read
@@ -28,6 +26,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 from pyarrow import fs
 
@@ -46,7 +45,7 @@ from ticdc_assets.wire import decode
 from ticdc_assets.wire.compression import MAX_DECOMPRESSED, Compression
 from ticdc_assets.wire.formats import WireFormat
 from ticdc_assets.wire.record import Record
-from ticdc_assets.wire.rows import Rows, error_row, event_row
+from ticdc_assets.wire.rows import Row, SourcedRows, error_row, event_row
 
 MAX_FILE_BYTES: Final = MAX_DECOMPRESSED * 3 // 2
 """The largest file that is read: base64 makes 4 bytes of 3, and a key may be in it too."""
@@ -67,7 +66,17 @@ _PIECE: Final = 1024 * 1024
 
 
 class ClaimCheckStore:
-    """The storage of one changefeed's large messages. It can be pickled."""
+    """The storage of one changefeed's large messages. It can be pickled.
+
+    Args:
+        claim_check: where the files are and what they hold.
+        wire_format: the format of the messages in them.
+        compression: how their values are compressed.
+
+    Raises:
+        ConfigError: the location cannot be opened.
+        SourceUnavailableError: its store does not answer.
+    """
 
     def __init__(
         self,
@@ -75,17 +84,6 @@ class ClaimCheckStore:
         wire_format: WireFormat,
         compression: Compression = Compression.NONE,
     ) -> None:
-        """Open the storage.
-
-        Args:
-            claim_check: where the files are and what they hold.
-            wire_format: the format of the messages in them.
-            compression: how their values are compressed.
-
-        Raises:
-            ConfigError: the location cannot be opened.
-            SourceUnavailableError: its store does not answer.
-        """
         self._claim_check = claim_check
         self._wire_format = wire_format
         self._compression = compression
@@ -110,7 +108,11 @@ class ClaimCheckStore:
             ClaimCheckError: the file is missing, unreadable, or holds no message.
             SourceUnavailableError: the store does not answer.
         """
-        content = self._content(_file_name(location_in_message))
+        name = location_in_message.rpartition("/")[2]
+        if name in ("", ".", "..") or not _NOT_IN_NAMES.isdisjoint(name):
+            expected = "a location that ends in the name of a file"
+            raise _invalid(expected, shorten(location_in_message))
+        content = self._content(name)
         try:
             record = (
                 Record(key=None, value=content)
@@ -133,34 +135,26 @@ class ClaimCheckStore:
             # Other kinds of files could block, like a pipe.
             if found.type is not fs.FileType.File:
                 raise ClaimCheckError(UNREADABLE, _POSITION, "a file", f"a {found.type.name}")
-            self._require_inside(path)
+            # A link out of the folder could make any file readable.
+            if isinstance(self._filesystem, fs.LocalFileSystem) and not (
+                Path(path).resolve().is_relative_to(Path(self._folder or "/").resolve())
+            ):
+                expected = "a file in the folder of claim_check.location"
+                raise ClaimCheckError(UNREADABLE, _POSITION, expected, "a link out")
             return self._read(path)
         except FileNotFoundError as error:
             raise _missing(name) from error
         except (OSError, pa.ArrowException, UnicodeEncodeError) as error:
             if isinstance(error, OSError) and not _is_refusal(error):
-                self._require_answer()
+                try:
+                    self._filesystem.get_file_info(self._folder or "/")
+                except OSError as no_answer:
+                    # The file may be whole.
+                    if not _is_refusal(no_answer):
+                        raise _no_answer(self._claim_check, no_answer) from no_answer
             raise ClaimCheckError(
                 UNREADABLE, _POSITION, "a file that can be read", shorten(str(error), 120)
             ) from error
-
-    def _require_answer(self) -> None:
-        """Raise an error unless the store answers: its files may be whole."""
-        try:
-            self._filesystem.get_file_info(self._folder or "/")
-        except OSError as error:
-            if not _is_refusal(error):
-                raise _no_answer(self._claim_check, error) from error
-
-    def _require_inside(self, path: str) -> None:
-        """Refuse a link out of the folder: it could make any file readable."""
-        if not isinstance(self._filesystem, fs.LocalFileSystem):
-            return
-        target = Path(path).resolve()
-        if not target.is_relative_to(Path(self._folder or "/").resolve()):
-            raise ClaimCheckError(
-                UNREADABLE, _POSITION, "a file in the folder of claim_check.location", "a link out"
-            )
 
     def _read(self, path: str) -> bytes:
         pieces: list[bytes] = []
@@ -189,8 +183,8 @@ def complete_batches(batch: pa.RecordBatch, store: ClaimCheckStore) -> Iterator[
     """
     start, size = 0, 0
     numbers: list[int] = []
-    rows = Rows()
-    cited = _cited(batch)
+    rows: list[Row] = []
+    cited = np.flatnonzero(np.asarray(batch.column(_POSITION).is_valid())).tolist()
     for number in cited:
         (row,) = batch.slice(number, 1).to_pylist()
         try:
@@ -198,38 +192,31 @@ def complete_batches(batch: pa.RecordBatch, store: ClaimCheckStore) -> Iterator[
             whole = event_row(whole_row(store, row[_POSITION], change), row["index"])
         except ClaimCheckError as error:
             whole = error_row(error, row["index"])
-        rows.add(len(numbers), [whole])
+        rows.append(whole)
         numbers.append(number - start)
         size += sum(len(value) for value in whole.values() if isinstance(value, str | bytes))
         del whole
         if size >= BYTES_AT_ONCE and number != cited[-1]:
             part = batch.slice(start, number + 1 - start)
-            taken, rows = rows, Rows()
+            taken, rows = rows, []
             yield _replaced(part, numbers, taken)
             del taken
             start, size, numbers = number + 1, 0, []
     yield _replaced(batch.slice(start) if start else batch, numbers, rows)
 
 
-def _replaced(batch: pa.RecordBatch, numbers: list[int], rows: Rows) -> pa.RecordBatch:
+def _replaced(batch: pa.RecordBatch, numbers: list[int], rows: list[Row]) -> pa.RecordBatch:
     """Return `batch` with other rows in place of those with these numbers."""
     if not numbers:
         return batch
-    completed = rows.sourced(batch.take(pa.array(numbers))).rows
+    cited = batch.take(pa.array(numbers))
+    completed = SourcedRows.of_rows(cited, range(len(rows)), rows).rows
     places = list(range(batch.num_rows))
     for number, place in enumerate(numbers):
         places[place] = batch.num_rows + number
     both = pa.Table.from_batches([batch, completed])
     (whole,) = both.take(pa.array(places, pa.int64())).combine_chunks().to_batches()
     return whole
-
-
-def _cited(batch: pa.RecordBatch) -> list[int]:
-    """Return the numbers of the rows that cite a claim check."""
-    column = batch.column(_POSITION)
-    if column.null_count == len(column):
-        return []
-    return [number for number, location in enumerate(column) if location.is_valid]
 
 
 def whole_row(store: ClaimCheckStore, location: str, change: tuple[int, str, str]) -> RowChange:
@@ -254,14 +241,6 @@ def whole_row(store: ClaimCheckStore, location: str, change: tuple[int, str, str
     if found != change:
         raise _invalid(f"the row of {shorten(change)}", shorten(found))
     return event
-
-
-def _file_name(location: str) -> str:
-    """Return the last part of `location`, which must be a plain name."""
-    name = location.rpartition("/")[2]
-    if name in ("", ".", "..") or not _NOT_IN_NAMES.isdisjoint(name):
-        raise _invalid("a location that ends in the name of a file", shorten(location))
-    return name
 
 
 class _File(msgspec.Struct):

@@ -121,54 +121,43 @@ class _Printer:
         match event:
             case RowChange():
                 return self._row(event)
-            case DdlEvent():
-                return self._ddl(event, coordinates)
-            case Bootstrap():
-                return self._bootstrap(event, coordinates)
+            case DdlEvent(schema=schema):
+                is_sent = schema is not None or event.pre_schema is not None
+                (self._sent if is_sent else self._inferred).add_ddl(event, coordinates)
+                return {
+                    "type": "ddl",
+                    "ddl_type": event.ddl_type,
+                    "database": event.database,
+                    "table": event.table,
+                    "commit_ts": event.commit_ts,
+                    "schema_version": schema and schema.version,
+                    "sql": event.sql,
+                } | ({"es_only": True} if event.es_only else {})
+            case Bootstrap(schema=schema):
+                if schema is not None:
+                    self._sent.add_bootstrap(schema, coordinates)
+                return {
+                    "type": "bootstrap",
+                    "database": schema and schema.database,
+                    "table": schema and schema.table,
+                    "commit_ts": None,
+                    "schema_version": schema and schema.version,
+                }
             case Watermark():
                 return {"type": "watermark", "commit_ts": event.watermark_ts}
             case _:
                 assert_never(event)
 
-    def _ddl(self, event: DdlEvent, coordinates: Coordinates) -> dict[str, Any]:
-        schema = event.schema
-        if schema is None and event.pre_schema is None:
-            self._inferred.add_ddl(event, coordinates)
-        else:
-            self._sent.add_ddl(event, coordinates)
-        line: dict[str, Any] = {
-            "type": "ddl",
-            "ddl_type": event.ddl_type,
-            "database": event.database,
-            "table": event.table,
-            "commit_ts": event.commit_ts,
-            "schema_version": None if schema is None else schema.version,
-            "sql": event.sql,
-        }
-        if event.es_only:
-            line["es_only"] = True
-        return line
-
-    def _bootstrap(self, event: Bootstrap, coordinates: Coordinates) -> dict[str, Any]:
-        schema = event.schema
-        if schema is not None:
-            self._sent.add_bootstrap(schema, coordinates)
-        return {
-            "type": "bootstrap",
-            "database": schema and schema.database,
-            "table": schema and schema.table,
-            "commit_ts": None,
-            "schema_version": schema and schema.version,
-        }
-
-    def _row(self, cut: RowChange) -> dict[str, Any]:
-        try:
-            row = self._whole(cut)
-        except InputError as error:
-            return {**_head(cut), **_error(error)}
+    def _row(self, row: RowChange) -> dict[str, Any]:
+        location, store = row.claim_check_location, self._format.store
+        if location is not None and store is not None:
+            try:
+                row = whole_row(store, location, (row.commit_ts, row.database, row.table))
+            except InputError as error:
+                return {**_head(row), **_error(error)}
         head = _head(row)
         schema = self._schema_of(row)
-        if schema is not None and not self._lacks_labels(schema, row):
+        if schema is not None:
             try:
                 return {**head, **self._canonical(schema, row)}
             except InputError as error:
@@ -176,31 +165,22 @@ class _Printer:
                     return {**head, **_error(error)}
         return {**head, "held": True, "before": _sent(row.before), "after": _sent(row.after)}
 
-    def _whole(self, row: RowChange) -> RowChange:
-        location, store = row.claim_check_location, self._format.store
-        if location is None or store is None:
-            return row
-        return whole_row(store, location, (row.commit_ts, row.database, row.table))
-
     def _schema_of(self, row: RowChange) -> TableSchema | None:
+        """Return the schema of a row; None if it or the label of a sent value is not known yet."""
         if row.schema_version is not None:
             return self._sent.at(row.database, row.table, row.schema_version)
         if row.shape is None:
             return None
-        return self._inferred.schema_of(
+        schema = self._inferred.schema_of(
             row.database, row.table, shape=row.shape, commit_ts=row.commit_ts
         )
-
-    def _lacks_labels(self, schema: TableSchema, row: RowChange) -> bool:
-        """Whether a value was sent whose label no DDL has defined yet."""
-        if row.schema_version is not None:
-            return False
-        return any(
+        lacks_labels = any(
             image is not None and image.get(column.name) is not None
             for column in schema.columns
             if column.mysql_type in LABELLED_TYPES and not column.elements
             for image in (row.before, row.after)
         )
+        return None if lacks_labels else schema
 
     def _reads_by_itself(self, row: RowChange) -> bool:
         """Whether the row's own types explain the values, so that the schema does not match."""
@@ -219,18 +199,14 @@ class _Printer:
         shown: _Images = {"before": None, "after": None}
         for side, image in (("before", row.before), ("after", row.after)):
             if image is not None:
-                reader = self._reader_of(schema, self._format.timezone or _zone_of(image))
-                shown[side], _ = reader.read(image, side, row.shape)
+                zone = self._format.timezone or _zone_of(image)
+                known = (id(schema), zone)
+                if known not in self._readers:
+                    if len(self._readers) >= _MOST_SCHEMAS:
+                        self._readers.clear()
+                    self._readers[known] = SchemaReader(schema, zone)
+                shown[side], _ = self._readers[known].read(image, side, row.shape)
         return shown
-
-    def _reader_of(self, schema: TableSchema, zone: str) -> SchemaReader:
-        known = (id(schema), zone)
-        found = self._readers.get(known)
-        if found is None:
-            if len(self._readers) >= _MOST_SCHEMAS:
-                self._readers.clear()
-            found = self._readers[known] = SchemaReader(schema, zone)
-        return found
 
 
 def _head(row: RowChange) -> dict[str, Any]:
@@ -243,13 +219,9 @@ def _head(row: RowChange) -> dict[str, Any]:
         "commit_ts": row.commit_ts,
         "schema_version": row.schema_version,
     }
-    if row.es_only:
-        line["es_only"] = True
-    if row.handle_key_only:
-        line["handle_key_only"] = True
-    if row.claim_check_location is not None:
-        line["claim_check_location"] = row.claim_check_location
-    return line
+    optional = ("es_only", "handle_key_only", "claim_check_location")
+    values = {name: getattr(row, name) for name in optional}
+    return line | {name: value for name, value in values.items() if value not in (None, False)}
 
 
 def _zone_of(image: Image) -> str:

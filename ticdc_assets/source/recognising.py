@@ -4,9 +4,8 @@ In: some records of a topic. Out: the formats, with compression, in which most o
 decoded; and for records that no format can decode, the name of a well-known format that they look
 like. It is only for advice: landed records are never decoded by a guess.
 
-One record can fit several formats: a null value, or a watermark of Open Protocol, which is the same
-under every compression. So all best formats are returned, and a configured format is wrong only if
-it is not among them. The result depends only on the records, so running it again is safe.
+One record can fit several formats, such as a watermark of Open Protocol, which is the same under
+every compression. So a configured format is wrong only if it is not among the best ones.
 
 Not handled: options within a format (`content-compatible`, the TiDB extension), which decoding does
 not need.
@@ -56,19 +55,16 @@ def looks_of(records: Iterable[Record]) -> tuple[Look, ...]:
 
     Records without key and value do not count.
     """
-    telling = [record for record in records if record.key or record.value]
-    counts = {look: sum(_fits(look, record) for record in telling) for look in LOOKS}
-    best = max(counts.values(), default=0)
+    given = [record for record in records if record.key or record.value]
+    counts = {look: sum(_fits(look, record) for record in given) for look in LOOKS}
+    best = max(counts.values())
     return tuple(look for look, count in counts.items() if count == best) if best else ()
 
 
 def foreign_look(records: Iterable[Record]) -> str:
     """Return the known format that records resemble although TiCDC's do not fit; "" if unknown."""
-    for record in records:
-        for what, is_it in _FOREIGN:
-            if record.value and is_it(record.value):
-                return what
-    return ""
+    values = [record.value for record in records if record.value]
+    return next((what for value in values for what, is_it in _FOREIGN if is_it(value)), "")
 
 
 def _fits(look: Look, record: Record) -> bool:
@@ -90,13 +86,6 @@ def _members(value: bytes) -> dict[str, Any]:
     return cast(dict[str, Any], parsed) if isinstance(parsed, dict) else {}
 
 
-def _has(*names: str) -> Callable[[bytes], bool]:
-    def is_it(value: bytes) -> bool:
-        return _members(value).keys() >= set(names)
-
-    return is_it
-
-
 def _is_debezium(value: bytes) -> bool:
     members = _members(value)
     payload = members.get("payload", members)
@@ -109,15 +98,12 @@ def _is_registered_avro(value: bytes) -> bool:
     return (len(value) > 5 and value[:2] == b"\0\0") or (len(value) > 18 and value[:2] == b"\3\0")
 
 
-def _is_canal(value: bytes) -> bool:
-    # A packet of version 1 and of the type MESSAGES.
-    return value.startswith(b"\x10\x01\x18\x07")
-
-
+_OF_MAXWELL: Final = {"database", "table", "type", "ts", "data"}
 _FOREIGN: Sequence[tuple[str, Callable[[bytes], bool]]] = (
     ("Debezium (protocol=debezium)", _is_debezium),
-    ("Maxwell (protocol=maxwell)", _has("database", "table", "type", "ts", "data")),
+    ("Maxwell (protocol=maxwell)", lambda value: _members(value).keys() >= _OF_MAXWELL),
     ("JSON in none of TiCDC's formats", lambda value: bool(_members(value))),
     ("Avro with a schema registry (protocol=avro or debezium-avro)", _is_registered_avro),
-    ("Canal in Protobuf (protocol=canal)", _is_canal),
+    # A packet of version 1 and of the type MESSAGES.
+    ("Canal in Protobuf (protocol=canal)", lambda value: value.startswith(b"\x10\x01\x18\x07")),
 )

@@ -1,15 +1,13 @@
 """Record topics into captures, and play captures into topics.
 
-Recording. In: a source and a path. Out: a capture with every record that the topics had when
-recording began, in order within each partition. Recording into an existing capture continues at its
-end, so running it again adds only new records, also after a crash.
+Recording gives a capture with every record that the topics had when it began, in order within each
+partition. It continues an existing capture, so running it again adds only new records, also after a
+crash.
 
-Playing. In: a capture and a cluster. Out: its records in topics of the same names, each in its
-partition with its key, value and timestamp, in order. Missing topics are created with enough
+Playing gives the records of a capture in topics of the same names, each in its partition with its
+key, value and timestamp, in order, at new offsets. Missing topics are created with enough
 partitions and without expiry. Playing again writes the records again, as TiCDC does after a
 restart: this does not change mirrors.
-
-Not handled: offsets. A played record gets a new offset in its new partition.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,24 +25,11 @@ from ticdc_assets.source.kafka.records import consume, produce
 _TOPIC_CONFIG = {"retention.ms": "-1", "message.timestamp.type": "CreateTime"}
 _PROGRESS_RECORDS = 10_000
 
-_RECORDING_FIX = "record into a new file"
 
-
-def record_topic(
-    source: KafkaSource,
-    path: Path,
-    *,
-    limit: int | None = None,
-) -> tuple[int, bool]:
+def record_topic(source: KafkaSource, path: Path, *, limit: int | None = None) -> tuple[int, bool]:
     """Write the records that the source's topics have now to the capture at `path`.
 
-    Args:
-        source: the source to record.
-        path: the capture; continued if it exists.
-        limit: write at most this many records.
-
-    Returns:
-        How many records were written, and whether these are all.
+    Returns how many records were written, at most `limit`, and whether these are all.
 
     Raises:
         SourceUnavailableError: the broker does not answer or the file cannot be read or written.
@@ -66,27 +51,24 @@ def record_topic(
 
 
 def play_capture(
-    capture: CaptureSource,
-    target: KafkaSource,
-    *,
-    limit: int | None = None,
+    capture: CaptureSource, target: KafkaSource, *, limit: int | None = None
 ) -> tuple[int, bool, dict[str, int]]:
-    """Write the records of a capture to the topics they come from.
+    """Write the records of a capture to the topics they come from, on another cluster.
 
-    Args:
-        capture: the capture; its `partitions` make a new topic wider than the file shows.
-        target: the cluster; the topics are those of the capture.
-        limit: write at most this many records.
-
-    Returns:
-        How many records were written, whether these are all, and the partitions of each topic.
+    Returns how many records were written, at most `limit`; whether these are all; and the number of
+    partitions of each topic, which the capture's setting may make wider than the file shows.
 
     Raises:
         ConfigError: a topic exists with fewer partitions than the capture has.
         SourceUnavailableError: the broker or the file does not answer.
         CaptureError: the file is not a capture.
     """
-    partitions, total = _partitions_of(capture)
+    partitions = dict(capture.partitions)
+    total = 0
+    with CaptureReader(capture.path) as reader:
+        for record in reader:
+            total += 1
+            partitions[record.topic] = max(partitions.get(record.topic, 0), record.partition + 1)
     administration = Administration(target)
     for topic, needed in partitions.items():
         there = administration.partition_count(topic)
@@ -94,9 +76,8 @@ def play_capture(
             administration.create_topic(topic, needed, config=_TOPIC_CONFIG)
         elif there < needed:
             raise ConfigError(
-                f"topic {topic!r} at {target.bootstrap_servers} has "
-                f"{counted(there, 'partition')}, the "
-                f"capture {capture.path} has {needed}; give it more"
+                f"topic {topic!r} at {target.bootstrap_servers} has {counted(there, 'partition')}, "
+                f"the capture {capture.path} has {needed}; give it more"
             )
     wanted = total if limit is None else min(limit, total)
     with CaptureReader(capture.path) as reader:
@@ -105,39 +86,14 @@ def play_capture(
 
 
 def _rest_of(key: tuple[str, int], span: OffsetRange, start: int) -> OffsetRange:
-    topic, partition = key
+    fix = "record into a new file"
     if start < span.earliest:
-        raise LandingGapError(
-            topic,
-            partition,
-            start,
-            span.earliest,
-            "records expired since the last recording",
-            _RECORDING_FIX,
-        )
+        reason = "records expired since the last recording"
+        raise LandingGapError(*key, start, span.earliest, reason, fix)
     if start > span.end:
-        raise LandingGapError(
-            topic,
-            partition,
-            start,
-            span.end,
-            "the topic is shorter than the capture: was it recreated?",
-            _RECORDING_FIX,
-        )
+        reason = "the topic is shorter than the capture: was it recreated?"
+        raise LandingGapError(*key, start, span.end, reason, fix)
     return OffsetRange(earliest=start, end=span.end)
-
-
-def _partitions_of(capture: CaptureSource) -> tuple[dict[str, int], int]:
-    """Return the number of partitions of each topic of a capture, and how many records it has."""
-    partitions: dict[str, int] = {}
-    total = 0
-    with CaptureReader(capture.path) as reader:
-        for record in reader:
-            total += 1
-            partitions[record.topic] = max(partitions.get(record.topic, 0), record.partition + 1)
-    for topic, number in capture.partitions.items():
-        partitions[topic] = max(partitions.get(topic, 0), number)
-    return partitions, total
 
 
 def _counted(records: Iterable[CaptureRecord], doing: str) -> Iterator[CaptureRecord]:

@@ -26,7 +26,6 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -40,7 +39,7 @@ from ticdc_assets.base.own_files import documented, own_digest
 from ticdc_assets.base.progress import tell
 from ticdc_assets.base.user_cache import UnsafeFolderError, user_folder
 from ticdc_assets.config import load_spark_settings
-from ticdc_assets.config.spark import SparkSettings, is_local
+from ticdc_assets.config.spark import is_local
 from ticdc_assets.spark.driver import (
     application_of,
     executors_of,
@@ -93,9 +92,7 @@ class Answer:
 def require_cluster(spark: SparkSession, folder: AnyPath) -> tuple[Answer, ...]:
     """Check that every executor can work on a folder of the lake; a local session needs no check.
 
-    Args:
-        spark: the session.
-        folder: the folder; its neighbours are equally reachable.
+    The folder's neighbours are equally reachable.
 
     Raises:
         ClusterError: an executor cannot, or none has answered.
@@ -105,21 +102,16 @@ def require_cluster(spark: SparkSession, folder: AnyPath) -> tuple[Answer, ...]:
     base = folder.parent
     with _LOCK:
         answers = _SEEN.get(_key(spark, base))
-        if answers is not None:
-            return answers
-        tell("checking Spark's executors")
-        answers = _checked_answers(spark, base)
-        if len(answers) >= len(executors_of(spark)) - 1:
-            _SEEN[_key(spark, base)] = answers
+        if answers is None:
+            tell("checking Spark's executors")
+            answers = _checked_answers(spark, base)
+            if len(answers) >= len(executors_of(spark)) - 1:
+                _SEEN[_key(spark, base)] = answers
         return answers
 
 
 def require_before_landing(spark: SparkSession, folder: AnyPath) -> None:
-    """Check a configured cluster, unless it passed within a day.
-
-    Args:
-        spark: the session, which is not used if Spark is local or passed.
-        folder: a folder of the lake that would be written to.
+    """Check a configured cluster, unless it passed within a day; only then the session starts.
 
     Raises:
         ClusterError: it does not work.
@@ -127,7 +119,13 @@ def require_before_landing(spark: SparkSession, folder: AnyPath) -> None:
     settings = load_spark_settings()
     if settings.is_local:
         return
-    mark = _mark(settings, folder.parent)
+    lines = [f"{name}={option.shown}" for name, option in sorted(settings.properties.items())]
+    text = "\n".join([str(folder.parent), own_digest(), *lines])
+    try:
+        # This file records when this configuration worked with this lake and package.
+        mark = user_folder("cluster") / hashlib.sha256(text.encode()).hexdigest()[:16]
+    except UnsafeFolderError:
+        mark = None
     with contextlib.suppress(OSError):
         if mark is not None and time.time() - mark.stat().st_mtime < _TRUSTED_SECONDS:
             return
@@ -135,16 +133,6 @@ def require_before_landing(spark: SparkSession, folder: AnyPath) -> None:
     with contextlib.suppress(OSError):
         if mark is not None:
             mark.touch()
-
-
-def _mark(settings: SparkSettings, base: AnyPath) -> Path | None:
-    """Return the file that records when this configuration worked with this lake and package."""
-    lines = [f"{name}={option.shown}" for name, option in sorted(settings.properties.items())]
-    digest = hashlib.sha256("\n".join([str(base), own_digest(), *lines]).encode()).hexdigest()
-    try:
-        return user_folder("cluster") / digest[:16]
-    except UnsafeFolderError:
-        return None
 
 
 # Calls to executors -----------------------------------------------------------------------------
@@ -176,16 +164,15 @@ def _checked_answers(spark: SparkSession, base: AnyPath) -> tuple[Answer, ...]:
 def _answers(spark: SparkSession, place: AnyPath) -> tuple[Answer, ...]:
     """Return what each executor answers; one that is busy all the while does not answer."""
     answers: dict[str, Answer] = {}
-    pause = _PAUSE_SECONDS
-    for _ in range(_ROUNDS):
+    for number in range(_ROUNDS):
         # So many tasks, each with a pause, that no executor finishes them all before another
         # begins.
         tasks = 2 * max(workers_of(spark), len(executors_of(spark)))
-        for name, values in _collected(spark, _answering(place, pause), tasks):
+        step = _answering(place, _PAUSE_SECONDS * 2**number)
+        for name, values in _collected(spark, step, tasks):
             answers.setdefault(name, Answer(**values))
         if len(answers) >= len(executors_of(spark)) - 1:
             break
-        pause *= 2
     return tuple(answers.values())
 
 
@@ -256,13 +243,13 @@ def _collected(spark: SparkSession, step: Any, tasks: int) -> list[tuple[str, An
                 f"{ANSWER_SECONDS:g} s; look at its master's page: are there workers with free "
                 "cores and memory, and can they reach this machine (spark.driver.host)?"
             ) from None
-        reason = _reason(error)
+        match = _REASONS.search(str(error))
+        reason = first_sentence(error) if match is None else match[0].strip().rstrip(".")
         if "No module named" in reason:
             # A library that Spark itself imports before a step.
             raise ClusterError(
                 f"the executors of Spark at {master_of(spark)} cannot import a library ({reason}); "
-                "give workers a Python that has it (spark.archives and spark.pyspark.python: see "
-                f"{documented('cluster')})"
+                f"{_python_fix()}"
             ) from None
         raise ClusterError(
             f"the executors of Spark at {master_of(spark)} run no Python step: {reason}; "
@@ -276,10 +263,11 @@ _REASONS = re.compile(
 )
 
 
-def _reason(error: BaseException) -> str:
-    """Return the most informative line of a Spark error."""
-    match = _REASONS.search(str(error))
-    return first_sentence(error) if match is None else match[0].strip().rstrip(".")
+def _python_fix() -> str:
+    return (
+        "give workers a Python that has it (spark.archives and spark.pyspark.python: see "
+        f"{documented('cluster')})"
+    )
 
 
 # The check of answers ---------------------------------------------------------------------------
@@ -293,12 +281,9 @@ def _check(answers: Iterable[Answer], place: AnyPath, *, master: str) -> None:
     for answer in answers:
         who = f"Spark's worker on {answer.host} ({master})"
         if answer.lacks:
-            raise ClusterError(
-                f"{who} cannot import {', '.join(answer.lacks)}; give workers a Python that has "
-                "it (spark.archives and spark.pyspark.python: see "
-                f"{documented('cluster')})"
-            )
-        if _digest_of(answer.package) != _digest_of(version):
+            raise ClusterError(f"{who} cannot import {', '.join(answer.lacks)}; {_python_fix()}")
+        # The digest of the files follows the number; a shipped package has no number.
+        if answer.package.partition("(")[2] != version.partition("(")[2]:
             raise ClusterError(
                 f"{who} has ticdc_assets {answer.package}, and this program is {version}; install "
                 "the same there, or leave spark.ticdc.package out, so that it is shipped"
@@ -317,8 +302,3 @@ def _check(answers: Iterable[Answer], place: AnyPath, *, master: str) -> None:
             "nothing was committed: mount the same folder on all of them, with the right to "
             "write, or work locally (TICDC_SPARK_MASTER=local[2])"
         )
-
-
-def _digest_of(version: str) -> str:
-    """Return the part of a version that identifies the files; a shipped package has no number."""
-    return version.partition("(")[2]

@@ -39,13 +39,7 @@ class Ran:
         self._counts: dict[str, Counter[str]] = {}
 
     def add(self, place: str, work: str, records: int) -> None:
-        """Count the records of a step.
-
-        Args:
-            place: where it ran.
-            work: what it did; other steps may do other work on the same records.
-            records: how many.
-        """
+        """Count the records of a step that did some work; other steps may do other work on them."""
         with self._lock:
             self._counts.setdefault(place, Counter())[work] += records
 
@@ -58,14 +52,11 @@ class Ran:
         with self._lock:
             most = {place: max(works.values()) for place, works in self._counts.items()}
         return "; ".join(
-            f"{_shown(records)} {place}" for place, records in sorted(most.items(), reverse=True)
+            f"{records / _MILLION:.1f} million records {place}"
+            if records >= _MILLION
+            else f"{counted(records, 'record')} {place}"
+            for place, records in sorted(most.items(), reverse=True)
         )
-
-
-def _shown(records: int) -> str:
-    if records >= _MILLION:
-        return f"{records / _MILLION:.1f} million records"
-    return counted(records, "record")
 
 
 HERE = "in this process"

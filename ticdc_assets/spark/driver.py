@@ -60,16 +60,13 @@ def described(spark: SparkSession, text: str) -> Generator[None]:
         finally:
             spark.removeTag(tag)
         return
-    context = spark.sparkContext
-    before = context.getLocalProperty(_DESCRIPTION)
-    context.setLocalProperty(_DESCRIPTION, text)
+    context, name = spark.sparkContext, "spark.job.description"
+    before = context.getLocalProperty(name)
+    context.setLocalProperty(name, text)
     try:
         yield
     finally:
-        context.setLocalProperty(_DESCRIPTION, before)  # pyright: ignore[reportArgumentType]
-
-
-_DESCRIPTION = "spark.job.description"
+        context.setLocalProperty(name, before)  # pyright: ignore[reportArgumentType]
 
 
 @contextmanager

@@ -1,10 +1,7 @@
 """Run a step in this process, or distributed over Spark's Python workers.
 
 In: a *step*, which is a function from parts of the work to results, and the parts. Out: the results
-of all parts, in their order. The size of the work decides where a step runs, never which step runs:
-up to `INLINE_ROWS` rows, for which Spark's fixed cost would be nearly all, run in this process. If
-these have more than `INLINE_BYTES` bytes, buckets are files, and a step holds one at a time.
-
+of all parts, in their order. The size of the work decides where a step runs, never which step runs.
 If rows of many parts belong together (the changes of a key), the step returns rows with the number
 of their *bucket*, and a second function makes results from each bucket's rows (`reduce`).
 
@@ -51,10 +48,10 @@ Reducing: TypeAlias = Callable[[int, Iterator[pa.RecordBatch]], Iterator[R]]
 """A function from a bucket's number and all of its rows, in any order, to results."""
 
 INLINE_ROWS = 20_000
-"""Rows up to which a step runs in this process."""
+"""Rows up to which a step runs in this process: Spark's fixed cost would be nearly all."""
 
 INLINE_BYTES = 32 << 20
-"""Bytes, before compression, up to which it holds all of them."""
+"""Bytes, before compression, up to which it holds all of them; above that, buckets are files."""
 
 _BLOB_BYTES = 1 << 18
 """The approximate size of a batch for a bucket. A Spark worker holds up to 1,000 such batches."""
@@ -163,7 +160,10 @@ class OnSpark:
     def __init__(self, spark: SparkSession, folder: AnyPath, does: str = "") -> None:
         require_cluster(spark, folder)
         self._spark = spark
-        self._does = f"{_changefeed_of(folder)}: {does}" if does else ""
+        lake, below = str(lake_path()), str(folder)
+        inner = below.removeprefix(lake).strip("/") if below.startswith(lake) else folder.name
+        changefeed = inner.partition("/")[0]
+        self._does = f"{changefeed}: {does}" if does else ""
         self.workers = workers_of(spark)
 
     def run(self, step: Step[P, R], parts: Sequence[P], *, tasks: int) -> list[R]:
@@ -231,13 +231,6 @@ class OnSpark:
         return results
 
 
-def _changefeed_of(folder: AnyPath) -> str:
-    """Return the name of the changefeed that a folder of the lake belongs to."""
-    lake, below = str(lake_path()), str(folder)
-    inner = below.removeprefix(lake).strip("/") if below.startswith(lake) else folder.name
-    return inner.partition("/")[0]
-
-
 Executor: TypeAlias = Inline | OnSpark
 """Runs steps."""
 
@@ -252,9 +245,8 @@ def _row(number: int, data: bytes) -> pa.RecordBatch:
 def _rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Buffer]]:
     """Yield the rows of a partition, without a copy of their bytes."""
     for batch in batches:
-        numbers, data = batch.column("number").to_pylist(), batch.column("data")
-        for place, number in enumerate(numbers):
-            yield number, data[place].as_buffer()
+        for number, data in zip(*batch.columns, strict=True):
+            yield number.as_py(), data.as_buffer()
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,14 +214,15 @@ def resolve(jar_set: JarSet, *, progress: Progress | None = None) -> tuple[Path,
     if jars is not None:
         return jars
     memo = _memo_path(jar_set)
+    progress = progress or (lambda _: None)
     if memo is None:
-        return _ask_spark_submit(jar_set, progress or _ignore)
+        return _ask_spark_submit(jar_set, progress)
     with (memo.parent / "lock").open("w") as lock:
         # Ivy's cache has no lock.
         fcntl.flock(lock, fcntl.LOCK_EX)
         jars = resolved(jar_set)
         if jars is None:
-            jars = _ask_spark_submit(jar_set, progress or _ignore)
+            jars = _ask_spark_submit(jar_set, progress)
             write_at_once(memo, "".join(f"{jar}\n" for jar in jars))
     return jars
 
@@ -314,7 +315,3 @@ def _memo_path(jar_set: JarSet) -> Path | None:
     except UnsafeFolderError:
         # Each use starts a JVM, but works.
         return None
-
-
-def _ignore(_: str) -> None:
-    """Report to nobody."""

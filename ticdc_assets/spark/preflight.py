@@ -1,8 +1,7 @@
 """Requirements of a machine, as checks that say how to meet them.
 
-In: the environment. Out: `Check` values, never an exception for something that is merely missing,
-except from `require_java`; `doctor` combines them with the checks of lake and sources. Nothing is
-changed but probe files, which are removed, so running the checks again is always safe.
+In: the environment. Out: `Check` values, which `doctor` combines with the checks of lake and
+sources. Nothing is changed but probe files, which are removed, so checking again is safe.
 
 `python -m ticdc_assets.spark.preflight` runs the checks that need nothing installed. `make setup`
 calls it with the machine's own Python before there is an environment, so at module level this file

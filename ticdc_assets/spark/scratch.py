@@ -21,12 +21,9 @@ from ticdc_assets.storage.paths import AnyPath, RemotePath, files_below, names_i
 class Scratch:
     """A folder for files of one run, next to the changefeed's tables.
 
-    A reader without permission to write to the lake gets a temporary folder of the system. This
-    does not work on a cluster: its workers would write to their own machines' folders.
-
-    Args:
-        paths: tables of the changefeed.
-        prefix: the start of the folder's name: `WRITING` or `READING`.
+    Its name begins with `WRITING` or `READING`. A reader without permission to write to the lake
+    gets a temporary folder of the system, but not on a cluster, whose workers would write to their
+    own machines' folders.
     """
 
     def __init__(self, paths: LakePaths, prefix: str) -> None:

@@ -14,9 +14,9 @@ import logging
 import os
 import socket
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import RLock
 from typing import Any, TypeAlias
 
@@ -139,30 +139,29 @@ def session_conf(
         _EXTENSIONS: _joined(",", _DELTA, given.get(_EXTENSIONS)),
         _JAVA_OPTIONS: _joined(
             " ",
-            *_java_options(jars if local else None, has_memory=MEMORY in given),
+            f"-Dlog4j2.configurationFile=file:{LOG4J}",
+            *(archive_options(jars) if local else ()),
+            *(_SMALL_MEMORY if local and MEMORY not in given else ()),
+            # Spark's classes fill this soon; until then the JVM would run a full collection many
+            # times.
+            "-XX:MetaspaceSize=256m",
             given.get(_JAVA_OPTIONS),
         ),
     }
 
 
-def _java_options(jars: Sequence[Path] | None, *, has_memory: bool) -> list[str]:
-    """Return the options of the driver's JVM; `jars` are those of a local session."""
-    options = [f"-Dlog4j2.configurationFile=file:{LOG4J}"]
-    if jars is not None:
-        options += archive_options(jars)
-        if not has_memory:
-            # With few gigabytes it holds a third less than the JVM's default, and takes no more
-            # CPU.
-            options.append("-XX:+UseSerialGC")
-            # By default the heap starts at a 64th of the machine's memory, and a long run touches
-            # all of that.
-            options.append("-Xms64m")
-            # The vectors of a task that reads live for a few young collections. Without room for
-            # them there, they fill the old generation, and each scan of a mirror pays for a full
-            # collection, a third of its time.
-            options += ["-XX:NewRatio=1", "-XX:SurvivorRatio=3", "-XX:TargetSurvivorRatio=90"]
-    # Spark's classes fill this soon; until then the JVM would run a full collection many times.
-    return [*options, "-XX:MetaspaceSize=256m"]
+_SMALL_MEMORY = (
+    # With few gigabytes it holds a third less than the JVM's default, and takes no more CPU.
+    "-XX:+UseSerialGC",
+    # By default the heap starts at a 64th of the machine's memory, and a long run touches all of
+    # that.
+    "-Xms64m",
+    # The vectors of a task that reads live for a few young collections. Without room for them
+    # there, they fill the old generation, and each scan of a mirror pays for a full collection, a
+    # third of its time.
+    *("-XX:NewRatio=1", "-XX:SurvivorRatio=3", "-XX:TargetSurvivorRatio=90"),
+)
+"""The options of the driver's JVM, if nobody sets its memory."""
 
 
 def _joined(separator: str, *values: str | None) -> str:
@@ -179,12 +178,10 @@ def _address_towards(master: str) -> str | None:
         return None
     host, _, port = servers.split(",")[0].rpartition(":")
     try:
-        family, kind, _, _, address = socket.getaddrinfo(
-            host.strip("[]"), int(port), type=socket.SOCK_DGRAM
-        )[0]
-        with socket.socket(family, kind) as probe:
+        place = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
+        with socket.socket(*place[:2]) as probe:
             # Nothing is sent: the machine only chooses the address that it would send from.
-            probe.connect(address)
+            probe.connect(place[4])
             return probe.getsockname()[0]
     except (OSError, ValueError):
         return None
@@ -261,7 +258,9 @@ def get_spark(
             if running() is None:
                 tell("starting Spark" if local else f"starting Spark at {conf[MASTER]}")
                 if local and _WAREHOUSE not in conf:
-                    conf[_WAREHOUSE] = f"file:{_temporary_folder()}"
+                    folder = TemporaryDirectory(prefix="ticdc-spark-", ignore_cleanup_errors=True)
+                    _FOLDERS.append(folder)
+                    conf[_WAREHOUSE] = f"file:{folder.name}"
             spark = _started(conf, settings.secrets)
             lake = lake_path()
             if isinstance(lake, RemotePath):
@@ -278,14 +277,11 @@ def get_spark(
 
 _WAREHOUSE = "spark.sql.warehouse.dir"
 
-_FOLDERS: list[tempfile.TemporaryDirectory[str]] = []
-"""Folders that are removed when this process ends."""
+_FOLDERS: list[TemporaryDirectory[str]] = []
+"""Folders that are removed when this process ends.
 
-
-def _temporary_folder() -> str:
-    """Return a folder for what Spark puts nowhere else: by default it would use the current one."""
-    _FOLDERS.append(tempfile.TemporaryDirectory(prefix="ticdc-spark-", ignore_cleanup_errors=True))
-    return _FOLDERS[-1].name
+Spark puts some files into them that by default would be in the current folder.
+"""
 
 
 def _connected(settings: SparkSettings, remote: str, extra: Mapping[str, str]) -> SparkSession:

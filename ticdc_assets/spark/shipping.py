@@ -1,13 +1,11 @@
 """Ship this package to the workers of a cluster, as a zip.
 
 In: the package that runs here. Out: a zip with its files, which Spark gives to every worker of a
-session. So this package is not installed there, and workers never run another version than the
-driver. Delta's few Python files go along, like its jars: they are one set. Other libraries are not
-in it: pyarrow, confluent-kafka, numba and the like come with the workers' Python (docs/cluster.md).
+session, so workers never run another version than the driver. Delta's few Python files go along,
+like its jars. Other libraries come with the workers' Python (docs/cluster.md).
 
-The same files give the same zip, to the byte. It is made once and stored in the user's cache, named
-by the files' digest. Workers execute it, so it is in a folder that only this user can write
-(`user_cache`), otherwise in a folder of this process.
+The same files give the same zip, to the byte. It is in the user's cache, named by the files'
+digest. Workers execute it, so only this user can write there (`user_cache`).
 
 Why running it again is safe: a zip appears complete or not at all, and an existing one is kept.
 """

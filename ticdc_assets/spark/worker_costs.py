@@ -1,11 +1,10 @@
 """Make PySpark's work around each task of its Python workers cheap.
 
-In: nothing; a worker calls `settle` at the end of its tasks. Out: cheaper work between tasks, where
-PySpark makes all importers clear their caches, and collects all garbage. An importer of a zip file
-then reads the file's directory again, one for each package of `pyspark.zip` and one for each jar;
-and the collector visits each object of each imported module. Together that was a quarter of the
-workers' CPU time while catching up. Here, a zip file's directory is read again only if the file has
-changed, and the collector skips the objects of imported modules.
+A worker calls `settle` at the end of its tasks. Between tasks PySpark makes all importers clear
+their caches, so each reads the directory of its zip file again, and collects all garbage, so the
+collector visits each object of each imported module: a quarter of the workers' CPU time while
+catching up. Here, a zip file's directory is read again only if the file has changed, and the
+collector skips the objects of imported modules.
 
 Why running it again is safe: it does nothing unless modules were imported since.
 """
@@ -24,7 +23,12 @@ def settle() -> None:
     global _modules
     if len(sys.modules) == _modules:
         return
-    _keep_directories()
+    sys.path_hooks[:] = [_ZipFile if hook is zipimporter else hook for hook in sys.path_hooks]
+    for path, finder in list(sys.path_importer_cache.items()):
+        if type(finder) is zipimporter:
+            # Python handles a file that no longer exists.
+            with suppress(ZipImportError):
+                sys.path_importer_cache[path] = _ZipFile(path)
     # Otherwise current garbage would stay forever.
     gc.collect()
     gc.freeze()
@@ -51,13 +55,3 @@ class _ZipFile(zipimporter):
         except OSError:
             return 0, 0
         return stat.st_mtime_ns, stat.st_size
-
-
-def _keep_directories() -> None:
-    """Make `_ZipFile` import from zip files, including those already known."""
-    sys.path_hooks[:] = [_ZipFile if hook is zipimporter else hook for hook in sys.path_hooks]
-    for path, finder in list(sys.path_importer_cache.items()):
-        if type(finder) is zipimporter:
-            # Python handles a file that no longer exists.
-            with suppress(ZipImportError):
-                sys.path_importer_cache[path] = _ZipFile(path)

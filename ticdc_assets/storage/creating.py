@@ -1,23 +1,19 @@
 """Create a file where none is: how a commit written by hand enters a Delta log.
 
-In: a path of either kind, and the bytes of the file. Out: the file, whole, or an error. Of all
-writers, on any hosts, that create the same path at the same time, one succeeds and each other one
-gets FileExistsError.
+Of all writers, on any hosts, that create the same path at the same time, one succeeds and each
+other one gets FileExistsError.
 
 - A folder: the bytes are written under a hidden name, synced and linked to the path. `link` fails
   if the path is taken, also between hosts on NFS. A folder gets its name together with its first
-  file, by a rename. The hidden file of a killed process is removed by log cleaning; a hidden
-  folder stays, and nobody reads it.
+  file, by a rename. Log cleaning removes the hidden file of a killed process.
 - S3, Azure and Google: one PUT with a condition (`If-None-Match: *`, or Google's generation 0).
 - HDFS: the bytes are written under a hidden name and renamed without overwriting.
 
 The answer of a store can get lost: the library then sends the PUT again, and the store refuses it
 because of the first one. And S3 may refuse two PUTs at once (409) although no file is there yet. So
-after each refusal or error `create` reads the path back. The same bytes are this writer's file;
-other bytes are another writer's. If no file is there, `create` puts again.
-
-Why running it again is safe: the caller's bytes contain an id that nobody else has, so creating
-them again finds them.
+after each refusal or error `create` reads the path back. The same bytes are this writer's file, as
+they contain an id that nobody else has; other bytes are another writer's. If no file is there,
+`create` puts again.
 """
 
 import errno
@@ -25,17 +21,12 @@ import os
 import re
 import time
 import uuid
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from ticdc_assets.storage.paths import (
-    AnyPath,
-    RemotePath,
-    names_in,
-    remove_tree,
-    staged_name,
-)
+from ticdc_assets.storage.paths import AnyPath, RemotePath, names_in, remove_tree, staged_name
 
 if TYPE_CHECKING:
     from ticdc_assets.storage.hdfs import HdfsHandler
@@ -52,10 +43,9 @@ _REFUSED_BY_STATUS: Final = re.compile(r"status code: 4(?!08)\d\d")
 
 
 class UnclearPutError(OSError):
-    """Nobody knows whether a store wrote a file: it is not there yet, or cannot be read.
+    """Nobody knows whether a store wrote a file, which may appear later.
 
-    The file may appear later. Creating the same bytes again is safe. Removing what these bytes
-    name, as if the file had not been written, is not.
+    Creating the same bytes again is safe. Removing what these bytes name is not.
     """
 
 
@@ -64,18 +54,15 @@ class _RefusedError(OSError):
 
 
 def create(path: AnyPath, data: bytes) -> None:
-    """Write a whole file where none is; see the module.
+    """Write a whole file, with bytes that no other writer has, where none is; see the module.
 
-    Args:
-        path: where; folders above it are created.
-        data: the bytes of the file, which no other writer has.
+    Folders above it are created.
 
     Raises:
         FileExistsError: a file with other bytes is there.
         UnclearPutError: nobody knows whether the file was written.
-        PermissionError: the credentials do not allow it.
-        OSError: the file was not written: the folder, the bucket or the file system does not allow
-            it.
+        OSError: the file was not written: the credentials (PermissionError), the folder, the bucket
+            or the file system do not allow it.
         PrerequisiteError: the package that reaches an HDFS is not installed.
     """
     deadline = time.monotonic() + _PATIENCE_S
@@ -86,12 +73,23 @@ def create(path: AnyPath, data: bytes) -> None:
             failure = error
         else:
             return
-        there = _read(path, failure)
+        is_unclear = isinstance(failure, _RefusedError | UnclearPutError)
+        there = None
+        try:
+            there = read_whole(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if not is_unclear:
+                raise failure from error
+            raise UnclearPutError(
+                f"{path} may have been written ({failure}), and cannot be read ({error})"
+            ) from failure
         if there == data:
             return
         if there is not None:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from failure
-        if not isinstance(failure, _RefusedError | UnclearPutError):
+        if not is_unclear:
             raise failure
         if pause is None or time.monotonic() + pause > deadline:
             raise UnclearPutError(
@@ -106,44 +104,28 @@ def _put(path: AnyPath, data: bytes) -> None:
     elif path.store.has_folders:
         _put_in_hdfs(path, data)
     else:
-        _put_object(path, data)
+        import obstore
 
-
-def _read(path: AnyPath, failure: OSError) -> bytes | None:
-    """Return the bytes of a file, None if it is not there."""
-    try:
-        return read_whole(path)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        if isinstance(failure, _RefusedError | UnclearPutError):
-            raise UnclearPutError(
-                f"{path} may have been written ({failure}), and cannot be read ({error})"
-            ) from failure
-        raise failure from error
+        with _os_errors(path):
+            obstore.put(path.store.objects, path.key, data, mode="create")
 
 
 def read_whole(path: AnyPath) -> bytes:
-    """Return what is in a file, by one request: Arrow looks up an object before it reads it.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        OSError: it cannot be read.
-    """
+    """Return what is in a file, by one request: Arrow looks up an object before it reads it."""
     if isinstance(path, Path) or path.store.has_folders:
         return path.read_bytes()
-    return _read_object(path)
+    import obstore
+
+    with _os_errors(path):
+        return bytes(obstore.get(path.store.objects, path.key).bytes())
 
 
 def probe_store(lake: RemotePath) -> str | None:
     """Return what is wrong with the store of a lake; None if nothing is.
 
     In a store without conditional puts a second commit replaces the first one, and a lake there
-    would lose commits. The probe creates a file next to the changefeeds twice, and removes it.
-
-    Raises:
-        OSError: the store cannot be reached or written.
-        PrerequisiteError: the package that reaches it is not installed.
+    would lose commits. The probe creates a file next to the changefeeds twice, and removes it. It
+    raises the errors of `create`.
     """
     path = lake / f".probe-{uuid.uuid4().hex}"
     try:
@@ -177,27 +159,29 @@ def _put_in_folder(path: Path, data: bytes) -> None:
         _link(staged, place / path.name)
         if place != folder:
             staged.unlink()
-            _rename_folder(place, folder)
+            try:
+                place.rename(folder)
+            except OSError as error:
+                # XFS says that a folder with files exists, other file systems that it is not empty.
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+                raise _RefusedError(f"another writer made {folder}") from error
     finally:
         remove_tree(staged if place == folder else place, quietly=True)
-    _sync_folder(folder)
-
-
-def _rename_folder(staged: Path, folder: Path) -> None:
+    # Names in a folder reach the disk where its file system can sync them.
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        staged.rename(folder)
+        os.fsync(descriptor)
     except OSError as error:
-        # XFS says that a folder with files exists, other file systems that it is not empty.
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+        if error.errno != errno.EINVAL:
             raise
-        raise _RefusedError(f"another writer made {folder}") from error
+    finally:
+        os.close(descriptor)
 
 
 def _link(staged: Path, path: Path) -> None:
     try:
         os.link(staged, path)
-    except FileExistsError:
-        raise
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
@@ -210,64 +194,29 @@ def _link(staged: Path, path: Path) -> None:
         ) from error
 
 
-def _sync_folder(folder: Path) -> None:
-    """Sync the names in a folder to the disk, where its file system can."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
-    finally:
-        os.close(descriptor)
-
-
 # Stores of objects --------------------------------------------------------------------------------
 
 
-def _put_object(path: RemotePath, data: bytes) -> None:
-    import obstore
+@contextmanager
+def _os_errors(path: RemotePath) -> Generator[None]:
+    """Raise the file system's exceptions for errors of obstore, which are not Python's."""
     from obstore import exceptions
 
-    objects = path.store.objects
     try:
-        obstore.put(objects, path.key, data, mode="create")
+        yield
+    except FileNotFoundError as error:
+        # The file, or a bucket or a user that the store does not know.
+        raise FileNotFoundError(errno.ENOENT, _first_line(error), str(path)) from error
     except (exceptions.AlreadyExistsError, exceptions.PreconditionError) as error:
         raise _RefusedError(_first_line(error)) from error
+    except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
+        raise PermissionError(errno.EACCES, _first_line(error), str(path)) from error
     except exceptions.BaseError as error:
-        _raise_for(path, error)
-    except FileNotFoundError as error:
-        raise _missing(path, error) from error
-
-
-def _read_object(path: RemotePath) -> bytes:
-    import obstore
-    from obstore import exceptions
-
-    try:
-        return bytes(obstore.get(path.store.objects, path.key).bytes())
-    except exceptions.BaseError as error:
-        _raise_for(path, error)
-    except FileNotFoundError as error:
-        raise _missing(path, error) from error
-
-
-def _raise_for(path: RemotePath, error: Exception) -> NoReturn:
-    """Raise the file system's exception for an error of obstore, which is not one of Python's."""
-    from obstore import exceptions
-
-    said = _first_line(error)
-    if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError):
-        raise PermissionError(errno.EACCES, said, str(path)) from error
-    invalid = exceptions.InvalidPathError | exceptions.NotSupportedError
-    if isinstance(error, invalid) or _REFUSED_BY_STATUS.search(said):
-        raise OSError(errno.EINVAL, said, str(path)) from error
-    raise UnclearPutError(said) from error
-
-
-def _missing(path: RemotePath, error: OSError) -> OSError:
-    """Return the error for a bucket, or a user, that the store does not know."""
-    return FileNotFoundError(errno.ENOENT, _first_line(error), str(path))
+        said = _first_line(error)
+        invalid = exceptions.InvalidPathError | exceptions.NotSupportedError
+        if isinstance(error, invalid) or _REFUSED_BY_STATUS.search(said):
+            raise OSError(errno.EINVAL, said, str(path)) from error
+        raise UnclearPutError(said) from error
 
 
 def _first_line(error: Exception) -> str:

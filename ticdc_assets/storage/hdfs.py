@@ -1,15 +1,12 @@
 """HDFS as a file system of Arrow, by a client that needs neither Java nor libhdfs.
 
-In: the URI of a name node or of a name service. Out: a `pyarrow.fs.FileSystem` over the package
-hdfs-native, which is the client inside delta-rs too. Addresses of name services, the user and
-Kerberos come from where Hadoop's own clients have them: the files in `HADOOP_CONF_DIR`,
-`HADOOP_USER_NAME`, and the cache of tickets. Arrow's own file system for HDFS loads libhdfs, which
+It is the package hdfs-native, which is the client inside delta-rs too. Addresses of name services,
+the user and Kerberos come from where Hadoop's own clients have them: the files in
+`HADOOP_CONF_DIR`, `HADOOP_USER_NAME`, and the cache of tickets. Arrow's own file system for HDFS
 starts a JVM in each Python process (docs/decisions/0069-the-lake-is-a-uri.md).
 
 Others see a file while it is written, so a writer that replaces a file writes another one and moves
-it (`storage.paths`). Why running it again is safe: this module keeps nothing but the client.
-
-Not handled: links, times of access, rights; appending to a file.
+it (`storage.paths`). Not handled: links, times of access, rights; appending to a file.
 """
 
 import errno
@@ -28,14 +25,7 @@ _PIECE: Final = 4 << 20
 
 
 def hdfs_files(root: str) -> FileSystem:
-    """Return the file system of an HDFS; it does not connect yet.
-
-    Args:
-        root: `hdfs://host:port`, or `hdfs://service` of a name service in Hadoop's files.
-
-    Raises:
-        OSError: no file says where the name service is.
-    """
+    """Return the file system of an HDFS, not connected yet; OSError if its service is unknown."""
     return PyFileSystem(HdfsHandler(root))
 
 
@@ -73,9 +63,6 @@ class HdfsHandler(FileSystemHandler):
     """The calls that Arrow makes to a file system, with hdfs-native.
 
     It may be pickled: it connects again where it arrives.
-
-    Args:
-        root: the URI of the name node or name service.
     """
 
     def __init__(self, root: str) -> None:
@@ -104,14 +91,14 @@ class HdfsHandler(FileSystemHandler):
 
     def get_file_info(self, paths: list[str]) -> list[FileInfo]:
         """Return what is at each of some paths."""
-        return [self._info(path) for path in paths]
-
-    def _info(self, path: str) -> FileInfo:
-        try:
-            with _os_errors():
-                return _info_of(self._client.get_file_info(path))
-        except FileNotFoundError:
-            return FileInfo(path, FileType.NotFound)
+        found: list[FileInfo] = []
+        for path in paths:
+            try:
+                with _os_errors():
+                    found.append(_info_of(self._client.get_file_info(path)))
+            except FileNotFoundError:
+                found.append(FileInfo(path, FileType.NotFound))
+        return found
 
     def get_file_info_selector(self, selector: FileSelector) -> list[FileInfo]:
         """Return what is in a folder, or below it."""

@@ -5,12 +5,12 @@ is below it, in a *generation*: a folder that the cuts name. A generation that i
 published one (`verify`, `rebuild`) is *apart*: it has cuts of its own until it is published.
 
 Paths are built from the changefeed's name (restricted by the configuration to [a-z0-9_]), from
-names of generations (`generation_name`) and from table ids. No name from a message ever becomes
-part of a path.
+names of generations (`generation_name`) and from table ids, and never from a name in a message.
 """
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import cast
 from uuid import uuid4
 
 from ticdc_assets.storage.paths import LOG, AnyPath, names_in
@@ -24,23 +24,78 @@ GENERATIONS = "generations"
 FIRST_GENERATION = "1"
 """The generation that a changefeed begins with."""
 
+_TABLES = (
+    *("raw_messages", "seeds", "snapshot_rows", "landings", "change_log", "change_groups"),
+    *("quarantine", "checksums", "ddl_history", "schema_conflicts", "schema_registry", "cuts"),
+)
+
+
+class _Below:
+    """A path below a folder of a changefeed, of the attribute's name if no other one is given."""
+
+    def __init__(self, folder: str, name: str = "") -> None:
+        self._folder, self._name = folder, name
+
+    def __set_name__(self, _: type, name: str) -> None:
+        self._name = self._name or name
+
+    def __get__(self, paths: "LakePaths", _: type | None = None) -> AnyPath:
+        return cast("AnyPath", getattr(paths, self._folder)) / self._name
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakePaths:
-    """The tables of one changefeed below the lake's root.
+    """The tables of one changefeed below the lake's root, in one generation (`delta.lake`).
 
-    Attributes:
-        root: the lake: a folder, or a URI.
-        changefeed: name of the changefeed.
-        generation: the generation whose tables these are; `delta.generations` knows the published
-            one.
-        apart: whether no published cut names it; then it has cuts of its own, too.
+    If no published cut names the generation, it is `apart` and has cuts of its own, too.
     """
 
     root: AnyPath
     changefeed: str
     generation: str = FIRST_GENERATION
     apart: bool = False
+
+    raw_messages = _Below("home")
+    """Landed Kafka records."""
+    seeds = _Below("home")
+    """The tables that were seeded from exports, and how to read each export."""
+    snapshot_rows = _Below("home")
+    """Rows of exports as they are in their files."""
+    landings = _Below("home")
+    """What each landing saw: partitions, offsets, records."""
+    change_log = _Below("generation_folder")
+    """Decoded changes."""
+    change_groups = _Below("generation_folder")
+    """The change log in numbers: per partition and per cited schema."""
+    quarantine = _Below("generation_folder")
+    """Records that could not be decoded or did not fit their schema."""
+    checksums = _Below("generation_folder")
+    """Row checksums compared, per batch of the change log."""
+    ddl_history = _Below("generation_folder")
+    """Every DDL."""
+    schema_conflicts = _Below("generation_folder")
+    """Different structures claimed for one schema version."""
+    schema_registry = _Below("generation_folder")
+    """Every version of every table's schema."""
+    cuts = _Below("base")
+    """Published cuts."""
+
+    accepted_gaps = _Below("home")
+    """Gaps of landing that were accepted."""
+    report = _Below("home", "report/index.html")
+    """Page about the changefeed, for people; not a table."""
+    by_name = _Below("base", "by_name.json")
+    """The newest cut's mirrors by their names, for other programs; not a table."""
+    lock = _Below("home", "writer.lock")
+    """Lock file of the one writer."""
+    workers = _Below("home", "workers.lock")
+    """Lock file that all processes hold together that work on a run of the changefeed."""
+    side_lock = _Below("home", "verify.lock")
+    """Lock file of the process that builds a generation next to the published one."""
+    lease = _Below("home")
+    """Who holds the changefeed, where locks of files do not reach: numbered files."""
+    side_lease = _Below("home", "verify_lease")
+    """The same for the process that builds a generation next to the published one."""
 
     @property
     def home(self) -> AnyPath:
@@ -71,122 +126,9 @@ class LakePaths:
         return replace(self, generation=generation_name(), apart=True)
 
     @property
-    def raw_messages(self) -> AnyPath:
-        """Landed Kafka records."""
-        return self.home / "raw_messages"
-
-    @property
-    def accepted_gaps(self) -> AnyPath:
-        """Gaps of landing that were accepted."""
-        return self.home / "accepted_gaps"
-
-    @property
-    def seeds(self) -> AnyPath:
-        """The tables that were seeded from exports, and how to read each export."""
-        return self.home / "seeds"
-
-    @property
-    def snapshot_rows(self) -> AnyPath:
-        """Rows of exports as they are in their files."""
-        return self.home / "snapshot_rows"
-
-    @property
-    def landings(self) -> AnyPath:
-        """What each landing saw: partitions, offsets, records."""
-        return self.home / "landings"
-
-    @property
-    def change_log(self) -> AnyPath:
-        """Decoded changes."""
-        return self.generation_folder / "change_log"
-
-    @property
-    def change_groups(self) -> AnyPath:
-        """The change log in numbers: per partition and per cited schema."""
-        return self.generation_folder / "change_groups"
-
-    @property
-    def quarantine(self) -> AnyPath:
-        """Records that could not be decoded or did not fit their schema."""
-        return self.generation_folder / "quarantine"
-
-    @property
-    def schema_registry(self) -> AnyPath:
-        """Every version of every table's schema."""
-        return self.generation_folder / "schema_registry"
-
-    @property
-    def ddl_history(self) -> AnyPath:
-        """Every DDL."""
-        return self.generation_folder / "ddl_history"
-
-    @property
-    def schema_conflicts(self) -> AnyPath:
-        """Different structures claimed for one schema version."""
-        return self.generation_folder / "schema_conflicts"
-
-    @property
-    def cuts(self) -> AnyPath:
-        """Published cuts."""
-        return self.base / "cuts"
-
-    @property
-    def checksums(self) -> AnyPath:
-        """Row checksums compared, per batch of the change log."""
-        return self.generation_folder / "checksums"
-
-    @property
     def tables(self) -> tuple[AnyPath, ...]:
         """All tables but mirrors and histories, each before those that are built from it."""
-        return (
-            self.raw_messages,
-            self.seeds,
-            self.snapshot_rows,
-            self.landings,
-            self.change_log,
-            self.change_groups,
-            self.quarantine,
-            self.checksums,
-            self.ddl_history,
-            self.schema_conflicts,
-            self.schema_registry,
-            self.cuts,
-        )
-
-    @property
-    def report(self) -> AnyPath:
-        """Page about the changefeed, for people; not a table."""
-        return self.home / "report" / "index.html"
-
-    @property
-    def by_name(self) -> AnyPath:
-        """The newest cut's mirrors by their names, for other programs; not a table."""
-        return self.base / "by_name.json"
-
-    @property
-    def lock(self) -> AnyPath:
-        """Lock file of the one writer."""
-        return self.home / "writer.lock"
-
-    @property
-    def workers(self) -> AnyPath:
-        """Lock file that all processes hold together that work on a run of the changefeed."""
-        return self.home / "workers.lock"
-
-    @property
-    def side_lock(self) -> AnyPath:
-        """Lock file of the process that builds a generation next to the published one."""
-        return self.home / "verify.lock"
-
-    @property
-    def lease(self) -> AnyPath:
-        """Who holds the changefeed, where locks of files do not reach: numbered files."""
-        return self.home / "lease"
-
-    @property
-    def side_lease(self) -> AnyPath:
-        """The same for the process that builds a generation next to the published one."""
-        return self.home / "verify_lease"
+        return tuple(getattr(self, name) for name in _TABLES)
 
     @property
     def row_folders(self) -> tuple[AnyPath, AnyPath]:
@@ -196,8 +138,7 @@ class LakePaths:
     def mirror_below(self, mirror_id: str) -> str:
         """Return where a mirror's table is below `home`, as other programs read it.
 
-        Args:
-            mirror_id: id of the mirror, a table id's digits and a counter.
+        The id of the mirror is a table id's digits and a counter.
         """
         return f"{GENERATIONS}/{_named(self.generation)}/{MIRRORS}/{_checked(mirror_id)}"
 

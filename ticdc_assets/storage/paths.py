@@ -1,15 +1,14 @@
 """Paths of a lake: those of a folder are `pathlib.Path`, those of a URI are `RemotePath`.
 
-In: the URI of a lake and how its store is reached. Out: a path that behaves as `pathlib.Path` does
-as far as this package uses it, and functions for what `pathlib` has no method for.
+A `RemotePath` behaves as `pathlib.Path` does as far as this package uses it; functions do what
+`pathlib` has no method for.
 
 A store has objects, not folders: a folder is there if an object is below it, and a rename is a
 copy. An object is there whole or not at all. HDFS is a file system: folders stay when they are
 empty, and renames are atomic, as on a disk.
 
-Why running it again is safe: in a store of objects a tree is moved by copies first and deletions
-second, those of logs first and oldest first (`move`). A run killed in between leaves the tree whole
-in one of both places, and never a table that looks like an older one.
+A tree is moved there by copies first and deletions second (`move`), so a run killed in between
+leaves the tree whole in one of both places, and never a table that looks like an older one.
 """
 
 import errno
@@ -31,12 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RemoteStat:
-    """What a store says of an object.
-
-    Attributes:
-        st_size: its bytes.
-        st_mtime: when it was written (s since 1970).
-    """
+    """What a store says of an object, as `os.stat_result` does."""
 
     st_size: int
     st_mtime: float
@@ -44,12 +38,7 @@ class RemoteStat:
 
 @dataclass(frozen=True, slots=True, order=True, repr=False)
 class RemotePath:
-    """A path in a store, with the interface of `pathlib.Path` as far as it is used here.
-
-    Attributes:
-        store: the store.
-        key: its key in the store: names joined by slashes.
-    """
+    """A path in a store, with the interface of `pathlib.Path`: `key` is names joined by slashes."""
 
     store: Store
     key: str
@@ -249,8 +238,7 @@ class ListedFile:
     """A file of a listing.
 
     Attributes:
-        path: where it is.
-        below: the same, relative to the folder that was listed.
+        below: its path, relative to the folder that was listed.
         size: its bytes.
         modified: when it was written (s since 1970).
     """
@@ -262,12 +250,7 @@ class ListedFile:
 
 
 def remote_path(uri: str, storage: Storage, env: Mapping[str, str] | None = None) -> RemotePath:
-    """Return the path of the URI of a lake.
-
-    Args:
-        uri: the URI.
-        storage: how its store is reached.
-        env: environment variables; those of this process if None.
+    """Return the path of the URI of a lake; the environment is this process's if `env` is None.
 
     Raises:
         ConfigError: it is not the URI of a lake, or its store has too few or too many settings.
@@ -336,11 +319,7 @@ def files_below(folder: AnyPath) -> Iterator[ListedFile]:
 def remove_tree(path: AnyPath, *, quietly: bool = False) -> None:
     """Remove what is at a path, if anything is: a file, or a folder with all that is in it.
 
-    Of a link, only the link is removed.
-
-    Args:
-        path: the path.
-        quietly: whether what cannot be removed stays.
+    Of a link, only the link is removed. What cannot be removed `quietly` stays.
     """
     with suppress(OSError if quietly else FileNotFoundError):
         if not isinstance(path, RemotePath):

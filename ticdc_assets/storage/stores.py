@@ -1,11 +1,7 @@
 """The store of a lake that is a URI, as settings of each library that reads or writes it.
 
-In: scheme and authority of a URI, and how the store is reached (`Storage`). Out: Arrow's file
-system, delta-rs's storage options, obstore's client, Hadoop's settings for Spark. No other module
-turns a URI into any of these.
-
-Credentials are in `Storage` alone, which shows none of them; it is pickled with paths for Spark's
-workers. This module connects to nothing, so running it again is safe.
+No other module turns a URI into any of these. Credentials are in `Storage` alone, which shows none
+of them; it is pickled with paths for Spark's workers. This module connects to nothing.
 
 Not handled: several stores in one lake; object versions; requester pays; access tokens of Google
 and SAS tokens of Azure, instead of which the platform's own credentials serve. An HDFS has no
@@ -16,7 +12,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from urllib.parse import quote, urlsplit
 
 from ticdc_assets.base.errors import ConfigError, PrerequisiteError, shorten
@@ -25,30 +21,22 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
     from pyarrow.fs import FileSystem
 
+_T = TypeVar("_T")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Storage:
-    """How to reach the store of a lake; the platform decides what is None.
+    """How to reach the store of a lake; the platform decides what is None."""
 
-    Attributes:
-        endpoint: URL of an S3 other than Amazon's.
-        region: of an S3.
-        path_style: whether buckets are in the path of an S3 instead of the host's name.
-        access_key: of an S3; None for the credentials that the platform gives.
-        secret_key: belongs to it.
-        session_token: belongs to temporary ones.
-        account_key: of an Azure account.
-        tenant_id: of an Azure service principal.
-        client_id: of an Azure service principal.
-        client_secret: of an Azure service principal.
-    """
-
+    # Of an S3: `endpoint` is the URL of one other than Amazon's, `path_style` says whether buckets
+    # are in the path instead of the host's name, and `session_token` belongs to temporary keys.
     endpoint: str | None = None
     region: str | None = None
     path_style: bool | None = None
     access_key: str | None = None
     secret_key: str | None = None
     session_token: str | None = None
+    # Of an Azure account, or of a service principal.
     account_key: str | None = None
     tenant_id: str | None = None
     client_id: str | None = None
@@ -66,9 +54,7 @@ class Storage:
 _OF_AZURE = frozenset({"account_key", "tenant_id", "client_id", "client_secret"})
 
 USED: Final[Mapping[str, frozenset[str]]] = {
-    "s3": frozenset(
-        {"endpoint", "region", "path_style", "access_key", "secret_key", "session_token"}
-    ),
+    "s3": frozenset(Storage.__slots__) - _OF_AZURE,
     "gs": frozenset(),
     "abfss": _OF_AZURE,
     "hdfs": frozenset(),
@@ -91,7 +77,6 @@ class Store:
         scheme: one of `USED`.
         authority: the part between scheme and path: a bucket, a container of an account, a name
             node or a name service.
-        storage: how to reach it.
     """
 
     scheme: str
@@ -155,7 +140,7 @@ class Store:
                 options["account_name"] = self._account.partition(".")[0]
             case _:
                 options = {}
-        return {name: value for name, value in options.items() if value is not None}
+        return _given(options)
 
     @property
     def _path_style(self) -> bool:
@@ -186,14 +171,9 @@ class Store:
                 "aws_conditional_put": "etag",
             }
         elif self.scheme == "abfss":
-            options = {
-                "azure_storage_account_name": self._account.partition(".")[0],
-                "azure_storage_account_key": storage.account_key,
-                "azure_storage_tenant_id": storage.tenant_id,
-                "azure_storage_client_id": storage.client_id,
-                "azure_storage_client_secret": storage.client_secret,
-            }
-        return {name: value for name, value in options.items() if value is not None}
+            options = {f"azure_storage_{name}": getattr(storage, name) for name in _OF_AZURE}
+            options["azure_storage_account_name"] = self._account.partition(".")[0]
+        return _given(options)
 
     # obstore -------------------------------------------------------------------------------------
 
@@ -201,9 +181,8 @@ class Store:
     def objects(self) -> "ObjectStore":
         """The client of obstore for a bucket or a container, one for each in a process.
 
-        Raises:
-            OSError: obstore does not accept the settings; or this process was forked after the
-                first use of the client, and a call would never return.
+        It raises OSError if obstore does not accept the settings, or in a process that was forked
+        after the first use of the client: a call would never return.
         """
         if _first_process() != os.getpid():
             raise OSError(f"{self.root}: a process that was forked cannot use obstore; spawn it")
@@ -237,13 +216,12 @@ class Store:
                     f"https://login.microsoftonline.com/{tenant}/oauth2/token"
                 ),
             }
-        return {name: value for name, value in settings.items() if value is not None}
+        return _given(settings)
 
     def hadoop_secrets(self) -> dict[str, str]:
-        """Return the secrets among Hadoop's settings.
+        """Return the secrets among Hadoop's settings, which are set when the JVM runs.
 
-        They are set when the JVM runs: settings of a session are on the JVM's command line, which
-        everybody on the machine can read.
+        Settings of a session are on the JVM's command line, which everybody can read.
         """
         storage = self.storage
         secrets: dict[str, str | None] = {}
@@ -259,44 +237,24 @@ class Store:
                 f"fs.azure.account.key.{self._account}": storage.account_key,
                 client: storage.client_secret,
             }
-        return {name: value for name, value in secrets.items() if value is not None}
+        return _given(secrets)
+
+
+def _given(options: Mapping[str, _T | None]) -> dict[str, _T]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def store_of(uri: str, storage: Storage, env: Mapping[str, str]) -> tuple[Store, str]:
-    """Return the store of a lake's URI, and the key of the lake in it.
-
-    Args:
-        uri: the URI.
-        storage: how its store is reached.
-        env: environment variables.
-
-    Raises:
-        ConfigError: it is not the URI of a lake, or its store has too few or too many settings.
-    """
+    """Return the store of a lake's URI, and the key of the lake in it; see `paths.remote_path`."""
     parsed = urlsplit(uri)
     scheme = _OTHER_NAMES.get(parsed.scheme, parsed.scheme)
     if scheme not in USED:
         schemes = ", ".join(f"{name}://" for name in USED)
         raise ConfigError(f"expected a folder or a URI of {schemes}, got {shorten(uri)}")
-    _check_authority(scheme, parsed.netloc)
-    parts = [part for part in parsed.path.split("/") if part]
-    if parsed.query or parsed.fragment or {".", ".."} & set(parts):
-        raise ConfigError(f"a lake at {scheme}://: expected only a bucket and a prefix")
-    unused = sorted(storage.given - USED[scheme])
-    if unused:
-        raise ConfigError(f"storage.{unused[0]}: a lake at {scheme}:// does not use it")
-    if (storage.access_key is None) != (storage.secret_key is None):
-        raise ConfigError("storage: access_key and secret_key belong together")
-    if scheme == "s3" and storage.region is None:
-        storage = _with_region(storage, env)
-    return Store(scheme, parsed.netloc, storage), "/".join(parts)
-
-
-def _check_authority(scheme: str, authority: str) -> None:
-    """Refuse what may be credentials, without showing it."""
-    container, _, account = authority.partition("@")
+    # What may be credentials is refused without showing it.
+    container, _, account = parsed.netloc.partition("@")
     if scheme == "abfss":
-        if not container or not account or ":" in authority:
+        if not container or not account or ":" in parsed.netloc:
             raise ConfigError(f"a lake at abfss://: expected {_AZURE_FORM}")
     elif account or (":" in container and scheme != "hdfs"):
         raise ConfigError(
@@ -306,14 +264,21 @@ def _check_authority(scheme: str, authority: str) -> None:
     elif not container:
         wanted = "a host or a name service" if scheme == "hdfs" else "a bucket"
         raise ConfigError(f"a lake at {scheme}://: expected {wanted} after it")
-
-
-def _with_region(storage: Storage, env: Mapping[str, str]) -> Storage:
-    """Return an S3 with its region: without one each library would guess another."""
-    region = next((env[name] for name in _S3_REGIONS if env.get(name)), None)
-    if region is None and storage.endpoint is None:
-        raise ConfigError("storage.region: missing, and AWS_REGION is not set; set one of them")
-    return replace(storage, region=region or "us-east-1")
+    parts = [part for part in parsed.path.split("/") if part]
+    if parsed.query or parsed.fragment or {".", ".."} & set(parts):
+        raise ConfigError(f"a lake at {scheme}://: expected only a bucket and a prefix")
+    unused = sorted(storage.given - USED[scheme])
+    if unused:
+        raise ConfigError(f"storage.{unused[0]}: a lake at {scheme}:// does not use it")
+    if (storage.access_key is None) != (storage.secret_key is None):
+        raise ConfigError("storage: access_key and secret_key belong together")
+    if scheme == "s3" and storage.region is None:
+        # Without a region each library would guess another one.
+        region = next((env[name] for name in _S3_REGIONS if env.get(name)), None)
+        if region is None and storage.endpoint is None:
+            raise ConfigError("storage.region: missing, and AWS_REGION is not set; set one of them")
+        storage = replace(storage, region=region or "us-east-1")
+    return Store(scheme, parsed.netloc, storage), "/".join(parts)
 
 
 @lru_cache(maxsize=16)
@@ -378,9 +343,8 @@ def _hdfs(root: str) -> "FileSystem":
 def files_at(uri: str) -> "tuple[FileSystem, str]":
     """Return Arrow's file system of a URI that is not a lake's, and the path in it.
 
-    Raises:
-        PrerequisiteError: the package that reaches such a store is not installed.
-        OSError, ValueError, pyarrow.ArrowException: Arrow cannot open it.
+    It raises PrerequisiteError if the package that reaches such a store is not installed, and
+    Arrow's errors.
     """
     from pyarrow import fs
 

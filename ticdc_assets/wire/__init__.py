@@ -26,11 +26,6 @@ def decode(
 ) -> list[Event]:
     """Return the events of `record`, in the order of the message.
 
-    Args:
-        wire_format: how the record is written.
-        record: the record.
-        compression: how its value was compressed.
-
     Raises:
         WireError: the record is not a message of the format, or not compressed in this way.
     """

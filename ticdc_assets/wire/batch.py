@@ -54,10 +54,7 @@ def decode_batch(
 ) -> pa.RecordBatch:
     """Return the events of `batch` as rows of `CHANGE_SCHEMA`, all in one batch.
 
-    Args:
-        wire_format: how the records are written.
-        batch: records with the columns topic, partition, offset, key and value; more are ignored.
-        compression: how their values were compressed.
+    Its records have the columns topic, partition, offset, key and value; more are ignored.
     """
     pieces = list(decode_pieces(wire_format, batch, compression=compression))
     if len(pieces) == 1:
@@ -72,14 +69,7 @@ def decode_pieces(
     compression: Compression = Compression.NONE,
     piece_bytes: int = PIECE_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the events of `batch` as rows of `CHANGE_SCHEMA`, a piece at a time.
-
-    Args:
-        wire_format: how the records are written.
-        batch: records with the columns topic, partition, offset, key and value; more are ignored.
-        compression: how their values were compressed.
-        piece_bytes: about how many bytes of keys and decompressed values a piece has.
-    """
+    """Yield the same a piece at a time, of about `piece_bytes` of keys and decompressed values."""
     # By `starmap`, which keeps no piece: else two would be in memory at a time.
     yield from starmap(
         partial(_decoded, wire_format, compression),
@@ -160,14 +150,9 @@ def _decoded(
     contents: pa.RecordBatch,
     size: int,
 ) -> pa.RecordBatch:
-    """Return the rows of records: those of the batch reader, and those of the reference.
+    """Return the rows of records of `size` bytes, which are decompressed in `contents`.
 
-    Args:
-        wire_format: how the records are written.
-        compression: how their values were compressed.
-        records: the records.
-        contents: the same, decompressed.
-        size: the bytes of its keys and values.
+    They are those of the batch reader, and those of the reference.
     """
     reference = partial(decode, wire_format, compression=compression)
     is_left = np.ones(records.num_rows, np.bool_)

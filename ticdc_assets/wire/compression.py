@@ -5,7 +5,7 @@ record as the encoder wrote it, or a `WireError` for bytes that are not compress
 Nothing in a message says that it is compressed, so it is never guessed. The result depends on the
 record alone.
 
-What is compressed depends on the format (`_CHANGES`):
+What is compressed depends on the format (`changed`):
 
     simple-json, simple-avro, canal-json   the whole value of every message, the key never
     open-protocol                          the value of each row and DDL inside the message
@@ -83,16 +83,7 @@ def decompressed(
 
 def supports(wire_format: WireFormat, compression: Compression) -> bool:
     """Return whether messages of the format can be compressed in this way."""
-    return compression is Compression.NONE or wire_format in _CHANGES
-
-
-# --- which part of a record ---
-
-
-def _change_value(record: Record, change: Change) -> Record:
-    if record.value is None:
-        return record
-    return Record(key=record.key, value=change(record.value, "byte 0"))
+    return compression is Compression.NONE or wire_format is not WireFormat.CRAFT
 
 
 def changed(wire_format: WireFormat, record: Record, change: Change) -> Record:
@@ -101,17 +92,13 @@ def changed(wire_format: WireFormat, record: Record, change: Change) -> Record:
     Raises:
         ValueError: the format has no compression.
     """
-    if wire_format not in _CHANGES:
+    if wire_format is WireFormat.CRAFT:
         raise ValueError(f"{wire_format} has no compression")
-    return _CHANGES[wire_format](record, change)
-
-
-_CHANGES: Final[Mapping[WireFormat, Callable[[Record, Change], Record]]] = {
-    WireFormat.SIMPLE_JSON: _change_value,
-    WireFormat.SIMPLE_AVRO: _change_value,
-    WireFormat.OPEN_PROTOCOL: map_values,
-    WireFormat.CANAL_JSON: _change_value,
-}
+    if wire_format is WireFormat.OPEN_PROTOCOL:
+        return map_values(record, change)
+    if record.value is None:
+        return record
+    return Record(key=record.key, value=change(record.value, "byte 0"))
 
 
 # --- lz4 ---

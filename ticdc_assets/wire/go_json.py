@@ -19,9 +19,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
-
 from ticdc_assets.base.errors import WireError, shorten
+from ticdc_assets.model.values import shapes
 from ticdc_assets.wire.codes import MAX_DEPTH
 from ticdc_assets.wire.record import content_of, text_of
 
@@ -40,13 +39,8 @@ _MIN_INTEGER: Final = -(2**63)
 _MAX_INTEGER: Final = 2**64 - 1
 _LONGEST_INTEGER: Final = len(str(_MIN_INTEGER))
 
-# A string without its end swallows the rest: the parser stops there too, and as each attempt to
-# match succeeds, a scan never goes back and stays linear.
-_STRING: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
-_BRACKETS_AT_ONCE: Final = 1 << 20
-_OTHER_BYTES: Final = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _CONSTANT: Final = re.compile("NaN|-?Infinity")
-_STRING_OR_MARK: Final = re.compile(rf"{_STRING.pattern}|[\[{{,]", re.DOTALL)
+_STRING_OR_MARK: Final = re.compile(rf"{shapes.STRING.pattern}|[\[{{,]", re.DOTALL)
 
 _HIGH: Final = r"\\u[dD][89abAB][0-9a-fA-F]{2}"
 _LOW: Final = r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
@@ -75,16 +69,17 @@ class OtherNumber:
 def parse(value: bytes | None, *, as_sent: bool = False) -> Any:
     """Return the JSON value of `value`.
 
-    Args:
-        value: the bytes.
-        as_sent: whether every number is an `OtherNumber`, so that -0 is not lost.
+    With `as_sent` every number is an `OtherNumber`, so that -0 is not lost.
 
     Raises:
         WireError: `value` is null, empty, blank or not strict JSON; the position is a byte.
     """
     text = _text(value)
-    check_depth(text)
+    # Before the recursive parser sees them, and creates values.
     _check_values(text)
+    if shapes.is_too_deep(text, MAX_DEPTH):
+        expected = f"at most {MAX_DEPTH} nested arrays and objects"
+        raise WireError("too_deep", "byte 0", expected, "more")
     start = _skip_whitespace(text, 0)
     try:
         parsed, end = (_DECODER_AS_SENT if as_sent else _DECODER).raw_decode(text, start)
@@ -92,7 +87,7 @@ def parse(value: bytes | None, *, as_sent: bool = False) -> Any:
         raise _invalid(text, error.pos, error.msg) from None
     except _ConstantError:
         # The parser does not say where; with the strings blanked only the constant can match.
-        blanked = _STRING.sub(lambda string: " " * len(string[0]), text)
+        blanked = shapes.STRING.sub(lambda string: " " * len(string[0]), text)
         found = _CONSTANT.search(blanked)
         raise _invalid(text, found.start() if found else 0, "no JSON number") from None
     end = _skip_whitespace(text, end)
@@ -102,30 +97,6 @@ def parse(value: bytes | None, *, as_sent: bool = False) -> Any:
         )
     _check_surrogates(text)
     return parsed
-
-
-def check_depth(text: str) -> None:
-    """Refuse nesting deeper than `MAX_DEPTH` before a recursive parser sees it.
-
-    Up to the first error of the parser both agree on what is inside a string, so the parser never
-    goes deeper than this count.
-
-    Raises:
-        WireError: the nesting is deeper.
-    """
-    if text.count("[") + text.count("{") <= MAX_DEPTH:
-        return
-    brackets = _STRING.sub("", text).encode().translate(None, _OTHER_BYTES)
-    depth = 0
-    for begin in range(0, len(brackets), _BRACKETS_AT_ONCE):
-        some = np.frombuffer(brackets[begin : begin + _BRACKETS_AT_ONCE], np.uint8)
-        # Of the four, [ (5b) and { (7b) have this bit, ] (5d) and } (7d) do not.
-        depths = np.cumsum(np.where(some & 2, np.int8(1), np.int8(-1)), dtype=np.int32)
-        if depth + depths.max() > MAX_DEPTH:
-            raise WireError(
-                "too_deep", "byte 0", f"at most {MAX_DEPTH} nested arrays and objects", "more"
-            )
-        depth += int(depths[-1])
 
 
 def member(position: str, name: str) -> str:
@@ -152,10 +123,7 @@ def _skip_whitespace(text: str, start: int) -> int:
 
 
 def _check_values(text: str) -> None:
-    """Refuse more values than memory is meant for, before the parser creates them.
-
-    Up to the first error of the parser both agree on what is inside a string, as for the depth.
-    """
+    """Refuse more values than memory is meant for."""
     if sum(map(text.count, "[{,")) <= MAX_VALUES:
         return
     marks = 0

@@ -19,9 +19,8 @@ import numpy as np
 from ticdc_assets.base.compiled import compiled, inlined
 from ticdc_assets.model.values.column_loops import ESCAPED, NULL, TEXT, ZONED, Column
 from ticdc_assets.model.values.text_loops import NULL_WORD, stands
-from ticdc_assets.model.values.word_loops import copied, same, stop
-from ticdc_assets.wire.tape.character_loops import text_written
-from ticdc_assets.wire.tape.json_loops import Flags, Octets, Places, escapes_end
+from ticdc_assets.model.values.word_loops import copied, escapes_end, same, stop
+from ticdc_assets.wire.tape.json_loops import Flags, Octets, Places, text_written
 
 INEXACT: Final = -1
 """In place of the count of columns of an image that is not exact."""
@@ -55,13 +54,7 @@ def _is_zone(data: Octets, begin: int, end: int, zones: Octets, offsets: Places)
 
 
 class Texts(NamedTuple):
-    """Where images are.
-
-    Attributes:
-        data: the bytes.
-        begins: where each image begins.
-        ends: where each ends.
-    """
+    """The bytes of images, and where each begins and ends."""
 
     data: Octets
     begins: Places
@@ -192,12 +185,9 @@ def find_members(images: Texts, table: Names, members: Members) -> None:
 def texts(column: Column, offsets: Places, out: Octets, exact: Flags) -> None:
     """Copy texts, without their escapes.
 
-    Args:
-        column: where the texts are.
-        offsets: where in `out` each text begins, and the end of the last: one more than rows.
-        out: the texts one after the other; it has room for all their bytes, as an escape is never
-            shorter than its meaning.
-        exact: which are absent, NULL, or text.
+    `offsets` is where in `out` each text begins, and the end of the last. `out` has room for all
+    their bytes, as an escape is never shorter than its meaning. `exact` gets which are absent,
+    NULL, or text.
     """
     data, begins, ends, forms = column
     filled = 0
@@ -226,16 +216,10 @@ def keys(
     offsets: Places,
     out: Octets,
 ) -> None:
-    """Write texts without escapes as JSON arrays of strings after a `=`, one a row.
+    """Write the texts of a key's columns, without escapes, as JSON arrays of strings after a `=`.
 
-    Args:
-        data: the bytes.
-        begins: for each column of the key and each row where its text begins.
-        ends: where it ends.
-        rows: which rows are written, in order.
-        offsets: where in `out` each key begins, and the end of the last: one more than `rows`.
-        out: the keys one after the other; it has room for their texts, and three bytes for each
-            text and for each row.
+    `rows` are the rows that are written, in order; `offsets` is where in `out` each begins, and the
+    end of the last. `out` has room for the texts, and three bytes for each text and for each row.
     """
     filled = 0
     for number in range(len(rows)):

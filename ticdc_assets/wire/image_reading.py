@@ -69,11 +69,9 @@ class Images:
         return Places(column=column, texts=texts)
 
     def keys(self, columns: Sequence[int], images: npt.NDArray[np.int64]) -> "pa.Array[Any]":
-        """Return `=` and the JSON array of some columns' texts for images.
+        """Return `=` and the JSON array of some columns' texts for some images.
 
-        Args:
-            columns: numbers of the columns.
-            images: numbers of the images, which must have texts without escapes there.
+        The texts have no escapes there.
         """
         chosen = np.array(columns, np.int64)
         begins, ends = self.begins[chosen], self.ends[chosen]

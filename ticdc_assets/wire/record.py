@@ -58,9 +58,7 @@ def text_of(raw: bytes, position: int) -> str:
 def moved(error: WireError, start: str) -> WireError:
     """Return the error of a part of a record with its byte in the record.
 
-    Args:
-        error: the error, whose position is a byte of the part.
-        start: where the part starts, `byte 8` or `key byte 8`.
+    The part starts at `start`: `byte 8` or `key byte 8`.
     """
     where, _, first = start.rpartition("byte ")
     byte = int(first) + int(error.position.removeprefix("byte "))

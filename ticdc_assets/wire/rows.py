@@ -11,7 +11,8 @@ the same whichever decoder wrote it. The same events give the same rows.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, fields
+from itertools import count
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -34,7 +35,6 @@ from ticdc_assets.model.events import (
 )
 from ticdc_assets.model.schemas import (
     RowShape,
-    TableSchema,
     schema_to_json,
     shape_from_json,
     shape_to_json,
@@ -143,37 +143,6 @@ def counted_as(kind: str, shape: str | None) -> str:
     return DAMAGED_ROW if is_damaged else kind
 
 
-@dataclass(slots=True)
-class Rows:
-    """Output rows as they are collected.
-
-    Attributes:
-        sources: for each row the number of its record in the batch.
-        rows: the rows.
-    """
-
-    sources: list[int] = field(default_factory=list[int])
-    rows: list[Row] = field(default_factory=list[Row])
-
-    def add(self, source: int, rows: Sequence[Row]) -> None:
-        """Add the rows of record number `source`, at least one."""
-        self.sources += [source] * len(rows)
-        self.rows += rows
-
-    def sourced(self, batch: pa.RecordBatch) -> "SourcedRows":
-        """Return the rows with the coordinates of their records in `batch`."""
-        columns = {
-            column.name: pa.array([row.get(column.name) for row in self.rows], column.type)
-            for column in CHANGE_SCHEMA
-            if column.name not in COORDINATES
-        }
-        return SourcedRows.of(batch, np.array(self.sources, np.int64), columns)
-
-
-_SHORT_RUN: Final = 32
-"""Rows that are worth copying as one run; shorter runs are picked row by row."""
-
-
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SourcedRows:
     """Finished rows, and the records they come from.
@@ -195,14 +164,10 @@ class SourcedRows:
     ) -> "SourcedRows":
         """Return rows with the coordinates of their records in `batch`.
 
-        Args:
-            batch: the records.
-            sources: for each row the number of its record.
-            columns: the columns of `CHANGE_SCHEMA` that the rows have, without coordinates; the
-                others are null.
+        The other columns of `CHANGE_SCHEMA` that `columns` lacks are null.
         """
-        count: int = batch.num_rows
-        every = np.array_equal(sources, np.arange(count))
+        number: int = batch.num_rows
+        every = np.array_equal(sources, np.arange(number))
         arrays: list[pa.Array[Any]] = []
         for column in CHANGE_SCHEMA:
             if column.name in COORDINATES:
@@ -214,6 +179,18 @@ class SourcedRows:
                 arrays.append(pa.nulls(len(sources), column.type))
         return cls(sources=sources, rows=pa.RecordBatch.from_arrays(arrays, schema=CHANGE_SCHEMA))
 
+    @classmethod
+    def of_rows(
+        cls, batch: pa.RecordBatch, sources: Sequence[int], rows: Sequence[Row]
+    ) -> "SourcedRows":
+        """Return the same of rows that are not columns yet."""
+        columns = {
+            column.name: pa.array([row.get(column.name) for row in rows], column.type)
+            for column in CHANGE_SCHEMA
+            if column.name not in COORDINATES
+        }
+        return cls.of(batch, np.array(sources, np.int64), columns)
+
     def joined(self, other: "SourcedRows") -> "SourcedRows":
         """Return these rows and others in the order of their records; no record is in both."""
         if not len(other.sources):
@@ -222,25 +199,7 @@ class SourcedRows:
             return other
         sources = np.concatenate([self.sources, other.sources])
         order = np.argsort(sources, kind="stable")
-        own = len(self.sources)
-        # A new run starts where the source changes.
-        first = np.concatenate(
-            [[0], np.flatnonzero((np.diff(order) != 1) | (order[1:] == own)) + 1]
-        )
-        if len(first) * _SHORT_RUN > len(order):
-            rows = pa.concat_batches([self.rows, other.rows]).take(pa.array(order))
-        else:
-            runs = zip(
-                order[first].tolist(), np.diff(first, append=len(order)).tolist(), strict=True
-            )
-            rows = pa.concat_batches(
-                [
-                    self.rows.slice(start, count)
-                    if start < own
-                    else other.rows.slice(start - own, count)
-                    for start, count in runs
-                ]
-            )
+        rows = pa.concat_batches([self.rows, other.rows]).take(pa.array(order))
         return SourcedRows(sources=sources[order], rows=rows)
 
 
@@ -282,14 +241,9 @@ _OPS: Final = pa.array([Op.INSERT.value, Op.UPDATE.value, Op.DELETE.value])
 def read_by(
     decode: Callable[[Record], list[Event]], batch: pa.RecordBatch, numbers: npt.NDArray[np.int64]
 ) -> SourcedRows:
-    """Return the rows that a reference decoder gives for some records.
-
-    Args:
-        decode: the decoder.
-        batch: the records.
-        numbers: the numbers of those that are decoded, in order.
-    """
-    rows = Rows()
+    """Return the rows that a reference decoder gives for records, by their numbers in order."""
+    sources: list[int] = []
+    rows: list[Row] = []
     # Schemas are sent to each partition, again and again; equal bytes are read once.
     read: dict[Record, list[Row]] = {}
     taken = pa.array(numbers)
@@ -299,23 +253,18 @@ def read_by(
     for number, key, value in zip(numbers.tolist(), keys, values, strict=True):
         record = Record(key=key, value=value)
         if record not in read:
-            read[record] = decoded_rows(decode, record)
-        rows.add(number, read[record])
-    return rows.sourced(batch)
+            try:
+                read[record] = list(map(event_row, decode(record), count()))
+            except WireError as error:
+                read[record] = [error_row(error)]
+        sources += [number] * len(read[record])
+        rows += read[record]
+    return SourcedRows.of_rows(batch, sources, rows)
 
 
 def takeable(column: "pa.Array[Any]") -> "pa.Array[Any]":
     """Return the same values in a type that rows can be taken from."""
     return column.cast(pa.large_binary()) if column.type == pa.binary_view() else column
-
-
-def decoded_rows(decode: Callable[[Record], list[Event]], record: Record) -> list[Row]:
-    """Return the rows that the reference decoder `decode` gives for `record`."""
-    try:
-        events = decode(record)
-    except WireError as error:
-        return [error_row(error)]
-    return [event_row(event, index) for index, event in enumerate(events)]
 
 
 def error_row(error: InputError, index: int = 0) -> Row:
@@ -332,76 +281,43 @@ def error_row(error: InputError, index: int = 0) -> Row:
 
 def event_row(event: Event, index: int = 0) -> Row:
     """Return the row of an event, the event number `index` of its record."""
-    match event:
-        case RowChange():
-            return {"index": index, "kind": ROW, **_of_change(event)}
-        case DdlEvent():
-            return {"index": index, "kind": DDL, **_of_ddl(event)}
-        case Bootstrap():
-            return {"index": index, "kind": BOOTSTRAP, **_of_bootstrap(event)}
-        case Watermark():
-            return {
-                "index": index,
-                "kind": WATERMARK,
-                "commit_ts": event.watermark_ts,
-                "build_ts_ms": event.build_ts_ms,
-            }
+    kind, names = _EVENTS[type(event)]
+    row: Row = {"index": index, "kind": kind}
+    for name in names:
+        value = getattr(event, name)
+        if value is not None:
+            row[name] = _TEXTS[name](value) if name in _TEXTS else value
+    if isinstance(event, Watermark):
+        row["commit_ts"] = event.watermark_ts
+    if isinstance(event, Bootstrap | DdlEvent):
+        named = event.schema or (event.pre_schema if isinstance(event, DdlEvent) else None)
+        if named is not None:
+            row["table_id"] = named.table_id
+            # A bootstrap has no names besides.
+            row.setdefault("database", named.database)
+            row.setdefault("table", named.table)
+        if event.schema is not None:
+            row["schema_version"] = event.schema.version
+    return row
 
 
-def _of_change(row: RowChange) -> Row:
-    return {
-        "op": row.op.value,
-        "commit_ts": row.commit_ts,
-        "build_ts_ms": row.build_ts_ms,
-        "database": row.database,
-        "table": row.table,
-        "table_id": row.table_id,
-        "schema_version": row.schema_version,
-        "before": None if row.before is None else image_to_json(row.before),
-        "after": None if row.after is None else image_to_json(row.after),
-        "handle_key_only": row.handle_key_only,
-        "claim_check_location": row.claim_check_location,
-        "checksum": None if row.checksum is None else _encode(asdict(row.checksum)),
-        "shape": None if row.shape is None else shape_text(row.shape),
-        "es_only": row.es_only,
-    }
-
-
-def _of_ddl(ddl: DdlEvent) -> Row:
-    named = ddl.schema or ddl.pre_schema
-    return {
-        "commit_ts": ddl.commit_ts,
-        "build_ts_ms": ddl.build_ts_ms,
-        "database": ddl.database,
-        "table": ddl.table,
-        "table_id": None if named is None else named.table_id,
-        "schema_version": None if ddl.schema is None else ddl.schema.version,
-        "es_only": ddl.es_only,
-        "ddl_type": ddl.ddl_type,
-        "sql": ddl.sql,
-        "schema": _schema_text(ddl.schema),
-        "pre_schema": _schema_text(ddl.pre_schema),
-    }
-
-
-def _of_bootstrap(bootstrap: Bootstrap) -> Row:
-    schema = bootstrap.schema
-    if schema is None:
-        return {"build_ts_ms": bootstrap.build_ts_ms}
-    return {
-        "build_ts_ms": bootstrap.build_ts_ms,
-        "database": schema.database,
-        "table": schema.table,
-        "table_id": schema.table_id,
-        "schema_version": schema.version,
-        "schema": _schema_text(schema),
-    }
-
-
-def _schema_text(schema: TableSchema | None) -> bytes | None:
-    return None if schema is None else _encode(schema_to_json(schema))
-
-
+_EVENTS: Final = {
+    event: (kind, [item.name for item in fields(event) if item.name in CHANGE_SCHEMA.names])
+    for event, kind in (
+        (RowChange, ROW),
+        (DdlEvent, DDL),
+        (Bootstrap, BOOTSTRAP),
+        (Watermark, WATERMARK),
+    )
+}
+"""The kind of a row and its attributes that are columns, by the type of event."""
 _decode_stored_image: Final = msgspec.json.Decoder(dict[str, str | ZonedTimestamp | None]).decode
 _decode_stored_checksum: Final = msgspec.json.Decoder(Checksum).decode
 _encode: Final = msgspec.json.Encoder().encode
+_TEXTS: Final[Mapping[str, Callable[[Any], str | bytes]]] = {
+    **dict.fromkeys(("before", "after"), image_to_json),
+    "checksum": lambda checksum: _encode(asdict(checksum)),
+    "shape": shape_text,
+    **dict.fromkeys(("schema", "pre_schema"), lambda schema: _encode(schema_to_json(schema))),
+}
+"""How the attributes of events become texts of JSON."""

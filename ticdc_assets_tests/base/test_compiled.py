@@ -25,14 +25,20 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_the_folder_is_this_users_alone_whatever_the_umask(home: Path) -> None:
     mask = os.umask(0)
     try:
-        folder = compiled._folder()
+        folder = made()
     finally:
         os.umask(mask)
-    assert folder is not None
     for level in (folder, folder.parent, folder.parent.parent, home):
         assert level.stat().st_mode & 0o777 == 0o700
+    assert made() == folder
+
+
+def made() -> Path:
+    """Return the folder as the next process finds it."""
     compiled._folder.cache_clear()
-    assert compiled._folder() == folder
+    folder = compiled._folder()
+    assert folder is not None
+    return folder
 
 
 def theirs(path: Path) -> None:
@@ -58,23 +64,14 @@ DOUBTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "group may write": (lambda folder: folder.chmod(0o770), "others may write"),
     "all may write": (lambda folder: folder.chmod(0o707), "others may write"),
     "another user's": (theirs, "does not belong to this user"),
-    "a file in it is another user's": (
-        lambda folder: theirs(file_in(folder)),
-        "does not belong to this user",
-    ),
+    "a file in it is another user's": (lambda folder: theirs(file_in(folder)), "does not belong"),
     "a link": (linked, "does not belong to this user"),
-    "the one above is another user's": (
-        lambda folder: theirs(folder.parent),
-        "belongs to another user",
-    ),
+    "the one above is another user's": (lambda folder: theirs(folder.parent), "to another user"),
     "the way to it is open to all": (
         lambda folder: folder.parent.parent.parent.chmod(0o777),
         "everybody may write",
     ),
-    "a file in its place": (
-        lambda folder: (folder.rmdir(), folder.write_text("")),
-        "File exists",
-    ),
+    "a file in its place": (lambda folder: (folder.rmdir(), folder.touch()), "File exists"),
 }
 
 
@@ -83,24 +80,20 @@ DOUBTS: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_where_others_may_have_written_nothing_is_kept_nor_run(
     doubt: str, home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    folder = compiled._folder()
-    assert folder is not None
     change, reason = DOUBTS[doubt]
-    change(folder)
+    change(made())
     compiled._folder.cache_clear()
     with caplog.at_level(logging.WARNING):
-        first, second = (compiled.compiled(made) for made in (_one_more, _two_more))
+        first, second = (compiled.compiled(function) for function in (_one_more, _two_more))
     assert (first(1), second(1)) == (2, 3)
     assert [reason in record.getMessage() for record in caplog.records] == [True]
     assert not any(path.suffix == ".nbc" for path in home.rglob("*"))
 
 
 def test_folders_that_an_older_version_opened_to_the_group_are_closed(home: Path) -> None:
-    folder = compiled._folder()
-    assert folder is not None
+    folder = made()
     folder.parent.chmod(0o775)
-    compiled._folder.cache_clear()
-    assert compiled._folder() == folder
+    assert made() == folder
     assert folder.parent.stat().st_mode & 0o777 == 0o755
 
 

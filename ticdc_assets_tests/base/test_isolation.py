@@ -3,7 +3,7 @@
 import pytest
 
 from ticdc_assets.base.errors import BusyError, NotFoundError, UnfinishedError
-from ticdc_assets.base.isolation import Failure, Failures, attempted, attempted_alone
+from ticdc_assets.base.isolation import Failure, Failures, attempted
 
 
 def failing(error: Exception) -> None:
@@ -28,7 +28,8 @@ def test_what_waiting_may_help_against_is_of_no_piece() -> None:
     with pytest.raises(BusyError):
         failures.attempted(lambda: failing(BusyError("busy")), "a")
     with pytest.raises(BusyError):
-        attempted_alone(lambda: failing(BusyError("busy")), "a")
+        attempted(lambda: failing(BusyError("busy")), "a", alone=True)
     assert failures.reasons == {}
     assert attempted(lambda: failing(BusyError("busy")), "a") == Failure(reason="busy")
-    assert attempted_alone(lambda: failing(ValueError()), "a") == Failure(reason="ValueError")
+    found = attempted(lambda: failing(ValueError()), "a", alone=True)
+    assert found == Failure(reason="ValueError")

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ticdc_assets.base.errors import ConfigError
 from ticdc_assets.base.names import joined_name, split_name, table_named
-from ticdc_assets.config.table_choice import TableChoice
+from ticdc_assets.config.changefeed import TableChoice
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from click.testing import CliRunner
 
 from ticdc_assets.changelog.plan import LACKS_EARLIER
 from ticdc_assets.cli import main
-from ticdc_assets.cli.base import reported_errors
+from ticdc_assets.cli.base import in_sentences
 from ticdc_assets.cli.syncing import _cut_lines as cut_lines
 from ticdc_assets.config import Settings, Writer
 from ticdc_assets.delta.appending import write_table
@@ -123,6 +123,12 @@ def test_help_and_refusals_import_nothing_heavy() -> None:
         ["maintain", "f", "now"],
         ["verify", "f", "d"],
         ["report", "--days", "0"],
+        ["report", "--days", "nan"],
+        ["sync", "f", "--follow", "--seconds", "nan"],
+        ["sync", "f", "--follow", "--seconds", "inf"],
+        ["show", "f", "d", "t", "--limit", str(2**64)],
+        ["seed", "f", ".", "--tso", "1732690000"],
+        ["diff", "f", ".", "--tso", str(2**63)],
         ["backfill", "f"],
         ["backfill", "f", "--day", "2026-11-20", "--table", "d.t"],
         ["backfill", "f", "--from", "2026-11-20"],
@@ -201,16 +207,12 @@ def test_a_reader_that_has_gone_is_no_fault_of_the_lake(
     paths = LakePaths(root=tmp_path, changefeed="f")
     monkeypatch.setattr(damage, "find_damage", lambda _: pytest.fail("the lake was examined"))
 
-    @reported_errors
-    def command() -> None:
-        click.get_current_context().meta["ticdc_assets.cli.used"] = [paths]
-        with damage.damage_told(paths):
-            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
-
     for lake in ("lake", "s3://bucket/lake"):
         monkeypatch.setenv("TICDC_LAKE", lake)
-        with pytest.raises(BrokenPipeError), click.Context(main):
-            command()
+        with click.Context(main) as context:
+            context.meta["ticdc_assets.cli.used"] = [paths]
+            with pytest.raises(BrokenPipeError), in_sentences(), damage.damage_told(paths):
+                raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
 
 def test_text_that_the_output_cannot_have_is_a_sentence(commands: Commands) -> None:
@@ -768,7 +770,7 @@ def test_verify_shows_what_differs_and_ends_with_1(
 
 # Odd values, faults and their mending -----------------------------------------------------------
 
-ODD = ("shop", "a [b]`c`[/b] :smile:")
+ODD = ("shop", "a [b]`c`[/b] :smile:\n")
 
 
 @pytest.mark.spark
@@ -813,6 +815,7 @@ def test_odd_names_and_values_are_shown_as_text(commands: Commands, spark: Any) 
     ):
         assert text in told, told
     assert "a [b]`c`[/b] :smile:" in commands.done("tables", "odd")
+    assert commands.refused("show", "odd", "shop", "none").endswith(":smile:\\n")
 
 
 @pytest.mark.spark

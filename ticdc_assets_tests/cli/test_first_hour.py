@@ -253,7 +253,7 @@ main()
 
 
 @pytest.mark.parametrize(
-    "module", ["ticdc_assets.base.garbage", "ticdc_assets.cli.looking", "numpy"]
+    "module", ["ticdc_assets.base.starting", "ticdc_assets.cli.looking", "numpy"]
 )
 def test_ctrl_c_before_a_command_begins(commands: Commands, module: str) -> None:
     program = (sys.executable, "-c", AT_IMPORT, module)

@@ -608,6 +608,10 @@ def test_a_value_that_does_not_fit_is_told_by_its_key(key: str, expected: str, v
             "claim_check.raw_values: unknown key (did you mean 'raw_value'?)",
         ),
         (entry(timezone=None), "timezone: missing; expected the IANA name"),
+        (
+            entry(start_ts=1_732_690_000),
+            "start_ts: expected a TSO, of the year 2000 or later, got '1732690000'",
+        ),
         (entry(lag_warn_seconds=901), "lag_warn_seconds: expected at most lag_error_seconds"),
         (
             entry(checks={"held_warn_second": 1}),

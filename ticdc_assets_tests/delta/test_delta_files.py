@@ -31,7 +31,8 @@ from ticdc_assets.delta.log_reading import (
 )
 from ticdc_assets.delta.opening import open_table
 from ticdc_assets.delta.renewing import renew_if_lost
-from ticdc_assets.repair.log_cleaning import _clean_log
+from ticdc_assets.repair.maintenance import _clean_log
+from ticdc_assets_tests.delta.libraries import next_process
 
 
 def read_version(path: Path, version: int) -> pa.Table:
@@ -79,6 +80,7 @@ def with_checkpoint(table: Path) -> Path:
     return table / "_delta_log" / f"{2:020}.checkpoint.parquet"
 
 
+NO_ACTION = "commit 1 of its log is torn: line 1 is not an action"
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "log emptied": (
         lambda table: [path.unlink() for path in (table / "_delta_log").iterdir()],
@@ -98,17 +100,14 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         "commit 2 of its log is torn: it names 0 of 1 files",
     ),
     "commit empty": (lambda table: cut(commit(table, 2), 0), "commit 2 of its log is empty"),
-    "commit of zeros": (
-        lambda table: commit(table, 1).write_bytes(bytes(300)),
-        "commit 1 of its log is torn: line 1 is not an action",
-    ),
+    "commit of zeros": (lambda table: commit(table, 1).write_bytes(bytes(300)), NO_ACTION),
     "commit of another program": (
         lambda table: commit(table, 1).write_text("<html></html>"),
-        "commit 1 of its log is torn: line 1 is not an action",
+        NO_ACTION,
     ),
     "commit of JSON that is none": (
         lambda table: commit(table, 1).write_text('{"add": {"size": 1}}'),
-        "commit 1 of its log is torn: line 1 is not an action",
+        NO_ACTION,
     ),
     "commit a folder": (lambda table: as_folder(commit(table, 2)), "commit 2 of its log is a"),
     "first commit gone": (
@@ -143,17 +142,14 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damage_is_found_without_opening_the_table(table: Path, damage: str) -> None:
+def test_damage_is_found_without_opening_the_table_and_read_as_one_sentence(
+    table: Path, damage: str
+) -> None:
     assert broken(table, 2, footers=True) is None
     breaks, said = DAMAGES[damage]
     breaks(table)
     assert said in (broken(table, 2, footers=True) or "")
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_reading_says_it_in_one_sentence(table: Path, damage: str) -> None:
-    breaks, said = DAMAGES[damage]
-    breaks(table)
+    next_process()
     with pytest.raises(LakeDamagedError) as caught:
         read_version(table, 2)
     assert said in str(caught.value)
@@ -170,15 +166,16 @@ def test_what_commits_removed_cannot_be_read_of_a_broken_log(table: Path) -> Non
 
 
 def test_what_is_there_is_whole(table: Path) -> None:
-    for version, files in ((0, 1), (1, 1), (2, 2), (None, 2)):
-        assert broken(table, version, footers=True) is None
-        assert len(live_files(table, version)) == files
+    def assert_whole(*versions: tuple[int | None, int]) -> None:
+        for version, files in versions:
+            assert broken(table, version, footers=True) is None
+            assert len(live_files(table, version)) == files
+
+    assert_whole((0, 1), (1, 1), (2, 2), (None, 2))
     with_checkpoint(table)
     write_deltalake(str(table), rows(4), mode="append")
     commit(table, 0).unlink()  # as a log that was cleaned up to its checkpoint
-    for version, files in ((2, 2), (3, 3), (None, 3)):
-        assert broken(table, version, footers=True) is None
-        assert len(live_files(table, version)) == files
+    assert_whole((2, 2), (3, 3), (None, 3))
     # What no version needs may be anything.
     (table / "foreign.parquet").write_text("x")
     (table / "_delta_log" / "foreign.txt").write_text("x")
@@ -277,6 +274,12 @@ def test_a_lost_log_begins_again_behind_what_cuts_name(table: Path) -> None:
     assert read_version(table, 4) == rows(8, 9)
 
 
+def kept(vector: DeletionVector, first: int, count: int) -> list[bool]:
+    left = vector.kept(first, count)
+    assert left is not None
+    return left.tolist()
+
+
 @pytest.mark.spark
 def test_deletion_vectors_and_checkpoints_of_spark_are_understood(
     spark: SparkSession, tmp_path: Path
@@ -293,24 +296,17 @@ def test_deletion_vectors_and_checkpoints_of_spark_are_understood(
     )
     for number in (5, 6, 7):
         spark.sql(f"DELETE FROM delta.`{path}` WHERE id = {number}")
-        assert broken(path, footers=True) is None
     assert list((path / "_delta_log").glob("*.checkpoint.parquet"))
-    for version in range(4):
+    for version in (*range(4), None):
         assert broken(path, version, footers=True) is None
     (file,) = log_state(path, 3).files
     deleted = vector_of(path, file)
     assert deleted is not None
-    left = deleted.kept(0, 1000)
-    assert left is not None
-    assert [number for number, is_left in enumerate(left) if not is_left] == [5, 6, 7]
+    assert kept(deleted, 0, 1000) == [number not in (5, 6, 7) for number in range(1000)]
     assert deleted.kept(8, 992) is None
-    seventh = deleted.kept(7, 2)
-    assert seventh is not None
-    assert seventh.tolist() == [False, True]
-    vectors = [file for file in live_files(path) if not file.is_data]
-    assert len(vectors) == 1
-    assert vectors[0].path.is_file()
-    vectors[0].path.unlink()
+    assert kept(deleted, 7, 2) == [False, True]
+    (vector,) = (file for file in live_files(path) if not file.is_data)
+    vector.path.unlink()
     assert "deletion vector" in (broken(path, footers=False) or "")
     assert broken(path, 0, footers=True) is None
 
@@ -318,9 +314,7 @@ def test_deletion_vectors_and_checkpoints_of_spark_are_understood(
 def test_deletion_vectors_that_are_damaged_are_refused(tmp_path: Path) -> None:
     bitmap = struct.pack("<I", 1_681_511_377) + BitMap64([3, 1 << 40]).serialize()
     whole = DeletionVector(size=len(bitmap), cardinality=2, data=bitmap)
-    left = whole.kept(2, 3)
-    assert left is not None
-    assert left.tolist() == [True, False, True]
+    assert kept(whole, 2, 3) == [True, False, True]
     assert whole.kept(1 << 41, 5) is None
     file = tmp_path / "vector.bin"
     checksum = struct.pack(">I", zlib.crc32(bitmap))

@@ -13,7 +13,7 @@ from deltalake import write_deltalake
 from ticdc_assets.base.errors import LakeDamagedError
 from ticdc_assets.delta import log_reading
 from ticdc_assets.delta.appending import write_table
-from ticdc_assets.delta.control import commit_metadata, read_rows
+from ticdc_assets.delta.control import commit_metadata, newest_row, read_rows
 from ticdc_assets.delta.delta_files import broken
 from ticdc_assets.delta.delta_protocol import file_id
 from ticdc_assets.delta.opening import keeping, open_table
@@ -129,6 +129,14 @@ def test_a_table_that_is_gone_is_none(table: Path) -> None:
         assert open_table(table) is not None
         shutil.rmtree(table)
         assert open_table(table) is None
+
+
+def test_the_newest_row_is_the_one_of_the_newest_number(table: Path) -> None:
+    assert newest_row(table.parent / "none") is None
+    assert newest_row(table) == {"number": 2}
+    add(table, 2)
+    with pytest.raises(LakeDamagedError, match=r"landings .* has 2 rows with number 2"):
+        newest_row(table)
 
 
 def test_what_a_caller_does_with_metadata_is_its_own(table: Path) -> None:

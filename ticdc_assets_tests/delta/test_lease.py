@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -40,6 +40,7 @@ from ticdc_assets.delta.lease import (
 from ticdc_assets.delta.lock import side_lock, writer_lock
 from ticdc_assets.delta.log_reading import log_state
 from ticdc_assets.storage.lake_paths import LakePaths
+from ticdc_assets.storage.paths import AnyPath
 
 SECONDS = 10.0
 """How long a lease of the model is good."""
@@ -92,11 +93,8 @@ class Lease(RuleBasedStateMachine):
         self.time = 0.0
         self.log = MemoryLog()
         self.numbers: list[int] = []
-        self.processes = [
-            Process("a", 1.0, timedelta()),
-            Process("b", 1.03, timedelta(hours=1)),
-            Process("c", 0.97, timedelta(hours=-1)),
-        ]
+        clocks = (("a", 1.0, 0), ("b", 1.03, 1), ("c", 0.97, -1))
+        self.processes = [Process(name, rate, timedelta(hours=h)) for name, rate, h in clocks]
 
     def around(self, process: Process) -> Surroundings:
         return Surroundings(
@@ -259,18 +257,13 @@ def test_any_other_lease_is_taken_over_after_its_duration() -> None:
     second.require()
 
 
-def test_a_lease_that_ran_out_and_that_nobody_took_is_renewed() -> None:
+def test_a_lease_that_ran_out_is_renewed_if_it_can_be() -> None:
     world = World()
     lease = world.take("a")
     world.let_pass(100 * SECONDS)
     lease.require()
     lease.require()
-    assert len(world.log.entries) == 3
-
-
-def test_a_lease_that_cannot_be_renewed_is_good_for_its_duration_only() -> None:
-    world = World()
-    lease = world.take("a")
+    assert len(world.log.entries) == 3, "nobody took it"
     world.let_pass(SECONDS / 2)
     world.log.faults.append("before")
     lease.require()  # the log is not asked to take anything yet
@@ -318,10 +311,9 @@ def test_who_waits_is_told_of_a_holder_that_lives() -> None:
 
 
 def test_the_command_of_a_holder_has_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["/usr/bin/ticdc-assets", "seed", "mine", "s3://k:s@b/x"])
-    assert this_process().command == "ticdc-assets seed"
-    monkeypatch.setattr(sys, "argv", ["/usr/bin/ticdc-assets", "--password=secret"])
-    assert this_process().command == "ticdc-assets"
+    for words, said in ((("seed", "mine", "s3://k:s@b/x"), " seed"), (("--password=secret",), "")):
+        monkeypatch.setattr(sys, "argv", ["/usr/bin/ticdc-assets", *words])
+        assert this_process().command == f"ticdc-assets{said}"
     assert this_process("1234").command == "run 1234"
 
 
@@ -415,6 +407,11 @@ def append(path: Path) -> None:
     write_table(path, ONE, overwrite=False, metadata={"number": 1})
 
 
+def leases_of(path: AnyPath) -> list[int | None]:
+    """Return the number of the lease of each commit."""
+    return [read_commit(path, version).lease for version in range(newest_version(path) + 1)]
+
+
 def test_commits_under_a_lease_carry_its_number(tmp_path: Path) -> None:
     path = tmp_path / "cuts"
     append(path)
@@ -422,8 +419,7 @@ def test_commits_under_a_lease_carry_its_number(tmp_path: Path) -> None:
         append(path)
         write_table(path, ONE, overwrite=True, metadata={"number": 2})
     append(path)
-    found = [read_commit(path, version).lease for version in range(newest_version(path) + 1)]
-    assert found == [None, 7, 7, None]
+    assert leases_of(path) == [None, 7, 7, None]
     assert number_in(log_state(path)) == 7
     assert commit_metadata(path) == {"number": 1}
 
@@ -480,22 +476,22 @@ def paths(tmp_path: Path) -> LakePaths:
 SHORT = Writer(lease=timedelta(seconds=2))
 
 
-def test_a_folder_has_no_lease_unless_it_is_asked_for(paths: LakePaths) -> None:
+def stated(paths: LakePaths) -> tuple[int, bool, float]:
+    """Return the number of the lease, whether it is held, and its seconds."""
+    state = read_lease(paths.lease)
+    assert state is not None
+    return state.number, state.is_held, state.seconds
+
+
+def test_a_folder_has_a_lease_from_when_it_is_asked_for(paths: LakePaths) -> None:
     with writer_lock(paths, Writer()):
         append(paths.cuts)
     assert not paths.lease.exists()
-    assert read_commit(paths.cuts, 0).lease is None
-
-
-def test_a_folder_that_had_a_lease_keeps_it(paths: LakePaths) -> None:
-    with writer_lock(paths, SHORT):
-        append(paths.cuts)
-    with writer_lock(paths, Writer()):
-        append(paths.cuts)
-    state = read_lease(paths.lease)
-    assert state is not None
-    assert (state.number, state.is_held, state.seconds) == (2, False, 60)
-    assert read_commit(paths.cuts, 1).lease == 2
+    for writer in (SHORT, Writer()):
+        with writer_lock(paths, writer):
+            append(paths.cuts)
+    assert stated(paths) == (2, False, 60)
+    assert leases_of(paths.cuts) == [None, 1, 2]
 
 
 def test_with_and_without_a_lease_are_kept_apart_on_a_host(paths: LakePaths) -> None:
@@ -516,9 +512,7 @@ def test_a_lease_that_is_made_anew_is_newer_than_what_tables_have_seen(paths: La
     shutil.rmtree(paths.lease)
     with writer_lock(paths, SHORT):
         append(paths.cuts)
-    state = read_lease(paths.lease)
-    assert state is not None
-    assert state.number == 5
+    assert stated(paths)[0] == 5
 
 
 @pytest.mark.thorough
@@ -605,45 +599,56 @@ def line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-@pytest.mark.thorough
-def test_of_many_processes_one_holds_it(paths: LakePaths) -> None:
-    """All begin at once, in a lake that is not there yet; none writes beside another."""
-    with (
-        holding(paths, 5, commits=3, machine="a") as a,
-        holding(paths, 5, commits=3, machine="b") as b,
-        holding(paths, 5, commits=3, machine="c") as c,
-    ):
-        ends = [process.communicate(timeout=60)[0].splitlines()[-1] for process in (a, b, c)]
+def killed(process: subprocess.Popen[str]) -> None:
+    """Kill a holder that has committed."""
+    assert line(process).startswith("held")
+    assert line(process) == "committed"
+    process.kill()
+    process.wait()
+
+
+def waited(paths: LakePaths, seconds: float, **options: Any) -> float:
+    """Return how long a process that ends well had to wait for the lease."""
+    with holding(paths, seconds, **options) as process:
+        held, waited = line(process).split()
+        assert held == "held"
+        assert process.wait(60) == 0
+    return float(waited)
+
+
+def assert_one_writes(paths: LakePaths, seconds: float, machines: str, **options: Any) -> None:
+    """Let processes begin at once, where nothing is yet: none writes beside another."""
+    with ExitStack() as stack:
+        processes = [
+            stack.enter_context(holding(paths, seconds, commits=3, machine=machine, **options))
+            for machine in machines
+        ]
+        ends = [process.communicate(timeout=120)[0].splitlines()[-1] for process in processes]
     # Who was told that another one is running lives with it.
-    assert {end.split()[0] for end in ends} <= {"done", "BusyError"}
-    rows = read_rows(paths.cuts)
-    assert len(rows) == 3 * ends.count("done") > 0
-    commits = [read_commit(paths.cuts, it) for it in range(newest_version(paths.cuts) + 1)]
-    numbers = [commit.lease for commit in commits if commit.lease is not None]
+    assert {end.split()[0] for end in ends} <= {"done", "BusyError"}, ends
+    assert len(read_rows(paths.cuts)) == 3 * ends.count("done") > 0
+    numbers = [number for number in leases_of(paths.cuts) if number is not None]
     assert numbers == sorted(numbers)
     assert all(numbers.count(number) == 3 for number in numbers)
 
 
 @pytest.mark.thorough
+def test_of_many_processes_one_holds_it(paths: LakePaths) -> None:
+    assert_one_writes(paths, 5, "abc")
+
+
+@pytest.mark.thorough
 def test_a_killed_holder_is_taken_over(paths: LakePaths) -> None:
-    with holding(paths, 60) as killed:
-        assert line(killed).startswith("held")
-        assert line(killed) == "committed"
-        killed.kill()
-        killed.wait()
-        with holding(paths, 60, commits=1) as next_one:
-            # It was of this machine: nobody waits for the minute of the lease.
-            assert float(line(next_one).removeprefix("held ")) < 60
-            assert next_one.wait(30) == 0
+    with holding(paths, 60) as process:
+        killed(process)
+        # It was of this machine: nobody waits for the minute of the lease.
+        assert waited(paths, 60, commits=1) < 60
 
 
 @pytest.mark.thorough
 def test_who_takes_over_fences_the_tables_first(paths: LakePaths) -> None:
-    with holding(paths, 60, pause=9) as killed:
-        assert line(killed).startswith("held")
-        assert line(killed) == "committed"
-        killed.kill()
-        killed.wait()
+    with holding(paths, 60, pause=9) as process:
+        killed(process)
     rows, metadata = read_rows(paths.cuts), commit_metadata(paths.cuts)
     version = newest_version(paths.cuts)
     with writer_lock(paths, SHORT):
@@ -664,14 +669,9 @@ def test_a_holder_of_another_machine_keeps_it_for_its_duration(paths: LakePaths)
         told = pytest.raises(BusyError, match=r"process \d+ \(-c\) has had lease 1 since")
         with told, writer_lock(paths, SHORT):
             pass
-        assert line(far) == "committed"
         far.kill()
         far.wait()
-        with holding(paths, 3, commits=1, machine="near") as near:
-            held, seconds = line(near).split()
-            assert held == "held"
-            assert float(seconds) >= 3
-            assert near.wait(30) == 0
+        assert waited(paths, 3, commits=1, machine="near") >= 3
 
 
 @pytest.mark.thorough
@@ -680,9 +680,7 @@ def test_a_holder_that_stood_still_commits_nothing_more(paths: LakePaths) -> Non
         assert line(stalled).startswith("held")
         assert line(stalled) == "committed"
         stalled.send_signal(signal.SIGSTOP)
-        with holding(paths, 1, commits=3) as next_one:
-            assert float(line(next_one).removeprefix("held ")) >= 1
-            assert next_one.wait(30) == 0
+        assert waited(paths, 1, commits=3) >= 1
         rows = len(read_rows(paths.cuts))
         stalled.send_signal(signal.SIGCONT)
         told = stalled.communicate(timeout=30)[0].splitlines()[-1]
@@ -690,6 +688,4 @@ def test_a_holder_that_stood_still_commits_nothing_more(paths: LakePaths) -> Non
     assert told.startswith("LeaseLostError"), told
     assert "nothing" in told
     assert len(read_rows(paths.cuts)) == rows
-    state = read_lease(paths.lease)
-    assert state is not None
-    assert (state.number, state.is_held) == (2, False)
+    assert stated(paths)[:2] == (2, False)

@@ -24,7 +24,7 @@ from ticdc_assets.delta.appending import write_table
 from ticdc_assets.delta.control import commit_metadata, read_table
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
-from ticdc_assets.demo.simulator.transaction import Truth
+from ticdc_assets.demo.simulator.upstream import Truth
 from ticdc_assets.log.cuts import CUT_SCHEMA, Cut, MirrorCut, publish, require_cut
 from ticdc_assets.log.decoding import decode_new
 from ticdc_assets.log.landing import Landing, land

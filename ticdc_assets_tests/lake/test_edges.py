@@ -236,23 +236,11 @@ def test_rows_wait_for_their_schema_and_take_their_place(
     )
     records = list(changefeed.tick())
     schemas = [item for item in records if b'"tableSchema"' in (item.value or b"")]
-    held = [
-        CaptureRecord(
-            topic=item.topic,
-            partition=item.partition,
-            offset=item.offset,
-            timestamp_ms=item.timestamp_ms,
-            key=None,
-            value=json.dumps(
-                {"version": 1, "type": "WATERMARK", "commitTs": 1, "buildTs": 1}
-            ).encode(),
-        )
-        if item in schemas
-        else item
-        for item in records
-    ]
+    watermark = json.dumps({"version": 1, "type": "WATERMARK", "commitTs": 1, "buildTs": 1})
     feed = Feed.of(spark, tmp_path)
-    feed.write(held)
+    feed.write(
+        replace(item, value=watermark.encode()) if item in schemas else item for item in records
+    )
     feed.sync()
     (waiting,) = feed.cut.held
     assert (waiting.database, waiting.table, waiting.mirror_id) == ("d", "t", None)

@@ -20,8 +20,7 @@ from ticdc_assets.demo.simulator.alterations import DropColumn
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.stored_table import TableName
-from ticdc_assets.demo.simulator.transaction import Truth
-from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.demo.simulator.upstream import Truth, Upstream
 from ticdc_assets.log.cuts import MirrorCut, require_cut
 from ticdc_assets.log.quarantine import Closing, close_rows, place_of, read_quarantine
 from ticdc_assets.mirrors import change_reading, mirror_making
@@ -119,16 +118,9 @@ def story(tmp_path_factory: pytest.TempPathFactory, java: None) -> Story:
 
     with pytest.MonkeyPatch.context() as patch:
         # All of it is small, so that no Spark is started here.
-        for owner, limit in (
-            (rows_of_work, "INLINE_ROWS"),
-            (rows_of_work, "INLINE_BYTES"),
-            (change_reading, "INLINE_ROWS"),
-            (change_reading, "INLINE_BYTES"),
-            (mirror_making, "INLINE_ROWS"),
-            (executing, "INLINE_ROWS"),
-            (executing, "INLINE_BYTES"),
-        ):
-            patch.setattr(owner, limit, 10**6)
+        for owner in (rows_of_work, change_reading, mirror_making, executing):
+            for limit in {"INLINE_ROWS", "INLINE_BYTES"} & vars(owner).keys():
+                patch.setattr(owner, limit, 10**6)
         send("filled")
         sync("filled")
         update(upstream, MANY, "1", rows=1)

@@ -1,7 +1,10 @@
 """Mirrors of what TiCDC's real encoders sent equal what SELECT gave, however they are synced."""
 
 import json
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -132,22 +135,8 @@ def test_from_the_middle(
 
 def renumbered(records: list[CaptureRecord]) -> list[CaptureRecord]:
     """Return the records in this order, with offsets that fit it."""
-    offsets: dict[int, int] = {}
-    result: list[CaptureRecord] = []
-    for record in records:
-        offset = offsets.get(record.partition, 0)
-        offsets[record.partition] = offset + 1
-        result.append(
-            CaptureRecord(
-                topic=record.topic,
-                partition=record.partition,
-                offset=offset,
-                timestamp_ms=record.timestamp_ms,
-                key=record.key,
-                value=record.value,
-            )
-        )
-    return result
+    offsets = defaultdict[int, Iterator[int]](count)
+    return [replace(record, offset=next(offsets[record.partition])) for record in records]
 
 
 def test_corrupt_records_are_quarantined_and_nothing_else_is(

@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,6 @@ from ticdc_assets.delta.lock import writer_lock
 from ticdc_assets.delta.opening import open_table
 from ticdc_assets.demo.simulator.changefeed import Dispatcher, FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
-from ticdc_assets.demo.simulator.dialects import Dialect, MessageOptions
 from ticdc_assets.demo.simulator.export import export_upstream
 from ticdc_assets.demo.simulator.stored_table import TableName
 from ticdc_assets.log import decoding, landing, seed_decoding
@@ -69,10 +67,10 @@ from ticdc_assets.spark.compute import computing
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.demo.simulator.builders import churn, fill
-from ticdc_assets_tests.demo.simulator.faulty import FaultyChangefeed
 from ticdc_assets_tests.demo.simulator.odd_upstream import OddUpstream
 from ticdc_assets_tests.demo.simulator.storm import some_statement
 from ticdc_assets_tests.demo.simulator.storm_state import StormState
+from ticdc_assets_tests.demo.simulator.variants import variant_of
 from ticdc_assets_tests.golden import Rows, events_of
 from ticdc_assets_tests.lake.feeds import (
     Feed,
@@ -183,30 +181,6 @@ FORMATS = (WireFormat.SIMPLE_JSON, *WireFormat)
 """What a changefeed may write; twice as often the format that tells most."""
 
 
-def messages_of(seed: int, wire_format: WireFormat, *, cut_deletes: bool) -> MessageOptions:
-    """Return options of messages: of the new dialect in two of three lives, if it has the format.
-
-    The dice are of their own, so that the rest of a life is what it was before.
-    """
-    rng = random.Random(f"dialect {seed}")
-    is_old = wire_format is WireFormat.CRAFT or rng.random() < 1 / 3
-    return MessageOptions(
-        dialect=Dialect.TIFLOW if is_old else Dialect.TICDC,
-        delete_only_handle_key=cut_deletes,
-        batched_creates=rng.random() < 0.5,
-    )
-
-
-def feed_kind(
-    seed: int, wire_format: WireFormat, messages: MessageOptions
-) -> Callable[..., StandInChangefeed]:
-    """Return the changefeed, for half of the lives of new Open Protocol one with stale flags."""
-    is_new = wire_format is WireFormat.OPEN_PROTOCOL and messages.dialect is Dialect.TICDC
-    if is_new and random.Random(f"flags {seed}").random() < 0.5:
-        return partial(FaultyChangefeed, stale_flags=True)
-    return StandInChangefeed
-
-
 def is_row(wire_format: WireFormat, record: CaptureRecord) -> bool:
     found = wire.decode(wire_format, Record(key=record.key, value=record.value))
     return any(isinstance(event, RowChange) for event in found)
@@ -263,14 +237,15 @@ class Life:
             force_replicate=True,
             bootstraps=rng.random() < 0.7 or first_ts > 0,
             first_ts=first_ts,
-            messages=messages_of(seed, wire_format, cut_deletes=rng.random() < 0.3),
         )
-        changefeed = feed_kind(seed, wire_format, options.messages)(
+        variant = variant_of(wire_format, seed, keyless=True)
+        messages = replace(variant.messages, delete_only_handle_key=rng.random() < 0.3)
+        variant = replace(variant, messages=messages)
+        changefeed = variant.changefeed(
             upstream,
-            rng.choice(("d", "d_{table}")),
+            options,
+            topic=rng.choice(("d", "d_{table}")),
             partitions=rng.choice((1, 2)),
-            wire_format=wire_format,
-            options=options,
             seed=seed,
         )
         ages = Retention(
@@ -292,7 +267,7 @@ class Life:
         patch.setattr(LandingClock, "at", began)
         storm = Storm(upstream, random.Random(f"storm {seed}"), keyless=True)
         life = cls(feed, folder, upstream, changefeed, decoder, rng, patch, whole_since, storm)
-        life.told.append((str(wire_format), changefeed.topic, options))
+        life.told.append((variant, changefeed.topic, options))
         life.grow()
         patch.setattr(maintenance, "FEW_FILES", 2)
         upstream.create_database("e")

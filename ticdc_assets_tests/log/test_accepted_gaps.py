@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ticdc_assets.base.errors import LandingGapError, NotFoundError, SourceUnavailableError
-from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource
+from ticdc_assets.config import CaptureSource, KafkaSource
 from ticdc_assets.config.topics import TopicPattern
 from ticdc_assets.delta.control import read_table
 from ticdc_assets.delta.lake import Lake
@@ -49,6 +49,13 @@ class Shop:
         self.feed = Feed.of(LazySession(), folder)
         self._next = 0
 
+    def synced(self, *names: tuple[str, str]) -> list[CaptureRecord]:
+        """Insert a row into each table, sync, and return the records."""
+        records = self.insert(*names)
+        self.feed.write(records)
+        self.feed.sync()
+        return records
+
     def insert(self, *names: tuple[str, str]) -> list[CaptureRecord]:
         """Insert a row into each table and return the records, watermarks included."""
         for name in names:
@@ -77,6 +84,10 @@ class Shop:
             for mirror in self.feed.cut.mirrors
         }
 
+    def marked(self) -> dict[str, int]:
+        """Return how many of these caveats each table has."""
+        return {table: len(caveats) for table, caveats in self.caveats().items()}
+
     def landed(self) -> list[tuple[int, int]]:
         table = read_table(self.feed.paths.raw_messages)
         assert table is not None
@@ -89,9 +100,7 @@ def test_expired_records_are_accepted_and_mark_the_mirrors_until_they_begin_empt
 ) -> None:
     shop = Shop(tmp_path)
     feed = shop.feed
-    first = shop.insert(ORDERS, CUSTOMERS)
-    feed.write(first)
-    feed.sync()
+    first = shop.synced(ORDERS, CUSTOMERS)
     before = feed.cut.tso
     lost = shop.insert(ORDERS)
     later = shop.insert(CUSTOMERS)
@@ -138,8 +147,7 @@ def test_expired_records_are_accepted_and_mark_the_mirrors_until_they_begin_empt
     shop.upstream.create_table(
         ("shop", "new"), (column("id", "int", nullable=False),), primary_key=("id",)
     )
-    feed.write(shop.insert(ORDERS))
-    feed.sync()
+    shop.synced(ORDERS)
     assert shop.caveats() == {"orders": [], "customers": expected, "new": []}
     (kept,) = read_accepted(feed.paths)
     assert kept.until_ts is not None
@@ -154,17 +162,13 @@ def test_a_truncate_that_comes_with_what_is_behind_the_gap_ends_it_at_once(
     tmp_path: Path,
 ) -> None:
     shop = Shop(tmp_path)
-    feed = shop.feed
-    feed.write(shop.insert(ORDERS, CUSTOMERS))
-    feed.sync()
+    shop.synced(ORDERS, CUSTOMERS)
     shop.insert(ORDERS)
     shop.upstream.truncate_table(ORDERS)
     shop.replace_capture(shop.insert(ORDERS))
     shop.accept()
-    feed.sync()
-    caveats = shop.caveats()
-    assert caveats["orders"] == []
-    assert len(caveats["customers"]) == 1
+    shop.feed.sync()
+    assert shop.marked() == {"orders": 0, "customers": 1}
 
 
 def test_a_truncate_that_came_before_the_gap_or_was_lost_in_it_ends_nothing(
@@ -172,9 +176,7 @@ def test_a_truncate_that_came_before_the_gap_or_was_lost_in_it_ends_nothing(
 ) -> None:
     """It came whole, and rows after it may have been lost; or it came in the other partition."""
     shop = Shop(tmp_path, partitions=2)
-    feed = shop.feed
-    feed.write(shop.insert(ORDERS, CUSTOMERS))
-    feed.sync()
+    shop.synced(ORDERS, CUSTOMERS)
     shop.upstream.truncate_table(ORDERS)
     records = shop.insert(ORDERS)
     truncates = {item.partition: item for item in records if b'"TRUNCATE"' in (item.value or b"")}
@@ -183,25 +185,24 @@ def test_a_truncate_that_came_before_the_gap_or_was_lost_in_it_ends_nothing(
     # All of partition 0; of partition 1 the last watermark alone.
     shop.replace_capture(item for item in records if item.partition == 0 or item.offset == last)
     shop.accept(partition=1)
-    feed.sync()
-    assert {table: len(caveats) for table, caveats in shop.caveats().items()} == {
-        "orders": 1,
-        "customers": 1,
-    }
+    shop.feed.sync()
+    assert shop.marked() == {"orders": 1, "customers": 1}
 
 
 @pytest.mark.thorough
 def test_a_topic_that_was_made_again_goes_on_with_offsets_of_its_own(tmp_path: Path) -> None:
     shop = Shop(tmp_path, partitions=2)
     feed = shop.feed
-    first = shop.insert(ORDERS, CUSTOMERS, ORDERS)
-    feed.write(first)
-    feed.sync()
+    first = shop.synced(ORDERS, CUSTOMERS, ORDERS)
     ends = dict(read_position(feed.paths).next_offsets)
     # The new topic begins at 0 in each partition; here it has fewer records than were landed.
     later = shop.insert(ORDERS)
     starts = {number: min(i.offset for i in later if i.partition == number) for number in (0, 1)}
-    anew = [replace(item, offset=item.offset - starts[item.partition]) for item in later]
+
+    def renumbered(records: Iterable[CaptureRecord]) -> list[CaptureRecord]:
+        return [replace(item, offset=item.offset - starts[item.partition]) for item in records]
+
+    anew = renumbered(later)
     shop.replace_capture(anew)
     with pytest.raises(LandingGapError, match="created again or truncated"):
         feed.land()
@@ -219,16 +220,13 @@ def test_a_topic_that_was_made_again_goes_on_with_offsets_of_its_own(tmp_path: P
     # It goes on like any other topic, and what is nothing new is not landed again.
     assert feed.land().records == 0
     more = shop.insert(CUSTOMERS)
-    feed.write([replace(item, offset=item.offset - starts[item.partition]) for item in more])
+    feed.write(renumbered(more))
     assert feed.land().records == len(more)
     feed.sync()
     assert feed.rows() == truth_rows(shop.changefeed.truth())
     # Records that expire in it are a gap again, in the offsets of the lake.
     lost = shop.insert(CUSTOMERS)
-    last = shop.insert(CUSTOMERS)
-    shop.replace_capture(
-        [replace(item, offset=item.offset - starts[item.partition]) for item in last]
-    )
+    shop.replace_capture(renumbered(shop.insert(CUSTOMERS)))
     position = read_position(feed.paths).next_offsets["shop", 0]
     with pytest.raises(LandingGapError) as caught:
         feed.land()
@@ -245,10 +243,8 @@ def test_a_topic_with_another_id(tmp_path: Path) -> None:
     position = Position(batch=1, next_offsets=dict.fromkeys(places, 10), topic_ids={"shop": "a"})
     ranges = {place: OffsetRange(earliest=2, end=50) for place in places}
     gaps = compare(feed.lake, position, ranges, {"shop": "b"}).gaps
-    assert [(gap.partition, gap.to_offset, gap.offset_base) for gap in gaps] == [
-        (0, 10, 8),
-        (1, 10, 8),
-    ]
+    found = [(gap.partition, gap.to_offset, gap.offset_base) for gap in gaps]
+    assert found == [(0, 10, 8), (1, 10, 8)]
     assert "its id was a and is b" in str(gaps[0].error)
     # One accepted, the other not; and what was accepted is not accepted for a third topic.
     accepted = replace(position, bases={places[0]: 8}, accepted_ids={places[0]: "b"})
@@ -272,10 +268,8 @@ def test_a_partition_that_came_since_the_newest_landing_begins_at_its_first_reco
 
     def fetched(_: object, __: object, wanted: Wanted, batch: LandingBatch) -> Any:
         records = [
-            CaptureRecord(
-                topic=topic, partition=number, offset=offset, timestamp_ms=1, key=None, value=b"x"
-            )
-            for (topic, number), (start, end) in wanted.items()
+            filler(place, offset, b"x")
+            for place, (start, end) in wanted.items()
             for offset in range(start, end)
         ]
         return write_columns([columns_of(records)], wanted, batch)
@@ -284,21 +278,19 @@ def test_a_partition_that_came_since_the_newest_landing_begins_at_its_first_reco
     monkeypatch.setattr(sources, "Administration", Listed)
     monkeypatch.setattr(landing, "fetch_into_files", fetched)
     shop = Shop(tmp_path)
-    paths = shop.feed.paths
 
-    def feed(*topics: str) -> Changefeed:
+    def lake(*topics: str) -> Lake:
         patterns = tuple(name for name in topics if set("{*").intersection(name))
         source = KafkaSource(
             bootstrap_servers="127.0.0.1:1",
             topics=tuple(name for name in topics if name not in patterns),
             patterns=tuple(map(TopicPattern, patterns)),
         )
-        return replace(shop.feed.changefeed, source=source)
+        own = shop.feed.lake
+        return replace(own, changefeed=replace(own.changefeed, source=source))
 
     def land(*topics: str) -> int:
-        return landing.land(
-            Lake(changefeed=feed(*topics), paths=paths, session=LazySession())
-        ).records
+        return landing.land(lake(*topics)).records
 
     def refused(*topics: str) -> tuple[str, int, int, int]:
         with pytest.raises(LandingGapError, match="expired before they were landed") as caught:
@@ -322,16 +314,14 @@ def test_a_partition_that_came_since_the_newest_landing_begins_at_its_first_reco
     ranges["older", 0] = OffsetRange(earliest=50, end=60)
     assert refused("cdc_{table}", "later", "ol*") == ("older", 0, 0, 50)
     # A loss that is accepted is behind.
-    gap = accept(Lake(changefeed=feed("cdc_{table}", "later", "ol*"), paths=paths), "older", 0)
+    gap = accept(lake("cdc_{table}", "later", "ol*"), "older", 0)
     assert (gap.from_offset, gap.to_offset, gap.offset_base) == (0, 50, 0)
     assert land("cdc_{table}", "later", "ol*") == 10
 
 
 def test_what_is_not_there_at_all_cannot_be_accepted(tmp_path: Path) -> None:
     shop = Shop(tmp_path, partitions=2)
-    records = shop.insert(ORDERS)
-    shop.feed.write(records)
-    shop.feed.sync()
+    records = shop.synced(ORDERS)
     shop.replace_capture([item for item in records if item.partition == 0])
     with pytest.raises(LandingGapError, match="with at least 2 partitions") as caught:
         shop.accept(partition=1)
@@ -366,9 +356,7 @@ def test_a_gap_that_is_accepted_with_nothing_behind_it(tmp_path: Path) -> None:
     """As many records are there as were landed, less one: the next one comes later."""
     shop = Shop(tmp_path)
     feed = shop.feed
-    first = shop.insert(ORDERS)
-    feed.write(first)
-    feed.sync()
+    first = shop.synced(ORDERS)
     shop.replace_capture(first[:1])
     with pytest.raises(LandingGapError):
         feed.land()
@@ -408,8 +396,7 @@ def test_tables_of_other_topics_are_spared_where_a_topic_has_tables_of_its_own(
 ) -> None:
     shop = Shop(tmp_path, "cdc_{schema}_{table}")
     feed = shop.feed
-    feed.write(shop.insert(ORDERS, CUSTOMERS))
-    feed.sync()
+    shop.synced(ORDERS, CUSTOMERS)
     later = shop.insert(ORDERS, CUSTOMERS, ORDERS)
     topic = "cdc_shop_orders"
     skipped = next(item.offset for item in later if item.topic == topic)
@@ -421,15 +408,12 @@ def test_tables_of_other_topics_are_spared_where_a_topic_has_tables_of_its_own(
             feed.write([filler(place, landed - 1)])
     shop.accept(topic)
     feed.sync()
-    assert {table: bool(caveats) for table, caveats in shop.caveats().items()} == {
-        "orders": True,
-        "customers": False,
-    }
+    assert shop.marked() == {"orders": 1, "customers": 0}
 
 
-def filler(place: tuple[str, int], offset: int) -> CaptureRecord:
+def filler(place: tuple[str, int], offset: int, value: bytes | None = None) -> CaptureRecord:
     return CaptureRecord(
-        topic=place[0], partition=place[1], offset=offset, timestamp_ms=1, key=None, value=None
+        topic=place[0], partition=place[1], offset=offset, timestamp_ms=1, key=None, value=value
     )
 
 
@@ -451,8 +435,7 @@ def test_which_tables_a_lost_record_may_be_of(
 ) -> None:
     shop = Shop(tmp_path)
     feed = shop.feed
-    feed.write(shop.insert(ORDERS, CUSTOMERS))
-    feed.sync()
+    shop.synced(ORDERS, CUSTOMERS)
     mirrors = AsOf(feed.lake, feed.cut.tso).plan.mirrors
     by_name = {mirror.name: mirror for mirror in mirrors}
     gap = AcceptedGap(

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.changelog.plan import LACKS_EARLIER
 from ticdc_assets.config import TableChoice
-from ticdc_assets.config.table_choice import ALL_TABLES
+from ticdc_assets.config.changefeed import ALL_TABLES
 from ticdc_assets.demo.simulator.changefeed import FeedOptions
 from ticdc_assets.demo.simulator.export import export_upstream
 from ticdc_assets.mirrors.standing import Outcome

@@ -25,7 +25,6 @@ from ticdc_assets.log.quarantine import read_quarantine
 from ticdc_assets.mirrors import applying as mirrors
 from ticdc_assets.mirrors import mirror_making
 from ticdc_assets.mirrors.change_folding import ChangeFolding
-from ticdc_assets.mirrors.history_writing import HistoryWriter
 from ticdc_assets.mirrors.standing import Outcome
 from ticdc_assets.model.events import Bootstrap, RowChange
 from ticdc_assets.model.schemas import TableSchema
@@ -33,8 +32,7 @@ from ticdc_assets.model.tso import physical_ms
 from ticdc_assets.observe.overview import read_overview
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.verdicts import Check, Level
-from ticdc_assets.orchestration.status_metadata import check_verdict
-from ticdc_assets.orchestration.verdicts import CheckVerdict
+from ticdc_assets.orchestration.verdicts import CheckVerdict, check_verdict
 from ticdc_assets.reading.mirrors import read_mirror, require_mirror
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.wire import WireFormat, decode
@@ -45,10 +43,13 @@ from ticdc_assets_tests.lake.killing import before, killed
 
 pytestmark = pytest.mark.spark
 
+Shop = tuple[Feed, StandInChangefeed, Upstream]
 
-def shop(spark: SparkSession, folder: Path) -> tuple[Feed, StandInChangefeed, Upstream]:
+
+@pytest.fixture
+def shop(spark: SparkSession, tmp_path: Path) -> Shop:
     upstream = plain_upstream(("d", "bad"), ("d", "good"), rows=4)
-    return Feed.of(spark, folder), StandInChangefeed(upstream, "d", partitions=2), upstream
+    return Feed.of(spark, tmp_path), StandInChangefeed(upstream, "d", partitions=2), upstream
 
 
 def said(feed: Feed, check: Check) -> CheckVerdict:
@@ -81,9 +82,9 @@ def citing(
 
 
 def test_a_mirror_that_fails_keeps_its_rows_while_the_others_go_on(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, shop: Shop
 ) -> None:
-    feed, changefeed, upstream = shop(spark, tmp_path)
+    feed, changefeed, upstream = shop
     feed.follow(changefeed)
     old, old_tso = truth_rows(changefeed.truth()), feed.cut.tso
     fill(upstream, ("d", "bad"), rows=9, seed=1)
@@ -130,9 +131,9 @@ def test_a_mirror_that_fails_keeps_its_rows_while_the_others_go_on(
 
 
 def test_a_mirror_of_which_nothing_can_be_told_fails_alone(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, shop: Shop
 ) -> None:
-    feed, changefeed, _ = shop(spark, tmp_path)
+    feed, changefeed, _ = shop
     feed.write(changefeed.tick())
 
     def failing(mirror: MirrorPlan, *_: object, **__: object) -> list[str]:
@@ -150,9 +151,9 @@ def test_a_mirror_of_which_nothing_can_be_told_fails_alone(
 
 
 def test_a_mirror_that_was_never_made_is_listed(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, shop: Shop
 ) -> None:
-    feed, changefeed, _ = shop(spark, tmp_path)
+    feed, changefeed, _ = shop
     feed.write(changefeed.tick())
     with monkeypatch.context() as patch:
         breaking("_make_mirror", "bad")(patch)
@@ -171,22 +172,15 @@ def test_a_mirror_that_was_never_made_is_listed(
 
 
 def test_a_history_that_fails_fails_with_its_mirror_alone(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, shop: Shop
 ) -> None:
-    feed, changefeed, upstream = shop(spark, tmp_path)
+    feed, changefeed, upstream = shop
     feed = feed.having(history=TableChoice(("d.*",)))
     feed.follow(changefeed)
     fill(upstream, ("d", "bad"), rows=2, seed=3)
     feed.write(changefeed.tick())
-    real = HistoryWriter.make
-
-    def broken(self: HistoryWriter, plan: MirrorPlan, *rest: Any, **named: Any) -> Any:
-        if plan.table == "bad":
-            raise RuntimeError("the history is broken")
-        return real(self, plan, *rest, **named)
-
     with monkeypatch.context() as patch:
-        patch.setattr(HistoryWriter, "make", broken)
+        breaking("_make_history", "bad")(patch)
         feed.sync()
     assert [item.table for item in feed.cut.failed] == ["bad"]
     before = feed.mirror("d", "bad")
@@ -199,9 +193,9 @@ def test_a_history_that_fails_fails_with_its_mirror_alone(
 
 
 def test_many_new_mirrors_that_cannot_be_folded_at_once_are_made_one_by_one(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, shop: Shop
 ) -> None:
-    feed, changefeed, _ = shop(spark, tmp_path)
+    feed, changefeed, _ = shop
     feed.write(changefeed.tick())
     monkeypatch.setattr(mirror_making, "INLINE_ROWS", -1)
 
@@ -215,9 +209,9 @@ def test_many_new_mirrors_that_cannot_be_folded_at_once_are_made_one_by_one(
 
 
 def test_the_plan_of_a_table_that_fails_is_that_table_s(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, shop: Shop
 ) -> None:
-    feed, changefeed, upstream = shop(spark, tmp_path)
+    feed, changefeed, upstream = shop
     upstream.alter_table(("d", "bad"), AddColumn(column=column("n", "int")))
     feed.write(changefeed.tick())
     real = lineage_plans.diff
@@ -236,11 +230,9 @@ def test_the_plan_of_a_table_that_fails_is_that_table_s(
     assert feed.rows() == truth_rows(changefeed.truth())
 
 
-def test_a_version_that_another_table_s_ddl_made_too_loses_no_row(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_version_that_another_table_s_ddl_made_too_loses_no_row(shop: Shop) -> None:
     """ALTER a at version V; BOOTSTRAP b with V; INSERT b with V: TiDB numbers all tables alike."""
-    feed, changefeed, upstream = shop(spark, tmp_path)
+    feed, changefeed, upstream = shop
     feed.follow(changefeed)
     upstream.alter_table(("d", "bad"), AddColumn(column=column("n", "int")))
     feed.follow(changefeed)
@@ -260,9 +252,9 @@ def test_a_version_that_another_table_s_ddl_made_too_loses_no_row(
 
 
 def test_a_change_that_no_mirror_takes_fails_the_check_until_it_is_mended(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, shop: Shop
 ) -> None:
-    feed, changefeed, upstream = shop(spark, tmp_path)
+    feed, changefeed, upstream = shop
     feed.write(changefeed.tick())
     real = lineage_plans.LineagePlans._planned
 
@@ -299,16 +291,11 @@ def test_a_change_that_no_mirror_takes_fails_the_check_until_it_is_mended(
 @pytest.mark.parametrize("repeats", [False, True])
 @pytest.mark.parametrize("is_large", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_quarantined_change_that_a_later_one_made_void_is_closed(
-    spark: SparkSession,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    *,
-    is_large: bool,
-    repeats: bool,
+    monkeypatch: pytest.MonkeyPatch, shop: Shop, *, is_large: bool, repeats: bool
 ) -> None:
     if is_large:
         treat_as_large(monkeypatch)
-    feed, changefeed, upstream = shop(spark, tmp_path)
+    feed, changefeed, upstream = shop
     upstream.create_table(
         ("d", "n"),
         (column("id", "int", nullable=False), column("n", "int")),

@@ -1,16 +1,13 @@
 """Changes into large mirrors without a key: the rows are found, and no others."""
 
-from pathlib import Path
-
 import pytest
-from pyspark.sql import SparkSession
 
 from ticdc_assets.config import TableChoice
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log.cuts import Mode
-from ticdc_assets.mirrors import in_place
+from ticdc_assets.mirrors import mirror_making
 from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
 from ticdc_assets_tests.mirrors.test_history import assert_as_folded
 
@@ -19,7 +16,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.mark.parametrize("is_large", [False, True])
 def test_a_bag_is_changed_by_row_however_many_changes_it_ever_had(
-    is_large: bool, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    is_large: bool, monkeypatch: pytest.MonkeyPatch, feed: Feed
 ) -> None:
     """Copies of a row are counted, and deletes of rows that are not there are told."""
     upstream = Upstream()
@@ -33,13 +30,13 @@ def test_a_bag_is_changed_by_row_however_many_changes_it_ever_had(
             transaction.insert(("d", "bag"), {"a": str(number % 5), "d": day, "v": vector})
     options = FeedOptions(force_replicate=True)
     changefeed = StandInChangefeed(upstream, "d", partitions=1, options=options)
-    feed = Feed.of(spark, tmp_path).having(history=TableChoice(("d.*",)))
+    feed = feed.having(history=TableChoice(("d.*",)))
     feed.follow(changefeed)
     if is_large:
         treat_as_large(monkeypatch)
     for mode, count in ((Mode.CHANGE, 3), (Mode.CHANGE, 30), (Mode.REWRITE, 9)):
         if mode is Mode.REWRITE:
-            monkeypatch.setattr(in_place, "KEYLESS_BYTES", 1)
+            monkeypatch.setattr(mirror_making, "KEYLESS_BYTES", 1)
         with upstream.transaction() as transaction:
             for row in list(upstream.rows(("d", "bag")))[:count]:
                 transaction.delete(("d", "bag"), row)

@@ -245,14 +245,11 @@ def test_a_row_by_a_key_as_people_write_it(spark: SparkSession, tmp_path: Path) 
         assert row_versions(feed.lake, feed.cut, name, "2,no time,0xab") == []
 
 
-def test_a_moment_that_a_history_does_not_know_is_refused(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_moment_that_a_history_does_not_know_is_refused(tmp_path: Path, feed: Feed) -> None:
     """It begins with the base cut, and knows from there on, also when more is truncated."""
     table, day = ("d", "t"), timedelta(days=1)
     upstream = plain_upstream(table)
     changefeed = StandInChangefeed(upstream, "d", partitions=1)
-    feed = Feed.of(spark, tmp_path)
     feed = feed.having(retention=Retention(change_log=day))
 
     there: dict[int, int] = {}

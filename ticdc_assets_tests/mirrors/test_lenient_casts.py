@@ -86,9 +86,7 @@ def test_all_ways_come_to_the_same_rows_counts_and_caveats(
 
 
 @pytest.mark.parametrize("large", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_a_bag(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, large: bool
-) -> None:
+def test_a_bag(monkeypatch: pytest.MonkeyPatch, feed: Feed, *, large: bool) -> None:
     if large:
         treat_as_large(monkeypatch)
     upstream = started(keyless=True)
@@ -97,7 +95,6 @@ def test_a_bag(
     changefeed = StandInChangefeed(
         upstream, "topic", partitions=2, options=FeedOptions(force_replicate=True)
     )
-    feed = Feed.of(spark, tmp_path)
     feed.follow(changefeed)
     with upstream.transaction() as transaction:
         transaction.delete(T, next(iter(upstream.rows(T))))

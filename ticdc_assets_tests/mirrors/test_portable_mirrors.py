@@ -2,12 +2,10 @@
 
 import logging
 from datetime import timedelta
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Readers, Retention, TableChoice
 from ticdc_assets.delta.delta_protocol import unportable_features
@@ -64,14 +62,11 @@ def is_plain_now(feed: Feed, mirror: MirrorCut) -> bool:
     return not unportable_features(log_state(mirror.path(feed.paths)))
 
 
-def test_a_mirror_is_plain_until_it_is_large(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mirror_is_plain_until_it_is_large(monkeypatch: pytest.MonkeyPatch, feed: Feed) -> None:
     small_up_to(monkeypatch, 20)
     upstream = upstream_of(("v",))
     fill(upstream, T, rows=8)
     changefeed = StandInChangefeed(upstream, "feed", partitions=2)
-    feed = Feed.of(spark, tmp_path)
 
     def synced() -> MirrorCut:
         feed.follow(changefeed)
@@ -109,7 +104,7 @@ def test_a_mirror_is_plain_until_it_is_large(
     "large", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["small", "large"]
 )
 def test_mirrors_and_histories_that_are_to_be_portable_stay_so(
-    large: bool, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    large: bool, monkeypatch: pytest.MonkeyPatch, feed: Feed
 ) -> None:
     small_up_to(monkeypatch, 5)
     if large:
@@ -124,7 +119,6 @@ def test_mirrors_and_histories_that_are_to_be_portable_stay_so(
     )
     fill(upstream, odd, rows=30)
     changefeed = StandInChangefeed(upstream, "feed", partitions=2)
-    feed = Feed.of(spark, tmp_path)
     everything = TableChoice(("*.*",))
     feed = feed.having(history=everything, readers=Readers(portable=everything))
 
@@ -157,16 +151,12 @@ def test_mirrors_and_histories_that_are_to_be_portable_stay_so(
 
 
 def test_a_mirror_that_has_features_keeps_them_and_it_is_said(
-    spark: SparkSession,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, feed: Feed
 ) -> None:
     small_up_to(monkeypatch, 5)
     upstream = upstream_of(("v",))
     fill(upstream, T, rows=30)
     changefeed = StandInChangefeed(upstream, "feed", partitions=2)
-    feed = Feed.of(spark, tmp_path)
     for readers in (Readers(), Readers(portable=TableChoice(("d.*",)))):
         feed = feed.having(readers=readers)
         for seed in range(2):
@@ -181,13 +171,12 @@ def test_a_mirror_that_has_features_keeps_them_and_it_is_said(
 
 
 def test_no_name_keeps_a_mirror_from_being_plain(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, feed: Feed
 ) -> None:
     upstream = upstream_of(("v",), ("a b", "x,y;{}()=", "dotted.name", "back`tick", "名前 é"))
     for name in upstream.tables:
         fill(upstream, name, rows=5)
     changefeed = StandInChangefeed(upstream, "feed", partitions=2)
-    feed = Feed.of(spark, tmp_path)
     for seed in range(2):
         churn(upstream, steps=10, seed=seed)
         feed.follow(changefeed)
@@ -215,7 +204,7 @@ def test_no_name_keeps_a_mirror_from_being_plain(
         assert feed.read("d", mirror.table).count() == mirror.rows
 
 
-def test_rows_that_no_change_is_about_pass_as_they_are(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_that_no_change_is_about_pass_as_they_are(feed: Feed) -> None:
     upstream = upstream_of(("v",))
     with upstream.transaction() as transaction:
         for number in range(30):
@@ -232,7 +221,6 @@ def test_rows_that_no_change_is_about_pass_as_they_are(spark: SparkSession, tmp_
                 },
             )
     changefeed = StandInChangefeed(upstream, "feed", partitions=2)
-    feed = Feed.of(spark, tmp_path)
     feed.follow(changefeed)
     (first,) = feed.cut.mirrors
     with upstream.transaction() as transaction:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import NotFoundError
 from ticdc_assets.config import Retention, TableChoice, TableFilter
@@ -74,14 +73,14 @@ def test_row_changes_in_quarantine_count_for_tables_that_are_mirrored(tmp_path: 
 
 
 @pytest.mark.spark
-def test_what_is_left_out_is_whole_when_it_is_included(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_is_left_out_is_whole_when_it_is_included(feed: Feed) -> None:
     upstream = OddUpstream()
     upstream.create_database("d")
     for name in (KEPT, DRAFT, WAITING):
         upstream.create_table(name, COLUMNS, primary_key=("id",))
         fill(upstream, name, rows=4)
     changefeed = StandInChangefeed(upstream, "d", options=FeedOptions(bootstraps=False))
-    feed = Feed.of(spark, tmp_path).having(tables=NO_DRAFTS)
+    feed = feed.having(tables=NO_DRAFTS)
     feed.write(without_schema(list(changefeed.tick()), "tmp_waiting"))
     assert feed.sync().outcome is Outcome.PUBLISHED
     assert feed.rows() == some(truth_rows(changefeed.truth()), KEPT)
@@ -122,9 +121,7 @@ def test_what_is_left_out_is_whole_when_it_is_included(spark: SparkSession, tmp_
 
 
 @pytest.mark.spark
-def test_what_was_truncated_while_it_was_left_out_is_told(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_what_was_truncated_while_it_was_left_out_is_told(feed: Feed) -> None:
     upstream = OddUpstream()
     upstream.create_database("d")
     divided, spare = ("d", "divided"), ("d", "tmp_spare")
@@ -139,7 +136,7 @@ def test_what_was_truncated_while_it_was_left_out_is_told(
     with upstream.transaction() as transaction:
         transaction.insert(spare, {"id": "5", "v": "five"})
     changefeed = StandInChangefeed(upstream, "d")
-    feed = Feed.of(spark, tmp_path).having(tables=NO_DRAFTS)
+    feed = feed.having(tables=NO_DRAFTS)
     # Less than a day: cuts that are older are thinned, which is not what this is about.
     ages = Retention(change_log=DAY / 2, cuts=9 * DAY)
     feed = feed.having(retention=ages)

@@ -103,10 +103,9 @@ def test_no_row_is_held_where_a_table_was_created_again(
     assert feed.rows() == life.wanted()
 
 
-def test_held_rows_of_no_table_in_each_command(spark: SparkSession, tmp_path: Path) -> None:
+def test_held_rows_of_no_table_in_each_command(tmp_path: Path, feed: Feed) -> None:
     life = Life(PLAIN["canal-json"])
     commands = Commands(tmp_path)
-    feed = Feed.of(spark, tmp_path)
     feed.write([*life.before, *life.after])
     commands.add_capture("feed", tmp_path / "capture.jsonl", format="canal-json")
     said = commands.done("sync", "feed")
@@ -124,11 +123,10 @@ def test_held_rows_of_no_table_in_each_command(spark: SparkSession, tmp_path: Pa
 
 
 def test_a_broken_account_is_an_error_everywhere(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, feed: Feed
 ) -> None:
     life = Life(PLAIN["open-protocol"])
     commands = Commands(tmp_path)
-    feed = Feed.of(spark, tmp_path)
     feed.write([*life.before, *life.after])
     commands.add_capture("feed", tmp_path / "capture.jsonl", format="open-protocol")
     broken = ChangeAccount(
@@ -151,10 +149,10 @@ def test_a_broken_account_is_an_error_everywhere(
 
 @each_format("simple-json", "canal-json")
 def test_a_landing_that_cannot_be_decoded_at_all(
-    spark: SparkSession, tmp_path: Path, variant: Variant
+    tmp_path: Path, variant: Variant, feed: Feed
 ) -> None:
     life = Life(variant)
-    Feed.of(spark, tmp_path).write([*life.before, *life.after, *life.created])
+    feed.write([*life.before, *life.after, *life.created])
     commands = Commands(tmp_path)
     wrong = "open-protocol" if variant.sends_schemas else "simple-json"
     commands.add_capture("feed", tmp_path / "capture.jsonl", format=wrong)

@@ -17,7 +17,7 @@ from ticdc_assets.model import tso
 from ticdc_assets.observe.lag import LagPart, split_lag, waiting_since
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.table_status import table_statuses
-from ticdc_assets.repair.uniqueness import count_keys
+from ticdc_assets.repair.verifying import count_keys
 from ticdc_assets_tests.lake.feeds import Feed
 from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop
 from ticdc_assets_tests.statuses import NOW, NOW_MS, at, cut, held, mirror, offsets

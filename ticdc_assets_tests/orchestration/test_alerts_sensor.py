@@ -27,10 +27,10 @@ from ticdc_assets.config import Alerts, OptionValue
 from ticdc_assets.observe.alerting import Problem, deliver, news, understands
 from ticdc_assets.observe.verdicts import Check, Level
 from ticdc_assets.orchestration.changefeeds import definitions_of
+from ticdc_assets.orchestration.mirror_assets import WEBSERVER
 from ticdc_assets.orchestration.partitions import IMPLICIT_ASSET_JOB_NAME, FeedNames
-from ticdc_assets.orchestration.status_metadata import OPEN, SEEN_UNTIL
 from ticdc_assets.orchestration.steps import steps_of
-from ticdc_assets.orchestration.tables_sensor import WEBSERVER
+from ticdc_assets.orchestration.verdicts import OPEN, SEEN_UNTIL, CheckVerdict
 from ticdc_assets_tests.orchestration.small_shop import SmallShop, plan
 
 NAMES = FeedNames(changefeed="shop")
@@ -123,18 +123,9 @@ class Watched:
         seen: str | None = None,
         left: int = 0,
     ) -> None:
-        self.instance.report_runless_asset_event(
-            dg.AssetCheckEvaluation(
-                asset_key=key.asset_key,
-                check_name=key.name,
-                passed=level is Level.OK,
-                severity=dg.AssetCheckSeverity.ERROR
-                if level is Level.FAIL
-                else dg.AssetCheckSeverity.WARN,
-                description=sentence,
-                metadata={} if seen is None else {SEEN_UNTIL: seen, OPEN: left},
-            )
-        )
+        metadata = {} if seen is None else {SEEN_UNTIL: seen, OPEN: left}
+        event = CheckVerdict(level, sentence, metadata).evaluation(key)
+        self.instance.report_runless_asset_event(event)
 
     def ran(
         self,
@@ -157,10 +148,8 @@ class Watched:
         if status is DagsterRunStatus.FAILURE:
             self.instance.report_run_failed(run, "the worker is gone")
         else:
-            self.instance.report_dagster_event(
-                dg.DagsterEvent(event_type_value="PIPELINE_SUCCESS", job_name=name),
-                run.run_id,
-            )
+            ended = dg.DagsterEvent(event_type_value="PIPELINE_SUCCESS", job_name=name)
+            self.instance.report_dagster_event(ended, run.run_id)
         return run.run_id
 
 
@@ -332,12 +321,8 @@ def test_a_cursor_that_is_none_tells_everything_once_more(watched: Watched, hook
 def test_alerts_come_by_mail() -> None:
     with mail_server() as (port, mails):
         url = f"mailto://127.0.0.1:{port}/?from=ticdc@example.com&to=ops@example.com"
-        message, _ = news(
-            "shop",
-            [Problem(name="held_rows", level=Level.FAIL, sentence="5 rows wait.")],
-            {},
-            Level.FAIL,
-        )
+        problem = Problem(name="held_rows", level=Level.FAIL, sentence="5 rows wait.")
+        message, _ = news("shop", [problem], {}, Level.FAIL)
         assert message is not None
         deliver(message, OptionValue(url, "{env: MAIL}"))
     (mail,) = mails
@@ -393,10 +378,8 @@ def test_whoever_reads_all_messages_knows_how_it_is(
 
 
 def test_many_problems_are_one_short_message() -> None:
-    found = [
-        Problem(name=f"run of job_{n}", level=Level.FAIL, sentence="long " * 1000)
-        for n in range(50)
-    ]
+    said = "long " * 1000
+    found = [Problem(name=f"run of job_{n}", level=Level.FAIL, sentence=said) for n in range(50)]
     message, _ = news("shop", found, {}, Level.FAIL)
     assert message is not None
     assert message.title == "shop: 50 failing"

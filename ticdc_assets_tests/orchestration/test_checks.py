@@ -18,23 +18,18 @@ from ticdc_assets.observe.status import Status, TopicStatus
 from ticdc_assets.observe.table_status import table_statuses
 from ticdc_assets.observe.verdicts import Check, Level
 from ticdc_assets.orchestration.changefeeds import all_definitions
-from ticdc_assets.orchestration.content_verdicts import judge_keys, judge_source
-from ticdc_assets.orchestration.status_metadata import check_verdict, quarantine_verdict
-from ticdc_assets.orchestration.verdicts import CheckVerdict
+from ticdc_assets.orchestration.verdicts import (
+    CheckVerdict,
+    check_verdict,
+    judge_keys,
+    judge_source,
+    quarantine_verdict,
+)
 from ticdc_assets.repair.comparing import RowCounts, RowDifference, RowFinding
 from ticdc_assets.repair.diffing import DiffedTable, SourceDifference
-from ticdc_assets.repair.uniqueness import KeyCounts, RepeatedKeys
+from ticdc_assets.repair.verifying import KeyCounts, RepeatedKeys
 from ticdc_assets_tests.orchestration.small_shop import SmallShop
-from ticdc_assets_tests.statuses import (
-    NOW_MS,
-    ago,
-    at,
-    changefeed,
-    cut,
-    held,
-    mirror,
-    status,
-)
+from ticdc_assets_tests.statuses import NOW_MS, ago, at, changefeed, cut, held, mirror, status
 
 FEED = changefeed(Path("/nowhere"), lag_warn_seconds=60, lag_error_seconds=600)
 
@@ -83,14 +78,11 @@ def test_lag_by_the_limits(seconds_ago: float, level: Level) -> None:
     assert verdict.metadata["lag_seconds"] == pytest.approx(max(0, seconds_ago), abs=0.001)
 
 
-def test_a_small_lead_of_the_clock_is_no_negative_lag() -> None:
+def test_a_clock_that_is_ahead_is_named_and_a_small_lead_is_no_negative_lag() -> None:
     assert judge_lag(FEED, status(-3, -3)).sentence == (
         "The mirrors are 0.0 s behind now: source to Kafka 0.0 s, Kafka to raw_messages 0.0 s, "
         "raw_messages to mirrors 0.0 s."
     )
-
-
-def test_a_clock_that_is_ahead_is_named() -> None:
     description = judge_lag(FEED, status(-90, -90)).sentence
     assert description.startswith("The newest cut is 90.0 s in the future")
     assert "NTP" in description
@@ -163,14 +155,8 @@ def test_the_limits_are_those_of_the_changefeed() -> None:
 
 def test_a_watermark_that_never_came_is_measured_from_the_first_change() -> None:
     waiting = (("shop", 0), ("shop", 3))
-    seen = status(
-        None,
-        None,
-        waiting=waiting,
-        oldest_change=at(2000),
-        newest_change=at(1000),
-        first_watermark=None,
-    )
+    changes = {"oldest_change": at(2000), "newest_change": at(1000), "first_watermark": None}
+    seen = status(None, None, waiting=waiting, **changes)
     verdict = judge_watermark(FEED, seen)
     assert verdict.level is Level.FAIL
     assert "No watermark has arrived from shop (partitions 0, 3)." in verdict.sentence
@@ -202,15 +188,8 @@ def test_a_source_without_watermarks_and_an_empty_one_pass() -> None:
 
 def test_many_topics_are_shown_slowest_first() -> None:
     topics = tuple(
-        TopicStatus(
-            topic=f"t{number}",
-            state="live",
-            partitions=1,
-            backlog=0,
-            watermark_ts=at(number),
-            waiting=(),
-        )
-        for number in range(30)
+        TopicStatus(topic=f"t{n}", state="live", partitions=1, backlog=0, watermark_ts=at(n))
+        for n in range(30)
     )
     shown: Any = judge_watermark(FEED, status(0, 0, topics=topics)).metadata["topics"]
     assert [record.data["topic"] for record in shown.records][:2] == ["t29", "t28"]
@@ -297,15 +276,8 @@ def test_keys_that_are_there_twice_are_named() -> None:
     assert judge_keys(counts).sentence == (
         "Every mirror has each key once: 7 rows of 2 mirrors; 1 without a key cannot be checked."
     )
-    repeated = RepeatedKeys(
-        database="shop",
-        table="orders",
-        keys=6,
-        examples=(
-            ({"id": "1", "region": None}, 2),
-            ({"id": "2", "region": "n"}, 3),
-        ),
-    )
+    examples = ({"id": "1", "region": None}, 2), ({"id": "2", "region": "n"}, 3)
+    repeated = RepeatedKeys(database="shop", table="orders", keys=6, examples=examples)
     verdict = judge_keys(replace(counts, repeated=(repeated,)))
     assert verdict.level is Level.FAIL
     assert (
@@ -321,13 +293,10 @@ def fault(seconds_ago: float, reason: str = "invalid_json") -> Faults:
     return Faults(stage="decode", reason=reason, since=ago(seconds_ago))
 
 
-def test_an_empty_quarantine_passes() -> None:
+def test_what_was_never_looked_at_is_new() -> None:
     verdict = quarantine_verdict("shop", [], None)
     assert verdict.level is Level.OK
     assert verdict.sentence == "Nothing new in quarantine, and nothing is open."
-
-
-def test_what_was_never_looked_at_is_new() -> None:
     verdict = quarantine_verdict("shop", [fault(5), fault(4), fault(4, "wrong_type")], None)
     assert verdict.level is Level.WARN
     assert verdict.sentence.startswith(
@@ -343,41 +312,24 @@ def test_what_was_seen_is_open_and_not_new() -> None:
     assert verdict.sentence == "Nothing new in quarantine; 2 older ones are still open."
     more = quarantine_verdict("shop", [*rows, fault(3)], seen)
     assert (more.level is Level.OK, more.metadata["new"], more.metadata["open"]) == (False, 1, 3)
-
-
-def test_what_comes_while_as_much_is_redriven_is_new_all_the_same() -> None:
-    verdict = quarantine_verdict("shop", [fault(1)], ago(2))
-    assert verdict.level is not Level.OK
-
-
-def test_an_emptied_quarantine_keeps_what_it_has_seen() -> None:
-    seen = quarantine_verdict("shop", [], ago(2)).metadata["seen_until"]
-    assert seen == ago(2).isoformat()
+    # What comes while as much is redriven is new all the same, and an empty quarantine forgets
+    # nothing.
+    assert quarantine_verdict("shop", [fault(1)], ago(2)).level is not Level.OK
+    emptied = quarantine_verdict("shop", [], ago(2))
+    assert emptied.metadata["seen_until"] == ago(2).isoformat()
 
 
 # Completeness -----------------------------------------------------------------------------------
 
 
 def test_every_shortcoming_is_named() -> None:
-    verdict = judge_mirrors(
-        cut(
-            mirrors=(
-                mirror("a", held=2, quarantined=1),
-                mirror("b", caveats=["no_key"]),
-                mirror("c"),
-            ),
-            held=(held(50),),
-            quarantined=9,
-        ),
-    )
+    mirrors = (mirror("a", held=2, quarantined=1), mirror("b", caveats=["no_key"]), mirror("c"))
+    verdict = judge_mirrors(cut(mirrors=mirrors, held=(held(50),), quarantined=9))
     assert verdict.level is Level.WARN
     assert (
         "shop.a (2 held, 1 quarantined), crm.visits (4 held, no mirror yet), no_key (shop.b), "
         "9 records that could not be decoded"
     ) in verdict.sentence
-
-
-def test_many_shortcomings_are_counted() -> None:
     mirrors = tuple(mirror(f"t{number:02d}", held=1) for number in range(25))
     assert "shop.t19 (1 held) and 5 more" in judge_mirrors(cut(mirrors=mirrors)).sentence
 
@@ -397,31 +349,17 @@ def test_checks_run_alone_on_an_empty_lake_and_start_no_spark(
         asset_graph=definitions.resolve_asset_graph()
     )
     result = job.execute_in_process(instance=instance)
-    assert {item.check_name: item.passed for item in result.get_asset_check_evaluations()} == {
-        "replication_lag": False,
-        "watermark_progress": True,
-        "held_rows": True,
-        "schema_conflicts": True,
-        "quarantine_growth": True,
-        "mirrors_complete": True,
-        "changes_accounted": True,
-        "lake_readable": True,
-        "row_checksums": True,
-        "keys_unique": True,
-        "mirror_equals_rebuild": True,
-        "snapshot_complete": True,
-    }
+    passed = dict.fromkeys(Check, True) | {Check.REPLICATION_LAG: False}
+    others = ("lake_readable", "keys_unique", "mirror_equals_rebuild", "snapshot_complete")
+    found = {item.check_name: item.passed for item in result.get_asset_check_evaluations()}
+    assert found == passed | dict.fromkeys(others, True)
 
 
 def test_a_row_without_a_value_in_its_key_is_told_with_null() -> None:
     found = RowDifference(finding=RowFinding.MISSING, key={"id": None, "name": "None"})
+    counts = RowCounts(missing=1)
     table = DiffedTable(
-        database="shop",
-        table="t",
-        rows=0,
-        exported=1,
-        counts=RowCounts(missing=1),
-        examples=(found,),
+        database="shop", table="t", rows=0, exported=1, counts=counts, examples=(found,)
     )
     verdict = judge_source(SourceDifference(changefeed="shop", tso=1, tables=(table,), excluded=0))
     rows: Any = verdict.metadata["rows"]

@@ -11,9 +11,8 @@ from ticdc_assets.config import Settings
 from ticdc_assets.model.tso import es_cut
 from ticdc_assets.orchestration.assets import ApplyConfig
 from ticdc_assets.orchestration.changefeeds import all_definitions
-from ticdc_assets.orchestration.metadata import utc_now
+from ticdc_assets.orchestration.metadata import TABLES, definition_metadata, utc_now
 from ticdc_assets.orchestration.partitions import FeedNames
-from ticdc_assets.orchestration.table_schemas import TABLES, definition_metadata
 from ticdc_assets_tests.orchestration.small_shop import SmallShop
 from ticdc_assets_tests.statuses import changefeed
 

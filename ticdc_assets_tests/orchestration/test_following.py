@@ -69,9 +69,7 @@ def followed(script: Script, seconds: float) -> Followed:
 
 def test_it_syncs_once_and_then_only_for_news() -> None:
     script = Script(source=lambda now: now >= 5)
-
     done = followed(script, 20)
-
     assert script.syncs == [0, 5.5]
     assert (done.changed, done.syncs, done.ending) == (2, 2, Ending.TIME)
     assert script.time == 20
@@ -88,9 +86,7 @@ def test_syncs_of_watermarks_alone_come_further_and_further_apart() -> None:
         brings=lambda now: NewData.CHANGES if 60 <= now < 70 else NewData.WATERMARKS,
         sync_seconds=1,
     )
-
     followed(script, 90)
-
     gaps = [after - before for before, after in zip(script.syncs, script.syncs[1:], strict=False)]
     assert gaps[:6] == [2.5, 3.5, 5.5, 9.5, 11.5, 11.5]
     busy = [gap for at, gap in zip(script.syncs, gaps, strict=False) if 60 <= at < 69]
@@ -107,9 +103,7 @@ def test_what_is_away_is_waited_for_with_growing_pauses(error: Exception) -> Non
         return now >= 10
 
     script = Script(source=source)
-
     done = followed(script, 400)
-
     pauses = [text.split(" ")[1] for text in script.said if text.startswith("waiting")]
     assert pauses[:6] == ["1", "2", "4", "8", "16", "32"]
     assert set(pauses[6:]) == {"60"}
@@ -138,9 +132,7 @@ def test_another_run_is_let_in_after_the_sync() -> None:
         others=lambda now: "run 7 is queued" if now >= 4 else "",
         sync_seconds=10,
     )
-
     done = followed(script, 600)
-
     assert script.syncs == [0]
     assert script.time == 10
     assert (done.ending, done.other) == (Ending.OTHER, "run 7 is queued")
@@ -149,7 +141,6 @@ def test_another_run_is_let_in_after_the_sync() -> None:
 
 def test_another_run_is_let_in_within_seconds_while_nothing_happens() -> None:
     script = Script(others=lambda now: "run 7 is queued" if now >= 31 else "")
-
     assert followed(script, 600).ending is Ending.OTHER
     assert script.time < 35
     assert len(script.asks) < 16, "runs are looked for every few seconds only"
@@ -159,42 +150,22 @@ def away(now: float) -> object:
     raise SourceUnavailableError("away")
 
 
+TIME, OTHER, STOPPED = Ending.TIME, Ending.OTHER, Ending.STOPPED
+NOTHING = Script(brings=lambda _: NewData.NOTHING)
+AWAY_AT_LAST = Script(source=away, others=lambda now: "run 7" if now >= 50 else "")
+ENDS = {
+    "without time": (Script(), 0, (1, 0, 0), 2, TIME),
+    "under way": (Script(source=lambda now: now, sync_seconds=7), 10, (2, 0, 0), 14.5, TIME),
+    "never comes back": (Script(source=away), 100, (0, 0, 0), 100, TIME),
+    "another run while it is away": (AWAY_AT_LAST, 600, (0, 0, 0), 51, OTHER),
+    "waits already": (Script(others=lambda _: "run 7"), 600, (0, 0, 0), 0, OTHER),
+    "stopped": (Script(stop_at=30.5), 600, (1, 0, 0), 30.5, STOPPED),
+    "finds nothing": (NOTHING, 5, (0, 0, 1), 5, TIME),
+}
+
+
 @pytest.mark.parametrize(
-    ("script", "seconds", "counts", "ends", "ending"),
-    [
-        pytest.param(Script(), 0, (1, 0, 0), 2, Ending.TIME, id="without time"),
-        pytest.param(
-            Script(source=lambda now: now, sync_seconds=7),
-            10,
-            (2, 0, 0),
-            14.5,
-            Ending.TIME,
-            id="under way",
-        ),
-        pytest.param(Script(source=away), 100, (0, 0, 0), 100, Ending.TIME, id="never comes back"),
-        pytest.param(
-            Script(source=away, others=lambda now: "run 7" if now >= 50 else ""),
-            *(600, (0, 0, 0), 51, Ending.OTHER),
-            id="another run while it is away",
-        ),
-        pytest.param(
-            Script(others=lambda _: "run 7"),
-            600,
-            (0, 0, 0),
-            0,
-            Ending.OTHER,
-            id="waits already",
-        ),
-        pytest.param(Script(stop_at=30.5), 600, (1, 0, 0), 30.5, Ending.STOPPED, id="stopped"),
-        pytest.param(
-            Script(brings=lambda _: NewData.NOTHING),
-            5,
-            (0, 0, 1),
-            5,
-            Ending.TIME,
-            id="finds nothing",
-        ),
-    ],
+    ("script", "seconds", "counts", "ends", "ending"), ENDS.values(), ids=ENDS.keys()
 )
 def test_when_it_ends(
     script: Script, seconds: float, counts: tuple[int, int, int], ends: float, ending: Ending

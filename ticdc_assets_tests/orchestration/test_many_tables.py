@@ -18,10 +18,9 @@ from ticdc_assets.mirrors import change_reading
 from ticdc_assets.observe import status_reading
 from ticdc_assets.orchestration import checks
 from ticdc_assets.orchestration.changefeeds import definitions_of
-from ticdc_assets.orchestration.mirror_assets import MirrorAssets
+from ticdc_assets.orchestration.mirror_assets import MirrorAssets, tick
 from ticdc_assets.orchestration.run import RunReport
 from ticdc_assets.orchestration.steps import steps_of
-from ticdc_assets.orchestration.tables_sensor import tick
 from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.orchestration.small_shop import ORDERS, SmallShop, skipped
 from ticdc_assets_tests.statuses import NOW

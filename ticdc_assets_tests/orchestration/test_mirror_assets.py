@@ -19,10 +19,9 @@ from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.log.cuts import publish
 from ticdc_assets.orchestration.changefeeds import all_definitions, definitions_of
 from ticdc_assets.orchestration.metadata import sample_metadata
-from ticdc_assets.orchestration.mirror_assets import MirrorAssets
+from ticdc_assets.orchestration.mirror_assets import WEBSERVER, MirrorAssets, reload_location, tick
 from ticdc_assets.orchestration.partitions import TABLE_LAG, FeedNames
 from ticdc_assets.orchestration.steps import ChangefeedSteps
-from ticdc_assets.orchestration.tables_sensor import WEBSERVER, reload_location, tick
 from ticdc_assets_tests.observe.report.small_lake import cut_of, mirror_of, published
 from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop, materializations
 from ticdc_assets_tests.statuses import NOW, ago

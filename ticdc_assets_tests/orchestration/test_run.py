@@ -20,6 +20,7 @@ from ticdc_assets.base.errors import BusyError, NotFoundError, PrerequisiteError
 from ticdc_assets.config import Writer
 from ticdc_assets.delta.lock import nobody_at_work, writer_lock
 from ticdc_assets.orchestration import run as run_module
+from ticdc_assets.orchestration.active_runs import is_gone, worker_of
 from ticdc_assets.orchestration.run import (
     dagster_home,
     instance_settings,
@@ -28,7 +29,6 @@ from ticdc_assets.orchestration.run import (
     serve_ui,
     ui_command,
 )
-from ticdc_assets.orchestration.workers import is_gone, worker_of
 from ticdc_assets_tests.orchestration.small_shop import SmallShop
 
 

@@ -31,8 +31,18 @@ from ticdc_assets.log.landing import land
 from ticdc_assets.log.sources import accept
 from ticdc_assets.model import tso
 from ticdc_assets.observe.status_reading import read_status, see_status
+from ticdc_assets.observe.verdicts import Level
 from ticdc_assets.orchestration import sensors
-from ticdc_assets.orchestration.active_runs import active_runs, end_orphans
+from ticdc_assets.orchestration.active_runs import (
+    WORKER_TAG,
+    Worker,
+    active_runs,
+    end_orphans,
+    is_gone,
+    name_worker,
+    worker_name,
+    worker_of,
+)
 from ticdc_assets.orchestration.changefeeds import definitions_of
 from ticdc_assets.orchestration.exports import export_schedules
 from ticdc_assets.orchestration.jobs import redecode_schedule
@@ -48,14 +58,7 @@ from ticdc_assets.orchestration.sensors import (
     tick,
 )
 from ticdc_assets.orchestration.steps import ChangefeedSteps
-from ticdc_assets.orchestration.workers import (
-    WORKER_TAG,
-    Worker,
-    is_gone,
-    name_worker,
-    worker_name,
-    worker_of,
-)
+from ticdc_assets.orchestration.verdicts import CheckVerdict
 from ticdc_assets.spark.session import LazySession
 from ticdc_assets_tests.orchestration.small_shop import ORDERS, SmallShop, plan, recorded, skipped
 from ticdc_assets_tests.statuses import NOW, cut, held, offsets, publish_with_tables, status
@@ -85,15 +88,9 @@ IDLE = SensorState(
     known=frozenset({("shop", 0), ("shop", 1)}),
     applied_batch=3,
 )
+BATCHES = dict.fromkeys(("landed_batch", "decoded_batch", "log_batch"), 0)
 EMPTY = SensorState(
-    status=status(
-        None,
-        partitions=(),
-        landed_batch=0,
-        decoded_batch=0,
-        log_batch=0,
-        watermark=watermark(None),
-    ),
+    status=status(None, partitions=(), watermark=watermark(None), **BATCHES),
     known=frozenset(),
     applied_batch=0,
 )
@@ -106,10 +103,7 @@ EMPTY = SensorState(
         ({"partitions": (offsets(0, 12, 10), offsets(1, 8, 7))}, ["3 records wait"]),
         # Records that expired do not wait; that some are missing is a gap.
         ({"partitions": (offsets(0, 20, 10, 15), offsets(1, 7, 7))}, ["5 records wait"]),
-        (
-            {"partitions": (*IDLE.status.partitions, offsets(2, 0, 0))},
-            ["1 new partition (shop/2)"],
-        ),
+        ({"partitions": (*IDLE.status.partitions, offsets(2, 0, 0))}, ["1 new partition (shop/2)"]),
         ({"landed_batch": 5}, ["2 landed batches wait"]),
         ({"log_batch": 4}, ["batch 4 of the change log was not applied yet"]),
         ({"watermark": watermark(APPLIED + 1)}, ["the watermark is beyond the newest cut"]),
@@ -361,16 +355,13 @@ def test_a_run_of_another_container_is_ended_once_its_process_is_no_more(
     assert set(end_orphans(instance, NAMES, NOW)) == {run.run_id, other.run_id}
 
 
-def test_a_lake_with_a_lease_has_no_lock_that_tells_who_is_at_work(shop: SmallShop) -> None:
-    with seen_at_work(shop.paths, Writer(lease=timedelta(seconds=60))) as lock:
-        assert lock == ""
-    assert not nobody_at_work(lock)
-
-
 def test_a_lock_that_cannot_be_had_keeps_nobody_from_work(shop: SmallShop) -> None:
+    """Nor does one that a lake with a lease has not."""
     shop.settings.lake.joinpath("shop", "workers.lock").mkdir(parents=True)
-    with seen_at_work(shop.paths, shop.changefeed.writer) as lock:
-        assert lock == ""
+    for writer in (shop.changefeed.writer, Writer(lease=timedelta(seconds=60))):
+        with seen_at_work(shop.paths, writer) as lock:
+            assert lock == ""
+        assert not nobody_at_work(lock)
 
 
 def test_a_run_that_was_killed_before_its_first_step_does_not_stay_active(
@@ -436,7 +427,7 @@ def test_offsets_are_observed_when_they_change_and_not_too_often(
 ) -> None:
     shop.create_tables()
     shop.send()
-    first = evaluate(instance, steps, None, NOW)
+    first = evaluate(instance, steps, None)
     assert len(first.asset_events) == 1
     same = evaluate(instance, steps, first.cursor, NOW + timedelta(hours=1))
     assert same.asset_events == []
@@ -466,25 +457,16 @@ def test_a_capture_that_is_not_there_is_a_reason(
 def test_a_store_that_is_away_is_a_reason_and_fails_a_check(
     instance: dg.DagsterInstance, steps: ChangefeedSteps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def away(_: ChangefeedSteps) -> Lake:
-        raise StoreUnavailableError("s3://lake", "it does not answer")
-
-    monkeypatch.setattr(ChangefeedSteps, "lake", property(away))
-    result = evaluate(instance, steps, None)
-    assert "s3://lake cannot be reached" in skipped(result)
-    assert store(instance, list(result.asset_events)) == {"lake_readable": "error"}
-    dg.Definitions.validate_loadable(definitions_of([steps]))
-
-
-def test_a_store_that_is_away_is_a_reason_for_schedules(
-    steps: ChangefeedSteps, monkeypatch: pytest.MonkeyPatch
-) -> None:
     away = StoreUnavailableError("s3://lake", "it does not answer")
 
     def raises(_: ChangefeedSteps) -> Lake:
         raise away
 
     monkeypatch.setattr(ChangefeedSteps, "lake", property(raises))
+    result = evaluate(instance, steps, None)
+    assert "s3://lake cannot be reached" in skipped(result)
+    assert store(instance, list(result.asset_events)) == {"lake_readable": "error"}
+    dg.Definitions.validate_loadable(definitions_of([steps]))
     steps = replace(steps, changefeed=replace(steps.changefeed, exports="exports"))
     for schedule in (redecode_schedule(steps), *export_schedules(steps)):
         context = dg.build_schedule_context(scheduled_execution_time=NOW)
@@ -557,16 +539,10 @@ def test_verdicts_are_told_when_they_change_and_again_after_a_while(
     assert after(601) == {"held_rows": "warn"}
     assert after(898) == {}
     # What lasts is told again with its new numbers.
-    assert after(1801) == {
-        "mirrors_complete": "warn",
-        "replication_lag": "error",
-        "held_rows": "warn",
-    }
+    late = {"mirrors_complete": "warn", "replication_lag": "error", "held_rows": "warn"}
+    assert after(1801) == late
     # A sync that was fast enough says so itself; the next tick sees what Dagster shows.
-    evaluated = dg.AssetCheckEvaluation(
-        asset_key=LAG.asset_key, check_name=LAG.name, passed=True, metadata={}
-    )
-    instance.report_runless_asset_event(evaluated)
+    instance.report_runless_asset_event(CheckVerdict(Level.OK, "").evaluation(LAG))
     assert after(601) == {"replication_lag": "warn"}
     # A run that has not come to this check changes nothing.
     job = definitions_of([steps], has_mirrors=False).resolve_job_def("shop_sync")
@@ -589,9 +565,8 @@ def test_what_an_apply_looked_at_is_not_asked_for_again(
     shop.create_tables()
     shop.send()
     key = NAMES.asset("apply_changes")
-    instance.report_runless_asset_event(
-        dg.AssetMaterialization(key, metadata={LOOKED_AT_BATCH: 12})
-    )
+    looked_at = {LOOKED_AT_BATCH: 12}
+    instance.report_runless_asset_event(dg.AssetMaterialization(key, metadata=looked_at))
     assert applied_batch(instance, steps, None) == 12
     # But what was looked at before a rewind is to be looked at again.
     assert applied_batch(instance, steps, cut(batch=4)) == 12

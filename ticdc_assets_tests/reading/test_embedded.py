@@ -23,19 +23,12 @@ from ticdc_assets_tests.lake.golden_lakes import GoldenLakes
 pytestmark = pytest.mark.spark
 
 
-def answer(feed: Feed, text: str, as_of: int | None = None) -> list[list[str | None]]:
-    with query(replace(feed.lake, session=None), text, as_of=as_of) as found:
+def answer(
+    feed: Feed, text: str, as_of: int | None = None, *, spark: bool = False
+) -> list[list[str | None]]:
+    lake = feed.lake if spark else replace(feed.lake, session=None)
+    with (views.query if spark else query)(lake, text, as_of=as_of) as found:
         return [list(row) for row in found.rows]
-
-
-def of_spark(feed: Feed, text: str, as_of: int | None = None) -> list[list[str | None]]:
-    with views.query(feed.lake, text, as_of=as_of) as found:
-        return [list(row) for row in found.rows]
-
-
-@pytest.fixture
-def scenario(golden_dir: Callable[..., Path]) -> Scenario:
-    return Scenario(golden_dir("simple-json", "types"))
 
 
 @pytest.fixture
@@ -54,10 +47,11 @@ def copied(whole: Feed, tmp_path: Path) -> Feed:
 def test_it_reads_what_spark_reads(
     spark: SparkSession,
     tmp_path: Path,
-    scenario: Scenario,
+    golden_dir: Callable[..., Path],
     monkeypatch: pytest.MonkeyPatch,
     large: bool,
 ) -> None:
+    scenario = Scenario(golden_dir("simple-json", "types"))
     if large:
         small_up_to(monkeypatch, 0)
         keep_files_apart(monkeypatch)
@@ -81,7 +75,7 @@ def test_it_reads_what_spark_reads(
         ("types__with_deleted", None),
     ):
         text = f"SELECT {', '.join(names)}, map_keys(_rescued_data) IS NULL FROM kinds.{table}"
-        theirs = of_spark(feed, text, as_of)
+        theirs = answer(feed, text, as_of, spark=True)
         ours = answer(feed, text.replace("`", '"'), as_of)
         for name, own, other in zip(
             names, zip(*ours, strict=True), zip(*theirs, strict=True), strict=False
@@ -145,7 +139,7 @@ def test_databases_named_as_those_of_the_engine(copied: Feed, name: str) -> None
         answer(copied, text.format(name))
     advised = str(raised.value).split("'")[1]
     assert answer(copied, text.format(advised)) == [[str(mirror.rows)]]
-    assert of_spark(copied, text.format(name)) == [[str(mirror.rows)]]
+    assert answer(copied, text.format(name), spark=True) == [[str(mirror.rows)]]
 
 
 @pytest.mark.parametrize(

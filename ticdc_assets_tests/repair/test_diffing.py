@@ -1,11 +1,11 @@
 """Mirrors beside an export of the upstream."""
 
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import (
     ConfigError,
@@ -30,7 +30,7 @@ from ticdc_assets_tests.lake.killing import raising
 pytestmark = pytest.mark.spark
 
 
-def test_a_shop_equals_its_export(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_shop_equals_its_export(tmp_path: Path, feed: Feed) -> None:
     upstream = Upstream(timezone="UTC")
     workload = ShopWorkload(upstream, 5)
     for _ in workload.steps(40):
@@ -38,7 +38,6 @@ def test_a_shop_equals_its_export(spark: SparkSession, tmp_path: Path) -> None:
     export_upstream(upstream, tmp_path / "export", file_type="sql")
     for _ in workload.steps(20):
         pass
-    feed = Feed.of(spark, tmp_path)
     feed.write(StandInChangefeed(upstream, "topic").tick())
     feed.sync()
     before = feed.rows()
@@ -50,11 +49,10 @@ def test_a_shop_equals_its_export(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_what_differs_is_told_by_key_and_column(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, feed: Feed
 ) -> None:
     upstream = plain_upstream(("d", "keyed"), ("d", "same"), bags=[("d", "bag")], rows=20)
     at = export_upstream(upstream, tmp_path / "export")
-    feed = Feed.of(spark, tmp_path)
     feed.write(
         StandInChangefeed(upstream, "topic", options=FeedOptions(force_replicate=True)).tick()
     )
@@ -105,6 +103,12 @@ def test_what_differs_is_told_by_key_and_column(
     keyed = by_name["keyed"]
     assert (keyed.counts.changed, keyed.counts.missing, keyed.counts.too_many) == (1, 1, 1)
     assert keyed.unread == 2
+    assert keyed.sentence == (
+        "1 row differs; 1 row is missing in the mirror; 1 row is extra in the mirror; "
+        "2 rows of the export cannot be read"
+    )
+    alone = replace(found, tables=(keyed,))
+    assert alone.summary.startswith("1 of 1 mirror differs from the export at ")
     findings = {item.finding: item for item in keyed.examples}
     assert findings[RowFinding.CHANGED].key == {"id": second.split(b",")[0].decode()}
     (cell,) = findings[RowFinding.CHANGED].columns

@@ -14,10 +14,9 @@ from ticdc_assets.config import Retention
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.log.accepted_gaps import read_accepted
 from ticdc_assets.log.quarantine import Closing, read_quarantine
-from ticdc_assets.repair import giving_up
-from ticdc_assets.repair.giving_up import give_up
+from ticdc_assets.repair import redriving
 from ticdc_assets.repair.redecoding import redecode
-from ticdc_assets.repair.redriving import redrive
+from ticdc_assets.repair.redriving import give_up, redrive
 from ticdc_assets.repair.retention import retain
 from ticdc_assets.repair.verifying import verify
 from ticdc_assets.source.capture import CaptureRecord
@@ -126,7 +125,7 @@ def test_a_record_that_is_given_up_marks_mirrors_and_holds_back_nothing(lost: Lo
 
 
 def test_giving_up_is_safe_to_run_again(lost: Lost) -> None:
-    with killed(before(giving_up, "close_rows")):
+    with killed(before(redriving, "close_rows")):
         lost.give_up()
     assert len(read_quarantine(lost.feed.paths)) == 1
     lost.give_up()

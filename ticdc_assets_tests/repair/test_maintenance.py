@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import LakeDamagedError, UnfinishedError
 from ticdc_assets.base.isolation import Failures
@@ -36,11 +35,16 @@ from ticdc_assets.mirrors import file_fates, table_writing
 from ticdc_assets.mirrors.standing import Outcome
 from ticdc_assets.mirrors.table_writing import mirror_properties
 from ticdc_assets.reading.mirrors import published_table
-from ticdc_assets.repair import log_cleaning, maintenance
-from ticdc_assets.repair.log_cleaning import clean_logs, clean_shared_logs
-from ticdc_assets.repair.maintenance import join_new_files, maintain, optimize_mirrors
+from ticdc_assets.repair import maintenance
+from ticdc_assets.repair.maintenance import (
+    clean_logs,
+    clean_shared_logs,
+    join_new_files,
+    maintain,
+    optimize_mirrors,
+)
 from ticdc_assets.repair.rewriting import Rewriter
-from ticdc_assets.repair.uniqueness import count_keys
+from ticdc_assets.repair.verifying import count_keys
 from ticdc_assets.spark.frames import delta_frame
 from ticdc_assets.spark.session import LazySession
 from ticdc_assets.storage.lake_paths import LakePaths
@@ -94,10 +98,10 @@ def test_a_log_is_cut_at_a_whole_checkpoint(tmp_path: Path) -> None:
     log = logged(tmp_path / "t", 15, checkpoints=(5, 10))
     (log / f"{14:020}.checkpoint.0000000001.0000000002.parquet").touch()
     (log / f"{4:020}.crc").touch()
-    assert log_cleaning._clean_log(tmp_path / "t", 4) == 0
-    assert log_cleaning._clean_log(tmp_path / "t", 9) == 6
+    assert maintenance._clean_log(tmp_path / "t", 4) == 0
+    assert maintenance._clean_log(tmp_path / "t", 9) == 6
     assert min(path.name for path in log.glob("*.json")) == f"{5:020}.json"
-    assert log_cleaning._clean_log(tmp_path / "t", 14) == 6
+    assert maintenance._clean_log(tmp_path / "t", 14) == 6
     assert (log / "_last_checkpoint").exists()
     assert len(read_rows(tmp_path / "t")) == 15
 
@@ -200,6 +204,14 @@ def lose_newest_commit(table: Path) -> None:
         entry.unlink()
 
 
+@pytest.fixture
+def apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let syncs write files of changes apart, and maintenance join a few."""
+    small_up_to(monkeypatch, 0)
+    keep_files_apart(monkeypatch)
+    monkeypatch.setattr(maintenance, "FEW_FILES", 2)
+
+
 # With Spark -------------------------------------------------------------------------------------
 
 
@@ -232,12 +244,11 @@ def _earlier(match: re.Match[str], seconds: int) -> str:
 
 @pytest.mark.spark
 def test_kept_cuts_stay_readable_whatever_is_removed(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, feed: Feed
 ) -> None:
     monkeypatch.setattr(maintenance, "FEW_FILES", 2)
     upstream = plain_upstream(*NAMES, rows=12)
     changefeed = StandInChangefeed(upstream, "d", partitions=2)
-    feed = Feed.of(spark, tmp_path)
     feed = feed.having(retention=Retention(cuts=timedelta(hours=25)))
     for seed in range(4):
         if seed == 1:
@@ -309,13 +320,9 @@ def count_files(path: Path) -> int:
 @pytest.mark.spark
 @pytest.mark.parametrize("join", [maintain, join_new_files])
 def test_files_of_the_quarantine_become_one(
-    join: Callable[[Lake], object],
-    spark: SparkSession,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    join: Callable[[Lake], object], monkeypatch: pytest.MonkeyPatch, feed: Feed
 ) -> None:
     changefeed = StandInChangefeed(plain_upstream(NAMES[0]), "d", partitions=1)
-    feed = Feed.of(spark, tmp_path)
     for _ in range(3):
         feed.write([*changefeed.tick(), changefeed.inject(0, key=None, value=b"{")])
         feed.sync()
@@ -356,15 +363,10 @@ def test_a_full_file_is_too_large_to_be_joined_again(
 
 
 @pytest.mark.spark
-def test_a_killed_optimize_is_finished_by_the_next(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    small_up_to(monkeypatch, 0)
-    keep_files_apart(monkeypatch)
-    monkeypatch.setattr(maintenance, "FEW_FILES", 2)
+@pytest.mark.usefixtures("apart")
+def test_a_killed_optimize_is_finished_by_the_next(feed: Feed) -> None:
     upstream = plain_upstream(NAMES[0])
     changefeed = StandInChangefeed(upstream, "d")
-    feed = Feed.of(spark, tmp_path)
     for seed in range(2):
         fill(upstream, NAMES[0], rows=5, seed=seed)
         feed.follow(changefeed)
@@ -398,16 +400,11 @@ def test_a_killed_optimize_is_finished_by_the_next(
 
 
 @pytest.mark.spark
-def test_damaged_mirrors_do_not_stop_the_others(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    small_up_to(monkeypatch, 0)
-    keep_files_apart(monkeypatch)
-    monkeypatch.setattr(maintenance, "FEW_FILES", 2)
+@pytest.mark.usefixtures("apart")
+def test_damaged_mirrors_do_not_stop_the_others(feed: Feed) -> None:
     names = [("d", name) for name in ("dropped", "torn", "whole")]
     upstream = plain_upstream(*names)
     changefeed = StandInChangefeed(upstream, "d")
-    feed = Feed.of(spark, tmp_path)
     for seed in range(3):
         if seed == 2:
             upstream.drop_table(names[0])
@@ -438,18 +435,15 @@ def test_damaged_mirrors_do_not_stop_the_others(
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("apart")
 def test_a_history_is_kept_for_as_long_as_its_mirror(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, feed: Feed
 ) -> None:
     """From its first version on; one of an older lake since the next maintenance."""
-    monkeypatch.setattr(maintenance, "FEW_FILES", 2)
-    small_up_to(monkeypatch, 0)
-    keep_files_apart(monkeypatch)
     upstream = Upstream()
     upstream.create_database("d")
     changefeed = StandInChangefeed(upstream, "d")
     retention = Retention(cuts=timedelta(days=40))
-    feed = Feed.of(spark, tmp_path)
     feed = feed.having(retention=retention, soft_delete=TableChoice(("*.*",)))
     for name in NAMES:
         upstream.create_table(name, PLAIN_COLUMNS, primary_key=("id",))

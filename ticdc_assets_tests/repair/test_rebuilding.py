@@ -123,6 +123,8 @@ def life(lived: Life, tmp_path: Path) -> Life:
 def test_a_rebuild_puts_an_equal_generation_in_place_and_syncs_go_on_in_it(life: Life) -> None:
     feed = life.feed
     old, rows = feed.cut, feed.rows()
+    moment = read_cuts(feed.paths)[0].tso
+    past = feed.rows_as_of(moment)
     counts = count_open(feed.paths)
     rebuilt = equal_rebuild(feed)
     assert rebuilt.losses == ()
@@ -157,23 +159,15 @@ def test_a_rebuild_puts_an_equal_generation_in_place_and_syncs_go_on_in_it(life:
 
     life.go_on()
     assert feed.cut.generation == new.generation
+    # A moment before the rebuild is read from the change log.
+    assert feed.rows_as_of(moment) == past
     rebuilt = equal_rebuild(feed)
     life.go_on()
 
 
-def test_a_moment_before_the_rebuild_is_read_from_the_change_log(life: Life) -> None:
-    feed = life.feed
-    before = feed.cut.tso
-    rows = feed.rows()
-    life.more()
-    feed.rebuild()
-    life.more()
-    assert feed.rows_as_of(before) == rows
-
-
 DEATHS: list[tuple[Death, bool]] = [
     (before(making, "decode_into_files"), False),
-    (after(making, "append_files"), False),
+    (after(making, "append_changes"), False),
     (before(making, "register_new"), False),
     (before(making, "apply_changes"), False),
     (after(making, "apply_changes"), False),

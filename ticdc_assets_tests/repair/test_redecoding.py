@@ -276,6 +276,7 @@ def test_quarantine_is_renewed(story: Story, feed: Feed) -> None:
     DeltaTable.forPath(feed.spark, str(feed.paths.quarantine)).delete()
     (day,) = again(feed, [YESTERDAY])
     assert (day.quarantined, day.released, day.batch) == (1, 0, None)
+    assert "; 1 fault came into quarantine, 0 left it" in day.sentence()
     (found,) = read_rows(feed.paths.quarantine)
     assert {**found, "quarantined_at": None} == {**fault, "quarantined_at": None, "batch": 2}
     assert count_open(feed.paths).decode == 1

@@ -257,13 +257,11 @@ def require_folds(feed: Feed, changefeed: StandInChangefeed, tables: set[tuple[s
 
 
 @pytest.mark.spark
-def test_truncating_changes_nothing_that_is_kept(
-    spark: SparkSession, tmp_path: Path, clock: type[LandingClock]
-) -> None:
+def test_truncating_changes_nothing_that_is_kept(clock: type[LandingClock], feed: Feed) -> None:
     upstream = plain_upstream(KEYED, bags=[BAG])
     options = FeedOptions(force_replicate=True)
     changefeed = StandInChangefeed(upstream, "d", partitions=2, options=options)
-    feed = Feed.of(spark, tmp_path).having(retention=BOTH)
+    feed = feed.having(retention=BOTH)
     moments: list[int] = []
     for number in range(3):
         clock.at = LANDED + number * DAY
@@ -342,10 +340,9 @@ def test_truncating_changes_nothing_that_is_kept(
 
 @pytest.mark.spark
 def test_a_table_with_held_rows_is_not_truncated_until_its_schema_comes(
-    spark: SparkSession, tmp_path: Path, clock: type[LandingClock]
+    tmp_path: Path, clock: type[LandingClock], feed: Feed
 ) -> None:
     upstream, changefeed, records, schema = waiting_upstream()
-    feed = Feed.of(spark, tmp_path)
     feed = feed.having(history=TableChoice(("d.*",)))
     whole = feed.in_folder(tmp_path / "whole")
     feed = feed.having(retention=BOTH)
@@ -404,12 +401,10 @@ def test_a_table_with_held_rows_is_not_truncated_until_its_schema_comes(
 
 
 @pytest.mark.spark
-def test_a_table_whose_schema_came_after_the_base_rests_on_what_it_rested_on(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_table_whose_schema_came_after_the_base_rests_on_what_it_rested_on(feed: Feed) -> None:
     """Before, its rows cited a name without a table; the base has no mirror of it."""
     upstream, changefeed, records, schema = waiting_upstream()
-    feed = Feed.of(spark, tmp_path).having(retention=BOTH)
+    feed = feed.having(retention=BOTH)
     first = synced(feed, [without(item) if item is schema else item for item in records])
     (table,) = truncated(feed, first).truncation_point.kept
     assert (table.mirror_id, table.base) == (None, 0)
@@ -430,11 +425,11 @@ def test_a_table_whose_schema_came_after_the_base_rests_on_what_it_rested_on(
 
 @pytest.mark.spark
 def test_no_table_is_truncated_beyond_a_record_in_quarantine(
-    spark: SparkSession, tmp_path: Path, clock: type[LandingClock]
+    clock: type[LandingClock], feed: Feed
 ) -> None:
     """It may be of any table. The cut before it landed is a base."""
     upstream, changefeed = keyed_upstream()
-    feed = Feed.of(spark, tmp_path).having(retention=BOTH)
+    feed = feed.having(retention=BOTH)
     first = synced(feed, changefeed.tick())
     grow_cuts_older(feed.paths, 24)
     clock.at = LANDED + DAY
@@ -477,14 +472,14 @@ def test_no_table_is_truncated_beyond_a_record_in_quarantine(
 
 @pytest.mark.spark
 def test_a_table_with_rows_that_cite_the_version_of_another_one_is_not_truncated(
-    spark: SparkSession, tmp_path: Path
+    feed: Feed,
 ) -> None:
     """One table gets the name of another, and a later row of that name cites the other one."""
     upstream, changefeed = keyed_upstream()
     other = ("d", "other")
     upstream.create_table(other, (column("id", "int", nullable=False),), primary_key=("id",))
     fill(upstream, other, rows=4)
-    feed = Feed.of(spark, tmp_path).having(retention=Retention(raw_messages=DAY, change_log=DAY))
+    feed = feed.having(retention=Retention(raw_messages=DAY, change_log=DAY))
     synced(feed, changefeed.tick())
     was = feed.mirror(*KEYED)
     upstream.rename_tables([(KEYED, ("d", "old")), (other, KEYED)])
@@ -504,13 +499,11 @@ def test_a_table_with_rows_that_cite_the_version_of_another_one_is_not_truncated
 
 
 @pytest.mark.spark
-def test_a_table_to_which_rows_came_late_rests_on_an_older_cut(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_table_to_which_rows_came_late_rests_on_an_older_cut(feed: Feed) -> None:
     upstream, changefeed = keyed_upstream()
     upstream.create_table(WAITING, PLAIN_COLUMNS, primary_key=("id",))
     fill(upstream, WAITING, rows=3)
-    feed = Feed.of(spark, tmp_path).having(retention=Retention())
+    feed = feed.having(retention=Retention())
     late = synced_without_an_insert(feed, changefeed)
     older = feed.cut
     feed.write(sent_later(changefeed, [late]))
@@ -542,13 +535,11 @@ def test_a_table_to_which_rows_came_late_rests_on_an_older_cut(
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("how", ["a sync that was killed", "a rewind"])
-def test_a_table_is_not_truncated_below_rows_that_no_cut_has(
-    how: str, spark: SparkSession, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("how", ["a sync that was killed", "a rewind", "records that wait"])
+def test_a_table_is_not_truncated_below_rows_that_no_cut_has(how: str, feed: Feed) -> None:
     """A row came late, and the cut that would tell it is not made yet, or is void."""
     _, changefeed = keyed_upstream()
-    feed = Feed.of(spark, tmp_path).having(retention=Retention(change_log=DAY, raw_messages=DAY))
+    feed = feed.having(retention=Retention(change_log=DAY, raw_messages=DAY))
     late = synced_without_an_insert(feed, changefeed)
     older = feed.cut
     feed.write(sent_later(changefeed, [late]))
@@ -558,29 +549,18 @@ def test_a_table_is_not_truncated_below_rows_that_no_cut_has(
         rewind(feed.lake, by="test", number=older.number)
     else:
         feed.land()
+    if how == "a sync that was killed":
         decode_new(feed.lake)
     rows = rows_below(feed, feed.cut.tso)
     done = truncated(feed, feed.cut)
     assert done.records == 0
     assert rows_below(feed, feed.cut.tso) == rows
-    assert reasons(done) == {"keyed": f"row changes came late to cut {feed.cut.number}"}
-    feed.sync()
-    assert feed.rows() == truth_rows(changefeed.truth())
-
-
-@pytest.mark.spark
-def test_nothing_is_truncated_while_what_landed_waits_to_be_decoded(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """Some of it may have come late, and nothing tells that before it is decoded."""
-    _, changefeed = keyed_upstream()
-    feed = Feed.of(spark, tmp_path).having(retention=Retention(change_log=DAY, raw_messages=DAY))
-    late = synced_without_an_insert(feed, changefeed)
-    feed.write(sent_later(changefeed, [late]))
-    feed.land()
-    done = truncated(feed, feed.cut)
-    assert (done.changes, done.records) == (0, 0)
-    assert done.notes == ("nothing is truncated: a sync must first finish a killed run",)
+    if how == "records that wait":
+        # Some of them may have come late, and nothing tells that before they are decoded.
+        assert (done.changes, reasons(done)) == (0, {})
+        assert done.notes == ("nothing is truncated: a sync must first finish a killed run",)
+    else:
+        assert reasons(done) == {"keyed": f"row changes came late to cut {feed.cut.number}"}
     feed.sync()
     assert feed.rows() == truth_rows(changefeed.truth())
 
@@ -594,11 +574,11 @@ def bag_upstream() -> tuple[Upstream, StandInChangefeed]:
 
 @pytest.mark.spark
 def test_a_table_without_a_key_that_has_held_rows_counts_no_row_twice(
-    spark: SparkSession, tmp_path: Path, clock: type[LandingClock]
+    clock: type[LandingClock], feed: Feed
 ) -> None:
     """It was truncated before, so it rests on an older cut until its schema comes."""
     upstream, changefeed = bag_upstream()
-    feed = Feed.of(spark, tmp_path).having(retention=BOTH)
+    feed = feed.having(retention=BOTH)
     first = synced(feed, changefeed.tick())
     assert truncated(feed, first).records > 0
     clock.at = LANDED + DAY
@@ -637,7 +617,7 @@ def test_a_table_without_a_key_that_has_held_rows_counts_no_row_twice(
     ids=["columns come late", "a column and the key come late"],
 )
 def test_a_table_is_not_truncated_while_rows_of_before_its_new_key_wait(
-    columns: str, late_texts: tuple[bytes, ...], spark: SparkSession, tmp_path: Path
+    columns: str, late_texts: tuple[bytes, ...], feed: Feed
 ) -> None:
     """A table that got a key begins with the rows of before; some of these wait for a schema."""
     upstream, changefeed = bag_upstream()
@@ -650,7 +630,7 @@ def test_a_table_is_not_truncated_while_rows_of_before_its_new_key_wait(
     records = list(changefeed.tick())
     late = [item for item in records if any(text in (item.value or b"") for text in late_texts)]
     assert len(late) == 2
-    feed = Feed.of(spark, tmp_path).having(retention=Retention(raw_messages=DAY, change_log=DAY))
+    feed = feed.having(retention=Retention(raw_messages=DAY, change_log=DAY))
     synced(feed, [without(item) if item in late else item for item in records])
     done = truncated(feed, feed.cut)
     assert done.records == 0
@@ -665,15 +645,13 @@ def test_a_table_is_not_truncated_while_rows_of_before_its_new_key_wait(
 
 
 @pytest.mark.spark
-def test_a_key_that_comes_late_below_the_base_marks_the_mirror(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_key_that_comes_late_below_the_base_marks_the_mirror(feed: Feed) -> None:
     """Nothing said that the table lacks anything, so its changes are gone."""
     upstream, changefeed = bag_upstream()
     upstream.alter_table(BAG, AddPrimaryKey(columns=("id",)))
     records = list(changefeed.tick())
     (late,) = [item for item in records if item.value is not None and b"ALTER TABLE" in item.value]
-    feed = Feed.of(spark, tmp_path).having(retention=Retention(change_log=DAY))
+    feed = feed.having(retention=Retention(change_log=DAY))
     base = synced(feed, [without(item) if item is late else item for item in records])
     assert truncated(feed, base).changes > 0
     assert rows_below(feed, base.tso) == {}
@@ -683,12 +661,12 @@ def test_a_key_that_comes_late_below_the_base_marks_the_mirror(
 
 @pytest.mark.spark
 def test_what_is_truncated_under_a_lease_is_known_to_be_gone(
-    spark: SparkSession, tmp_path: Path, clock: type[LandingClock]
+    clock: type[LandingClock], feed: Feed
 ) -> None:
     upstream = plain_upstream(KEYED, bags=[BAG])
     options = FeedOptions(force_replicate=True)
     changefeed = StandInChangefeed(upstream, "d", partitions=1, options=options)
-    feed = Feed.of(spark, tmp_path).having(retention=Retention(raw_messages=DAY, change_log=DAY))
+    feed = feed.having(retention=Retention(raw_messages=DAY, change_log=DAY))
     with writer_lock(feed.paths, Writer(lease=timedelta(minutes=5))):
         for seed in range(2):
             clock.at = LANDED + seed * DAY
@@ -724,9 +702,9 @@ class Lease:
 
 
 @pytest.mark.spark
-def test_a_run_whose_lease_is_over_truncates_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_run_whose_lease_is_over_truncates_nothing(feed: Feed) -> None:
     _, changefeed = keyed_upstream()
-    feed = Feed.of(spark, tmp_path).having(retention=Retention(change_log=DAY))
+    feed = feed.having(retention=Retention(change_log=DAY))
     feed.follow(changefeed)
     rows = log_rows(feed, ds.scalar(True))
     # It is over between the look at which the commit gets its number, and the DELETE.

@@ -185,8 +185,12 @@ class Scene:
         )
 
 
-def test_a_table_is_incomplete_until_its_export(spark: SparkSession, tmp_path: Path) -> None:
-    scene = Scene(spark, tmp_path)
+@pytest.fixture
+def scene(spark: SparkSession, tmp_path: Path) -> Scene:
+    return Scene(spark, tmp_path)
+
+
+def test_a_table_is_incomplete_until_its_export(scene: Scene) -> None:
     scene.sync(until=scene.middle)
     assert scene.feed.rows() != truth_rows(scene.changefeed.truth(scene.middle))
     scene.seed()
@@ -207,11 +211,10 @@ def test_a_table_is_incomplete_until_its_export(spark: SparkSession, tmp_path: P
     "is_large", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["small", "large"]
 )
 def test_seeded_between_syncs_and_one_table_again(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_large: bool
+    monkeypatch: pytest.MonkeyPatch, is_large: bool, scene: Scene
 ) -> None:
     if is_large:
         treat_as_large(monkeypatch)
-    scene = Scene(spark, tmp_path)
     scene.sync()
     assert scene.feed.rows() != truth_rows(scene.changefeed.truth(scene.feed.cut.tso))
     found = scene.seed()
@@ -230,10 +233,7 @@ def test_seeded_between_syncs_and_one_table_again(
     scene.verify()
 
 
-def test_what_was_seeded_is_applied_again_after_a_rewind(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    scene = Scene(spark, tmp_path)
+def test_what_was_seeded_is_applied_again_after_a_rewind(scene: Scene) -> None:
     scene.sync(until=scene.middle)
     before = scene.feed.rows()
     scene.seed()
@@ -289,8 +289,7 @@ STEPS = {
         for other, by in enumerate(("seed", "sync"))
     ],
 )
-def test_a_killed_seed_is_finished(spark: SparkSession, tmp_path: Path, step: str, by: str) -> None:
-    scene = Scene(spark, tmp_path)
+def test_a_killed_seed_is_finished(tmp_path: Path, step: str, by: str, scene: Scene) -> None:
     scene.sync()
     path = tmp_path / "export" / "d.keyed.000000000.csv"
     path.write_bytes(path.read_bytes() + b"no row\r\n")
@@ -310,9 +309,8 @@ def test_a_killed_seed_is_finished(spark: SparkSession, tmp_path: Path, step: st
 
 
 def test_a_killed_seed_is_finished_by_a_sync_of_a_source_at_rest(
-    spark: SparkSession, tmp_path: Path
+    tmp_path: Path, scene: Scene
 ) -> None:
-    scene = Scene(spark, tmp_path)
     scene.feed.write(scene.changefeed.tick())
     commands = Commands(tmp_path)
     commands.add_capture("feed", scene.feed.changefeed.source.path, timezone=TIMEZONE)
@@ -324,8 +322,7 @@ def test_a_killed_seed_is_finished_by_a_sync_of_a_source_at_rest(
     assert scene.feed.rows() == truth_rows(scene.changefeed.truth())
 
 
-def test_what_is_no_row_is_quarantined_and_redriven(spark: SparkSession, tmp_path: Path) -> None:
-    scene = Scene(spark, tmp_path)
+def test_what_is_no_row_is_quarantined_and_redriven(tmp_path: Path, scene: Scene) -> None:
     path = tmp_path / "export" / "d.keyed.000000000.csv"
     lines = path.read_bytes().split(b"\r\n")
     broken = [*lines[:3], lines[3].replace(b",", b";", 1), *lines[4:]]
@@ -356,9 +353,8 @@ def test_what_is_no_row_is_quarantined_and_redriven(spark: SparkSession, tmp_pat
 
 
 def test_a_file_that_could_not_be_read_is_read_by_the_next_seed(
-    spark: SparkSession, tmp_path: Path
+    tmp_path: Path, scene: Scene
 ) -> None:
-    scene = Scene(spark, tmp_path)
     plain = tmp_path / "export" / "d.keyed.000000000.csv"
     content = gzip.compress(plain.read_bytes())
     plain.unlink()
@@ -377,8 +373,7 @@ def test_a_file_that_could_not_be_read_is_read_by_the_next_seed(
     assert {item.is_new for item in scene.seed().tables} == {False}
 
 
-def test_a_file_that_may_have_been_cut_is_named(spark: SparkSession, tmp_path: Path) -> None:
-    scene = Scene(spark, tmp_path)
+def test_a_file_that_may_have_been_cut_is_named(tmp_path: Path, scene: Scene) -> None:
     scene.feed.write(scene.changefeed.tick())
     commands = Commands(tmp_path)
     commands.add_capture("feed", scene.feed.changefeed.source.path, timezone=TIMEZONE)
@@ -390,8 +385,7 @@ def test_a_file_that_may_have_been_cut_is_named(spark: SparkSession, tmp_path: P
     assert "line terminator" not in commands.done("seed", "feed", tmp_path / "export")
 
 
-def test_seeded_rows_are_there_again_after_a_rebuild(spark: SparkSession, tmp_path: Path) -> None:
-    scene = Scene(spark, tmp_path)
+def test_seeded_rows_are_there_again_after_a_rebuild(tmp_path: Path, scene: Scene) -> None:
     path = tmp_path / "export" / "d.keyed.000000000.csv"
     whole = path.read_bytes()
     path.write_bytes(whole + b"no row\r\n")
@@ -415,9 +409,8 @@ def test_seeded_rows_are_there_again_after_a_rebuild(spark: SparkSession, tmp_pa
 
 @pytest.mark.parametrize("name", ["seeds", "snapshot_rows"])
 def test_damaged_rows_of_exports_are_repaired_as_told(
-    spark: SparkSession, tmp_path: Path, name: str
+    tmp_path: Path, name: str, scene: Scene
 ) -> None:
-    scene = Scene(spark, tmp_path)
     scene.seed()
     scene.sync()
     paths = scene.feed.paths
@@ -441,9 +434,8 @@ def test_damaged_rows_of_exports_are_repaired_as_told(
 
 
 def test_what_a_later_program_can_read_is_redriven(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, scene: Scene
 ) -> None:
-    scene = Scene(spark, tmp_path)
     made: Callable[..., object] = ImageMaker.make
 
     def refusing(maker: object, rows: object, **options: object) -> object:
@@ -464,10 +456,11 @@ def test_what_a_later_program_can_read_is_redriven(
     scene.sync_to_truth()
 
 
-def test_rows_of_exports_go_after_the_point_that_says_so(
-    spark: SparkSession, tmp_path: Path, clock: type[LandingClock]
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_exports_below_the_base_go_and_are_not_decoded_again(
+    clock: type[LandingClock], scene: Scene, is_finished: bool
 ) -> None:
-    scene = Scene(spark, tmp_path)
+    """They go after the point that says so; a rebuild needs none of them, there or not."""
     ages = Retention(raw_messages=timedelta(days=1), cuts=timedelta(days=9))
     scene.feed = scene.feed.having(retention=ages)
     scene.seed()
@@ -482,46 +475,22 @@ def test_rows_of_exports_go_after_the_point_that_says_so(
         then = read_cuts(paths)[0].published_at + timedelta(days=1)
         return retain(scene.feed.lake, now=then)
 
-    with killed(before(retention._Retention, "truncate_raw_messages")):
-        retained()
-    assert rows_landed(paths) == landed
-    with killed(before(retention._Retention, "remove_exported")):
-        retained()
+    for step in ("truncate_raw_messages", "remove_exported"):
+        with killed(before(retention._Retention, step)):
+            retained()
+        assert rows_landed(paths) == landed > 0
     assert read_raw_truncation_point(paths).number == read_cuts(paths)[0].number
-    assert rows_landed(paths) == landed
-    assert retained().records == landed
-    assert rows_landed(paths) == 0
-    assert commit_metadata(paths.snapshot_rows) == metadata
-    scene.verify()
-    rows = scene.feed.rows()
-    caveats = {item.table: item.caveats for item in scene.feed.cut.mirrors}
-    with place_apart(scene.feed.lake) as place:
-        assert Making(scene.feed.lake, scene.feed.cut, place).make().unproven == {}
-    for _ in range(2):
-        # The change log goes back further than what landed.
-        scene.feed.rebuild(accept_losses=True)
-        scene.sync()
-        assert scene.feed.rows() == rows
-        assert {item.table: item.caveats for item in scene.feed.cut.mirrors} == caveats
-
-
-def test_exports_below_the_base_of_a_rebuild_are_not_decoded_again(
-    spark: SparkSession, tmp_path: Path, clock: type[LandingClock]
-) -> None:
-    scene = Scene(spark, tmp_path)
-    scene.feed = scene.feed.having(retention=Retention(raw_messages=timedelta(days=1)))
-    scene.seed()
-    scene.sync()
-    clock.at += timedelta(days=1)
-    churn(scene.upstream, steps=3, seed=3)
-    scene.sync()
-    paths = scene.feed.paths
-    with killed(before(retention._Retention, "remove_exported")):
-        retain(scene.feed.lake, now=read_cuts(paths)[0].published_at + timedelta(days=1))
-    assert rows_landed(paths) > 0
+    if is_finished:
+        assert retained().records == landed
+        assert rows_landed(paths) == 0
+        assert commit_metadata(paths.snapshot_rows) == metadata
+        scene.verify()
+        with place_apart(scene.feed.lake) as place:
+            assert Making(scene.feed.lake, scene.feed.cut, place).make().unproven == {}
     rows, exported = scene.feed.rows(), read_statistics(paths).exported_rows()
     caveats = {item.table: item.caveats for item in scene.feed.cut.mirrors}
     for _ in range(2):
+        # The change log goes back further than what landed.
         scene.feed.rebuild(accept_losses=True)
         scene.sync()
         assert scene.feed.rows() == rows
@@ -529,9 +498,8 @@ def test_exports_below_the_base_of_a_rebuild_are_not_decoded_again(
         assert {item.table: item.caveats for item in scene.feed.cut.mirrors} == caveats
 
 
-def test_an_export_at_or_below_the_base_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_export_at_or_below_the_base_is_refused(tmp_path: Path, scene: Scene) -> None:
     """The base has the rows of its tables at its TSO, and no row at it that lands later counts."""
-    scene = Scene(spark, tmp_path)
     scene.feed = scene.feed.having(retention=Retention(change_log=timedelta(days=1)))
     scene.sync()
     done = retain(scene.feed.lake, now=scene.feed.cut.published_at + timedelta(days=1))
@@ -549,9 +517,8 @@ def rows_landed(paths: LakePaths) -> int:
 
 
 def test_an_export_without_rows_stays_where_its_day_is_decoded_again(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, scene: Scene
 ) -> None:
-    scene = Scene(spark, tmp_path)
     for name in scene.upstream.tables:
         scene.upstream.truncate_table(name)
     begin = scene.upstream.clock.next()
@@ -568,8 +535,7 @@ def test_an_export_without_rows_stays_where_its_day_is_decoded_again(
     scene.verify()
 
 
-def test_histories_begin_with_the_export(spark: SparkSession, tmp_path: Path) -> None:
-    scene = Scene(spark, tmp_path)
+def test_histories_begin_with_the_export(spark: SparkSession, scene: Scene) -> None:
     scene.feed = scene.feed.having(history=TableChoice(("d.keyed",)))
     scene.seed()
     scene.sync_to_truth()
@@ -587,9 +553,8 @@ def test_histories_begin_with_the_export(spark: SparkSession, tmp_path: Path) ->
 
 
 def test_tables_that_cannot_be_seeded_are_told_and_the_others_go_on(
-    spark: SparkSession, tmp_path: Path
+    tmp_path: Path, scene: Scene
 ) -> None:
-    scene = Scene(spark, tmp_path)
     (tmp_path / "export" / "d.bag-schema.sql").write_text("CREATE NOTHING;\n")
     (tmp_path / "export" / "d.v-schema-view.sql").write_text("CREATE VIEW v AS SELECT 1;\n")
     found = scene.seed()
@@ -610,10 +575,7 @@ def test_tables_that_cannot_be_seeded_are_told_and_the_others_go_on(
     assert seeding.read_export(str(tmp_path / "export"), tso=scene.at).tso == scene.at
 
 
-def test_parquet_files_with_the_schemas_of_the_registry(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    scene = Scene(spark, tmp_path)
+def test_parquet_files_with_the_schemas_of_the_registry(tmp_path: Path, scene: Scene) -> None:
     folder = tmp_path / "parquet"
     folder.mkdir()
     for name, truth in scene.upstream.truth(scene.at).items():
@@ -649,11 +611,14 @@ def test_parquet_files_with_the_schemas_of_the_registry(
 
 @pytest.mark.parametrize("file_type", ["csv", "sql"])
 def test_large_files_are_read_in_parts_by_workers(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_type: str
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    file_type: str,
+    scene: Scene,
 ) -> None:
     monkeypatch.setattr(seed_landing, "_PART_BYTES", 300)
     monkeypatch.setattr(seed_landing, "executor", lambda *_, **__: OnSpark(spark, tmp_path))
-    scene = Scene(spark, tmp_path)
     scene.export("large", file_type=file_type)
     told: list[str] = []
     with listened(told.append):

@@ -73,6 +73,13 @@ def stored_row(number: int, text: str, cents: int, year: int, kind: str) -> Row:
     }
 
 
+ROWS = [
+    stored_row(1, "ann", 1999, 1999, "a"),
+    stored_row(2, "bob", 10001, 2024, 'b"c'),
+    stored_row(3, "it's", 50, 2000, "é"),
+]
+
+
 class Scene:
     """A table with stored columns, and an export of it without their values."""
 
@@ -80,9 +87,9 @@ class Scene:
         self,
         spark: SparkSession,
         folder: Path,
-        rows: Sequence[Row],
-        plain: Mapping[str, str],
-        stored: Mapping[str, tuple[str, str]],
+        rows: Sequence[Row] = ROWS,
+        plain: Mapping[str, str] = PLAIN,
+        stored: Mapping[str, tuple[str, str]] = STORED,
         *,
         key: tuple[str, ...] = ("id",),
         wire_format: WireFormat = WireFormat.CANAL_JSON,
@@ -171,11 +178,9 @@ class Scene:
         return [caveat for item in self.feed.cut.mirrors for caveat in item.caveats]
 
 
-ROWS = [
-    stored_row(1, "ann", 1999, 1999, "a"),
-    stored_row(2, "bob", 10001, 2024, 'b"c'),
-    stored_row(3, "it's", 50, 2000, "é"),
-]
+@pytest.fixture
+def scene(spark: SparkSession, tmp_path: Path) -> Scene:
+    return Scene(spark, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +197,7 @@ ROWS = [
 def test_stored_columns_are_worked_out(
     spark: SparkSession, tmp_path: Path, wire_format: WireFormat, file_type: str
 ) -> None:
-    scene = Scene(spark, tmp_path, ROWS, PLAIN, STORED, wire_format=wire_format)
+    scene = Scene(spark, tmp_path, wire_format=wire_format)
     export = scene.export(file_type)
     found = scene.seed(export)
     assert [(item.rows, item.quarantined) for item in found.tables] == [(3, 0)]
@@ -207,9 +212,8 @@ def test_stored_columns_are_worked_out(
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["as Dumpling writes it", "with its option"])
-def test_csv_files_without_a_header(spark: SparkSession, tmp_path: Path, *, whole: bool) -> None:
+def test_csv_files_without_a_header(scene: Scene, *, whole: bool) -> None:
     """How many fields a line has says whether the stored columns are in it."""
-    scene = Scene(spark, tmp_path, ROWS, PLAIN, STORED)
     scene.seed(scene.export(whole=whole, header=False), CsvDialect(header=False))
     scene.sync_to_truth()
 
@@ -242,60 +246,64 @@ SOUNDS: list[Row] = [{"id": "1", "v": "a", "s": "A000"}, {"id": "2", "v": "b", "
 SOUND_COLUMNS = {"id": "int", "v": "varchar(9)"}
 
 
+@pytest.fixture
+def sounds(spark: SparkSession, tmp_path: Path) -> Scene:
+    """A table with a column that cannot be worked out."""
+    return Scene(spark, tmp_path, SOUNDS, SOUND_COLUMNS, UNKNOWN)
+
+
 @pytest.mark.parametrize(
     "is_large", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["small", "large"]
 )
 def test_what_cannot_be_worked_out_is_not_known(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_large: bool
+    monkeypatch: pytest.MonkeyPatch, is_large: bool, sounds: Scene
 ) -> None:
     if is_large:
         treat_as_large(monkeypatch)
-    scene = Scene(spark, tmp_path, SOUNDS, SOUND_COLUMNS, UNKNOWN)
-    export = scene.export()
-    assert [item.unknown for item in scene.seed(export).tables] == [("s",)]
-    scene.insert({"id": "3", "v": "c", "s": "C000"})
-    scene.sync()
-    (caveat,) = scene.caveats
+    export = sounds.export()
+    assert [item.unknown for item in sounds.seed(export).tables] == [("s",)]
+    sounds.insert({"id": "3", "v": "c", "s": "C000"})
+    sounds.sync()
+    (caveat,) = sounds.caveats
     assert caveat.startswith("column 's' is not known in rows that did not change since")
     assert "--include-generated-columns stored" in caveat
-    moment = AsOf(scene.feed.lake, scene.at)
+    moment = AsOf(sounds.feed.lake, sounds.at)
     assert moment.table(*NAME).warnings == (caveat,)
-    (listed,) = scene.feed.listed()
+    (listed,) = sounds.feed.listed()
     assert caveat in listed.status.caveats
-    compared = scene.diff(export)
+    compared = sounds.diff(export)
     assert compared.equal
     assert [item.uncompared for item in compared.tables] == [("s",)]
     assert compared.summary.endswith("; not compared: d.t.s")
     (file,) = Path(export).glob("d.t.*.csv")
     file.write_bytes(file.read_bytes().replace(b'"b"', b'"q"'))
-    (table,) = scene.diff(export).tables
+    (table,) = sounds.diff(export).tables
     ((cell,),) = (item.columns for item in table.examples)
     assert (table.counts.total, cell.name, cell.rebuilt) == (1, "v", "q")
     # It differs in what can be compared.
-    scene.update("1", v="z", s="Z000")
-    scene.sync()
-    assert scene.caveats == [caveat]
-    scene.update("2", v="y", s="Y000")
-    scene.sync_to_truth()
+    sounds.update("1", v="z", s="Z000")
+    sounds.sync()
+    assert sounds.caveats == [caveat]
+    sounds.update("2", v="y", s="Y000")
+    sounds.sync_to_truth()
     # The same cut again says the same.
-    scene.update("2", v="x", s="X000")
-    scene.sync_to_truth()
+    sounds.update("2", v="x", s="X000")
+    sounds.sync_to_truth()
 
 
 @pytest.mark.parametrize("change", ["export", "truncate", "drop column"])
-def test_what_makes_it_known(spark: SparkSession, tmp_path: Path, change: str) -> None:
-    scene = Scene(spark, tmp_path, SOUNDS, SOUND_COLUMNS, UNKNOWN)
-    scene.seed(scene.export())
-    scene.sync()
-    assert len(scene.caveats) == 1
+def test_what_makes_it_known(change: str, sounds: Scene) -> None:
+    sounds.seed(sounds.export())
+    sounds.sync()
+    assert len(sounds.caveats) == 1
     if change == "export":
-        scene.seed(scene.export(whole=True))
+        sounds.seed(sounds.export(whole=True))
     elif change == "truncate":
-        scene.upstream.truncate_table(NAME)
+        sounds.upstream.truncate_table(NAME)
     else:
-        scene.upstream.alter_table(NAME, DropColumn(name="s"))
-    scene.upstream.clock.next()
-    scene.sync_to_truth()
+        sounds.upstream.alter_table(NAME, DropColumn(name="s"))
+    sounds.upstream.clock.next()
+    sounds.sync_to_truth()
 
 
 def test_some_rows_of_a_column_are_not_certain(spark: SparkSession, tmp_path: Path) -> None:
@@ -339,8 +347,7 @@ def test_a_plain_column_that_files_lack(spark: SparkSession, tmp_path: Path) -> 
     assert caveat.startswith("column 'w' is not known")
 
 
-def test_no_row_fits_a_wrong_separator(spark: SparkSession, tmp_path: Path) -> None:
-    scene = Scene(spark, tmp_path, ROWS, PLAIN, STORED)
+def test_no_row_fits_a_wrong_separator(tmp_path: Path, scene: Scene) -> None:
     export = scene.export()
     scene.feed.write(scene.changefeed.tick())
     commands = Commands(tmp_path)
@@ -356,10 +363,7 @@ def test_no_row_fits_a_wrong_separator(spark: SparkSession, tmp_path: Path) -> N
     commands.done("sync", "feed")
 
 
-def test_the_start_of_the_changefeed_needs_no_other_seed(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    scene = Scene(spark, tmp_path, ROWS, PLAIN, STORED)
+def test_the_start_of_the_changefeed_needs_no_other_seed(scene: Scene) -> None:
     scene.seed(scene.export())
     scene.insert(stored_row(4, "new", 777, 2010, "d"))
     started = scene.feed
@@ -380,8 +384,7 @@ def test_the_start_of_the_changefeed_needs_no_other_seed(
     assert "ticdc-assets seed feed FOLDER" in caveat
 
 
-def test_a_row_from_below_the_export_proves_the_start(spark: SparkSession, tmp_path: Path) -> None:
-    scene = Scene(spark, tmp_path, ROWS, PLAIN, STORED)
+def test_a_row_from_below_the_export_proves_the_start(scene: Scene) -> None:
     begin = scene.at
     scene.update("1", v="amy", label="AMY-1")
     scene.at = scene.upstream.clock.next()
@@ -400,25 +403,22 @@ def test_a_row_from_below_the_export_proves_the_start(spark: SparkSession, tmp_p
     scene.sync_to_truth()
 
 
-def test_it_stays_unknown_when_the_rows_of_the_export_are_removed(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    scene = Scene(spark, tmp_path, SOUNDS, SOUND_COLUMNS, UNKNOWN)
+def test_it_stays_unknown_when_the_rows_of_the_export_are_removed(sounds: Scene) -> None:
     day = timedelta(days=1)
     ages = Retention(change_log=day, raw_messages=day, cuts=day)
-    scene.feed = scene.feed.having(retention=ages)
-    scene.seed(scene.export())
-    scene.sync()
-    caveats = scene.caveats
+    sounds.feed = sounds.feed.having(retention=ages)
+    sounds.seed(sounds.export())
+    sounds.sync()
+    caveats = sounds.caveats
     assert len(caveats) == 1
-    scene.update("1", v="z", s="Z000")
-    scene.sync()
-    paths = scene.feed.paths
+    sounds.update("1", v="z", s="Z000")
+    sounds.sync()
+    paths = sounds.feed.paths
     grow_cuts_older(paths, hours=72)
-    retained = retain(scene.feed.lake, now=datetime.now(UTC) + 3 * day)
+    retained = retain(sounds.feed.lake, now=datetime.now(UTC) + 3 * day)
     assert retained.changes > 0, retained.notes
-    scene.insert({"id": "3", "v": "c", "s": "C000"})
-    scene.sync()
-    assert scene.caveats == caveats
-    scene.update("2", v="y", s="Y000")
-    scene.sync_to_truth()
+    sounds.insert({"id": "3", "v": "c", "s": "C000"})
+    sounds.sync()
+    assert sounds.caveats == caveats
+    sounds.update("2", v="y", s="Y000")
+    sounds.sync_to_truth()

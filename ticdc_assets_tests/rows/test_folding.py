@@ -39,6 +39,20 @@ def casts_of(kind: str, ts: int) -> st.SearchStrategy[list[tuple[str, int, int]]
     return st.none() | st.lists(item, min_size=1, max_size=2, unique=True)
 
 
+def operation(key: str, ts: int, *, is_delete: bool = False, **others: Any) -> dict[str, Any]:
+    rank = others.pop("rank", int(not is_delete))
+    place = {"topic": "t", "partition": 0, "offset": others.pop("offset", ts), "index": 0}
+    return {
+        "key": f"={key}",
+        "sequence": {"commit_ts": ts, "rank": rank, **place},
+        "is_delete": is_delete,
+        "is_partial": False,
+        "c0": int(key),
+        "c1": key,
+        **others,
+    }
+
+
 @st.composite
 def operations(draw: st.DrawFn) -> list[dict[str, Any]]:
     """Operations on a few keys: puts, deletes, puts of the key alone, faults, and rows before them.
@@ -53,28 +67,19 @@ def operations(draw: st.DrawFn) -> list[dict[str, Any]]:
         if kind == "before" and any(item["sequence"]["rank"] < 0 for item in found):
             continue
         found.append(
-            {
-                "key": f"={key}",
-                "sequence": {
-                    "commit_ts": ts,
-                    "rank": -1 if kind == "before" else int(kind != "delete"),
-                    "topic": "t",
-                    "partition": 0,
-                    "offset": number,
-                    "index": 0,
-                },
-                "is_delete": kind == "delete",
-                "is_partial": kind == "partial",
-                "missing": None,
-                "reason": "unfit" if kind == "fault" else None,
-                "position": "after.v" if kind == "fault" else None,
-                "expected": None,
-                "got": None,
-                "casts": draw(casts_of(kind, ts)),
-                "c0": key,
-                "c1": None if kind in {"delete", "partial", "fault"} else f"v{number}",
-                "rescued": [("", str(ts))] if kind == "partial" else None,
-            }
+            operation(
+                str(key),
+                ts,
+                is_delete=kind == "delete",
+                rank=-1 if kind == "before" else int(kind != "delete"),
+                offset=number,
+                is_partial=kind == "partial",
+                reason="unfit" if kind == "fault" else None,
+                position="after.v" if kind == "fault" else None,
+                casts=draw(casts_of(kind, ts)),
+                c1=None if kind in {"delete", "partial", "fault"} else f"v{number}",
+                rescued=[("", str(ts))] if kind == "partial" else None,
+            )
         )
     return found
 
@@ -194,25 +199,6 @@ def test_a_cast_counts_if_no_change_came_between_it_and_its_ddl() -> None:
 def test_a_key_that_changes_all_the_time_is_moved_as_few_rows() -> None:
     items = [operation("1", number) for number in range(5_000)]
     assert thinned(table_of(items, keyed=True), keyed=True).num_rows == 2
-
-
-def operation(key: str, ts: int, *, is_delete: bool = False, **others: Any) -> dict[str, Any]:
-    return {
-        "key": f"={key}",
-        "sequence": {
-            "commit_ts": ts,
-            "rank": 0 if is_delete else 1,
-            "topic": "t",
-            "partition": 0,
-            "offset": others.pop("offset", ts),
-            "index": 0,
-        },
-        "is_delete": is_delete,
-        "is_partial": False,
-        "c0": int(key),
-        "c1": key,
-        **others,
-    }
 
 
 @st.composite

@@ -63,7 +63,7 @@ def test_a_mark_takes_the_place_of_an_earlier_one_and_leaves_the_rest() -> None:
         ],
         schema=names.arrow,
     )
-    found = marked(rows, names, ["7", "8", "9"])
+    found = marked(rows, names.rescued, ["7", "8", "9"])
     assert found[names.rescued].to_pylist() == [
         [(PARTIAL, "7")],
         [("v", "1"), (PARTIAL, "8")],

@@ -56,53 +56,30 @@ def lines(*events: Event, wire_format: WireFormat = WireFormat.OPEN_PROTOCOL) ->
     return list(event_lines(captured(records), CaptureFormat(wire_format=wire_format)))
 
 
-def test_a_row_line_has_every_field() -> None:
-    *_, line = lines(CREATE, insert(11))
-    assert line == {
-        "topic": "t",
-        "partition": 0,
-        "offset": 1,
-        "index": 0,
-        "type": "row",
-        "op": "insert",
-        "database": "d",
-        "table": "t",
-        "commit_ts": 11,
-        "schema_version": None,
-        "before": None,
-        "after": {"id": "1", "e": "x", "b": None},
-    }
+FIRST: Line = {"topic": "t", "partition": 0, "offset": 0, "index": 0}
+FIRST |= {"database": "d", "table": "t", "schema_version": None}
+ROW: Line = {"op": "insert", "commit_ts": 11}
 
 
-def test_a_ddl_line_has_every_field() -> None:
-    (line,) = lines(CREATE)
-    assert line == {
-        "topic": "t",
-        "partition": 0,
-        "offset": 0,
-        "index": 0,
+def test_lines_have_every_field() -> None:
+    ddl, row = lines(CREATE, insert(11))
+    assert ddl == FIRST | {
         "type": "ddl",
         "ddl_type": "CREATE",
-        "database": "d",
-        "table": "t",
         "commit_ts": 10,
-        "schema_version": None,
         "sql": CREATE.sql,
     }
+    after = {"id": "1", "e": "x", "b": None}
+    assert row == FIRST | ROW | {"offset": 1, "type": "row", "before": None, "after": after}
 
 
 def test_labels_come_with_the_ddl() -> None:
-    held, _, known = lines(insert(11, e="2"), CREATE, insert(11, e="2"))
+    none, held, _, known = lines(insert(10, e=None), insert(11, e="2"), CREATE, insert(11, e="2"))
     assert held["held"] is True
     assert held["after"] == {"id": "1", "e": "2", "b": None}
-    assert "held" not in known
-    assert known["after"]["e"] == "y"
-
-
-def test_no_label_is_needed_for_null() -> None:
-    (line,) = lines(insert(11, e=None))
-    assert "held" not in line
-    assert line["after"]["e"] is None
+    for line, label in ((none, None), (known, "y")):
+        assert "held" not in line
+        assert line["after"]["e"] == label
 
 
 @pytest.mark.parametrize("values", [{"e": "3"}, {"b": "16"}])
@@ -123,21 +100,8 @@ def test_what_no_schema_can_read_is_an_error() -> None:
     row = replace(insert(11), build_ts_ms=1, shape=spelled, after={"id": "x" * 300})
     (line,) = lines(row, wire_format=WireFormat.CANAL_JSON)
     assert line.pop("got") == repr("x" * 300)[:79] + "…"
-    assert line == {
-        "topic": "t",
-        "partition": 0,
-        "offset": 0,
-        "index": 0,
-        "type": "error",
-        "op": "insert",
-        "database": "d",
-        "table": "t",
-        "commit_ts": 11,
-        "schema_version": None,
-        "reason": "invalid_integer",
-        "position": "after.id",
-        "expected": "integer",
-    }
+    fault = {"reason": "invalid_integer", "position": "after.id", "expected": "integer"}
+    assert line == FIRST | ROW | fault | {"type": "error"}
 
 
 def test_rows_of_one_moment_that_contradict_each_other_are_read_or_held() -> None:

@@ -116,22 +116,20 @@ STILL_VALID = {
 
 def wanted_line(truth: Line) -> Line:
     """Return the line that the truth of an event asks for, but for its place."""
-    match truth["type"]:
-        case "row":
-            names = ("type", "op", "commit_ts", "database", "table", "schema_version")
-            return {name: truth[name] for name in names} | {
-                side: truth[side] and {column["name"]: column["value"] for column in truth[side]}
-                for side in IMAGES
-            }
-        case "ddl":
-            names = ("type", "commit_ts", "database", "table", "sql", "schema_version")
-            word = DDL_TYPES.get(truth["ddl_type"], "ALTER")
-            return {name: truth.get(name) for name in names} | {"ddl_type": word}
-        case "watermark":
-            return {"type": "watermark", "commit_ts": truth["commit_ts"]}
-        case _:
-            names = ("type", "database", "table", "schema_version")
-            return {name: truth[name] for name in names} | {"commit_ts": None}
+    if truth["type"] == "watermark":
+        return {"type": "watermark", "commit_ts": truth["commit_ts"]}
+    names = ("type", "commit_ts", "database", "table", "schema_version")
+    line: Line = {name: truth.get(name) for name in names}
+    if truth["type"] == "row":
+        line["op"] = truth["op"]
+        for side in IMAGES:
+            columns = truth[side]
+            line[side] = columns and {column["name"]: column["value"] for column in columns}
+    elif truth["type"] == "ddl":
+        line |= {"sql": truth["sql"], "ddl_type": DDL_TYPES.get(truth["ddl_type"], "ALTER")}
+    else:
+        line["commit_ts"] = None
+    return line
 
 
 def same_zeros(image: Line, columns: list[Line]) -> Line:

@@ -180,28 +180,17 @@ def test_jars_are_remembered_until_one_is_gone(
     assert resolve(wanted) == resolve(wanted) == resolved(wanted) == (jar,)
     assert asked == ["a:b:1"]
     assert resolved(JarSet(name="test", coordinates=("a:b:2",))) is None
+    # Without a place to remember, they are looked for each time.
+    with monkeypatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(jar))
+        assert resolve(wanted) == (jar,)
+        assert len(asked) == 2
     jar.unlink()
     assert resolved(wanted) is None
 
 
-def test_jars_without_a_place_to_remember(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "file"
-    file.touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(file))
-    monkeypatch.setattr(jars, "_ask_spark_submit", lambda *_: (file,))
-    assert resolve(JarSet(name="test", coordinates=("a:b:1",))) == (file,)
-
-
 def test_class_path_is_read_from_what_spark_submit_says() -> None:
-    said = [
-        "Main class:",
-        "x",
-        "Classpath elements:",
-        "file:///a/b.jar",
-        "file:/c/d.jar",
-        "",
-        "log",
-    ]
+    said = ["x", "Classpath elements:", "file:///a/b.jar", "file:/c/d.jar", "", "log"]
     assert jars._class_path(said) == (Path("/a/b.jar"), Path("/c/d.jar"))
     assert jars._class_path(["file:///a/b.jar"]) == ()
 
@@ -209,27 +198,22 @@ def test_class_path_is_read_from_what_spark_submit_says() -> None:
 # --- settings ---
 
 
-def test_configuration_that_is_wrong(tmp_path: Path) -> None:
-    path = tmp_path / "c.yaml"
-    path.write_text("changefeeds: []")
-    check, settings = check_configuration({"TICDC_CHANGEFEEDS": str(path)})
-    assert settings is None
-    assert "changefeeds: expected a non-empty list" in check.found
-    assert not check.ok
-
-
 def test_configuration_that_is_missing_is_shown_one(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
-    check, _ = check_configuration({"TICDC_CHANGEFEEDS": str(path)})
+    said = {"TICDC_CHANGEFEEDS": str(path)}
+    check, _ = check_configuration(said)
     assert not check.ok
     assert preflight.FIRST_CHANGEFEED in check.fix
     path.write_text(preflight.FIRST_CHANGEFEED)
-    check, settings = check_configuration({"TICDC_CHANGEFEEDS": str(path)})
+    check, settings = check_configuration(said)
     assert check.ok, check.found
     assert settings is not None
-    path.write_text("changefeeds:")
-    check, _ = check_configuration({"TICDC_CHANGEFEEDS": str(path)})
-    assert preflight.FIRST_CHANGEFEED not in check.fix
+    for wrong in ("changefeeds:", "changefeeds: []"):
+        path.write_text(wrong)
+        check, settings = check_configuration(said)
+        assert (check.ok, settings) == (False, None)
+        assert preflight.FIRST_CHANGEFEED not in check.fix
+    assert "changefeeds: expected a non-empty list" in check.found
     check, _ = check_configuration({"TICDC_CHANGEFEEDS": "s3://there"})
     assert "TICDC_CHANGEFEEDS" in check.sentence()
 
@@ -243,28 +227,21 @@ def test_check_as_a_sentence(ok: bool) -> None:
 # --- before anything is installed ---
 
 
-def run_bare(root: Path, **env: str) -> "subprocess.CompletedProcess[str]":
-    """Run the module as `make setup` does, with a Python that sees no installed package."""
-    return subprocess.run(
-        [sys.executable, "-S", "-m", "ticdc_assets.spark.preflight"],
-        cwd=root,
-        env={"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"} | env,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+@pytest.mark.parametrize(
+    ("version", "said"), [("17", []), ("11", ["java: Java 17 to 22 is needed, found Java 11 at "])]
+)
+def test_module_says_one_sentence_or_nothing(
+    root: Path, tmp_path: Path, version: str, said: list[str]
+) -> None:
+    """As `make setup` runs it, with a Python that sees no installed package."""
+    fake_java(tmp_path, version)
+    env = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1", "JAVA_HOME": str(tmp_path)}
+    command = [sys.executable, "-S", "-m", "ticdc_assets.spark.preflight"]
+    done = subprocess.run(
+        command, cwd=root, env=env, capture_output=True, text=True, timeout=60, check=False
     )
-
-
-def test_module_runs_with_nothing_installed(root: Path, tmp_path: Path) -> None:
-    fake_java(tmp_path, "17")
-    done = run_bare(root, JAVA_HOME=str(tmp_path))
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-def test_module_says_one_sentence(root: Path, tmp_path: Path) -> None:
-    fake_java(tmp_path, "11")
-    done = run_bare(root, JAVA_HOME=str(tmp_path))
-    assert done.returncode == 1
-    assert len(done.stderr.splitlines()) == 1
-    assert done.stderr.startswith("java: Java 17 to 22 is needed, found Java 11 at ")
+    assert (done.returncode, done.stdout) == (len(said), "")
+    lines = done.stderr.splitlines()
+    assert [line.startswith(text) for line, text in zip(lines, said, strict=True)] == [True] * len(
+        said
+    )

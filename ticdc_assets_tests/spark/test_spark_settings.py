@@ -124,7 +124,7 @@ from importlib import import_module
 
 import ticdc_assets
 from ticdc_assets.base.own_files import own_digest
-from ticdc_assets.wire.tape.character_loops import hex_digit
+from ticdc_assets.wire.tape.json_loops import hex_digit
 
 assert ".zip/" in ticdc_assets.__file__, ticdc_assets.__file__
 assert hex_digit(ord("f")) == 15

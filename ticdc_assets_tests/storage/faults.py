@@ -5,10 +5,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from ticdc_assets.base.ports import HOST
+
+_Server = TypeVar("_Server", bound=ThreadingHTTPServer)
 
 LOST_REQUEST = "the request does not arrive"
 LOST_ANSWER = "the request arrives, its answer does not"
@@ -93,13 +95,13 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def faulty_proxy(target: str) -> Iterator[FaultyProxy]:
-    """Run a proxy before a store."""
-    with FaultyProxy(target) as proxy:
-        thread = Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.05})
+def serving(server: _Server) -> Iterator[_Server]:
+    """Run a server within this block."""
+    with server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         try:
-            yield proxy
+            yield server
         finally:
-            proxy.shutdown()
+            server.shutdown()
             thread.join()

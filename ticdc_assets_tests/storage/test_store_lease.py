@@ -9,10 +9,9 @@ from ticdc_assets.base.errors import BusyError
 from ticdc_assets.config import Writer
 from ticdc_assets.delta.commits import newest_version, read_commit
 from ticdc_assets.delta.control import read_rows
-from ticdc_assets.delta.lease import read_lease
 from ticdc_assets.delta.lock import writer_lock
 from ticdc_assets.storage.lake_paths import LakePaths
-from ticdc_assets_tests.delta.test_lease import holding, line
+from ticdc_assets_tests.delta.test_lease import assert_one_writes, holding, line, stated
 from ticdc_assets_tests.stores import StoreLake
 
 pytestmark = pytest.mark.timeout(300)
@@ -24,20 +23,8 @@ def env_of(lake: StoreLake) -> dict[str, str]:
 
 
 def test_of_many_processes_one_writes(store_lake: StoreLake) -> None:
-    """All begin at once, where nothing is yet."""
     paths = LakePaths(root=store_lake.path, changefeed="shop")
-    env = env_of(store_lake)
-    with (
-        holding(paths, 10, commits=3, machine="a", env=env) as a,
-        holding(paths, 10, commits=3, machine="b", env=env) as b,
-    ):
-        ends = [process.communicate(timeout=120)[0].splitlines()[-1] for process in (a, b)]
-    assert {end.split()[0] for end in ends} <= {"done", "BusyError"}, ends
-    assert len(read_rows(paths.cuts)) == 3 * ends.count("done") > 0
-    commits = [read_commit(paths.cuts, it) for it in range(newest_version(paths.cuts) + 1)]
-    numbers = [commit.lease for commit in commits if commit.lease is not None]
-    assert numbers == sorted(numbers)
-    assert all(numbers.count(number) == 3 for number in numbers)
+    assert_one_writes(paths, 10, "ab", env=env_of(store_lake))
 
 
 def test_a_living_holder_is_told_and_a_stalled_one_is_refused(store_lake: StoreLake) -> None:
@@ -45,14 +32,15 @@ def test_a_living_holder_is_told_and_a_stalled_one_is_refused(store_lake: StoreL
     env = env_of(store_lake)
     with holding(paths, 3, pause=0.01, machine="far", env=env) as stalled:
         assert line(stalled).startswith("held")
-        told = pytest.raises(BusyError, match=r"process \d+ \(-c\) has had lease 1 since")
+        told = pytest.raises(
+            BusyError,
+            match=r"another sync of changefeed 'shop'.*process \d+ \(-c\) has had lease 1 since",
+        )
         with told, writer_lock(paths, Writer()):
             pass
         stalled.send_signal(signal.SIGSTOP)
         with writer_lock(paths, Writer()):
-            state = read_lease(paths.lease)
-            assert state is not None
-            assert (state.number, state.is_held, state.seconds) == (2, True, 60)
+            assert stated(paths) == (2, True, 60)
             rows = len(read_rows(paths.cuts))
             # The tables refuse the old one from here on.
             assert read_commit(paths.cuts, newest_version(paths.cuts)).lease == 2

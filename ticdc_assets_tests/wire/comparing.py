@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 from unittest import mock
 
@@ -143,6 +143,13 @@ def assert_equal(
     return outcomes
 
 
+def only(outcome: Outcome) -> Any:
+    """Return the one event of an outcome."""
+    assert isinstance(outcome, list), outcome
+    (event,) = outcome
+    return event
+
+
 def assert_refused(
     cases: Iterable[tuple[Input, str, str]], wire_format: WireFormat = WireFormat.SIMPLE_JSON
 ) -> None:
@@ -172,6 +179,11 @@ def event_of(row: Mapping[str, Any]) -> Event:
     return _EVENTS[row["kind"]](row)
 
 
+def _columns_of(event: type[Event], row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of a row that are attributes of a type of event."""
+    return {field.name: row[field.name] for field in fields(event) if field.name in row}
+
+
 def _image(text: str | None) -> Any:
     return None if text is None else image_from_json(text)
 
@@ -182,22 +194,14 @@ def _schema(text: str | None) -> Any:
 
 def _row(row: Mapping[str, Any]) -> Event:
     checksum = row["checksum"]
-    return RowChange(
-        op=Op(row["op"]),
-        commit_ts=row["commit_ts"],
-        build_ts_ms=row["build_ts_ms"],
-        database=row["database"],
-        table=row["table"],
-        table_id=row["table_id"],
-        schema_version=row["schema_version"],
-        before=_image(row["before"]),
-        after=_image(row["after"]),
-        handle_key_only=row["handle_key_only"],
-        claim_check_location=row["claim_check_location"],
-        checksum=None if checksum is None else checksum_from_json(checksum),
-        shape=None if row["shape"] is None else shape_from_text(row["shape"]),
-        es_only=row["es_only"],
-    )
+    read = {
+        "op": Op(row["op"]),
+        "before": _image(row["before"]),
+        "after": _image(row["after"]),
+        "checksum": None if checksum is None else checksum_from_json(checksum),
+        "shape": None if row["shape"] is None else shape_from_text(row["shape"]),
+    }
+    return RowChange(**_columns_of(RowChange, row) | read)
 
 
 def _ddl(row: Mapping[str, Any]) -> Event:
@@ -205,17 +209,7 @@ def _ddl(row: Mapping[str, Any]) -> Event:
     named = schema or pre_schema
     assert row["table_id"] == (named and named.table_id)
     assert row["schema_version"] == (schema and schema.version)
-    return DdlEvent(
-        ddl_type=row["ddl_type"],
-        commit_ts=row["commit_ts"],
-        build_ts_ms=row["build_ts_ms"],
-        sql=row["sql"],
-        database=row["database"],
-        table=row["table"],
-        schema=schema,
-        pre_schema=pre_schema,
-        es_only=row["es_only"],
-    )
+    return DdlEvent(**_columns_of(DdlEvent, row) | {"schema": schema, "pre_schema": pre_schema})
 
 
 def _bootstrap(row: Mapping[str, Any]) -> Event:

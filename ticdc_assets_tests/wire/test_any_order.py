@@ -8,13 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ticdc_assets.demo.simulator.encoders import encode
-from ticdc_assets.model.events import Event
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.batch import BATCH_READERS
 from ticdc_assets.wire.codes import MAX_DEPTH
 from ticdc_assets.wire.record import Record
-from ticdc_assets_tests import strategies
 from ticdc_assets_tests.wire import golden
 from ticdc_assets_tests.wire.comparing import (
     Input,
@@ -107,17 +104,6 @@ def test_golden_messages_mean_the_same_in_other_bytes(folder: str, difference: D
     records = golden.records(folder)[:most]
     assert read_at_once(wire_format, records)
     assert_the_same(records, wire_format, difference)
-
-
-@given(
-    st.lists(strategies.events, min_size=1, max_size=4),
-    st.lists(st.sampled_from(Difference), min_size=1, max_size=3),
-)
-def test_generated_messages_mean_the_same_in_other_bytes(
-    events: list[Event], differences: list[Difference]
-) -> None:
-    outcomes = assert_the_same(encode(SIMPLE, events), SIMPLE, *differences)
-    assert outcomes == [[event] for event in events]
 
 
 ENDLESS = (

@@ -59,100 +59,45 @@ def rows(values: Sequence[bytes | None]) -> list[dict[str, object]]:
     ]
 
 
-def place(number: int) -> dict[str, object]:
-    return {"topic": "topic", "partition": 3, "offset": 1000 + number, "index": 0}
-
-
 def test_the_columns_of_every_kind() -> None:
-    user = {"database": "simple", "table": "user", "table_id": 148}
-    version = {"schema_version": 447984074911121426}
-    assert rows([INSERT, UPDATE, DELETE, WATERMARK, BOOTSTRAP, DDL, DATABASE_DDL, None]) == [
-        place(0)
-        | user
-        | version
-        | {
-            "kind": "row",
-            "op": "insert",
-            "commit_ts": 447984084414103554,
-            "build_ts_ms": 1708923662983,
-            "after": AFTER,
-            "handle_key_only": False,
-            "es_only": False,
-        },
-        place(1)
-        | user
-        | version
-        | {
-            "kind": "row",
-            "op": "update",
-            "commit_ts": 447984099186180098,
-            "build_ts_ms": 1708923719184,
-            "before": '{"id":"1"}',
-            "after": '{"id":"1"}',
-            "handle_key_only": True,
-            "es_only": False,
-            "claim_check_location": "file:///tmp/a.json",
-            "checksum": '{"version":1,"corrupted":false,"current":4294967295,"previous":0}',
-        },
-        place(2)
-        | user
-        | version
-        | {
-            "kind": "row",
-            "op": "delete",
-            "commit_ts": 447984114259722243,
-            "build_ts_ms": 1708923776484,
-            "before": '{"age":"25","id":"1"}',
-            "handle_key_only": False,
-            "es_only": False,
-        },
-        place(3)
-        | {
-            "kind": "watermark",
-            "commit_ts": 447984124732375041,
-            "build_ts_ms": 1708923816911,
-        },
-        place(4)
-        | user
-        | version
-        | {
-            "kind": "bootstrap",
-            "build_ts_ms": 1708924603278,
-            "schema": USER_TEXT,
-        },
-        place(5)
-        | user
-        | version
-        | {
-            "kind": "ddl",
-            "commit_ts": 447987408682614795,
-            "build_ts_ms": 1708936343598,
-            "ddl_type": "ALTER",
-            "es_only": False,
-            "sql": "alter table user comment '&'",
-            "schema": USER_TEXT,
-            "pre_schema": USER_TEXT,
-        },
-        place(6)
-        | {
-            "kind": "ddl",
-            "commit_ts": 447987408682614790,
-            "build_ts_ms": 1708936343000,
-            "ddl_type": "QUERY",
-            "es_only": False,
-            "sql": "create database `simple`",
-            "database": "",
-            "table": "",
-        },
-        place(7)
-        | {
-            "kind": "error",
-            "error_reason": "null_value",
-            "error_position": "byte 0",
-            "error_expected": "a JSON object",
-            "error_got": "null value (tombstone)",
-        },
+    """What they have besides the events that `assert_equal` compares."""
+    sent = [INSERT, UPDATE, DELETE, WATERMARK, BOOTSTRAP, DDL, DATABASE_DDL, None]
+    assert_equal(sent)
+    common = {"topic", "partition", "offset", "index", "kind"}
+    named = common | {"build_ts_ms", "database", "table"}
+    cited = named | {"table_id", "schema_version"}
+    change = {"op", "commit_ts", "handle_key_only", "es_only"}
+    ddl = {"commit_ts", "ddl_type", "es_only", "sql"}
+    key = '{"id":"1"}'
+    checksum = '{"version":1,"corrupted":false,"current":4294967295,"previous":0}'
+    location = "file:///tmp/a.json"
+    wanted: list[tuple[str, set[str], dict[str, str]]] = [
+        ("row", cited | change, {"after": AFTER}),
+        (
+            "row",
+            cited | change,
+            {"before": key, "after": key, "checksum": checksum, "claim_check_location": location},
+        ),
+        ("row", cited | change, {"before": '{"age":"25","id":"1"}'}),
+        ("watermark", common | {"commit_ts", "build_ts_ms"}, {}),
+        ("bootstrap", cited, {"schema": USER_TEXT}),
+        ("ddl", cited | ddl, {"schema": USER_TEXT, "pre_schema": USER_TEXT}),
+        ("ddl", named | ddl, {}),
+        (
+            "error",
+            common,
+            {
+                "error_reason": "null_value",
+                "error_position": "byte 0",
+                "error_expected": "a JSON object",
+                "error_got": "null value (tombstone)",
+            },
+        ),
     ]
+    for row, (kind, columns, texts) in zip(rows(sent), wanted, strict=True):
+        assert row["kind"] == kind
+        assert row.keys() == columns | texts.keys()
+        assert {name: row[name] for name in texts} == texts
 
 
 def test_a_ddl_without_new_schema_is_placed_by_the_one_before() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ticdc_assets.demo.simulator.encoders.column_types import type_code
+from ticdc_assets.demo.simulator.encoders.shared import type_code
 from ticdc_assets.model.mysql_types import KINDS
 from ticdc_assets.wire.column_types import DDL_WORDS, OTHER_DDL, TYPE_NAMES, ddl_word
 from ticdc_assets.wire.simple.message import DDL_TYPES

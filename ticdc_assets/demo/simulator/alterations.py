@@ -76,10 +76,7 @@ class AlterAction:
     def __call__(self, table: StoredTable, timezone: str, at: datetime) -> str:
         """Change a table and return the clause of ALTER TABLE.
 
-        Args:
-            table: the table.
-            timezone: zone in which TIMESTAMPs are written in canonical text and in SQL.
-            at: the moment of the statement.
+        TIMESTAMPs are written in `timezone`; `at` is the moment of the statement.
 
         Raises:
             ValueError: the action does not fit the table.

@@ -37,19 +37,18 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeAlias
 
-from ticdc_assets.demo.simulator.dialects import MessageOptions
 from ticdc_assets.demo.simulator.encoders import encode
-from ticdc_assets.demo.simulator.message_forms import MessageForm
+from ticdc_assets.demo.simulator.message_forms import MessageForm, MessageOptions
 from ticdc_assets.demo.simulator.stored_table import Row, TableName
-from ticdc_assets.demo.simulator.transaction import (
+from ticdc_assets.demo.simulator.upstream import (
     Commit,
     CommittedDdl,
     CommittedRow,
     CommittedTransaction,
     Truth,
+    Upstream,
     is_in_cut,
 )
-from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.model import tso
 from ticdc_assets.model.events import (
     Bootstrap,
@@ -249,7 +248,8 @@ class StandInChangefeed:
                 self._form.follow(commit)
 
     def _send_next(self) -> None:
-        commit = self.upstream.history[self._position]
+        commit = self._upcoming()
+        assert commit is not None
         if is_in_cut(commit, self._options.first_ts):
             self._position += 1
             if isinstance(commit, CommittedDdl):
@@ -276,13 +276,11 @@ class StandInChangefeed:
         """Take transactions up to the next DDL, some at a time."""
         limit = self._rng.randint(1, self._options.rows_per_flush)
         transactions: list[CommittedTransaction] = []
-        rows = 0
-        while rows < limit:
+        while sum(len(commit.rows) for commit in transactions) < limit:
             commit = self._upcoming()
             if not isinstance(commit, CommittedTransaction):
                 break
             transactions.append(commit)
-            rows += len(commit.rows)
             self._position += 1
         return transactions
 
@@ -321,10 +319,6 @@ class StandInChangefeed:
         event = Bootstrap(build_ts_ms=build_ms, schema=schema)
         self._add_event(batch, event, self._places(topic))
 
-    def _ddl_places(self, topic: str) -> list[_Place]:
-        places = self._places(topic)
-        return places if self._form.ddl_everywhere else places[:1]
-
     def _add_ddl(self, batch: "Batch", ddl: CommittedDdl) -> None:
         build_ms = self._now_ms(ddl.commit_ts)
         doubled = self._options.ddl_watermarks
@@ -332,16 +326,14 @@ class StandInChangefeed:
             self._add_watermark(batch, ddl.commit_ts)
         for event, sent in zip(ddl.events, self._form.ddl_events(ddl), strict=True):
             if ddl.of_view or event.schema is None or self._is_replicated(event.schema):
-                places = self._ddl_places(self._topic_of_ddl(event))
+                before = event.pre_schema or event.schema or event
+                places = self._places(self._topic_of((before.database, before.table)))
+                places = places if self._form.ddl_everywhere else places[:1]
                 self._add_event(batch, replace(sent, build_ts_ms=build_ms), places)
         self._form.follow(ddl)
         self._position += 1
         if doubled and self._rng.random() < 0.7:
             self._add_watermark(batch, ddl.commit_ts)
-
-    def _topic_of_ddl(self, event: DdlEvent) -> str:
-        schema = event.pre_schema or event.schema or event
-        return self._topic_of((schema.database, schema.table))
 
     def _add_watermark(self, batch: "Batch", watermark_ts: int) -> None:
         batch.watermark_ts = watermark_ts
@@ -419,13 +411,12 @@ class StandInChangefeed:
             return None
         # Two tables of one id and version have the same columns, by name.
         version = (schema.table_id, schema.version)
-        converters = self._converters.get(version)
-        if converters is None:
-            converters = {
+        if version not in self._converters:
+            self._converters[version] = {
                 column.name: physical_of(column, self.upstream.timezone)
                 for column in schema.columns
             }
-            self._converters[version] = converters
+        converters = self._converters[version]
         return {name: convert(row[name]) for name, convert in converters.items()}
 
     def _now_ms(self, ts: int = 0) -> int:
@@ -435,6 +426,7 @@ class StandInChangefeed:
         return self._build_ms
 
 
+@dataclass(slots=True)
 class Batch:
     """What is sent together.
 
@@ -443,9 +435,10 @@ class Batch:
         parts: events for each partition, in parts that one message may hold together.
     """
 
-    def __init__(self) -> None:
-        self.watermark_ts = 0
-        self.parts: dict[_Place, list[list[Event]]] = defaultdict(list)
+    watermark_ts: int = 0
+    parts: dict[_Place, list[list[Event]]] = field(
+        default_factory=lambda: defaultdict[_Place, list[list[Event]]](list)
+    )
 
     def add(self, place: _Place, events: list[Event]) -> None:
         """Add events of one group after all others of a partition."""

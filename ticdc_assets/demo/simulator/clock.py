@@ -22,11 +22,7 @@ def wall_clock_ms() -> int:
 
 
 class TsoClock:
-    """Gives TSOs, strictly increasing.
-
-    Args:
-        now_ms: the wall clock, or None for a clock that moves only by `step`.
-    """
+    """Gives TSOs, strictly increasing; without a wall clock `now_ms` it moves only by `step`."""
 
     def __init__(self, *, now_ms: Callable[[], int] | None = None) -> None:
         self._now_ms = now_ms

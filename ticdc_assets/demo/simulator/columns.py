@@ -32,6 +32,7 @@ from ticdc_assets.registry.inference.columns import (
     LABELLED_TYPES,
     column_schema,
 )
+from ticdc_assets.registry.inference.row_shapes import spelled_type
 
 _CHARSET: Final = "_UTF8MB4"
 _SQL_PART: Final = re.compile(
@@ -43,19 +44,19 @@ _SQL_PART: Final = re.compile(
 TEXT_TYPES: Final = frozenset(BINARY_TWINS)
 BINARY_TYPES: Final = frozenset(BINARY_TWINS.values())
 INTEGER_TYPES: Final = frozenset(INTEGER_LENGTHS)
-NUMBER_TYPES: Final = INTEGER_TYPES | {"decimal", "float", "double"}
+_UNSIZED: Final = INTEGER_TYPES | {"float", "double", "year"}
+"""Types whose size nobody types, but for TINYINT(1)."""
 _EXACT: Final = Context(prec=100)
 
 
 def column(
     name: str, sql_type: str, *, nullable: bool = True, default: str | int | None = None
 ) -> ColumnSchema:
-    """Return the schema of a column of the given SQL type.
+    """Return the schema of a column of an SQL type in lower case, e.g. `"bigint unsigned"`.
 
     Args:
         name: column name.
-        sql_type: type in lower case, e.g. `"bigint unsigned"`, `"enum('a','it''s')"`,
-            `"varchar(20) charset latin1"`.
+        sql_type: `"enum('a','it''s')"`, `"varchar(20) charset latin1"`, ...
         nullable: False for NOT NULL.
         default: default as it travels: text, an integer for BIT, UTC for TIMESTAMP.
 
@@ -116,33 +117,16 @@ def as_typed(sql: str) -> str:
 def type_sql(schema: ColumnSchema) -> str:
     """Return the SQL type of a column as a person types it, e.g. `decimal(12,2)`."""
     base = schema.mysql_type
-    if base in LABELLED_TYPES:
-        text = f"{base}({','.join(map(text_literal, schema.elements))})"
-    elif base == "decimal":
-        text = f"decimal({schema.length},{schema.decimal})"
-    elif base in CLOCK_LENGTHS:
-        text = f"{base}({schema.decimal})" if schema.decimal else base
-    elif base in ("char", "varchar", "binary", "varbinary", "bit", "vector"):
-        text = f"{base}({schema.length})"
-    elif base == "tinyint" and schema.length == 1:
-        text = "tinyint(1)"
-    else:
-        text = base
-    if base in NUMBER_TYPES and schema.unsigned:
-        text += " zerofill" if schema.zerofill else " unsigned"
+    sized = base not in _UNSIZED or (base == "tinyint" and schema.length == 1)
+    text = spelled_type(schema, full=sized)
     if schema.charset not in ("binary", "utf8mb4"):
         text += f" character set {schema.charset}"
     return text
 
 
 def column_sql(schema: ColumnSchema, timezone: str) -> str:
-    """Return the definition of a column as it is in CREATE TABLE or ALTER TABLE.
-
-    Args:
-        schema: the column.
-        timezone: zone of the SQL session, in which a TIMESTAMP default is written.
-    """
-    kind = _recased(type_sql(schema), str.upper).replace(" ZEROFILL", " UNSIGNED ZEROFILL")
+    """Return a column's definition in CREATE or ALTER TABLE, for a session in a time zone."""
+    kind = _recased(type_sql(schema), str.upper)
     text = f"{quoted(schema.name)} {kind}"
     if not schema.nullable:
         text += " NOT NULL"
@@ -169,14 +153,10 @@ def default_sql(schema: ColumnSchema, timezone: str) -> str:
 def default_value(schema: ColumnSchema, timezone: str, *, at: datetime | None = None) -> str | None:
     """Return a column's default in canonical text, None for NULL or none.
 
-    Args:
-        schema: the column, with its default as it travels.
-        timezone: zone in which TIMESTAMPs are written in canonical text.
-        at: the moment of the statement, for a default that is this moment.
+    TIMESTAMPs are written in `timezone`; `at` is the value of a default that is this moment.
 
     Raises:
-        ValueError: it is no value of the column, or the moment of the statement, which was not
-            given.
+        ValueError: it is no value of the column, or `at` is needed and was not given.
     """
     try:
         return None if schema.default is None else default_text(schema, timezone, at=at)

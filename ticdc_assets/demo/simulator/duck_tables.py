@@ -65,15 +65,9 @@ def load(
     timezone: str,
     now: datetime,
 ) -> None:
-    """Create a table with rows; their `rowid` counts from 0 in the order of `rows`.
+    """Create a table with rows in canonical text; their `rowid` counts from 0 in their order.
 
-    Args:
-        engine: where.
-        name: database and table.
-        columns: columns in the order of the table.
-        rows: rows in canonical text.
-        timezone: zone in which TIMESTAMPs are written.
-        now: the moment of the statement, for defaults that are this moment.
+    TIMESTAMPs are written in `timezone`; `now` is the value of defaults that are this moment.
     """
     definitions: list[str] = []
     for column in columns:
@@ -106,17 +100,14 @@ def _quoted(name: str) -> str:
 
 
 def _duck_type(column: ColumnSchema) -> str:
-    base = column.mysql_type
-    if base in INTEGER_TYPES or base in ("bit", "year"):
-        return "HUGEINT"
-    if base == "decimal" and column.length <= _WIDEST_DECIMAL:
+    if column.mysql_type == "decimal" and column.length <= _WIDEST_DECIMAL:
         return f"DECIMAL({_WIDEST_DECIMAL}, {column.decimal})"
-    if base in BINARY_TYPES:
-        return "BLOB"
-    return _TYPES.get(base, "VARCHAR")
+    return _TYPES.get(column.mysql_type, "VARCHAR")
 
 
 _TYPES: Final[Mapping[str, str]] = {
+    **dict.fromkeys((*INTEGER_TYPES, "bit", "year"), "HUGEINT"),
+    **dict.fromkeys(BINARY_TYPES, "BLOB"),
     "float": "FLOAT",
     "double": "DOUBLE",
     "date": "DATE",
@@ -146,12 +137,7 @@ def _as_text(value: str, column: ColumnSchema) -> str:
 
 
 def stored_text(text: str | None, column: ColumnSchema, timezone: str) -> str | None:
-    """Return what a column stores of DuckDB's text of a value, in canonical text.
-
-    Args:
-        text: the text, from `read`.
-        column: the column.
-        timezone: zone in which TIMESTAMPs are written.
+    """Return what a column stores of DuckDB's text of a value, from `read`, in canonical text.
 
     Raises:
         ValueError: it stores no such value, by its type or its size.

@@ -32,13 +32,7 @@ def export_upstream(
     *,
     file_type: str = "csv",
 ) -> int:
-    """Export all tables as they are now; return the TSO.
-
-    Args:
-        upstream: the upstream.
-        folder: where the files come; it is made.
-        file_type: `csv` or `sql`.
-    """
+    """Export all tables as they are now into a new folder, as `csv` or `sql`; return the TSO."""
     tso = upstream.clock.next()
     folder.mkdir(parents=True)
     for database in sorted({name[0] for name in upstream.tables}):

@@ -4,7 +4,8 @@ In: events as the upstream knows them, with schemas and versions, as the Simple 
 Out: the events that a format and dialect can carry, None where it has no such message. The formats
 besides Simple know no schema versions, bootstraps and zones of timestamps, but say of each column
 what it is; Canal-JSON without the TiDB extension knows no commit ts and no watermark. The new TiCDC
-(pingcap/ticdc) differs:
+(pingcap/ticdc), what changefeeds have since v8.5.4 with the new architecture, differs from the old
+one (pingcap/tiflow):
 
     - The text of a DDL is what TiDB's parser writes, not what was typed; RENAME, DROP and EXCHANGE
       PARTITION are written with full names, RENAMEs of one statement end in `;`.
@@ -29,15 +30,16 @@ backquote in RENAME, DROP and EXCHANGE, which the new TiCDC does not escape.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Final, TypeAlias
 
+from ticdc_assets.base.errors import ConfigError
 from ticdc_assets.demo.simulator.alterations import ActionCode
 from ticdc_assets.demo.simulator.columns import as_typed, path_sql
-from ticdc_assets.demo.simulator.dialects import Dialect, MessageOptions, dialect_of
 from ticdc_assets.demo.simulator.shapes import canal_shape_of, shape_of
 from ticdc_assets.demo.simulator.stored_table import in_table_order
-from ticdc_assets.demo.simulator.transaction import CommittedDdl, CommittedRow
+from ticdc_assets.demo.simulator.upstream import CommittedDdl, CommittedRow
 from ticdc_assets.model.events import (
     Bootstrap,
     DdlEvent,
@@ -62,57 +64,79 @@ _WRITTEN_BY_TICDC: Final = frozenset(
 
 _WITH_UPDATED_COLUMNS: Final = frozenset({WireFormat.OPEN_PROTOCOL, WireFormat.CANAL_JSON})
 _WITH_PARTITIONS: Final = frozenset({WireFormat.OPEN_PROTOCOL, WireFormat.CRAFT})
-_WITHOUT_SCHEMA: Final = frozenset(
-    {WireFormat.OPEN_PROTOCOL, WireFormat.CANAL_JSON, WireFormat.CRAFT}
-)
+
+
+class Dialect(StrEnum):
+    """Which TiCDC writes."""
+
+    TIFLOW = "tiflow"
+    TICDC = "ticdc"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageOptions:
+    """Options of TiCDC that change what a message holds; a format without an option ignores it.
+
+    Attributes:
+        dialect: which TiCDC writes; None for the new one where it has the format.
+        tidb_extension: Canal-JSON: send commit ts and watermarks.
+        content_compatible: Canal-JSON: spell types in full, and send only updated columns.
+        only_updated_columns: leave columns that did not change out of `before` (not Simple, Craft).
+        delete_only_handle_key: reduce the image of a DELETE to the handle key (not Simple).
+        batched_creates: new dialect: send CREATE TABLE as that of a batch (fast create table).
+    """
+
+    dialect: Dialect | None = None
+    tidb_extension: bool = True
+    content_compatible: bool = False
+    only_updated_columns: bool = False
+    delete_only_handle_key: bool = False
+    batched_creates: bool = False
+
+
+def dialect_of(wire_format: WireFormat, wanted: Dialect | None) -> Dialect:
+    """Return the dialect to write a format in: the one wanted, or the newest that has it.
+
+    Raises:
+        ConfigError: the one wanted does not have the format.
+    """
+    if wire_format is WireFormat.CRAFT:
+        if wanted is Dialect.TICDC:
+            raise ConfigError(
+                "Craft is not a format of the dialect ticdc: choose the dialect tiflow, or "
+                "another format"
+            )
+        return Dialect.TIFLOW
+    return wanted or Dialect.TICDC
 
 
 class MessageForm:
-    """How one changefeed writes.
-
-    Args:
-        wire_format: its format.
-        options: its options, with the dialect.
-        table_order: the order of the columns of a table, which its schema does not have.
+    """How one changefeed writes; `table_order` knows what a schema does not say.
 
     Attributes:
         is_new: whether the new TiCDC writes.
+        has_bootstraps: whether the format has bootstraps.
+        ddl_everywhere: whether a DDL goes to all partitions, not only to the first.
 
     Raises:
         ConfigError: the dialect does not have the format.
     """
 
     def __init__(
-        self,
-        wire_format: WireFormat,
-        options: MessageOptions,
-        *,
-        table_order: TableOrder,
+        self, wire_format: WireFormat, options: MessageOptions, *, table_order: TableOrder
     ) -> None:
         self._format = wire_format
         self._options = options
-        self.is_new = dialect_of(wire_format, options.dialect) is Dialect.TICDC
         self._table_order = table_order
+        self.is_new = dialect_of(wire_format, options.dialect) is Dialect.TICDC
+        is_canal = wire_format is WireFormat.CANAL_JSON
+        self.has_bootstraps = wire_format in (WireFormat.SIMPLE_JSON, WireFormat.SIMPLE_AVRO)
+        self.ddl_everywhere = not is_canal
+        self._es_only = is_canal and not options.tidb_extension
         self._shapes: dict[tuple[int, int, str, str], RowShape] = {}
         self._schemas: dict[tuple[int, int, int | None, str, str], TableSchema] = {}
         # The versions that rows of tables cite that were exchanged with a partition, by table id.
         self._exchanged: dict[int, int] = {}
-
-    # What the format and the dialect have
-
-    @property
-    def has_bootstraps(self) -> bool:
-        """Whether the format has bootstraps."""
-        return self._format not in _WITHOUT_SCHEMA
-
-    @property
-    def ddl_everywhere(self) -> bool:
-        """Whether a DDL goes to all partitions, not only to the first."""
-        return self._format is not WireFormat.CANAL_JSON
-
-    @property
-    def _es_only(self) -> bool:
-        return self._format is WireFormat.CANAL_JSON and not self._options.tidb_extension
 
     def schema(self, row: CommittedRow) -> TableSchema:
         """Return the schema of a row's table as messages have it."""
@@ -156,12 +180,7 @@ class MessageForm:
         )
 
     def group(self, row: CommittedRow, dispatch_key: str) -> str:
-        """Return what the rows share that stay in order between two watermarks.
-
-        Args:
-            row: one of them.
-            dispatch_key: what decides over its partition.
-        """
+        """Return what the rows share that stay in order between two watermarks."""
         if self.is_new and self._format is not WireFormat.OPEN_PROTOCOL:
             return str(row.physical_id)
         return dispatch_key
@@ -204,6 +223,7 @@ class MessageForm:
             )
         if event.action_code != ActionCode.RENAME_TABLE:
             return event
+        old, new = (path_sql((item.database, item.table)) for item in (before, schema))
         end = ";" if len(ddl.events) > 1 else ""
         is_passing = any(
             later.pre_schema is not None and later.pre_schema.table_id == schema.table_id
@@ -211,7 +231,7 @@ class MessageForm:
         )
         return replace(
             event,
-            sql=f"RENAME TABLE {_path(before)} TO {_path(schema)}{end}",
+            sql=f"RENAME TABLE {old} TO {new}{end}",
             schema=replace(ordered, table_id=NO_TABLE_ID) if is_passing else ordered,
         )
 
@@ -283,14 +303,13 @@ class MessageForm:
 
     def _shape(self, schema: TableSchema) -> RowShape:
         key = (schema.table_id, schema.version, schema.database, schema.table)
-        shape = self._shapes.get(key)
-        if shape is None:
-            if self._format is WireFormat.CANAL_JSON:
-                shape = canal_shape_of(schema, full_types=self._options.content_compatible)
-            else:
-                shape = shape_of(schema)
-            self._shapes[key] = shape
-        return shape
+        if key not in self._shapes:
+            self._shapes[key] = (
+                canal_shape_of(schema, full_types=self._options.content_compatible)
+                if self._format is WireFormat.CANAL_JSON
+                else shape_of(schema)
+            )
+        return self._shapes[key]
 
 
 def _without_zones(image: Image | None) -> Image | None:
@@ -300,7 +319,3 @@ def _without_zones(image: Image | None) -> Image | None:
         name: value.value if isinstance(value, ZonedTimestamp) else value
         for name, value in image.items()
     }
-
-
-def _path(schema: TableSchema) -> str:
-    return path_sql((schema.database, schema.table))

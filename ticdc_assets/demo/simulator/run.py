@@ -58,12 +58,8 @@ class SimulatorRun:
     """One bounded run of a workload, in the calling thread or in one of its own.
 
     Attributes:
-        workload: what commits; its upstream is the changefeed's.
-        changefeed: what turns commits into records.
         sink: where records go.
         max_transactions: stop after this many steps of the workload.
-        max_seconds: stop after this time.
-        transactions_per_second: pace.
         on_progress: called with the run after each sending.
         exported_ts: TSO of the export that the changefeed starts at, None for none.
         records: how many records are stored.
@@ -111,11 +107,10 @@ class SimulatorRun:
             due = min(round(seconds * self.transactions_per_second), self.max_transactions)
             for _ in self.workload.steps(max(0, due - steps)):
                 steps += 1
-            if time.monotonic() >= next_watermark:
-                self._send(self.changefeed.tick(), began)
+            is_due = time.monotonic() >= next_watermark
+            self._send(self.changefeed.tick() if is_due else self.changefeed.records(), began)
+            if is_due:
                 next_watermark = time.monotonic() + _WATERMARK_SECONDS
-            else:
-                self._send(self.changefeed.records(), began)
             if steps < self.max_transactions:
                 time.sleep(_SEND_SECONDS)
         self._send(self.changefeed.tick(), began, is_last=True)
@@ -144,19 +139,15 @@ class SimulatorRun:
 def live_changefeed(
     run: SimulatorRun, on_error: Callable[[str], None]
 ) -> Generator[Callable[[str], Executed]]:
-    """Let a changefeed go on after its workload, while the `with` block lasts.
+    """Let the changefeed of a finished run go on while the `with` block lasts.
 
     Changes are sent a fraction of a second after their commit with a watermark after them, and a
     watermark every few seconds while nothing changes. Statements run one after the other, and never
-    during a sending.
-
-    Args:
-        run: the run that it goes on from; it has finished.
-        on_error: called with the reason if it ends by itself (the broker is gone).
+    during a sending. `on_error` gets the reason if the changefeed ends by itself.
 
     Yields:
-        A function that runs one statement upstream and commits it. It raises `StatementError` if
-        the statement cannot be run, or its changes could not be sent; nothing was changed then.
+        A function that runs one statement upstream and commits it. It raises `StatementError`, and
+        nothing was changed then, if the statement cannot be run or its changes could not be sent.
     """
     changefeed, at_work, stop = run.changefeed, threading.Lock(), threading.Event()
     errors: list[Exception] = []
@@ -203,10 +194,10 @@ def run_simulator(
     export: Path | None = None,
     on_progress: Callable[[SimulatorRun], None] | None = None,
 ) -> SimulatorRun:
-    """Return a run of the shop into a Kafka topic, ready for `run` or `start`.
+    """Return a run of the shop into the one topic of `target`, ready for `run` or `start`.
 
     Args:
-        target: the cluster and the one topic.
+        target: the cluster and the topic.
         partitions: partitions of the topic where it is created here.
         seed: of the workload and of the order of the records.
         timezone: the changefeed's time zone.
@@ -215,8 +206,7 @@ def run_simulator(
         transactions_per_second: pace.
         wire_format: format of the messages.
         feed: how the changefeed sends.
-        export: folder into which the shop is exported before the changefeed begins, which starts
-            at the TSO of the export then; None for a changefeed that was there from the beginning.
+        export: folder into which the shop is exported first; the changefeed starts at its TSO.
         on_progress: called with the run after each sending.
 
     Raises:

@@ -3,7 +3,7 @@
 In: dice, a column, and the time in the shop's zone. Out: a value in canonical text, by the name of
 the column where it has a meaning here, else by its type: names, places, prices, times of today.
 The same dice give the same value. The odd values of each type (`odd_value`), which break readers,
-are in the table `shop_trades.ODD_VALUES` alone.
+are in the table `shop.ODD_VALUES` alone.
 """
 
 import json
@@ -91,13 +91,7 @@ def price(rng: random.Random) -> Decimal:
 
 
 def plain_value(rng: random.Random, schema: ColumnSchema, now: datetime) -> str:
-    """Return a value of a column, not NULL, in canonical text.
-
-    Args:
-        rng: source of randomness.
-        schema: the column.
-        now: the time in the zone in which moments are written.
-    """
+    """Return a value of a column, not NULL, in canonical text; `now` is in the zone of moments."""
     of_name = _BY_NAME.get(schema.name)
     if of_name is not None and schema.mysql_type in TEXT_TYPES:
         return of_name(rng)[: schema.length]

@@ -212,12 +212,7 @@ def _changes(
 ) -> Iterator[tuple[Key | None, Row | None]]:
     """Yield what a statement did to each row, deletes first, so that their keys are free.
 
-    Args:
-        columns: the table's columns, in its order.
-        known_rows: the upstream's rows with their keys; row n is the one that DuckDB numbers n.
-        before: DuckDB's rows by number, before the statement.
-        after: the same after it.
-        timezone: zone in which TIMESTAMPs are written.
+    Row n of `known_rows` is the one that DuckDB numbers n, in `before` and `after`.
 
     Yields:
         The key (None for a new row) and the columns that changed (None for a deleted row).

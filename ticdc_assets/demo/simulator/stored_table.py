@@ -48,8 +48,7 @@ class StoredTable:
     @property
     def columns(self) -> tuple[ColumnSchema, ...]:
         """The columns in the order of the table, as SHOW CREATE TABLE lists them."""
-        columns = {column.name: column for column in self.schema.columns}
-        return tuple(columns[name] for name in self.order)
+        return in_table_order(self.schema, self.order).columns
 
     def physical_id(self, row: Row) -> int:
         """Return the id of the physical table of a row: its partition's, or the table's own.

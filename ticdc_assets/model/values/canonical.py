@@ -14,7 +14,7 @@ it, but the value stays exact.
 
 import binascii
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TypeAlias
 
@@ -42,6 +42,7 @@ TextConverter: TypeAlias = Callable[[str], str]
 
 ZERO_DATE = "0000-00-00"
 
+_BLANKS = " \t\r\n"
 _UINT64 = 2**64
 _MOST_LABELS = 65535
 _MIN_INT64 = -(2**63)
@@ -50,12 +51,8 @@ _MIN_INT64 = -(2**63)
 def canonical_of(column: ColumnSchema, timezone: str) -> Callable[[PhysicalValue], str | None]:
     """Compile the converter from physical values of `column` to canonical text.
 
-    Args:
-        column: the column's schema.
-        timezone: the changefeed's time zone; TIMESTAMP values are converted to it.
-
-    Returns:
-        A function that raises `ImageError` for anything but a value of the column's type.
+    TIMESTAMP values are converted to `timezone`, the changefeed's. The converter raises
+    `ImageError` for anything but a value of the column's type.
 
     Raises:
         ConfigError: `timezone` is needed (a TIMESTAMP column) and is no zone.
@@ -150,28 +147,22 @@ def normal_decimal(text: str, *, scale: int, column: ColumnSchema) -> str:
     return f"{sign}{whole}.{fraction}" if fraction else f"{sign}{whole}"
 
 
-def _float(column: ColumnSchema) -> TextConverter:
-    def convert(text: str) -> str:
-        if len(text) <= 6 and shapes.SHORTEST.fullmatch(text):
-            return text
-        number = _number(text, column)
-        if not -MAX_FLOAT32 <= to_float32(number) <= MAX_FLOAT32:
-            raise ImageError("out_of_range", column.name, "32-bit float", shorten(text))
-        return float_text(to_float32(number))
-
-    return convert
+def _float(text: str, column: ColumnSchema) -> str:
+    if len(text) <= 6 and shapes.SHORTEST.fullmatch(text):
+        return text
+    number = to_float32(_number(text, column))
+    if not -MAX_FLOAT32 <= number <= MAX_FLOAT32:
+        raise ImageError("out_of_range", column.name, "32-bit float", shorten(text))
+    return float_text(number)
 
 
-def _double(column: ColumnSchema) -> TextConverter:
-    def convert(text: str) -> str:
-        if len(text) <= 15 and shapes.SHORTEST.fullmatch(text):
-            return text
-        number = _number(text, column)
-        if number - number != 0:
-            raise ImageError("out_of_range", column.name, "64-bit float", shorten(text))
-        return double_text(number)
-
-    return convert
+def _double(text: str, column: ColumnSchema) -> str:
+    if len(text) <= 15 and shapes.SHORTEST.fullmatch(text):
+        return text
+    number = _number(text, column)
+    if number - number != 0:
+        raise ImageError("out_of_range", column.name, "64-bit float", shorten(text))
+    return double_text(number)
 
 
 def _number(text: str, column: ColumnSchema) -> float:
@@ -180,15 +171,10 @@ def _number(text: str, column: ColumnSchema) -> float:
     return float(text)
 
 
-def _date(column: ColumnSchema) -> TextConverter:
-    is_canonical = shapes.DATE.fullmatch
-
-    def convert(text: str) -> str:
-        if is_canonical(text):
-            return text
-        raise ImageError("invalid_date", column.name, "YYYY-MM-DD", shorten(text))
-
-    return convert
+def _date(text: str, column: ColumnSchema) -> str:
+    if shapes.DATE.fullmatch(text):
+        return text
+    raise ImageError("invalid_date", column.name, "YYYY-MM-DD", shorten(text))
 
 
 def _clocked(
@@ -267,23 +253,17 @@ def datetime_text(value: datetime, digits: int) -> str:
     return value.isoformat(" ", "microseconds")[: 20 + digits]
 
 
-def _text(column: ColumnSchema) -> TextConverter:
-    def convert(text: str) -> str:
-        if shapes.is_encodable(text):
-            return text
-        raise ImageError("invalid_text", column.name, "text that is Unicode", shorten(text))
-
-    return convert
+def _text(text: str, column: ColumnSchema) -> str:
+    if shapes.is_encodable(text):
+        return text
+    raise ImageError("invalid_text", column.name, "text that is Unicode", shorten(text))
 
 
-def _binary(column: ColumnSchema) -> TextConverter:
-    def convert(text: str) -> str:
-        try:
-            return "0x" + binascii.a2b_base64(text, strict_mode=True).hex()
-        except ValueError:
-            raise ImageError("invalid_base64", column.name, "base64", shorten(text)) from None
-
-    return convert
+def _binary(text: str, column: ColumnSchema) -> str:
+    try:
+        return "0x" + binascii.a2b_base64(text, strict_mode=True).hex()
+    except ValueError:
+        raise ImageError("invalid_base64", column.name, "base64", shorten(text)) from None
 
 
 def _numbered(column: ColumnSchema, highest: int) -> TextConverter:
@@ -349,52 +329,48 @@ def _set(column: ColumnSchema) -> TextConverter:
     return convert
 
 
-def _json(column: ColumnSchema) -> TextConverter:
-    def convert(text: str) -> str:
-        if shapes.is_json(text) and shapes.is_encodable(text):
-            return shapes.compact_json(text)
-        if shapes.is_too_deep(text):
-            expected = f"JSON of at most {shapes.MAX_JSON_DEPTH} nested arrays and objects"
-            raise ImageError("too_deep", column.name, expected, shorten(text))
-        raise ImageError("invalid_json", column.name, "JSON", shorten(text))
-
-    return convert
+def _json(text: str, column: ColumnSchema) -> str:
+    if shapes.is_json(text) and shapes.is_encodable(text):
+        return shapes.compact_json(text)
+    if shapes.is_too_deep(text):
+        expected = f"JSON of at most {shapes.MAX_JSON_DEPTH} nested arrays and objects"
+        raise ImageError("too_deep", column.name, expected, shorten(text))
+    raise ImageError("invalid_json", column.name, "JSON", shorten(text))
 
 
-def _vector(column: ColumnSchema) -> TextConverter:
-    convert_element = _float(column)
-
-    def convert(text: str) -> str:
-        inner = text.strip(" \t\r\n")
-        if len(inner) < 2 or inner[0] != "[" or inner[-1] != "]":
-            raise ImageError("invalid_vector", column.name, "[number,...]", shorten(text))
-        inner = inner[1:-1].strip(" \t\r\n")
-        if not inner:
-            return "[]"
-        try:
-            elements = [convert_element(item.strip(" \t\r\n")) for item in inner.split(",")]
-        except ImageError:
-            raise ImageError("invalid_vector", column.name, "[number,...]", shorten(text)) from None
-        return f"[{','.join(elements)}]"
-
-    return convert
+def _vector(text: str, column: ColumnSchema) -> str:
+    inner = text.strip(_BLANKS)
+    if len(inner) < 2 or inner[0] != "[" or inner[-1] != "]":
+        raise ImageError("invalid_vector", column.name, "[number,...]", shorten(text))
+    inner = inner[1:-1].strip(_BLANKS)
+    try:
+        items = [_float(item.strip(_BLANKS), column) for item in inner.split(",")] if inner else []
+    except ImageError:
+        raise ImageError("invalid_vector", column.name, "[number,...]", shorten(text)) from None
+    return f"[{','.join(items)}]"
 
 
-_CONVERTERS: dict[Kind, Callable[[ColumnSchema], TextConverter]] = {
+def _naming(
+    convert: Callable[[str, ColumnSchema], str],
+) -> Callable[[ColumnSchema], TextConverter]:
+    """Return the compiler for a kind that needs no more of a column than its name, for errors."""
+    return lambda column: lambda text: convert(text, column)
+
+
+_CONVERTERS: Mapping[Kind, Callable[[ColumnSchema], TextConverter]] = {
     Kind.INTEGER: _integer,
     Kind.BIT: _bit,
     Kind.YEAR: _year,
     Kind.DECIMAL: _decimal,
-    Kind.FLOAT: _float,
-    Kind.DOUBLE: _double,
-    Kind.DATE: _date,
+    Kind.FLOAT: _naming(_float),
+    Kind.DOUBLE: _naming(_double),
+    Kind.DATE: _naming(_date),
     Kind.DATETIME: _datetime,
     Kind.TIME: _time,
-    Kind.TEXT: _text,
-    Kind.BINARY: _binary,
+    **dict.fromkeys((Kind.TEXT, Kind.UNKNOWN), _naming(_text)),
+    Kind.BINARY: _naming(_binary),
     Kind.ENUM: _enum,
     Kind.SET: _set,
-    Kind.JSON: _json,
-    Kind.VECTOR: _vector,
-    Kind.UNKNOWN: _text,
+    Kind.JSON: _naming(_json),
+    Kind.VECTOR: _naming(_vector),
 }

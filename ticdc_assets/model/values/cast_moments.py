@@ -35,96 +35,87 @@ from ticdc_assets.model.values.datum import (
 from ticdc_assets.model.values.zones import changefeed_zone
 
 
-def to_date(old: ColumnSchema, new: ColumnSchema) -> TextCast:
-    """Compile the cast from `old` to `new`, which is DATE."""
-    return _to_moment(old, new, lambda value: value.date().isoformat())
+def to_moment(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
+    """Compile the strict cast from `old` to `new`, which is DATE, DATETIME or TIMESTAMP.
 
+    Raises:
+        ConfigError: `timezone` is needed (a TIMESTAMP) and is no zone.
+    """
+    kind, digits, zero = kind_of(new), fractional_digits(new), moments.zero_text(new)
+    zone = changefeed_zone(timezone) if kind is Kind.TIMESTAMP else None
 
-def to_datetime(old: ColumnSchema, new: ColumnSchema) -> TextCast:
-    """Compile the cast from `old` to `new`, which is DATETIME."""
-    digits = fractional_digits(new)
-
-    def make(value: datetime) -> str | None:
-        rounded = moments.round_datetime(value, digits)
-        return None if rounded is None else datetime_text(rounded, digits)
-
-    return _to_moment(old, new, make)
-
-
-def to_timestamp(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
-    """Compile the cast from `old` to `new`, which is TIMESTAMP."""
-    zone = changefeed_zone(timezone)
-    digits = fractional_digits(new)
-
-    def make(value: datetime) -> str | None:
-        rounded = moments.round_datetime(value, digits)
-        if rounded is None:
-            return None
-        return moments.timestamp_text(rounded, zone=zone, places=digits)
-
-    return _to_moment(old, new, make)
-
-
-def _to_moment(
-    old: ColumnSchema, new: ColumnSchema, make: Callable[[datetime], str | None]
-) -> TextCast:
-    digits, zero = fractional_digits(new), moments.zero_text(new)
-
-    def make_moment(datum: Datum) -> str | None:
+    def make(datum: Datum) -> str | None:
         match datum:
             case Moment():
-                value = _moment_value(datum)
+                is_zero = moments.is_zero(datum.text)
+                value = moments.ZERO_DATETIME if is_zero else parse_datetime(datum.text)
             case str():
                 value = moments.parse_datetime_text(datum, digits)
             case int():
                 value = moments.datetime_of_number(datum)
             case float() | Decimal() | Span():
                 value = None
-        if value is None:
+        if not isinstance(value, datetime):
+            return None if value is None else zero
+        if kind is Kind.DATE:
+            return value.date().isoformat()
+        rounded = moments.round_datetime(value, digits)
+        if rounded is None:
             return None
-        return zero if isinstance(value, str) else make(value)
+        if zone is None:
+            return datetime_text(rounded, digits)
+        return moments.timestamp_text(rounded, zone=zone, places=digits)
 
-    return through_datum(
-        old, new, expected=f"a {new.mysql_type}", make=make_moment, read=unquoted_datum_of(old)
-    )
-
-
-def _moment_value(moment: Moment) -> datetime | str | None:
-    if moments.is_zero(moment.text):
-        return moments.ZERO_DATETIME
-    return parse_datetime(moment.text)
+    expected = f"a {new.mysql_type}"
+    return through_datum(old, new, expected=expected, make=make, read=unquoted_datum_of(old))
 
 
 _NUMBERS = (Kind.INTEGER, Kind.YEAR, Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE)
+_MAX_NUMBER: Final = 8385959
+"""The highest TIME as a number."""
 
 
-def to_time(old: ColumnSchema, new: ColumnSchema) -> TextCast:
+def to_time(old: ColumnSchema, new: ColumnSchema, lenient: bool) -> TextCast:
     """Compile the cast from `old` to `new`, which is TIME."""
     digits = fractional_digits(new)
+    from_number = kind_of(old) in _NUMBERS
 
-    def make(datum: Datum) -> str | None:
+    def exact(datum: Datum) -> int | None:
         match datum:
             case Span():
-                span = moments.round_span(moments.span_of_text(datum.text), digits)
+                return moments.round_span(moments.span_of_text(datum.text), digits)
             case Moment():
                 clock = datum.text[11:] or moments.ZERO_CLOCK
-                span = moments.round_span(moments.span_of_text(clock), digits)
+                return moments.round_span(moments.span_of_text(clock), digits)
             case str():
-                span = moments.parse_span_text(datum, digits)
+                return moments.parse_span_text(datum, digits)
             case int() | float() | Decimal():
-                span = None
+                return None
+
+    def clipped(datum: Datum) -> int | None:
+        if not isinstance(datum, str):
+            return None
+        if from_number:
+            number = Decimal(datum)
+            if _MAX_NUMBER < number < 10_000_000_000:
+                return moments.MAX_SPAN
+            if number < -_MAX_NUMBER:
+                return None  # TiDB stores NULL
+        return _span_prefix(datum, digits)
+
+    def make(datum: Datum) -> str | None:
+        span = clipped(datum) if lenient else exact(datum)
         return None if span is None else moments.span_text(span, digits)
 
     # TiDB reads a number here by its digits, as it reads a string.
-    if kind_of(old) in _NUMBERS:
+    if from_number:
         old = replace(old, mysql_type="longtext", charset="")
+    if lenient:
+        return _through_text(old, new, make)
     return through_datum(old, new, expected="a time", make=make, read=unquoted_datum_of(old))
 
 
 # ------------------------------------------------------------------------------- lenient SQL modes
-
-_MAX_NUMBER: Final = 8385959
-"""The highest TIME as a number."""
 
 
 def lenient_moment(old: ColumnSchema, new: ColumnSchema) -> TextCast:
@@ -188,28 +179,6 @@ def _is_no_date(text: str, kind: Kind) -> bool:
         return True
     # Only the clock is invalid then, which a DATE does not read.
     return kind is not Kind.DATE and _CLOCK.fullmatch(groups[4] or "") is not None
-
-
-def lenient_time(old: ColumnSchema, new: ColumnSchema) -> TextCast:
-    """Compile the lenient cast to `new`, which is TIME."""
-    digits = fractional_digits(new)
-    from_number = kind_of(old) in _NUMBERS
-
-    def make(datum: Datum) -> str | None:
-        if not isinstance(datum, str):
-            return None
-        if from_number:
-            number = Decimal(datum)
-            if _MAX_NUMBER < number < 10_000_000_000:
-                return moments.span_text(moments.MAX_SPAN, digits)
-            if number < -_MAX_NUMBER:
-                return None  # TiDB stores NULL
-        span = _span_prefix(datum, digits)
-        return None if span is None else moments.span_text(span, digits)
-
-    if from_number:
-        old = replace(old, mysql_type="longtext", charset="")
-    return _through_text(old, new, make)
 
 
 _FALLS_BACK = re.compile(

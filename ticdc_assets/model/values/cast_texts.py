@@ -8,8 +8,8 @@ VECTOR: the DDL fails in every SQL mode.
 """
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from ticdc_assets.base.errors import ImageError
@@ -20,6 +20,7 @@ from ticdc_assets.model.mysql_types import (
     declared_length,
     is_char,
     kind_of,
+    text_length,
 )
 from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.model.values import json_texts, shapes
@@ -33,54 +34,43 @@ from ticdc_assets.model.values.datum import (
 )
 from ticdc_assets.model.values.floats import to_float32
 from ticdc_assets.model.values.physical import binary_bytes
-from ticdc_assets.model.values.widening import text_length
 
+_EXPECTED: Final = "a value that TiDB can cut to the column"
 _CODECS: Final = {"ascii": "ascii", "gbk": "gbk", "gb18030": "gb18030"}
 _THREE_BYTE_CHARSETS: Final = frozenset({"utf8", "utf8mb3"})
 _CANONICAL_INDEX = re.compile(r"0|[1-9][0-9]{0,19}")
 
 
-@dataclass(frozen=True, slots=True)
-class TextRules:
-    """Which texts a charset has.
+def _holds(column: ColumnSchema) -> Callable[[str], bool]:
+    """Return whether the charset of a text column has all characters of a text."""
+    charset = column.charset.lower()
+    codec = _CODECS.get(charset, "utf-8")
+    highest = "\uffff" if charset in _THREE_BYTE_CHARSETS else "\U0010ffff"
 
-    Attributes:
-        codec: Python's name of the encoding whose characters they are.
-        highest: the last character that the charset has.
-    """
-
-    codec: str
-    highest: str
-
-    def holds(self, text: str) -> bool:
-        """Return whether the charset has all characters of `text`."""
-        if text and max(text) > self.highest:
+    def holds(text: str) -> bool:
+        if text and max(text) > highest:
             return False
         try:
-            text.encode(self.codec)
+            text.encode(codec)
         except UnicodeEncodeError:
             return False
         return True
 
-
-def text_rules(column: ColumnSchema) -> TextRules:
-    """Return which texts a text column can hold, of any length."""
-    charset = column.charset.lower()
-    highest = "\uffff" if charset in _THREE_BYTE_CHARSETS else "\U0010ffff"
-    return TextRules(_CODECS.get(charset, "utf-8"), highest)
+    return holds
 
 
-def to_text(old: ColumnSchema, new: ColumnSchema) -> TextCast:
+def to_text(old: ColumnSchema, new: ColumnSchema, lenient: bool) -> TextCast:
     """Compile the cast from `old` to `new`, which is a text type."""
-    expected = f"text in {new.charset}"
-    show, rules = _shown(old, new, expected), text_rules(new)
-    length = text_length(new)
+    if lenient and new.charset.lower() in _CONVERTED_ONLY_WHOLE:
+        return refusal(old, new)
+    kind, holds, length = kind_of(old), _holds(new), text_length(new)
     limited_by_bytes = base_type(new) in TEXT_LIMITS
-    strip = is_char(new)
+    expected = _EXPECTED if lenient else f"text in {new.charset}"
+    show = _shown(old, new, expected)
 
-    def convert(text: str) -> str:
+    def exact(text: str) -> str:
         value = show(text)
-        if not rules.holds(value):
+        if not holds(value):
             refuse(new, expected, text)
         if limited_by_bytes:
             if len(value.encode()) > length:
@@ -89,9 +79,42 @@ def to_text(old: ColumnSchema, new: ColumnSchema) -> TextCast:
             if value[length:].strip(" \t\r\n"):
                 refuse(new, f"at most {length} characters", text)
             value = value[:length]
-        return value.rstrip(" ") if strip else value
+        return value
 
-    return convert
+    def cut(text: str) -> str:
+        if kind is Kind.BINARY:
+            value, is_damaged = _decoded(raw_of(text), new)
+        else:
+            value = show(text)
+            is_damaged = not holds(value)
+        if is_damaged and kind is Kind.TEXT:
+            return "".join(char if holds(char) else "?" for char in value)
+        if is_damaged and kind is not Kind.BINARY:
+            refuse(new, expected, text)
+        if is_damaged:
+            return value
+        if limited_by_bytes:
+            return value.encode()[:length].decode(errors="ignore")
+        return value[:length] if length else value
+
+    raw_of = _raw_bytes(old, new, expected)
+    convert = cut if lenient else exact
+    return (lambda text: convert(text).rstrip(" ")) if is_char(new) else convert
+
+
+_CONVERTED_ONLY_WHOLE: Final = frozenset({"gbk", "gb18030"})
+"""Charsets into which TiDB converts no column of another charset."""
+
+
+def _decoded(raw: bytes, new: ColumnSchema) -> tuple[str, bool]:
+    """Return the text before the first invalid byte, and whether there is such a byte."""
+    codec, holds = _CODECS.get(new.charset.lower(), "utf-8"), _holds(new)
+    try:
+        value, is_damaged = raw.decode(codec), False
+    except UnicodeDecodeError as error:
+        value, is_damaged = raw[: error.start].decode(codec), True
+    end = next((place for place, char in enumerate(value) if not holds(char)), None)
+    return (value, is_damaged) if end is None else (value[:end], True)
 
 
 def printed(old: ColumnSchema) -> TextCast:
@@ -124,7 +147,7 @@ def _shown(old: ColumnSchema, new: ColumnSchema, expected: str) -> TextCast:
     return shown
 
 
-def raw_bytes(old: ColumnSchema, new: ColumnSchema, expected: str) -> Callable[[str], bytes]:
+def _raw_bytes(old: ColumnSchema, new: ColumnSchema, expected: str) -> Callable[[str], bytes]:
     """Return the function that gives the bytes of a value of `old` under `new`."""
     if kind_of(old) is not Kind.BINARY:
         show = _shown(old, new, expected)
@@ -139,49 +162,65 @@ def raw_bytes(old: ColumnSchema, new: ColumnSchema, expected: str) -> Callable[[
     return raw
 
 
-def to_binary(old: ColumnSchema, new: ColumnSchema) -> TextCast:
+def to_binary(old: ColumnSchema, new: ColumnSchema, lenient: bool) -> TextCast:
     """Compile the cast from `old` to `new`, which is a binary type."""
     length = declared_length(new)
     padded = length if is_char(new) else 0
-    if old.charset.lower() in ("gbk", "gb18030"):
+    if old.charset.lower() in _CONVERTED_ONLY_WHOLE or (lenient and not length):
         return refusal(old, new)
-    raw_of = raw_bytes(old, new, "bytes")
+    raw_of = _raw_bytes(old, new, _EXPECTED if lenient else "bytes")
 
     def convert(text: str) -> str:
         raw = raw_of(text)
         if length and len(raw) > length:
-            refuse(new, f"at most {length} bytes", text)
+            if not lenient:
+                refuse(new, f"at most {length} bytes", text)
+            raw = raw[:length]
         return "0x" + raw.ljust(padded, b"\0").hex()
 
     return convert
 
 
-def to_enum(old: ColumnSchema, new: ColumnSchema) -> TextCast:
-    """Compile the cast from `old` to `new`, which is ENUM."""
+def to_labels(old: ColumnSchema, new: ColumnSchema, lenient: bool) -> TextCast:
+    """Compile the cast from `old` to `new`, which is ENUM or SET."""
+    if lenient:
+        return _lenient_labels(old, new)
+    is_set = kind_of(new) is Kind.SET
+    of_number = partial(_joined if is_set else _nth, new)
     if kind_of(old) is Kind.INTEGER:
-        return through_datum(
-            old, new, expected="index of a label", make=lambda datum: _nth(new.elements, datum)
-        )
+        expected = "bit mask of labels" if is_set else "index of a label"
+        return through_datum(old, new, expected=expected, make=of_number)
+    expected = "labels" if is_set else "a label"
     find = _label_finder(new)
-    from_enum = kind_of(old) is Kind.ENUM and "" not in old.elements
-    show = _shown(old, new, "a label")
+    from_enum = not is_set and kind_of(old) is Kind.ENUM and "" not in old.elements
+    show = _shown(old, new, expected)
+
+    def found(name: str) -> str | None:
+        if not is_set:
+            return find(name)
+        labels = {find(item) for item in name.split(",")} if name else set[str | None]()
+        if None in labels:
+            return None
+        return ",".join(label for label in new.elements if label in labels)
 
     def convert(text: str) -> str:
         if from_enum and text == "":
             return ""
         name = show(text)
-        label = find(name)
-        if label is None and _CANONICAL_INDEX.fullmatch(name):
-            label = _nth(new.elements, int(name))
-        if label is None:
-            refuse(new, "a label", text)
-        return label
+        value = found(name)
+        if value is None and _CANONICAL_INDEX.fullmatch(name):
+            value = of_number(int(name))
+        if value is None:
+            refuse(new, expected, text)
+        return value
 
     return convert
 
 
-def _nth(elements: Sequence[str], datum: Datum) -> str | None:
-    return elements[datum - 1] if isinstance(datum, int) and 1 <= datum <= len(elements) else None
+def _nth(column: ColumnSchema, datum: Datum) -> str | None:
+    if not isinstance(datum, int) or not 1 <= datum <= len(column.elements):
+        return None
+    return column.elements[datum - 1]
 
 
 def _label_finder(column: ColumnSchema) -> Callable[[str], str | None]:
@@ -205,38 +244,20 @@ def _label_finder(column: ColumnSchema) -> Callable[[str], str | None]:
     return find
 
 
-def to_set(old: ColumnSchema, new: ColumnSchema) -> TextCast:
-    """Compile the cast from `old` to `new`, which is SET."""
-    if kind_of(old) is Kind.INTEGER:
-        return through_datum(
-            old, new, expected="bit mask of labels", make=lambda datum: _joined(new, datum)
-        )
-    find = _label_finder(new)
-    show = _shown(old, new, "labels")
-
-    def convert(text: str) -> str:
-        name = show(text)
-        labels = {find(item) for item in name.split(",")} if name else set[str | None]()
-        if None not in labels:
-            return ",".join(label for label in new.elements if label in labels)
-        value = None
-        if _CANONICAL_INDEX.fullmatch(name):
-            value = _joined(new, int(name))
-        if value is None:
-            refuse(new, "labels", text)
-        return value
-
-    return convert
-
-
 def _joined(column: ColumnSchema, datum: Datum) -> str | None:
     if not isinstance(datum, int) or not 0 <= datum < 2 ** len(column.elements):
         return None
     return ",".join(label for bit, label in enumerate(column.elements) if datum >> bit & 1)
 
 
-def to_json(old: ColumnSchema, new: ColumnSchema) -> TextCast:
+def _refuses(new: ColumnSchema) -> TextCast:
+    return refusing(new, f"{kind_of(new).name} (TiDB refuses anything else in every SQL mode)")
+
+
+def to_json(old: ColumnSchema, new: ColumnSchema, lenient: bool) -> TextCast:
     """Compile the cast from `old` to `new`, which is JSON."""
+    if lenient:
+        return _refuses(new)
     make = _JSON_MAKERS[kind_of(old)]
     show = printed(old)
 
@@ -262,9 +283,10 @@ _JSON_MAKERS: dict[Kind, Callable[[str], str]] = {
 }
 
 
-def to_vector(old: ColumnSchema, new: ColumnSchema) -> TextCast:
+def to_vector(_old: ColumnSchema, new: ColumnSchema, lenient: bool) -> TextCast:
     """Compile the cast from a VECTOR to `new`, a VECTOR of other dimensions."""
-    del old
+    if lenient:
+        return _refuses(new)
     dimensions = declared_length(new)
 
     def convert(text: str) -> str:
@@ -275,78 +297,10 @@ def to_vector(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     return convert
 
 
-# ------------------------------------------------------------------------------- lenient SQL modes
-
-_EXPECTED: Final = "a value that TiDB can cut to the column"
-
-
-def lenient_text(old: ColumnSchema, new: ColumnSchema) -> TextCast:
-    """Compile the lenient cast to `new`, which is a text type."""
-    kind, rules = kind_of(old), text_rules(new)
-    show = printed(old)
-    length = text_length(new)
-    limited_by_bytes = base_type(new) in TEXT_LIMITS
-    strip = is_char(new)
-    if new.charset.lower() in _CONVERTED_ONLY_WHOLE:
-        return refusal(old, new)
-
-    def convert(text: str) -> str:
-        try:
-            if kind is Kind.BINARY:
-                value, is_damaged = _decoded(binary_bytes(text, old), rules)
-            else:
-                value = show(text)
-                is_damaged = not rules.holds(value)
-        except (ValueError, ImageError):
-            refuse(new, _EXPECTED, text)
-        if is_damaged and kind is Kind.TEXT:
-            value = "".join(char if rules.holds(char) else "?" for char in value)
-        elif is_damaged and kind is not Kind.BINARY:
-            refuse(new, _EXPECTED, text)
-        if not is_damaged and limited_by_bytes:
-            value = value.encode()[:length].decode(errors="ignore")
-        elif not is_damaged and length:
-            value = value[:length]
-        return value.rstrip(" ") if strip else value
-
-    return convert
-
-
-_CONVERTED_ONLY_WHOLE: Final = frozenset({"gbk", "gb18030"})
-"""Charsets into which TiDB converts no column of another charset."""
-
-
-def _decoded(raw: bytes, rules: TextRules) -> tuple[str, bool]:
-    """Return the text before the first invalid byte, and whether there is such a byte."""
-    try:
-        value = raw.decode(rules.codec)
-        is_damaged = False
-    except UnicodeDecodeError as error:
-        value, is_damaged = raw[: error.start].decode(rules.codec), True
-    end = next((place for place, char in enumerate(value) if not rules.holds(char)), None)
-    return (value, is_damaged) if end is None else (value[:end], True)
-
-
-def lenient_binary(old: ColumnSchema, new: ColumnSchema) -> TextCast:
-    """Compile the lenient cast to `new`, which is a binary type."""
-    length = declared_length(new)
-    if old.charset.lower() in _CONVERTED_ONLY_WHOLE or not length:
-        return refusal(old, new)
-    raw_of = raw_bytes(old, new, _EXPECTED)
-
-    def convert(text: str) -> str:
-        raw = raw_of(text)
-        # A value that does not fit is longer than the column, so nothing is padded.
-        return "0x" + raw[:length].hex()
-
-    return convert
-
-
 _GO_NUMBER = re.compile(r"0[xX][0-9a-fA-F_]+|0[bB][01_]+|0[oO]?[0-7_]+|[1-9][0-9_]*")
 
 
-def lenient_labels(old: ColumnSchema, new: ColumnSchema) -> TextCast:
-    """Compile the lenient cast to `new`, which is ENUM or SET."""
+def _lenient_labels(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     kind = kind_of(old)
     if kind in (Kind.ENUM, Kind.SET) and not old.elements:
         return refusal(old, new)
@@ -375,9 +329,3 @@ def lenient_labels(old: ColumnSchema, new: ColumnSchema) -> TextCast:
         return ""
 
     return convert
-
-
-def refuses(old: ColumnSchema, new: ColumnSchema) -> TextCast:
-    """Compile the cast to `new`, JSON or VECTOR: it fails in every SQL mode."""
-    del old
-    return refusing(new, f"{kind_of(new).name} (TiDB refuses anything else in every SQL mode)")

@@ -26,7 +26,21 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Final, TypeAlias
 
-from ticdc_assets.model.mysql_types import Kind, fractional_digits, kind_of, lacks_size
+from ticdc_assets.model.mysql_types import (
+    TEXT_LIMITS,
+    Kind,
+    base_type,
+    decimal_size,
+    declared_length,
+    float_scale,
+    fractional_digits,
+    integer_range,
+    is_char,
+    is_unsigned,
+    kind_of,
+    lacks_size,
+    text_length,
+)
 from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.model.values import (
     cast_moments,
@@ -35,7 +49,6 @@ from ticdc_assets.model.values import (
     shapes,
 )
 from ticdc_assets.model.values.datum import TextCast, refusal
-from ticdc_assets.model.values.widening import same_type, widens
 
 Cast: TypeAlias = Callable[[str | None], str | None]
 
@@ -46,8 +59,12 @@ def keep(text: str | None) -> str | None:
 
 
 def cast_is_identity(old: ColumnSchema, new: ColumnSchema) -> bool:
-    """Return whether every value of `old` has the same canonical text under `new`."""
-    return kind_of(old) is kind_of(new) and (same_type(old, new) or widens(old, new))
+    """Return whether every value of `old` has the same canonical text under `new`.
+
+    Then a change needs no work on a mirror. Any other goes through `cast_of`, which also checks; a
+    change missing here costs time only.
+    """
+    return kind_of(old) is kind_of(new) and (_same_type(old, new) or _widens(old, new))
 
 
 def cast_of(old: ColumnSchema, new: ColumnSchema, timezone: str) -> Cast:
@@ -68,10 +85,10 @@ def cast_of(old: ColumnSchema, new: ColumnSchema, timezone: str) -> Cast:
     elif _only_pads(old, new):
         # TiDB leaves such values alone, also dates that it would not convert.
         convert = partial(shapes.pad_fraction, digits=fractional_digits(new))
-    elif target is Kind.TIMESTAMP:
-        convert = cast_moments.to_timestamp(old, new, timezone)
+    elif target in _MOMENTS:
+        convert = cast_moments.to_moment(old, new, timezone)
     else:
-        convert = _CASTS[target][0](old, new)
+        convert = _CASTS[target](old, new, False)
 
     def cast(text: str | None) -> str | None:
         return None if text is None else convert(text)
@@ -86,12 +103,18 @@ def lenient_cast_of(old: ColumnSchema, new: ColumnSchema) -> TextCast:
         A function for such values alone, which raises `CastError` for one that the DDL would have
         failed for in every SQL mode, or whose outcome is not known.
     """
-    return refusal(old, new) if _refuses(old, new) else _CASTS[kind_of(new)][1](old, new)
+    if _refuses(old, new):
+        return refusal(old, new)
+    target = kind_of(new)
+    if target in _MOMENTS:
+        return cast_moments.lenient_moment(old, new)
+    return _CASTS[target](old, new, True)
 
 
 _MOMENTS: Final = (Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP)
 _LABELLED: Final = (Kind.ENUM, Kind.SET)
 _FRACTIONS: Final = (Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE)
+_UNIVERSAL_CHARSETS: Final = frozenset({"", "utf8mb4", "latin1"})
 _UNSUPPORTED: Final[Mapping[Kind, Collection[Kind]]] = {
     Kind.BIT: (*_MOMENTS, Kind.TIME, Kind.YEAR, Kind.TEXT, Kind.BINARY, Kind.JSON),
     **dict.fromkeys(_LABELLED, (*_MOMENTS, *_FRACTIONS, Kind.TIME, Kind.YEAR, Kind.JSON, Kind.BIT)),
@@ -126,25 +149,99 @@ def _only_pads(old: ColumnSchema, new: ColumnSchema) -> bool:
     )
 
 
-_Compile: TypeAlias = Callable[[ColumnSchema, ColumnSchema], TextCast]
-
-_CASTS: dict[Kind, tuple[_Compile, _Compile]] = {
-    Kind.INTEGER: (cast_numbers.to_integer, cast_numbers.lenient_integer),
-    Kind.BIT: (cast_numbers.to_bit, cast_numbers.lenient_bit),
-    Kind.YEAR: (cast_numbers.to_year, cast_numbers.lenient_year),
-    Kind.DECIMAL: (cast_numbers.to_decimal, cast_numbers.lenient_decimal),
-    Kind.FLOAT: (cast_numbers.to_float, cast_numbers.lenient_float),
-    Kind.DOUBLE: (cast_numbers.to_float, cast_numbers.lenient_float),
-    Kind.DATE: (cast_moments.to_date, cast_moments.lenient_moment),
-    Kind.DATETIME: (cast_moments.to_datetime, cast_moments.lenient_moment),
-    # Its strict cast needs a time zone.
-    Kind.TIMESTAMP: (refusal, cast_moments.lenient_moment),
-    Kind.TIME: (cast_moments.to_time, cast_moments.lenient_time),
-    Kind.TEXT: (cast_texts.to_text, cast_texts.lenient_text),
-    Kind.BINARY: (cast_texts.to_binary, cast_texts.lenient_binary),
-    Kind.ENUM: (cast_texts.to_enum, cast_texts.lenient_labels),
-    Kind.SET: (cast_texts.to_set, cast_texts.lenient_labels),
-    Kind.JSON: (cast_texts.to_json, cast_texts.refuses),
-    Kind.VECTOR: (cast_texts.to_vector, cast_texts.refuses),
+_CASTS: Final[Mapping[Kind, Callable[[ColumnSchema, ColumnSchema, bool], TextCast]]] = {
+    Kind.INTEGER: cast_numbers.to_integer,
+    Kind.BIT: cast_numbers.to_bit,
+    Kind.YEAR: cast_numbers.to_year,
+    Kind.DECIMAL: cast_numbers.to_decimal,
+    **dict.fromkeys((Kind.FLOAT, Kind.DOUBLE), cast_numbers.to_float),
+    Kind.TIME: cast_moments.to_time,
+    Kind.TEXT: cast_texts.to_text,
+    Kind.BINARY: cast_texts.to_binary,
+    **dict.fromkeys(_LABELLED, cast_texts.to_labels),
+    Kind.JSON: cast_texts.to_json,
+    Kind.VECTOR: cast_texts.to_vector,
 }
-"""By the kind of the new column the strict and the lenient cast."""
+"""The casts by the kind of the new column, strict or lenient, but for `_MOMENTS`."""
+
+
+def _same_type(old: ColumnSchema, new: ColumnSchema) -> bool:
+    """Return whether the two columns hold the same values in the same way."""
+
+    def shape(column: ColumnSchema) -> tuple[object, ...]:
+        return (
+            base_type(column),
+            column.charset,
+            column.length,
+            column.decimal,
+            column.elements,
+            is_unsigned(column),
+        )
+
+    return shape(old) == shape(new)
+
+
+def _widens(old: ColumnSchema, new: ColumnSchema) -> bool:
+    """Return whether `new`, of the same kind, holds all values of `old` as they are."""
+    match kind_of(old):
+        case Kind.INTEGER | Kind.BIT:
+            (low, high), (new_low, new_high) = integer_range(old), integer_range(new)
+            return new_low <= low and high <= new_high
+        case Kind.DECIMAL:
+            old_size, new_size = decimal_size(old), decimal_size(new)
+            if old_size is None or new_size is None or _loses_sign(old, new):
+                return False
+            return old_size[1] == new_size[1] and old_size[0] <= new_size[0]
+        case Kind.FLOAT | Kind.DOUBLE:
+            if _loses_sign(old, new):
+                return False
+            scales = float_scale(old), float_scale(new)
+            if scales[1] is None:
+                return True
+            if -1 in scales:
+                # Without a DDL that says otherwise, D is as it was.
+                return declared_length(old) == declared_length(new)
+            return _keeps_digits(old, new)
+        case Kind.DATETIME | Kind.TIMESTAMP | Kind.TIME:
+            if lacks_size(old) or lacks_size(new):
+                return False
+            return fractional_digits(old) == fractional_digits(new)
+        case Kind.TEXT:
+            if new.charset not in (old.charset, *_UNIVERSAL_CHARSETS):
+                return False
+            # TiDB does not convert a TEXT that is no longer than the CHAR.
+            if is_char(new) and not is_char(old) and base_type(old) not in TEXT_LIMITS:
+                return False
+            # TiDB compares only the lengths, characters with bytes, and leaves the values alone.
+            length = text_length(new)
+            return not length or 0 < text_length(old) <= length
+        case Kind.BINARY:
+            old_length, length = declared_length(old), declared_length(new)
+            if is_char(new) and not base_type(old).endswith("blob"):
+                return is_char(old) and old_length == length
+            return not length or 0 < old_length <= length
+        case Kind.ENUM:
+            return bool(old.elements) and set(old.elements) <= set(new.elements)
+        case Kind.SET:
+            kept = tuple(label for label in new.elements if label in old.elements)
+            return bool(old.elements) and kept == old.elements
+        case Kind.VECTOR:
+            return declared_length(new) in (0, declared_length(old))
+        case Kind.YEAR | Kind.DATE | Kind.JSON:
+            return True
+        case Kind.UNKNOWN:
+            return False
+
+
+def _keeps_digits(old: ColumnSchema, new: ColumnSchema) -> bool:
+    """Return whether TiDB rounds no value for a known D, as neither length nor D gets smaller."""
+    length = declared_length(old)
+    return (
+        is_unsigned(old) == is_unsigned(new)
+        and new.decimal >= max(old.decimal, 1)
+        and 0 < length <= declared_length(new)
+    )
+
+
+def _loses_sign(old: ColumnSchema, new: ColumnSchema) -> bool:
+    return is_unsigned(new) and not is_unsigned(old)

@@ -33,7 +33,7 @@ import struct
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta, tzinfo
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final, TypeAlias
 from zlib import crc32
 
@@ -140,14 +140,6 @@ def _integer(text: str) -> bytes | None:
     return (number % _UINT64).to_bytes(8, "little") if -(2**63) <= number < _UINT64 else None
 
 
-def _float(text: str) -> bytes | None:
-    return _number(text, to_float32)
-
-
-def _double(text: str) -> bytes | None:
-    return _number(text, float)
-
-
 def _number(text: str, narrow: Callable[[float], float]) -> bytes | None:
     if shapes.NUMBER.fullmatch(text) is None:
         return None
@@ -239,8 +231,8 @@ def _offset(instant: datetime, zone: tzinfo) -> timedelta:
 
 _ENCODERS: Final[Mapping[Kind, Callable[[str], bytes | None]]] = {
     **dict.fromkeys((Kind.INTEGER, Kind.YEAR, Kind.ENUM, Kind.SET, Kind.BIT), _integer),
-    Kind.FLOAT: _float,
-    Kind.DOUBLE: _double,
+    Kind.FLOAT: partial(_number, narrow=to_float32),
+    Kind.DOUBLE: partial(_number, narrow=float),
     **dict.fromkeys((Kind.TEXT, Kind.DECIMAL, Kind.JSON), _text),
     **dict.fromkeys((Kind.DATE, Kind.DATETIME, Kind.TIME), _text),
     Kind.BINARY: _binary,

@@ -1,7 +1,7 @@
 """Compiled loops over one column of numbers, days and times: forms of texts, and digits.
 
 In: bytes, and for each row where its text begins and ends and its form (`values.columns`). Out:
-numbers, or only whether the text is exact: canonical already, and held exactly by the typed column.
+numbers, and whether the text is exact: canonical already, and held exactly by the typed column.
 Of any other text a loop only says that it is not exact; `values.canonical` and `values.typed` know
 what it means. `text_loops` has those of bytes and JSON.
 
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from ticdc_assets.base.compiled import compiled
 from ticdc_assets.model.values.vector_loops import word_at
-from ticdc_assets.model.values.word_loops import NO_DIGITS, ZEROS, digits_end, number_at, number_of
+from ticdc_assets.model.values.word_loops import NO_DIGITS, ZEROS, number_at, number_of
 
 Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int32]
@@ -237,33 +237,7 @@ def floats(column: Column, out: npt.NDArray[np.float64], exact: Flags, longer: F
         exact[row] = True
 
 
-@compiled
-def decimal_texts(column: Column, exact: Flags) -> None:
-    """Set which texts are decimals without a `+`, an exponent, or zeros before them."""
-    data, begins, ends, forms = column
-    for row in range(len(begins)):
-        exact[row] = forms[row] <= NULL
-        if forms[row] != TEXT:
-            continue
-        place, end = begins[row], ends[row]
-        if place < end and data[place] == MINUS:
-            place += 1
-        start = place
-        place = digits_end(data, place, end)
-        size = place - start
-        if size < 1 or (size > 1 and data[start] == ZERO):
-            continue
-        if place < end:
-            if data[place] != POINT or place + 1 == end:
-                continue
-            place += 1
-            place = digits_end(data, place, end)
-        exact[row] = place == end
-
-
 # ---------------------------------------------------------------------------------- days and times
-
-_COLON, _SPACE = 58, 32
 
 
 def _word(text: bytes) -> np.uint64:
@@ -336,60 +310,3 @@ def moments(
                 fraction *= 10
         out[row] = (((days * 24 + hour) * 60 + minute) * 60 + second) * 1_000_000 + fraction
         exact[row] = True
-
-
-@compiled
-def times(column: Column, digits: int, exact: Flags) -> None:
-    """Set which texts are canonical TIME with `digits` of a fraction, -1 for any number."""
-    data, begins, ends, forms = column
-    for row in range(len(begins)):
-        exact[row] = forms[row] <= NULL
-        if forms[row] != TEXT:
-            continue
-        place, end = begins[row], ends[row]
-        if place < end and data[place] == MINUS:
-            place += 1
-        hours = 3 if end - place > 3 and data[place + 3] == _COLON else 2
-        behind = end - place - hours - 6
-        if behind < 0 or data[place + hours] != _COLON or data[place + hours + 3] != _COLON:
-            continue
-        hour = digits_at(data, place, hours)
-        minute = digits_at(data, place + hours + 1, 2)
-        second = digits_at(data, place + hours + 4, 2)
-        if hour < 0 or hour > 838 or (hours == 3 and hour < 100):
-            continue
-        if minute < 0 or minute > 59 or second < 0 or second > 59:
-            continue
-        if behind:
-            point = place + hours + 6
-            if behind < 2 or behind > 7 or data[point] != POINT:
-                continue
-            if digits_at(data, point + 1, behind - 1) < 0:
-                continue
-        exact[row] = digits < 0 or behind == (digits + 1 if digits else 0)
-
-
-@compiled
-def datetime_texts(column: Column, exact: Flags) -> None:
-    """Set which texts are DATETIME with any fraction, zero dates among them."""
-    data, begins, ends, forms = column
-    for row in range(len(begins)):
-        exact[row] = forms[row] <= NULL
-        place, size = begins[row], ends[row] - begins[row]
-        if forms[row] <= NULL or forms[row] == ESCAPED or size < 19:
-            continue
-        if data[place + 4] != MINUS or data[place + 7] != MINUS or data[place + 10] != _SPACE:
-            continue
-        if data[place + 13] != _COLON or data[place + 16] != _COLON:
-            continue
-        month, day = digits_at(data, place + 5, 2), digits_at(data, place + 8, 2)
-        hour = digits_at(data, place + 11, 2)
-        minute = digits_at(data, place + 14, 2)
-        second = digits_at(data, place + 17, 2)
-        if digits_at(data, place, 4) < 0 or month < 0 or month > 12 or day < 0 or day > 31:
-            continue
-        if hour < 0 or hour > 23 or minute < 0 or minute > 59 or second < 0 or second > 59:
-            continue
-        if size > 19 and (size < 21 or size > 26 or data[place + 19] != POINT):
-            continue
-        exact[row] = size == 19 or digits_at(data, place + 20, size - 20) >= 0

@@ -10,14 +10,16 @@ Compiled loops read nearly all kinds. Vectors and the widest decimals go through
 here, value by value.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import timedelta, tzinfo
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ticdc_assets.base.errors import ImageError
 from ticdc_assets.model.mysql_types import (
@@ -31,12 +33,12 @@ from ticdc_assets.model.mysql_types import (
     lacks_size,
 )
 from ticdc_assets.model.schemas import ColumnSchema
-from ticdc_assets.model.values import column_loops, text_loops
+from ticdc_assets.model.values import column_loops, shapes, text_loops
 from ticdc_assets.model.values.canonical import canonical_of
 from ticdc_assets.model.values.column_loops import NULL, ZONED, Column
 from ticdc_assets.model.values.floats import MAX_FLOAT32
 from ticdc_assets.model.values.typed import typed_array
-from ticdc_assets.model.values.zones import changefeed_zone, local_hours
+from ticdc_assets.model.values.zones import changefeed_zone, offset_of_hour
 
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
@@ -48,8 +50,6 @@ _HOUR: Final = 3_600_000_000
 _FIRST: Final = int(np.datetime64("0001-01-01", "us").astype(np.int64))
 _LAST: Final = int(np.datetime64("9999-12-31T23:59:59.999999", "us").astype(np.int64))
 """The years that Python and Spark have, in microseconds since 1970."""
-
-_MOST_LABELS: Final = 65535
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -106,7 +106,7 @@ def typed_column(column: ColumnSchema, timezone: str) -> Callable[[Places], Type
     if lacks_size(column):
         return _UNSIZED[kind]
     if kind is Kind.TIMESTAMP:
-        return _timestamps(column, timezone)
+        return _moments(column, changefeed_zone(timezone))
     build = _BUILDERS.get(kind)
     by_loop = None if build is None else build(column)
     return by_loop or _one_by_one(column, timezone)
@@ -123,26 +123,22 @@ def _empty(places: Places, kind: type[Any]) -> tuple[Any, Flags]:
 
 
 def _of_numbers(
-    numbers: npt.NDArray[Any], wanted: pa.DataType, places: Places, exact: Flags
-) -> "pa.Array[Any]":
-    """Return numbers as an Arrow array of a type that holds them as they are."""
-    present = (places.column.forms > NULL) & exact
-    return pa.Array.from_buffers(
-        wanted,
-        len(exact),
-        [_validity(present), pa.py_buffer(numbers)],
-    )
+    numbers: npt.NDArray[Any],
+    wanted: pa.DataType,
+    places: Places,
+    exact: Flags,
+    *,
+    is_verbatim: bool = True,
+) -> TypedColumn:
+    """Return numbers as a column of a type that holds them as they are."""
+    validity = _validity((places.column.forms > NULL) & exact)
+    array = pa.Array.from_buffers(wanted, len(exact), [validity, pa.py_buffer(numbers)])
+    return TypedColumn(array=array, exact=exact, is_verbatim=is_verbatim)
 
 
 def _read_integers(places: Places, low: int, high: int) -> tuple[npt.NDArray[np.uint64], Flags]:
     numbers, exact = _empty(places, np.uint64)
-    column_loops.integers(
-        places.column,
-        np.uint64(-low),
-        np.uint64(high),
-        numbers,
-        exact,
-    )
+    column_loops.integers(places.column, np.uint64(-low), np.uint64(high), numbers, exact)
     return numbers, exact
 
 
@@ -157,37 +153,27 @@ def _integers(column: ColumnSchema) -> _Typed | None:
         numbers, exact = _read_integers(places, low, high)
         if is_year:
             exact &= (numbers == 0) | (numbers >= 1901)
-        if is_wide:
-            both = np.zeros(2 * len(numbers), np.uint64)
-            both[0::2] = numbers
-            array = _of_numbers(both, wanted, places, exact)
-        else:
+        if not is_wide:
             narrow = numbers.view(np.int64).astype(wanted.to_pandas_dtype())
-            array = _of_numbers(narrow, wanted, places, exact)
-        return TypedColumn(array=array, exact=exact, is_verbatim=True)
+            return _of_numbers(narrow, wanted, places, exact)
+        both = np.zeros(2 * len(numbers), np.uint64)
+        both[0::2] = numbers
+        return _of_numbers(both, wanted, places, exact)
 
     return typed
 
 
 def _decimals(column: ColumnSchema) -> _Typed | None:
-    size = decimal_size(column)
-    if size is None or size[0] > _MOST_LOOPED_DIGITS:
+    precision, scale = decimal_size(column) or (0, 0)
+    if precision > _MOST_LOOPED_DIGITS:
         return None
-    precision, scale = size
     wanted = arrow_type(column)
 
     def typed(places: Places) -> TypedColumn:
         count = len(places.column.forms)
         numbers, exact = np.empty(2 * count, np.uint64), np.empty(count, np.bool_)
-        column_loops.decimals(
-            places.column,
-            precision - scale,
-            scale,
-            numbers,
-            exact,
-        )
-        array = _of_numbers(numbers, wanted, places, exact)
-        return TypedColumn(array=array, exact=exact, is_verbatim=True)
+        column_loops.decimals(places.column, precision - scale, scale, numbers, exact)
+        return _of_numbers(numbers, wanted, places, exact)
 
     return typed
 
@@ -207,65 +193,43 @@ def _floats(column: ColumnSchema) -> _Typed:
         with np.errstate(over="ignore"):
             narrow = numbers.astype(wanted.to_pandas_dtype())
         exact &= np.abs(narrow) <= highest
-        array = _of_numbers(narrow, wanted, places, exact)
-        return TypedColumn(array=array, exact=exact, is_verbatim=False)
+        return _of_numbers(narrow, wanted, places, exact, is_verbatim=False)
 
     return typed
 
 
-def _read_moments(places: Places, *, has_clock: bool, digits: int) -> tuple[Any, Flags]:
-    numbers, exact = _empty(places, np.int64)
-    column_loops.moments(
-        places.column,
-        has_clock,
-        digits,
-        numbers,
-        exact,
-    )
-    return numbers, exact
-
-
-def _days_and_times(column: ColumnSchema) -> _Typed:
+def _moments(column: ColumnSchema, zone: tzinfo | None = None) -> _Typed:
+    """Return the converter of DATE and DATETIME, or of TIMESTAMP in a zone."""
     wanted, digits = arrow_type(column), fractional_digits(column)
-    has_clock = kind_of(column) is Kind.DATETIME
-    size = np.int64 if has_clock else np.int32
+    has_clock = kind_of(column) is not Kind.DATE
 
     def typed(places: Places) -> TypedColumn:
-        numbers, exact = _read_moments(places, has_clock=has_clock, digits=digits)
-        exact &= places.column.forms != ZONED
-        array = _of_numbers(numbers.astype(size, copy=False), wanted, places, exact)
-        return TypedColumn(array=array, exact=exact, is_verbatim=True)
+        local, exact = _empty(places, np.int64)
+        column_loops.moments(places.column, has_clock, digits, local, exact)
+        if zone is None:
+            exact &= places.column.forms != ZONED
+            numbers = local if has_clock else local.astype(np.int32)
+        else:
+            numbers = _in_utc(local, exact, exact & (places.column.forms > NULL), zone)
+        return _of_numbers(numbers, wanted, places, exact)
 
     return typed
 
 
-def _timestamps(column: ColumnSchema, timezone: str) -> _Typed:
-    wanted, digits = arrow_type(column), fractional_digits(column)
-    offset_of = local_hours(timezone).offset
-    fixed = changefeed_zone(timezone).utcoffset(None)
-
-    def typed(places: Places) -> TypedColumn:
-        local, exact = _read_moments(places, has_clock=True, digits=digits)
-        if fixed is not None:
-            local -= fixed // _MICROSECOND
-            exact &= (local >= _FIRST) & (local <= _LAST)
-            array = _of_numbers(local, wanted, places, exact)
-            return TypedColumn(array=array, exact=exact, is_verbatim=True)
-        present = np.flatnonzero(exact & (places.column.forms > NULL))
-        hours, numbers = np.unique(local[present] // _HOUR, return_inverse=True)
-        offsets = np.zeros(len(hours), np.int64)
-        has_offset = np.zeros(len(hours), np.bool_)
-        texts = np.datetime_as_string(hours.astype("datetime64[h]"))
-        for number, text in enumerate(texts.tolist()):
-            offset = offset_of(text.replace("T", " "))
-            if offset is not None:
-                offsets[number], has_offset[number] = offset // _MICROSECOND, True
-        local[present] -= offsets[numbers]
-        exact[present] = has_offset[numbers]
-        array = _of_numbers(local, wanted, places, exact)
-        return TypedColumn(array=array, exact=exact, is_verbatim=True)
-
-    return typed
+def _in_utc(local: Any, exact: Flags, present: Flags, zone: tzinfo) -> Any:
+    """Return local times in UTC; those in an hour of another offset are no longer exact."""
+    fixed = zone.utcoffset(None)
+    if fixed is not None:
+        local -= fixed // _MICROSECOND
+        exact &= (local >= _FIRST) & (local <= _LAST)
+        return local
+    hours, numbers = np.unique(local[present] // _HOUR, return_inverse=True)
+    texts = np.datetime_as_string(hours.astype("datetime64[h]")).tolist()
+    found = [offset_of_hour(zone, text.replace("T", " ")) for text in texts]
+    offsets = np.array([(offset or timedelta()) // _MICROSECOND for offset in found], np.int64)
+    local[present] -= offsets[numbers]
+    exact[present] = np.array([offset is not None for offset in found], np.bool_)[numbers]
+    return local
 
 
 def _texts(places: Places) -> TypedColumn:
@@ -273,19 +237,15 @@ def _texts(places: Places) -> TypedColumn:
     return TypedColumn(array=array, exact=exact, is_verbatim=True)
 
 
-def _times(digits: int) -> _Typed:
-    return _checked(lambda texts, exact: column_loops.times(texts, digits, exact))
-
-
-def _checked(check: Callable[[Column, Flags], None]) -> _Typed:
-    """Return the converter of texts that are kept as they are if a loop accepts them."""
+def _checked(pattern: re.Pattern[str]) -> _Typed:
+    """Return the converter of texts that are kept as they are if they match."""
 
     def typed(places: Places) -> TypedColumn:
         array, exact = places.strings()
-        is_canonical = np.empty(len(exact), np.bool_)
-        check(places.column, is_canonical)
+        matches = pc.match_substring_regex(array, rf"^(?:{pattern.pattern})\z")
         # A row that is not exact need not be null: nothing reads it.
-        return TypedColumn(array=array, exact=exact & is_canonical, is_verbatim=True)
+        exact &= pc.fill_null(matches, True).to_numpy(zero_copy_only=False)
+        return TypedColumn(array=array, exact=exact, is_verbatim=True)
 
     return typed
 
@@ -353,20 +313,12 @@ def _one_by_one(column: ColumnSchema, timezone: str) -> _Typed:
     return typed
 
 
-def _label_numbers(highest: int) -> _Typed:
-    def check(texts: Column, exact: Flags) -> None:
-        numbers = np.empty(len(exact), np.uint64)
-        column_loops.integers(texts, np.uint64(0), np.uint64(highest), numbers, exact)
-
-    return _checked(check)
-
-
 _BUILDERS: dict[Kind, Callable[[ColumnSchema], _Typed | None]] = {
     **dict.fromkeys((Kind.INTEGER, Kind.BIT, Kind.YEAR), _integers),
     Kind.DECIMAL: _decimals,
     **dict.fromkeys((Kind.FLOAT, Kind.DOUBLE), _floats),
-    **dict.fromkeys((Kind.DATE, Kind.DATETIME), _days_and_times),
-    Kind.TIME: lambda column: _times(fractional_digits(column)),
+    **dict.fromkeys((Kind.DATE, Kind.DATETIME), _moments),
+    Kind.TIME: lambda column: _checked(shapes.time_pattern(fractional_digits(column))),
     **dict.fromkeys((Kind.TEXT, Kind.UNKNOWN), lambda _: _texts),
     Kind.BINARY: lambda _: _binaries,
     **dict.fromkeys((Kind.ENUM, Kind.SET), _labels),
@@ -374,10 +326,10 @@ _BUILDERS: dict[Kind, Callable[[ColumnSchema], _Typed | None]] = {
 }
 
 _UNSIZED: dict[Kind, _Typed] = {
-    Kind.DECIMAL: _checked(column_loops.decimal_texts),
-    Kind.DATETIME: _checked(column_loops.datetime_texts),
-    Kind.TIMESTAMP: _checked(column_loops.datetime_texts),
-    Kind.TIME: _times(-1),
-    Kind.ENUM: _label_numbers(_MOST_LABELS),
-    Kind.SET: _label_numbers(2**64 - 1),
+    Kind.DECIMAL: _checked(shapes.PLAIN_DECIMAL),
+    **dict.fromkeys((Kind.DATETIME, Kind.TIMESTAMP), _checked(shapes.datetime_pattern(None))),
+    Kind.TIME: _checked(shapes.time_pattern(None)),
+    # Up to 9,999 of the 65,535 labels of an ENUM, and less than 10^19 of a SET.
+    Kind.ENUM: _checked(re.compile("0|[1-9][0-9]{0,3}")),
+    Kind.SET: _checked(re.compile("0|[1-9][0-9]{0,18}")),
 }

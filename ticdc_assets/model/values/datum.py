@@ -76,9 +76,7 @@ def refuse(column: ColumnSchema, expected: str, text: str) -> NoReturn:
 def datum_of(old: ColumnSchema, *, errors: str = "strict") -> Callable[[str], Datum]:
     """Compile the way from canonical text of `old` to a datum; it may raise `ValueError`.
 
-    Args:
-        old: the column.
-        errors: what becomes of bytes that are not text, as for `bytes.decode`.
+    `errors` is what becomes of bytes that are not text, as for `bytes.decode`.
     """
     match kind_of(old):
         case Kind.INTEGER | Kind.BIT | Kind.YEAR:
@@ -133,14 +131,9 @@ def through_datum(
     make: Callable[[Datum], str | None],
     read: Callable[[str], Datum] | None = None,
 ) -> TextCast:
-    """Return the conversion by way of a datum; what `make` cannot do is a `CastError`.
+    """Return the conversion by way of a datum, which `read` reads (`datum_of` if None).
 
-    Args:
-        old: the column that values come from.
-        new: the column that they go to.
-        expected: what would have been accepted, for the error.
-        make: the text under the new column, None if there is none.
-        read: how the datum is read; as `datum_of` says if None.
+    Where `make` returns None, it is a `CastError` that names what was `expected`.
     """
     read = datum_of(old) if read is None else read
 

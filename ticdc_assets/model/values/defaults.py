@@ -24,12 +24,12 @@ from ticdc_assets.model.mysql_types import (
     fractional_digits,
     is_char,
     kind_of,
+    of_any_scale,
 )
 from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.model.values import moments, shapes
 from ticdc_assets.model.values.canonical import datetime_text, parse_datetime
 from ticdc_assets.model.values.casts import cast_of
-from ticdc_assets.model.values.widening import of_any_scale
 from ticdc_assets.model.values.zones import changefeed_zone, to_local
 
 NOW = re.compile(
@@ -44,13 +44,8 @@ _REPLACEMENT = "\ufffd"
 def default_text(column: ColumnSchema, timezone: str, *, at: datetime | None) -> str | None:
     """Return the canonical text that existing rows get in an added column.
 
-    Args:
-        column: the added column.
-        timezone: the changefeed's time zone.
-        at: physical time of the DDL (aware), for defaults that are the current time.
-
-    Returns:
-        The default; without one NULL, or for NOT NULL the implicit default of the type.
+    It is the default; without one NULL, or for NOT NULL the implicit default of the type. The
+    physical time `at` of the DDL (aware) is for defaults that are the current time.
 
     Raises:
         CastError: the default is not a value of the column, or cannot be known.

@@ -17,6 +17,7 @@ import orjson
 INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
 NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,6})?")
 SHORTEST = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]*[1-9])?")
+PLAIN_DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
 DECIMAL = re.compile(r"([+-]?)(?=\.?[0-9])0*+([0-9]*)(?:\.([0-9]*))?")
 
 _DATE = r"[0-9]{4}-(?:0[0-9]|1[0-2])-(?:[0-2][0-9]|3[01])"
@@ -93,15 +94,22 @@ def is_json(text: str) -> bool:
 MAX_JSON_DEPTH = 1024
 """Most nested arrays and objects that are read; TiDB stores 100 at most."""
 
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
-_BRACKETS = {"[": 1, "{": 1, "]": -1, "}": -1}
+STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
+"""A string of JSON. One without its end has the rest of the text, where a parser stops too."""
+_DEEPER = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_OTHER_BYTES = bytes({*range(256)} - {*_DEEPER})
 
 
-def is_too_deep(text: str) -> bool:
-    """Return whether `text` nests deeper than is read, even if it is otherwise invalid."""
-    outside = _STRING.sub("", text)
-    depths = accumulate(_BRACKETS[mark] for mark in outside if mark in _BRACKETS)
-    return any(depth > MAX_JSON_DEPTH for depth in depths)
+def is_too_deep(text: str, most: int = MAX_JSON_DEPTH) -> bool:
+    """Return whether `text` has more nested arrays and objects, even if it is otherwise invalid.
+
+    Up to the first error of a parser both agree on what is inside a string, so no parser goes
+    deeper than this counts.
+    """
+    if text.count("[") + text.count("{") <= most:
+        return False
+    brackets = STRING.sub("", text).encode(errors="replace").translate(None, _OTHER_BYTES)
+    return max(accumulate(map(_DEEPER.__getitem__, brackets)), default=0) > most
 
 
 def compact_json(text: str) -> str:

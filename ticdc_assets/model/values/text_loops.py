@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from ticdc_assets.base.compiled import compiled
+from ticdc_assets.base.compiled import compiled, inlined
 from ticdc_assets.model.values.column_loops import (
     MINUS,
     NINE,
@@ -23,7 +23,7 @@ from ticdc_assets.model.values.column_loops import (
     Flags,
     Places,
 )
-from ticdc_assets.model.values.word_loops import number_end
+from ticdc_assets.model.values.word_loops import copied, escapes_end, number_end, stop
 
 _TRUE, _FALSE = np.frombuffer(b"true", np.uint8), np.frombuffer(b"false", np.uint8)
 NULL_WORD: Final = np.frombuffer(b"null", np.uint8)
@@ -32,20 +32,17 @@ BASE64: Final = np.frombuffer(
 )
 _SIX_BITS: Final = np.full(256, 64, np.uint8)
 _SIX_BITS[BASE64] = np.arange(64)
-_PAD: Final = 61
+_PAD, _QUOTE = 61, 34
 JSON_DEPTH: Final = 60
 """Nested arrays and objects that `json_texts` reads: one bit of a number each."""
 
 
 @compiled
 def from_base64(data: Bytes, at: int, end: int, out: Bytes, place: int) -> int:
-    """Write the bytes of the standard base64 between two places.
+    """Write the bytes of standard base64, and return the place after them, or -1.
 
     The base64 has all its padding, and no unused bit set. Three bytes for each four of text must
     fit.
-
-    Returns:
-        The place after the written bytes, or -1.
     """
     if (end - at) & 3:
         return -1
@@ -89,44 +86,13 @@ def base64(column: Column, offsets: Places, out: Bytes, exact: Flags) -> None:
     offsets[len(begins)] = filled
 
 
-@compiled
+@inlined
 def _string_end(data: Bytes, place: int, end: int) -> int:
     """Return the place after the JSON string that begins here, -1 if there is none."""
-    place += 1
-    while place < end:
-        byte = data[place]
-        if byte == 34:
-            return place + 1
-        if byte < 32:
-            return -1
-        place += 1
-        if byte != 92:
-            continue
-        if place >= end:
-            return -1
-        kind = data[place]
-        place += 1
-        if kind == 117:
-            if end - place < 4:
-                return -1
-            for at in range(place, place + 4):
-                digit = data[at]
-                lower = digit | 32
-                if not ((digit >= 48 and digit <= 57) or (lower >= 97 and lower <= 102)):
-                    return -1
-            place += 4
-        elif not (
-            kind == 34
-            or kind == 92
-            or kind == 47
-            or kind == 98
-            or kind == 102
-            or kind == 110
-            or kind == 114
-            or kind == 116
-        ):
-            return -1
-    return -1
+    closing = stop(data, place + 1, end)
+    if closing < end and data[closing] != _QUOTE:
+        closing = escapes_end(data, closing, end)
+    return closing + 1 if 0 <= closing < end else -1
 
 
 @compiled
@@ -162,7 +128,7 @@ def json_texts(
     `offsets` and `out_offsets` are where in `data` and `out` each begins, and the end of the last.
     Absent and NULL values are not read. The copies are no longer than the documents.
     """
-    filled = 0
+    filled = np.int64(0)
     for row in range(len(offsets) - 1):
         out_offsets[row] = filled
         exact[row] = forms[row] <= NULL
@@ -222,9 +188,7 @@ def json_texts(
             if not good or place < 0:
                 good = False
                 break
-            for at in range(begin, place):
-                out[filled] = data[at]
-                filled += 1
+            filled = copied(data, begin, place, out, filled)
         if good and state == 1 and depth == 0:
             exact[row] = True
         else:

@@ -34,7 +34,7 @@ from ticdc_assets.model.values import shapes
 from ticdc_assets.model.values.canonical import datetime_text, parse_datetime
 from ticdc_assets.model.values.floats import double_text, float_text, to_float32
 from ticdc_assets.model.values.physical import binary_bytes
-from ticdc_assets.model.values.zones import changefeed_zone, local_hours, to_utc
+from ticdc_assets.model.values.zones import changefeed_zone, offset_of_hour, to_utc
 
 
 class Unfit(Enum):
@@ -199,7 +199,6 @@ def _datetime_text(column: ColumnSchema) -> Callable[[Any], str]:
 
 def _typed_timestamp(column: ColumnSchema, timezone: str) -> Callable[[str], Any]:
     zone = changefeed_zone(timezone)
-    hours = local_hours(timezone)
     is_canonical = shapes.datetime_pattern(fractional_digits(column)).fullmatch
 
     def typed(text: str) -> Any:
@@ -208,7 +207,7 @@ def _typed_timestamp(column: ColumnSchema, timezone: str) -> Callable[[str], Any
         local = parse_datetime(text)
         if local is None:
             return UNFIT
-        offset = hours.offset(text[:13])
+        offset = offset_of_hour(zone, text[:13])
         if offset is None:
             return to_utc(local, zone) or UNFIT
         return local.replace(tzinfo=UTC) - offset

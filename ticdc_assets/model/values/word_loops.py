@@ -39,6 +39,20 @@ _HUNDREDS: Final = np.uint64(100 * 2**16 + 1)
 _TEN_THOUSANDS: Final = np.uint64(10_000 * 2**32 + 1)
 _SIXTEEN, _THIRTY_TWO = np.uint64(16), np.uint64(32)
 
+
+def table_of(chars: bytes) -> Bytes:
+    """Return a table that has 1 for these bytes and 0 for others."""
+    found = np.zeros(256, np.uint8)
+    found[list(chars)] = 1
+    return found
+
+
+_ESCAPED: Final = table_of(b'"\\/bfnrt')
+HEX: Final = table_of(b"0123456789abcdefABCDEF")
+_HIGH: Final = table_of(b"89abAB")
+_LOW: Final = table_of(b"cdefCDEF")
+_LETTER_U: Final = ord("u")
+
 NO_DIGITS: Final = -1
 """The result of `number_of` for a word that is not eight digits."""
 
@@ -56,6 +70,49 @@ def stop(octets: Bytes, at: int, end: int) -> int:
             return at + first_bit(stops)
         at += 32
     return end
+
+
+@inlined
+def _is_escape(octets: Bytes, at: int) -> bool:
+    """Return whether four digits of an escape are at a place."""
+    return HEX[octets[at]] and HEX[octets[at + 1]] and HEX[octets[at + 2]] and HEX[octets[at + 3]]
+
+
+@compiled
+def escapes_end(octets: Bytes, at: int, end: int) -> int:
+    """Return the place of the closing quote of a string, from an escape in it on.
+
+    A surrogate is followed by its other half.
+    """
+    while at < end:
+        byte = octets[at]
+        if byte == _QUOTE:
+            return at
+        if byte != _BACKSLASH:
+            return -1
+        byte = octets[at + 1]
+        if byte == _LETTER_U:
+            if not _is_escape(octets, at + 2):
+                return -1
+            if octets[at + 2] | 0x20 == 0x64 and not 0x30 <= octets[at + 3] <= 0x37:
+                if not _HIGH[octets[at + 3]]:
+                    return -1
+                at += 6
+                if (
+                    octets[at] != _BACKSLASH
+                    or octets[at + 1] != _LETTER_U
+                    or not _is_escape(octets, at + 2)
+                    or octets[at + 2] | 0x20 != 0x64
+                    or not _LOW[octets[at + 3]]
+                ):
+                    return -1
+            at += 6
+        elif _ESCAPED[byte]:
+            at += 2
+        else:
+            return -1
+        at = stop(octets, at, end)
+    return -1
 
 
 @inlined
@@ -133,14 +190,7 @@ def number_at(octets: Bytes, at: int, size: int) -> int:
 def gathered(
     octets: Bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], written: Bytes
 ) -> None:
-    """Write the pieces between places one after the other.
-
-    Args:
-        octets: the bytes.
-        starts: where each begins.
-        ends: where each ends.
-        written: gets what is written.
-    """
+    """Write the pieces between places one after the other."""
     place = np.int64(0)
     for number in range(len(starts)):
         place = copied(octets, starts[number], ends[number], written, place)

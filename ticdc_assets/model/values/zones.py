@@ -69,53 +69,23 @@ def to_utc(local: datetime, zone: tzinfo) -> datetime | None:
     return instant if shown == local else None
 
 
-class LocalHours:
-    """The offset from UTC of each hour of local time in one zone, cached.
+@lru_cache(maxsize=100_000)
+def offset_of_hour(zone: tzinfo, hour: str) -> timedelta | None:
+    """Return the offset from UTC all through a local hour, given as `YYYY-MM-DD HH`.
 
-    Times of one batch lie close together, and a dictionary is much cheaper than a conversion. An
-    hour in which the offset changes has no entry.
+    None for an hour in which it changes. Times of one batch lie close together, and a look-up is
+    much cheaper than a conversion.
     """
-
-    __slots__ = ("_known", "_zone")
-
-    def __init__(self, zone: tzinfo) -> None:
-        self._zone = zone
-        self._known: dict[str, timedelta | None] = {}
-
-    def offset(self, hour: str) -> timedelta | None:
-        """Return the offset all through the local `hour`, given as `YYYY-MM-DD HH`, or None."""
-        try:
-            return self._known[hour]
-        except KeyError:
-            if len(self._known) >= _MOST_HOURS:
-                self._known.clear()
-            offset = self._known[hour] = self._find(hour)
-            return offset
-
-    def _find(self, hour: str) -> timedelta | None:
-        try:
-            first = datetime.fromisoformat(f"{hour}:00:00")
-        except ValueError:
-            return None
-        last = first.replace(minute=59, second=59, microsecond=999_999)
-        instants = to_utc(first, self._zone), to_utc(last, self._zone)
-        if instants[0] is None or instants[1] is None:
-            return None
-        offset = first - instants[0].replace(tzinfo=None)
-        return offset if last - instants[1].replace(tzinfo=None) == offset else None
-
-
-_MOST_HOURS = 100_000
-
-
-@lru_cache(maxsize=64)
-def local_hours(name: str) -> LocalHours:
-    """Return the cached hours of the changefeed's zone called `name`.
-
-    Raises:
-        ConfigError: no zone has this name.
-    """
-    return LocalHours(changefeed_zone(name))
+    try:
+        first = datetime.fromisoformat(f"{hour}:00:00")
+    except ValueError:
+        return None
+    last = first.replace(minute=59, second=59, microsecond=999_999)
+    start, end = to_utc(first, zone), to_utc(last, zone)
+    if start is None or end is None:
+        return None
+    offset = first - start.replace(tzinfo=None)
+    return offset if last - end.replace(tzinfo=None) == offset else None
 
 
 def to_local(instant: datetime, zone: tzinfo) -> datetime | None:

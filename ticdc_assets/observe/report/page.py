@@ -1,9 +1,8 @@
 """One self-contained HTML page about one changefeed or several.
 
-In: a `FeedOverview` of each. Out: the page as text; `write_at_once` replaces an older page, so a
-reader never sees half of it. The page needs only a browser: style, script and plotly's script are
-inside, and its policy forbids any request and any other script, even if a name from a message
-contains markup.
+In: a `FeedOverview` of each. Out: the page as text. It needs only a browser: style, script and
+plotly's script are inside, and its policy forbids any request and any other script, even if a name
+from a message contains markup.
 
 The templates next to this module have the markup; this module gives them figures. Templates escape
 every text, and control characters are made visible: names in any script, with markup, quotes or
@@ -73,13 +72,15 @@ def page(overviews: Sequence[FeedOverview]) -> str:
     spans: dict[str, int | None] = {
         label: seconds for label, seconds in _SPANS.items() if seconds < whole
     }
-    title = "Replication report"
+    title, labels = (
+        "Replication report",
+        {item.label.lower(): "number" for item in feeds[0].headlines},
+    )
     if len(feeds) == 1:
         title += f": {feeds[0].name}"
         links = {f"{word}-{feeds[0].name}": label for word, label in _PARTS.items()}
     else:
         links = {"overview": "Overview"} | {f"feed-{feed.name}": feed.name for feed in feeds}
-    labels = {item.label.lower(): "number" for item in feeds[0].headlines}
     days = (now - min(overview.since for overview in overviews)).total_seconds() / 86_400
     return (
         environment()
@@ -170,19 +171,12 @@ def _plotly() -> str:
 
 
 def _digest(script: str) -> str:
-    """Return the name of a script in a policy."""
     digest = hashlib.sha256(script.encode("utf-8")).digest()
     return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
 
 
-# Headlines --------------------------------------------------------------------------------------
-
-
 class Headline(NamedTuple):
-    """One of the most important figures, with the verdict of its check.
-
-    Level and advice come from `Status.verdicts`, so the page and the checks never disagree.
-    """
+    """One of the most important figures, with the verdict of its check, from `Status.verdicts`."""
 
     label: str
     value: str
@@ -194,11 +188,9 @@ def headlines(overview: FeedOverview) -> list[Headline]:
     """Return the figures in the order of the page."""
     status = overview.status
     lag, reached, tables = status.lag, status.watermark.watermark_ts, status.tables
-    if lag is None:
-        behind = "no cut yet"
-    else:
-        ahead = duration(lag.ahead_seconds)
-        behind = f"{ahead} ahead" if lag.ahead_ms else duration(lag.seconds)
+    behind = "no cut yet" if lag is None else duration(lag.seconds)
+    if lag is not None and lag.ahead_ms:
+        behind = f"{duration(lag.ahead_seconds)} ahead"
     age = "none yet" if reached is None else f"{duration(lag_seconds(reached, status.at))} old"
     if status.ending is not None:
         behind, age = status.ending.text, "the last"
@@ -226,11 +218,7 @@ def _headline(overview: FeedOverview, label: str, value: str, check: Check) -> H
     return Headline(label, value, said.level, said.sentence)
 
 
-# Figures ----------------------------------------------------------------------------------------
-
-
 def _first_ms(overview: FeedOverview) -> float:
-    """Return when the series of a changefeed begin, in epoch milliseconds."""
     since = overview.since.timestamp() * 1000
     begun = [
         *(item.landed_ms for item in overview.landings[:1]),
@@ -240,8 +228,6 @@ def _first_ms(overview: FeedOverview) -> float:
 
 
 class _Feed:
-    """A changefeed with what its template shows."""
-
     def __init__(self, overview: FeedOverview) -> None:
         self.overview = overview
         self.headlines = headlines(overview)
@@ -283,22 +269,19 @@ class _Feed:
     @property
     def tables_json(self) -> list[list[Any]]:
         """Return all tables for the page's script."""
-        listed: list[list[Any]] = []
-        for item in self.overview.tables:
-            level = item.verdict.level
-            listed.append(
-                [
-                    [visible(item.database), visible(item.table)],
-                    item.rows if item.has_mirror else None,
-                    self.overview.changes(item),
-                    None if item.last_change_ts is None else physical_ms(item.last_change_ts),
-                    item.lag_seconds,
-                    level.word,
-                    f"{_SIGNS[level]} {item.state}",
-                    visible(self.reasons(item)),
-                ]
-            )
-        return listed
+        return [
+            [
+                [visible(item.database), visible(item.table)],
+                item.rows if item.has_mirror else None,
+                self.overview.changes(item),
+                None if item.last_change_ts is None else physical_ms(item.last_change_ts),
+                item.lag_seconds,
+                (level := item.verdict.level).word,
+                f"{_SIGNS[level]} {item.state}",
+                visible(self.reasons(item)),
+            ]
+            for item in self.overview.tables
+        ]
 
     def reasons(self, item: TableStatus) -> str:
         """Return what a table lacks, and its caveats."""

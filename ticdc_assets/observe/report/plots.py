@@ -3,19 +3,18 @@
 In: a `FeedOverview`. Out: `Plot` values: a figure as plotly's JSON, one template for light and one
 for dark, and a sentence that describes the plot for readers who do not see it. Pure.
 
-The page's script draws a figure with the template of the reader's colour scheme, and draws it again
-when the scheme changes. So figures name no colours: a trace gets its colour from its position in
-the template. Times are epoch milliseconds, which the script turns into UTC texts: plotly would show
-numbers in the reader's zone. The script also writes hover labels (`meta.hover` of a trace says
-how), because only it knows the zone. Texts from messages are escaped here, because plotly reads
-some HTML in them.
+The page's script draws a figure with the template of the reader's colour scheme, so figures name no
+colours: a trace gets its colour from its position in the template. Times are epoch milliseconds,
+which the script turns into UTC texts: plotly would show numbers in the reader's zone. The script
+also writes hover labels (`meta.hover` of a trace says how), because only it knows the zone. Texts
+from messages are escaped here, because plotly reads some HTML in them.
 
 People with any colour vision can distinguish the colours, which have a contrast of at least 3:1 in
 both schemes; lines also differ by dash, points by symbol, and each is named in a legend.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -24,7 +23,14 @@ import plotly.graph_objects as go
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.model.tso import physical_ms, to_datetime
 from ticdc_assets.observe.overview import DdlFigures, FeedOverview
-from ticdc_assets.observe.series import Series, lag_series, rate_series, step_series, thinned
+from ticdc_assets.observe.series import (
+    CutPoint,
+    Series,
+    lag_series,
+    rate_series,
+    step_series,
+    thinned,
+)
 from ticdc_assets.observe.wording import (
     count_text,
     duration,
@@ -68,7 +74,6 @@ class Plot:
 
     Attributes:
         name: a word for its element.
-        title: heading.
         summary: what it shows, in a sentence.
         note: how to read the plot; empty if it is obvious.
         height: in pixels.
@@ -78,7 +83,7 @@ class Plot:
 
     name: str
     title: str
-    summary: str
+    summary: str = ""
     note: str = ""
     height: int = 220
     figure: dict[str, Any] | None = None
@@ -105,13 +110,13 @@ def plots(overview: FeedOverview) -> tuple[Plot, ...]:
 
 def lag_plot(overview: FeedOverview) -> Plot:
     """Return the replication lag over time, with the limits of the lag check."""
-    title = "Replication lag"
+    plot = Plot(name="lag", title="Replication lag")
     series = lag_series(overview.cuts.points, overview.since, overview.now)
     if not len(series):
-        return Plot(name="lag", title=title, summary="No cut was published yet.")
+        return replace(plot, summary="No cut was published yet.")
     if overview.status.ending is not None:
         summary = f"The changefeed is {overview.status.ending.text}: no more changes arrive."
-        return Plot(name="lag", title=title, summary=summary)
+        return replace(plot, summary=summary)
     feed = overview.changefeed
     highest = max(range(len(series)), key=series.values.__getitem__)
     highest_at = datetime.fromtimestamp(series.times[highest] / 1000, UTC)
@@ -126,57 +131,44 @@ def lag_plot(overview: FeedOverview) -> Plot:
             annotation_text=f"{name} from {duration(seconds)}",
             annotation_position=f"top {side}",
         )
-    shown = _since_begin(overview, overview.cuts.points)
-    at_publishing = sorted(point.lag_seconds for point in shown)
+    at_publishing = sorted(point.lag_seconds for point in _shown_cuts(overview))
     typical = ""
-    if at_publishing:
-        middle, upper = (
-            at_publishing[min(len(at_publishing) - 1, int(len(at_publishing) * part))]
-            for part in (0.5, 0.95)
-        )
+    if count := len(at_publishing):
+        middle, upper = (at_publishing[int(count * part)] for part in (0.5, 0.95))
         typical = (
-            f" {counted(len(at_publishing), 'cut')}; when published, half of them were less than "
+            f" {counted(count, 'cut')}; when published, half of them were less than "
             f"{duration(middle)} behind, 95 % less than {duration(upper)}."
         )
-    return _plot(
-        figure,
-        name="lag",
-        title=title,
-        roles=["blue"],
+    plot = replace(
+        plot,
         height=280,
-        summary=(
-            f"{duration(series.values[-1])} now, at most {duration(series.values[highest])} at "
-            f"{utc_text(highest_at)}.{typical}"
-        ),
+        summary=f"{duration(series.values[-1])} now, at most {duration(series.values[highest])} at "
+        f"{utc_text(highest_at)}.{typical}",
         note=_thinned_note(
-            "A cut reduces it; between cuts it grows by a second each second.", [series]
+            "A cut reduces it; between cuts it grows by a second each second.", series
         ),
     )
+    return _drawn(plot, figure, "blue")
 
 
-def _since_begin(overview: FeedOverview, points: Sequence[Any]) -> list[Any]:
-    return [point for point in points if point.published_at >= overview.since]
+def _shown_cuts(overview: FeedOverview) -> list[CutPoint]:
+    return [point for point in overview.cuts.points if point.published_at >= overview.since]
 
 
 def throughput_plot(overview: FeedOverview) -> Plot:
     """Return records landed and keys changed per second."""
-    title = "Throughput"
-    shown = _since_begin(overview, overview.cuts.points)
-    landed = rate_series(
-        [(item.landed_ms, item.records) for item in overview.landings],
-        overview.since,
-        overview.now,
-    )
-    changed = rate_series(
-        [(item.published_ms, item.changes) for item in shown if item.changes is not None],
-        overview.since,
-        overview.now,
+    plot = Plot(name="throughput", title="Throughput")
+    shown, landings = _shown_cuts(overview), overview.landings
+    keys = [(item.published_ms, item.changes) for item in shown if item.changes is not None]
+    landed, changed = (
+        rate_series(events, overview.since, overview.now)
+        for events in ([(item.landed_ms, item.records) for item in landings], keys)
     )
     if not len(landed) and not len(changed):
-        return Plot(name="throughput", title=title, summary="Nothing has landed yet.")
-    records = sum(item.records for item in overview.landings)
+        return replace(plot, summary="Nothing has landed yet.")
+    records = sum(item.records for item in landings)
     if _is_flat(landed) and _is_flat(changed):
-        return Plot(name="throughput", title=title, summary="Nothing landed and no key changed.")
+        return replace(plot, summary="Nothing landed and no key changed.")
     changes = sum(item.changes or 0 for item in shown)
     first = overview.cuts.counted_from
     partly = (
@@ -184,57 +176,47 @@ def throughput_plot(overview: FeedOverview) -> Plot:
         if first is not None and shown and first > shown[0].number
         else ""
     )
-    return _plot(
-        _over_time(
-            [
-                _line("records landed", landed, "rate", shape="hv"),
-                _line("keys changed", changed, "rate", shape="hv", dash="dot"),
-            ],
-            "per second",
-        ),
-        name="throughput",
-        title=title,
-        roles=["blue", "orange"],
-        summary=(
-            f"{counted(records, 'record')} landed, {counted(changes, 'key')} changed; at most "
-            f"{rate_text(max(landed.values, default=0))} and "
-            f"{rate_text(max(changed.values, default=0))}."
-        ),
-        note=(
-            "Averages over 10 s in the newest ten minutes, a minute in the newest hour, ten "
-            f"minutes in the newest day, else an hour.{partly}"
-        ),
+    lines = [
+        _line("records landed", landed, "rate", shape="hv"),
+        _line("keys changed", changed, "rate", shape="hv", dash="dot"),
+    ]
+    plot = replace(
+        plot,
+        summary=f"{counted(records, 'record')} landed, {counted(changes, 'key')} changed; at most "
+        f"{rate_text(max(landed.values, default=0))} and "
+        f"{rate_text(max(changed.values, default=0))}.",
+        note="Averages over 10 s in the newest ten minutes, a minute in the newest hour, ten "
+        f"minutes in the newest day, else an hour.{partly}",
     )
+    return _drawn(plot, _over_time(lines, "per second"), "blue", "orange")
 
 
 def backlog_plot(overview: FeedOverview) -> Plot:
     """Return how many records each landing left in the source."""
+    left = f"{counted(overview.status.backlog, 'record')} left by the newest landing"
+    plot = Plot(name="backlog", title="Backlog in the source", summary=left)
     return _step_plot(
-        overview,
+        replace(plot, note="The backlog after each landing."),
         [(item.landed_ms, float(item.backlog)) for item in overview.landings],
-        name="backlog",
-        title="Backlog in the source",
+        overview.now,
         unit="records",
         role="teal",
         nothing="Nothing has landed yet.",
         flat="Each landing took all records.",
-        summary=f"{counted(overview.status.backlog, 'record')} left by the newest landing",
-        note="The backlog after each landing.",
     )
 
 
 def held_plot(overview: FeedOverview) -> Plot:
     """Return how many row changes waited for their schema."""
+    now = f"{count_text(overview.status.held_rows)} now"
     return _step_plot(
-        overview,
+        Plot(name="held", title="Held rows", summary=now),
         [(item.published_ms, float(item.held)) for item in overview.cuts.points],
-        name="held",
-        title="Held rows",
+        overview.now,
         unit="rows",
         role="purple",
         nothing="No cut was published yet.",
         flat="No row waited for its schema.",
-        summary=f"{count_text(overview.status.held_rows)} now",
     )
 
 
@@ -247,82 +229,62 @@ def quarantine_plot(overview: FeedOverview) -> Plot:
         # Landing began with an empty quarantine, which gets a line too.
         values.insert(0, (begun, 0.0))
     redriven = sum(item.redriven for item in overview.quarantine.reasons)
+    now = f"{count_text(overview.quarantine.open)} open now"
     return _step_plot(
-        overview,
+        Plot(name="quarantine", title="Open quarantine", summary=now),
         values,
-        name="quarantine",
-        title="Open quarantine",
+        overview.now,
         unit="open",
         role="red",
         nothing="Nothing has landed yet.",
         flat="Nothing was in quarantine.",
-        summary=f"{count_text(overview.quarantine.open)} open now",
         more=f"; {count_text(redriven)} redriven so far",
     )
 
 
 def _step_plot(
-    overview: FeedOverview,
+    plot: Plot,
     values: Iterable[tuple[float, float]],
+    now: datetime,
     *,
-    name: str,
-    title: str,
     unit: str,
     role: str,
     nothing: str,
     flat: str,
-    summary: str,
     more: str = "",
-    note: str = "",
 ) -> Plot:
-    """Return a plot of a number that holds until the next one.
+    """Return a plot of numbers at epoch milliseconds, each of which holds until the next one.
 
-    Args:
-        overview: the changefeed.
-        values: (epoch milliseconds, number).
-        name: a word for its element.
-        title: heading.
-        unit: what is counted.
-        role: the colour.
-        nothing: the summary without any value.
-        flat: the summary if all are 0.
-        summary: the summary of others, before the highest value.
-        more: what it ends with.
-        note: how to read the plot.
+    Its summary is `nothing` without any value, `flat` if all are 0, and else the plot's, the
+    highest value, and `more`.
     """
-    series = step_series(values, overview.now)
+    series = step_series(values, now)
     if _is_flat(series):
-        return Plot(name=name, title=title, summary=flat if len(series) else nothing)
-    return _plot(
-        _over_time([_line(unit, series, "count", shape="hv", fill=True)], unit),
-        name=name,
-        title=title,
-        roles=[role],
-        summary=f"{summary}, at most {count_text(max(series.values))}{more}.",
-        note=_thinned_note(note, [series]),
+        return replace(plot, summary=flat if len(series) else nothing, note="")
+    plot = replace(
+        plot,
+        summary=f"{plot.summary}, at most {count_text(max(series.values))}{more}.",
+        note=_thinned_note(plot.note, series),
+    )
+    return _drawn(
+        plot, _over_time([_line(unit, series, "count", shape="hv", fill=True)], unit), role
     )
 
 
 def _is_flat(series: Series) -> bool:
-    """Return whether a line would show nothing but zeros."""
     return not any(series.values)
 
 
-def _thinned_note(note: str, series: Iterable[Series]) -> str:
-    shortened = [item for item in series if len(item) > POINTS]
-    thinning = "".join(
-        f" Of {count_text(len(item))} points, only the extremes of each part are drawn."
-        for item in shortened
-    )
-    return f"{note}{thinning}".strip()
+def _thinned_note(note: str, series: Series) -> str:
+    if len(series) > POINTS:
+        note += f" Of {count_text(len(series))} points, only the extremes of each part are drawn."
+    return note.strip()
 
 
 # The timeline of DDL ----------------------------------------------------------------------------
 
 
 class _Group(NamedTuple):
-    """DDL with one mark."""
-
     name: str
     symbol: str
     colour: str
@@ -352,10 +314,15 @@ _GROUPS: Mapping[str, _Group] = {
 
 def timeline_plot(overview: FeedOverview) -> Plot:
     """Return each DDL at its commit time, one row a table."""
-    title = "DDL by table"
+    plot = Plot(name="ddl", title="DDL by table")
     if not overview.ddls:
-        return Plot(name="ddl", title=title, summary="No DDL has arrived yet.")
-    rows, labels = _timeline_rows(overview.ddls)
+        return replace(plot, summary="No DDL has arrived yet.")
+    # Tables beyond the limit share the last row.
+    places = list(dict.fromkeys(map(_place, overview.ddls)))
+    rows = {place: min(row, TIMELINE_TABLES) for row, place in enumerate(places)}
+    labels = [_label(place) for place in places[:TIMELINE_TABLES]]
+    if rest := places[TIMELINE_TABLES:]:
+        labels.append(counted(len(rest), "more table"))
     groups: dict[_Group, list[DdlFigures]] = {
         group: [] for group in (*_GROUPS.values(), _OTHER, _UNCLEAR)
     }
@@ -394,36 +361,18 @@ def timeline_plot(overview: FeedOverview) -> Plot:
     newest = overview.ddls[0]
     left_out = overview.ddl_total - len(overview.ddls)
     unclear = f"; {count_text(overview.ddl_unclear)} not understood" if overview.ddl_unclear else ""
-    return _plot(
-        figure,
-        name="ddl",
-        title=title,
-        roles=[group.colour for group in present],
+    plot = replace(
+        plot,
         height=110 + 26 * len(labels),
-        summary=(
-            f"{counted(overview.ddl_total, 'DDL', 'DDL')}{unclear}; the newest, {newest.action}, "
-            f"at {utc_text(to_datetime(newest.commit_ts))}."
-        ),
+        summary=f"{counted(overview.ddl_total, 'DDL', 'DDL')}{unclear}; the newest, "
+        f"{newest.action}, at {utc_text(to_datetime(newest.commit_ts))}.",
         note=f"The newest {count_text(len(overview.ddls))} are drawn." if left_out > 0 else "",
     )
+    return _drawn(plot, figure, *(group.colour for group in present))
 
 
 def _place(ddl: DdlFigures) -> tuple[str, str]:
     return (ddl.database, ddl.table)
-
-
-def _timeline_rows(
-    ddls: Sequence[DdlFigures],
-) -> tuple[dict[tuple[str, str], int], list[str]]:
-    """Return each table's row and the rows' labels; the last row is for the rest."""
-    places = list(dict.fromkeys(map(_place, ddls)))
-    own, rest = places[:TIMELINE_TABLES], places[TIMELINE_TABLES:]
-    labels = [_label(place) for place in own]
-    rows = {place: number for number, place in enumerate(own)}
-    if rest:
-        rows |= dict.fromkeys(rest, len(own))
-        labels.append(f"{counted(len(rest), 'more table')}")
-    return rows, labels
 
 
 def _label(place: tuple[str, str]) -> str:
@@ -483,26 +432,11 @@ def _over_time(lines: Sequence[go.Scatter], value: str) -> go.Figure:
     return figure
 
 
-def _plot(
-    figure: go.Figure,
-    *,
-    name: str,
-    title: str,
-    roles: Sequence[str],
-    summary: str,
-    note: str = "",
-    height: int = 220,
-) -> Plot:
-    figure.update_layout(height=height)
-    return Plot(
-        name=name,
-        title=title,
-        summary=summary,
-        note=note,
-        height=height,
-        figure=figure.to_plotly_json(),
-        templates={scheme: _template(scheme, roles).to_plotly_json() for scheme in SCHEMES},
-    )
+def _drawn(plot: Plot, figure: go.Figure, *roles: str) -> Plot:
+    """Return a plot with its figure, whose traces have the colours of `roles` in order."""
+    figure.update_layout(height=plot.height)
+    templates = {scheme: _template(scheme, roles).to_plotly_json() for scheme in SCHEMES}
+    return replace(plot, figure=figure.to_plotly_json(), templates=templates)
 
 
 def _template(scheme: str, roles: Sequence[str]) -> go.layout.Template:

@@ -24,23 +24,16 @@ def chunks_of(
     filesystem: fs.FileSystem, path: str, compression: str
 ) -> Iterator[tuple[bytes, bool]]:
     """Yield the decompressed bytes of a file, and whether they are its last."""
+    is_snappy = compression == "snappy"
     before = b""
-    for chunk in _chunks(filesystem, path, compression):
-        if before:
-            yield before, False
-        before = chunk
+    with filesystem.open_input_stream(path, compression=None if is_snappy else compression) as file:
+        chunks = _unframed(file) if is_snappy else iter(lambda: bytes(file.read(_CHUNK_BYTES)), b"")
+        for chunk in chunks:
+            if before:
+                yield before, False
+            before = chunk
     if before:
         yield before, True
-
-
-def _chunks(filesystem: fs.FileSystem, path: str, compression: str) -> Iterator[bytes]:
-    if compression == "snappy":
-        with filesystem.open_input_stream(path, compression=None) as stream:
-            yield from _unframed(stream)
-        return
-    with filesystem.open_input_stream(path, compression=compression) as stream:
-        while chunk := bytes(stream.read(_CHUNK_BYTES)):
-            yield chunk
 
 
 def _unframed(stream: pa.NativeFile) -> Iterator[bytes]:

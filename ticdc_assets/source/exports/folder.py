@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ import pyarrow.fs as fs
 
 from ticdc_assets.base.errors import ConfigError, NotFoundError, SourceUnavailableError, shorten
 from ticdc_assets.base.isolation import first_sentence
-from ticdc_assets.model.tso import MAX_TSO, physical_ms
+from ticdc_assets.model.tso import MAX_TSO, OLDEST_TSO
 from ticdc_assets.source.exports.compression import chunks_of
 from ticdc_assets.storage.stores import files_at
 
@@ -37,7 +37,6 @@ UNREADABLE_FILE: Final = "unreadable_file"
 """The reason in quarantine of a file that cannot be read further."""
 
 _MOST_SCHEMA_BYTES = 16 << 20
-_OLDEST_MS = 946_684_800_000  # the year 2000: a lower number is a position in a MySQL log
 _OF_SPARK: Final = frozenset({"_delta_log", "_spark_metadata", "_temporary"})
 _SKIPPED: Final = {
     "-schema-sequence": "sequences",
@@ -177,37 +176,30 @@ def _export_of(folder: str, tso: int | None) -> Export:
         elif what.kind == "schema":
             schemas[what.database, what.table] = _text_of(filesystem, root, path, what)
         else:
-            info = infos[path]
-            files.setdefault((what.database, what.table), []).append(
-                ExportFile(
-                    path=path,
-                    size=info.size or 0,
-                    stamp=info.mtime_ns or 0,
-                    format=what.kind,
-                    compression=what.compression,
-                )
+            file = ExportFile(
+                path=path,
+                size=infos[path].size or 0,
+                stamp=infos[path].mtime_ns or 0,
+                format=what.kind,
+                compression=what.compression,
             )
+            files.setdefault((what.database, what.table), []).append(file)
     if views:
         skipped["views"] = len(views)
     # Dumpling writes a CREATE TABLE for a view, too.
-    names = sorted({*schemas, *files} - (views - files.keys()))
-    if not names:
-        raise NotFoundError(f"the folder {shorten(folder)} has no table of an export")
-    return Export(
-        folder=folder,
-        tso=tso,
-        tables=tuple(
-            ExportedTable(
-                database=name[0],
-                table=name[1],
-                create_sql=schemas.get(name),
-                database_sql=databases.get(name[0]),
-                files=tuple(files.get(name, ())),
-            )
-            for name in names
-        ),
-        skipped=dict(skipped),
+    tables = tuple(
+        ExportedTable(
+            database=database,
+            table=table,
+            create_sql=schemas.get((database, table)),
+            database_sql=databases.get(database),
+            files=tuple(files.get((database, table), ())),
+        )
+        for database, table in sorted({*schemas, *files} - (views - files.keys()))
     )
+    if not tables:
+        raise NotFoundError(f"the folder {shorten(folder)} has no table of an export")
+    return Export(folder=folder, tso=tso, tables=tables, skipped=dict(skipped))
 
 
 def export_tso(filesystem: fs.FileSystem, root: str) -> int | None:
@@ -230,12 +222,11 @@ def export_tso(filesystem: fs.FileSystem, root: str) -> int | None:
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Named:
+class _Named(NamedTuple):
     kind: str
     database: str
-    table: str = ""
-    compression: str | None = None
+    table: str
+    compression: str | None
 
 
 _NUMBER = re.compile(r"[0-9]{3,}")
@@ -244,45 +235,35 @@ _NUMBER = re.compile(r"[0-9]{3,}")
 def _what_of(path: str) -> _Named | str:
     """Return what a file is; for a file that is not read, its kind in the plural."""
     name = PurePosixPath(path).name
-    compression = None
-    for end, codec in COMPRESSIONS.items():
-        if name.endswith(end):
-            name, compression = name[: -len(end)], codec
-            break
-    stem, _, form = name.rpartition(".")
+    suffix = next(filter(name.endswith, COMPRESSIONS), "")
+    stem, _, form = name.removesuffix(suffix).rpartition(".")
     form = form.lower()
     if form not in FORMATS:
         return "other files"
+
+    def named(kind: str, database: str, table: str) -> _Named:
+        names = unquote(database), unquote(table)
+        return _Named(kind, *names, compression=COMPRESSIONS.get(suffix))
+
     if form == "sql":
         if stem.endswith("-schema-create"):
-            database = unquote(stem.removesuffix("-schema-create"))
-            return _Named(kind="database", database=database, compression=compression)
+            return named("database", stem.removesuffix("-schema-create"), "")
         for end, kind in _SKIPPED.items():
             if stem.endswith(end):
                 return kind
         for end, kind in (("-schema", "schema"), ("-schema-view", "view")):
-            if not stem.endswith(end):
-                continue
-            database, _, table = stem.removesuffix(end).partition(".")
-            if not table:
-                return "other files"
-            return _Named(
-                kind=kind,
-                database=unquote(database),
-                table=unquote(table),
-                compression=compression,
-            )
-    database, _, rest = stem.partition(".")
+            if stem.endswith(end):
+                database, _, table = stem.removesuffix(end).partition(".")
+                return named(kind, database, table) if table else "other files"
     folders = PurePosixPath(path).parent.parts
     if form == "parquet" and len(folders) >= 2:
-        return _Named(kind=form, database=unquote(folders[-2]), table=unquote(folders[-1]))
+        return named(form, folders[-2], folders[-1])
     # A dot in a name is percent-encoded, so the file's number comes after the second dot.
+    database, _, rest = stem.partition(".")
     table, _, number = rest.partition(".")
     if not table or (number and not all(map(_NUMBER.fullmatch, number.split(".")))):
         return "other files"
-    return _Named(
-        kind=form, database=unquote(database), table=unquote(table), compression=compression
-    )
+    return named(form, database, table)
 
 
 def _text_of(filesystem: fs.FileSystem, root: str, path: str, what: _Named) -> str:
@@ -321,7 +302,7 @@ def _tso_of(filesystem: fs.FileSystem, root: str, infos: Mapping[str, fs.FileInf
             "the file `metadata` has no `Pos` with the TSO of the export: give the TSO with --tso"
         )
     tso = int(found[1])
-    if tso > MAX_TSO or physical_ms(tso) < _OLDEST_MS:
+    if not OLDEST_TSO <= tso <= MAX_TSO:
         raise ConfigError(
             f"`Pos: {tso}` in the file `metadata` is not a TSO: the export is not from TiDB"
         )

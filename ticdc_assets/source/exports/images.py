@@ -2,11 +2,11 @@
 
 In: rows of one file, and the schema of their table. Out: `ExportImages`: for each row its image as
 JSON text (`wire.rows.image_from_json`), or the reason why it has none. Columns that the file lacks
-are computed if that is certain (`exports.lacking`). A column without a value is not in the image,
-and the row has a shape that names the columns that are. Values have the form that messages have
+are computed from their expressions if that is certain. A column without a value is never NULL: it
+is not in the image, and the row has a shape that names the columns that are. A row without a value
+in its key is refused, because it cannot be identified. Values have the form that messages have
 (`events.PhysicalValue`): ENUM and SET as numbers, bytes as base64, a TIMESTAMP with the zone of the
-session that exported it. Whether a value fits its type is not checked here, but where the image is
-read.
+session that exported it. Whether a value fits its type is checked where the image is read.
 
 Any bytes give an image or a reason, and the same bytes give the same.
 """
@@ -15,6 +15,7 @@ import binascii
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -22,16 +23,19 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_assets.base.errors import shorten
+from ticdc_assets.base.errors import ImageError, shorten
 from ticdc_assets.model.mysql_types import Kind, decimal_size, fractional_digits, kind_of
-from ticdc_assets.model.schemas import ColumnSchema, TableSchema
+from ticdc_assets.model.schemas import ColumnSchema, RowShape, SentColumn, TableSchema
+from ticdc_assets.model.values import canonical_of, physical_of
 from ticdc_assets.model.values.vector_loops import PADDING
-from ticdc_assets.source.exports import value_loops as loops
-from ticdc_assets.source.exports.dialect import BinaryText, CsvDialect
-from ticdc_assets.source.exports.fields import FAULTS, Fields
+from ticdc_assets.registry.ddl.reader import parse_ddl
+from ticdc_assets.registry.evolution import CanonicalRow
+from ticdc_assets.registry.inference.generated_columns import GeneratedColumns
+from ticdc_assets.source.exports import export_loops as loops
+from ticdc_assets.source.exports.dialect import DUMPLING_OPTION, BinaryText, CsvDialect
 from ticdc_assets.source.exports.folder import UNREADABLE_FILE
-from ticdc_assets.source.exports.lacking import LackingColumns
-from ticdc_assets.source.exports.rows import INSTANT, PARQUET_DIALECT
+from ticdc_assets.source.exports.rows import FAULTS, INSTANT, PARQUET_DIALECT, fields_of
+from ticdc_assets.wire.rows import image_from_json, image_to_json, shape_text
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -80,7 +84,7 @@ class ImageMaker:
         self._dialect = dialect
         self._is_ordered = is_ordered
         self._columns = {column.name.lower(): column for column in schema.columns}
-        self._lacking = LackingColumns(schema, create_sql, timezone)
+        self._lacking = _LackingColumns(schema, create_sql, timezone)
         self._timezone = timezone
 
     def make(
@@ -121,8 +125,7 @@ class ImageMaker:
             return _refused(size, "unknown_column", expected, shorten(names))
         known = [self._columns[name.lower()] for name in names]
         dialect = PARQUET_DIALECT if format == "parquet" else self._dialect
-        split = Fields.of_csv if format == "csv" else Fields.of_sql
-        fields = split(rows, len(known), dialect)
+        fields = fields_of(rows, len(known), format, dialect)
         faults = Faults(size)
         for code in np.unique(fields.faults).tolist():
             if code != loops.GOOD:
@@ -137,8 +140,11 @@ class ImageMaker:
                 # Without quotes, NULL and the same text are written alike.
                 values = pc.fill_null(values, pa.scalar(dialect.null.encode(), pa.large_binary()))
             zone = self._timezone if kind_of(column) is Kind.TIMESTAMP else None
-            if zone is not None and format == "parquet" and _are_instants(values):
-                values, zone = _without_suffix(values), "UTC"
+            if zone is not None and format == "parquet" and values.null_count < size:
+                moments = values.cast(pa.large_string())
+                if pc.all(pc.ends_with(moments, INSTANT)).as_py():
+                    moments = pc.utf8_slice_codeunits(moments, 0, -len(INSTANT))
+                    values, zone = moments.cast(pa.large_binary()), "UTC"
             if format == "parquet" and kind_of(column) in _MOMENTS and not column.nullable:
                 got = "NULL, which Dumpling writes for zero dates: export CSV or SQL"
                 where = np.flatnonzero(np.asarray(values.is_null()))
@@ -257,17 +263,6 @@ def _refused(size: int, reason: str, expected: str, got: str) -> ExportImages:
 _MOMENTS: Final = frozenset({Kind.DATETIME, Kind.TIMESTAMP})
 
 
-def _are_instants(values: "pa.Array[Any]") -> bool:
-    """Whether values of a Parquet file are times in UTC."""
-    found = pc.all(pc.ends_with(values.cast(pa.large_string()), INSTANT)).as_py()
-    return bool(found) and values.null_count < len(values)
-
-
-def _without_suffix(values: "pa.Array[Any]") -> "pa.Array[Any]":
-    texts = values.cast(pa.large_string())
-    return pc.utf8_slice_codeunits(texts, 0, -len(INSTANT)).cast(pa.large_binary())
-
-
 # Spelling ---------------------------------------------------------------------------------------
 
 
@@ -288,7 +283,7 @@ def _spelled(
             return values
         binary = BinaryText.RAW
     if kind is Kind.BIT and spellings is _PARQUET_SPELLINGS and not is_hex.any():
-        spell = _bit_number
+        spell = lambda raw: b"%d" % int(raw)  # noqa: E731
     if kind in (Kind.ENUM, Kind.SET):
         binary = BinaryText.RAW
     found = pa.nulls(len(values), pa.large_binary())
@@ -301,7 +296,7 @@ def _spelled(
         for text in encoded.dictionary.to_pylist():
             try:
                 known.append(spell(_READERS[form](text)))
-            except ValueError:
+            except (KeyError, ValueError):
                 known.append(None)
                 where = pc.equal(encoded.indices, len(known) - 1).fill_null(False)
                 faults.add_misfit(np.flatnonzero(np.asarray(where)), column, text)
@@ -316,51 +311,14 @@ _READERS: Final[Mapping[BinaryText, Callable[[bytes], bytes]]] = {
 }
 
 
-def _bit(_column: ColumnSchema) -> Callable[[bytes], bytes]:
-    return lambda raw: b"%d" % int.from_bytes(raw)
-
-
-def _binary(_column: ColumnSchema) -> Callable[[bytes], bytes]:
-    return lambda raw: binascii.b2a_base64(raw, newline=False)
-
-
 def _enum(column: ColumnSchema) -> Callable[[bytes], bytes]:
-    numbers = _numbers(("", *column.elements))
-
-    def spell(raw: bytes) -> bytes:
-        return b"%d" % _number(numbers, raw)
-
-    return spell
+    numbers = {label.encode(): number for number, label in enumerate(("", *column.elements))}
+    return lambda raw: b"%d" % numbers[raw]
 
 
 def _set(column: ColumnSchema) -> Callable[[bytes], bytes]:
-    numbers = _numbers(column.elements)
-
-    def spell(raw: bytes) -> bytes:
-        labels = raw.split(b",") if raw else []
-        return b"%d" % sum(1 << number for number in {_number(numbers, item) for item in labels})
-
-    return spell
-
-
-def _numbers(labels: Sequence[str]) -> Mapping[bytes, int]:
-    return {label.encode(): number for number, label in enumerate(labels)}
-
-
-def _number(numbers: Mapping[bytes, int], label: bytes) -> int:
-    found = numbers.get(label)
-    if found is None:
-        raise ValueError("no such label")
-    return found
-
-
-def _bit_number(raw: bytes) -> bytes:
-    return b"%d" % int(raw)
-
-
-def _decimal(column: ColumnSchema) -> Callable[[bytes], bytes]:
-    size = decimal_size(column)
-    return _with_digits(None if size is None else size[1])
+    bits = {label.encode(): 1 << number for number, label in enumerate(column.elements)}
+    return lambda raw: b"%d" % sum({bits[item] for item in raw.split(b",")} if raw else ())
 
 
 def _moment(column: ColumnSchema) -> Callable[[bytes], bytes]:
@@ -393,14 +351,14 @@ def _with_digits(count: int | None) -> Callable[[bytes], bytes]:
 _Spellings: TypeAlias = Mapping[Kind, Callable[[ColumnSchema], Callable[[bytes], bytes]]]
 
 _SPELLINGS: Final[_Spellings] = {
-    Kind.BIT: _bit,
-    Kind.BINARY: _binary,
+    Kind.BIT: lambda _: lambda raw: b"%d" % int.from_bytes(raw),
+    Kind.BINARY: lambda _: lambda raw: binascii.b2a_base64(raw, newline=False),
     Kind.ENUM: _enum,
     Kind.SET: _set,
 }
 _PARQUET_SPELLINGS: Final[_Spellings] = {
     **_SPELLINGS,
-    Kind.DECIMAL: _decimal,
+    Kind.DECIMAL: lambda column: _with_digits((decimal_size(column) or (0, None))[1]),
     Kind.DATETIME: _moment,
     Kind.TIMESTAMP: _moment,
     Kind.TIME: _moment,
@@ -416,3 +374,100 @@ _EXPECTED: Final = {
     Kind.TIMESTAMP: "no zone, and no more digits than the column has",
     Kind.TIME: "no more digits than the column has",
 }
+
+
+# Lacking columns --------------------------------------------------------------------------------
+
+
+class _LackingColumns:
+    """The columns of one table that files may lack; `usual` are those of files without names."""
+
+    def __init__(self, schema: TableSchema, create_sql: str, timezone: str) -> None:
+        self._generated = GeneratedColumns(parse_ddl(create_sql), schema, timezone)
+        self._schema = schema
+        self._timezone = timezone
+        self._stored = [column for column in schema.columns if not column.virtual]
+        names = [column.name for column in self._stored]
+        self.usual = [[name for name in names if name.lower() not in self._generated.stored]]
+        if len(self.usual[0]) < len(names):
+            self.usual.append(names)
+
+    def completed(
+        self, images: "pa.Array[Any]", known: Sequence[ColumnSchema], faults: Faults
+    ) -> tuple["pa.Array[Any]", "pa.Array[Any]"]:
+        """Return images with the computed columns, and shapes of rows that lack some.
+
+        `known` are the columns that the file has; `faults` receives the rows that have no key.
+        """
+        there = {column.name for column in known}
+        lacking = [item for item in self._stored if item.name not in there]
+        if not lacking:
+            return images, pa.nulls(len(images), pa.string())
+        made = images.to_pylist()
+        left: list[frozenset[str] | None] = [None] * len(made)
+        complete = self._completion(known, lacking)
+        for row in np.flatnonzero(faults.good).tolist():
+            made[row], left[row] = complete(made[row])
+        key = set(self._schema.handle_key)
+        for name in self._schema.handle_key:
+            rows = [row for row, names in enumerate(left) if names and name in names]
+            if rows:
+                expected, got = self._way_out(name)
+                faults.add(np.array(rows), "unknown_key", name, expected, got)
+        for row, names in enumerate(left):
+            if names and not key.isdisjoint(names):
+                made[row] = left[row] = None
+        shape_of = lru_cache(maxsize=None)(self._shape)
+        shapes = [None if not names else shape_of(names) for names in left]
+        return pa.array(made, pa.string()), pa.array(shapes, pa.string())
+
+    def _completion(
+        self, known: Sequence[ColumnSchema], lacking: Sequence[ColumnSchema]
+    ) -> Callable[[str], tuple[str, frozenset[str]]]:
+        """Return the function that adds columns to an image and returns those it still lacks."""
+        every = frozenset(column.name for column in lacking)
+        generated = [self._generated.named(column.name) for column in lacking]
+        if not any(item is not None and item.evaluate is not None for item in generated):
+            return lambda image: (image, every)
+        converters = [(column.name, canonical_of(column, self._timezone)) for column in known]
+        physical = {column.name: physical_of(column, self._timezone) for column in lacking}
+        virtual = {column.name for column in self._schema.columns if column.virtual}
+
+        def complete(text: str) -> tuple[str, frozenset[str]]:
+            image = image_from_json(text)
+            row: CanonicalRow = {}
+            for name, convert in converters:
+                try:
+                    row[name] = convert(image[name])
+                except ImageError:
+                    # Reading the image will report it.
+                    return text, every
+            found = self._generated.complete(row, every | virtual)
+            added = {
+                name: convert(found[name]) for name, convert in physical.items() if name in found
+            }
+            if added:
+                more = image_to_json(added)
+                text = text[:-1] + ("," if len(image) else "") + more[1:]
+            return text, every.difference(added)
+
+        return complete
+
+    def _shape(self, lacking: frozenset[str]) -> str:
+        columns = tuple(
+            SentColumn(column.name, column.mysql_type)
+            for column in self._stored
+            if column.name not in lacking
+        )
+        return shape_text(RowShape(columns=columns, partial=True))
+
+    def _way_out(self, name: str) -> tuple[str, str]:
+        """Return what was expected of a column of the key, and what is there."""
+        item = self._generated.named(name)
+        if item is None:
+            return "a value of the key", "a file without this column"
+        return (
+            f"a value of the key: export with Dumpling's {DUMPLING_OPTION}",
+            f"a file without this column, which is generated as {item.expression}"
+            + (f" ({shorten(item.problem, 120)})" if item.problem else ""),
+        )

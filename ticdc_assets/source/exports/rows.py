@@ -3,7 +3,8 @@
 In: a file of an export, and its dialect. Out: parts of it that begin and end with whole rows
 (`split_file`), and the rows of a part, verbatim, with their lines (`read_rows`). Any bytes give
 rows; if a file cannot be read further, one more row says why, and the rest of the part is left out.
-Memory is bounded by `_CHUNK_BYTES` and the longest row.
+`fields_of` finds the fields of rows, and `Fields` has their values without escapes. Memory is
+bounded by `_CHUNK_BYTES` and the longest row.
 
 Rows of Parquet files have no text, so they get the text of SQL, which distinguishes bytes from text
 (`PARQUET_DIALECT`).
@@ -11,22 +12,25 @@ Rows of Parquet files have no text, so they get the text of SQL, which distingui
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as fs
 import pyarrow.parquet as pq
 
 from ticdc_assets.base.errors import shorten
-from ticdc_assets.source.exports import csv_loops, sql_loops, value_loops
+from ticdc_assets.source.exports import export_loops as loops
 from ticdc_assets.source.exports.compression import chunks_of
 from ticdc_assets.source.exports.dialect import CsvDialect
-from ticdc_assets.source.exports.fields import Fields, style_of
 from ticdc_assets.source.exports.folder import ExportFile
+
+Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 ROW_SCHEMA: Final = pa.schema(
     [
@@ -85,13 +89,20 @@ def split_file(
     A compressed or unreadable file is one part.
     """
     whole = [FilePart(file=file)]
-    if file.format == "parquet":
-        return _row_groups(filesystem, root, file) or whole
-    if file.compression is not None or file.size <= most:
+    is_parquet = file.format == "parquet"
+    if not is_parquet and (file.compression is not None or file.size <= most):
         return whole
     parts: list[FilePart] = []
     begin = FilePart(file=file)
     try:
+        if is_parquet:
+            with filesystem.open_input_file(f"{root}/{file.path}") as source:
+                metadata = pq.read_metadata(source)
+            row = 1
+            for number in range(metadata.num_row_groups):
+                parts.append(FilePart(file=file, begin=number, end=number + 1, line=row))
+                row += metadata.row_group(number).num_rows
+            return parts or whole
         chunk_bytes = min(most, _CHUNK_BYTES)
         for chunk_rows in _rows_of_chunks(filesystem, root, begin, dialect, chunk_bytes):
             # The last part reaches the end of the file, so it shows whether something was cut off.
@@ -146,9 +157,8 @@ def ends_with_a_row(
         return True  # `read_rows` reports it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ChunkRows:
-    """Rows of a chunk, and where to continue."""
+class _ChunkRows(NamedTuple):
+    """Rows of a chunk, where to continue, and why not if that is impossible."""
 
     batches: Sequence[pa.RecordBatch]
     next_part: FilePart
@@ -168,19 +178,19 @@ def _rows_of_chunks(
     for chunk, is_last in _chunks(filesystem, f"{root}/{part.file.path}", part, chunk_bytes):
         data = held + chunk if held else chunk
         while True:
-            chunk_rows, used = find(data, part, dialect, is_last)
-            part = replace(chunk_rows.next_part, begin=part.begin + used)
-            yield replace(chunk_rows, next_part=part)
+            chunk_rows = find(data, part, dialect, is_last)
+            yield chunk_rows
+            if chunk_rows.problem is not None:
+                return
+            used = chunk_rows.next_part.begin - part.begin
+            part = chunk_rows.next_part
             data = data[used:] if used else data
             # The arrays for rows are bounded, so there may be more rows in the same bytes.
-            if not used or not data or chunk_rows.problem is not None:
+            if not used or not data:
                 break
-        if chunk_rows.problem is not None:
-            return
         held = data
         if len(held) > _MOST_ROW_BYTES:
-            problem = f"a row has more than {_MOST_ROW_BYTES >> 20} MiB"
-            yield _ChunkRows(batches=(), next_part=part, problem=problem)
+            yield _ChunkRows((), part, f"a row has more than {_MOST_ROW_BYTES >> 20} MiB")
             return
 
 
@@ -206,39 +216,30 @@ def _chunks(
 # CSV and SQL ------------------------------------------------------------------------------------
 
 
-def _room(most: int) -> value_loops.Rows:
-    return value_loops.Rows(*(np.empty(most, np.int64) for _ in range(3)))
+def _room(most: int) -> loops.Rows:
+    return loops.Rows(*(np.empty(most, np.int64) for _ in range(3)))
 
 
-def _rows_of_csv(
-    data: bytes, part: FilePart, dialect: CsvDialect, is_last: bool
-) -> tuple[_ChunkRows, int]:
-    most = min(max(16, len(data) // 2), _MOST_ROWS)
-    rows = _room(most)
-    count, used, line = csv_loops.csv_rows(
-        np.frombuffer(data, np.uint8), is_last, style_of(dialect), part.line, rows
+def _rows_of_csv(data: bytes, part: FilePart, dialect: CsvDialect, is_last: bool) -> _ChunkRows:
+    rows = _room(min(max(16, len(data) // 2), _MOST_ROWS))
+    count, used, line = loops.csv_rows(
+        np.frombuffer(data, np.uint8), is_last, _style(dialect), part.line, rows
     )
-    first = 0
-    columns = part.columns
+    first, columns = 0, part.columns
     if count and columns is None and dialect.header and part.begin == 0:
-        columns = Fields.header(data[rows.begins[0] : rows.ends[0]], dialect)
-        first = 1
+        first, columns = 1, _header(data[rows.begins[0] : rows.ends[0]], dialect)
     batches = [_row_batch(part.file, columns, data, rows, first, count)] if count > first else []
-    return (
-        _ChunkRows(batches=batches, next_part=replace(part, line=int(line), columns=columns)),
-        int(used),
-    )
+    after = replace(part, begin=part.begin + int(used), line=int(line), columns=columns)
+    return _ChunkRows(batches, after)
 
 
-def _rows_of_sql(
-    data: bytes, part: FilePart, dialect: CsvDialect, is_last: bool
-) -> tuple[_ChunkRows, int]:
+def _rows_of_sql(data: bytes, part: FilePart, dialect: CsvDialect, is_last: bool) -> _ChunkRows:
     most = min(max(16, len(data) // 3), _MOST_ROWS)
     rows = _room(most)
     heads = np.empty(_MOST_HEADS, np.int64)
-    count, headed, used, state, line = sql_loops.sql_rows(
+    count, headed, used, state, line = loops.sql_rows(
         np.frombuffer(data, np.uint8),
-        sql_loops.ROWS if part.in_rows else sql_loops.HEAD,
+        loops.ROWS if part.in_rows else loops.HEAD,
         dialect.backslash,
         part.line,
         rows,
@@ -257,7 +258,7 @@ def _rows_of_sql(
         first, columns = before, named
     if count > first:
         batches.append(_row_batch(part.file, columns, data, rows, first, count))
-    in_rows = state == sql_loops.ROWS
+    in_rows = state == loops.ROWS
     before = heads[headed - 3] if headed else 0
     is_bare = in_rows and count == before and (headed > 0 or part.is_bare)
     problem = None
@@ -270,16 +271,15 @@ def _rows_of_sql(
             problem = "the last row is incomplete"
         elif not in_rows and _begins_insert(rest):
             problem = "the last statement is incomplete"
-    return (
-        _ChunkRows(
-            batches=batches,
-            next_part=replace(
-                part, line=int(line), columns=columns, in_rows=in_rows, is_bare=is_bare
-            ),
-            problem=problem,
-        ),
-        int(used),
+    after = replace(
+        part,
+        begin=part.begin + int(used),
+        line=int(line),
+        columns=columns,
+        in_rows=in_rows,
+        is_bare=is_bare,
     )
+    return _ChunkRows(batches, after, problem)
 
 
 _NOT_SQL = re.compile(rb"(?:\s++|(?:#|--(?=\s|\Z))[^\n]*+|/\*(?:[^*]|\*(?!/))*+\*/)*+")
@@ -315,7 +315,7 @@ def _row_batch(
     file: ExportFile,
     columns: tuple[str, ...] | None,
     data: bytes,
-    rows: value_loops.Rows,
+    rows: loops.Rows,
     first: int,
     end: int,
 ) -> pa.RecordBatch:
@@ -375,32 +375,16 @@ def _problem(file: ExportFile, line: int, problem: str) -> pa.RecordBatch:
 # Parquet ----------------------------------------------------------------------------------------
 
 
-def _row_groups(filesystem: fs.FileSystem, root: str, file: ExportFile) -> list[FilePart]:
-    try:
-        with filesystem.open_input_file(f"{root}/{file.path}") as source:
-            metadata = pq.read_metadata(source)
-    except (OSError, pa.ArrowException):
-        return []
-    parts: list[FilePart] = []
-    row = 1
-    for number in range(metadata.num_row_groups):
-        parts.append(FilePart(file=file, begin=number, end=number + 1, line=row))
-        row += metadata.row_group(number).num_rows
-    return parts
-
-
 def _parquet_rows(filesystem: fs.FileSystem, root: str, part: FilePart) -> Iterator[pa.RecordBatch]:
     row = part.line
     with filesystem.open_input_file(f"{root}/{part.file.path}") as source:
         file = pq.ParquetFile(source)
-        end = file.num_row_groups if part.end is None else part.end
-        groups = list(range(part.begin, end))
         if not file.schema_arrow.names:
             raise pa.ArrowInvalid("it has no columns")
-        for batch in file.iter_batches(batch_size=_PARQUET_ROWS, row_groups=groups):
-            texts = [_field_texts(column) for column in batch.columns]
+        groups = range(part.begin, file.num_row_groups if part.end is None else part.end)
+        for batch in file.iter_batches(batch_size=_PARQUET_ROWS, row_groups=list(groups)):
             size = batch.num_rows
-            fields = pc.binary_join_element_wise(*texts, ",")
+            fields = pc.binary_join_element_wise(*map(_field_texts, batch.columns), ",")
             rows = pc.binary_join_element_wise("(", fields, ")", "").cast(pa.binary())
             yield _rows_of(
                 part.file,
@@ -415,17 +399,20 @@ def _parquet_rows(filesystem: fs.FileSystem, root: str, part: FilePart) -> Itera
 
 def _field_texts(column: "pa.Array[Any]") -> "pa.Array[Any]":
     """Return the values of a column as literals of SQL: bytes as x'..', all else as text."""
-    kind = column.type
-    if pa.types.is_dictionary(kind):
+    if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-        kind = column.type
+    kind = column.type
+
+    def each(spell: Callable[[Any], str]) -> "pa.Array[Any]":
+        values = column.to_pylist()
+        return pa.array([None if item is None else spell(item) for item in values], pa.string())
+
     if (
         pa.types.is_binary(kind)
         or pa.types.is_large_binary(kind)
         or pa.types.is_fixed_size_binary(kind)
     ):
-        texts = [None if value is None else f"x'{value.hex()}'" for value in column.to_pylist()]
-        return pc.fill_null(pa.array(texts, pa.string()), "NULL")
+        return pc.fill_null(each(lambda value: f"x'{value.hex()}'"), "NULL")
     if pa.types.is_boolean(kind):
         texts = column.cast(pa.int8()).cast(pa.string())
     elif pa.types.is_timestamp(kind):
@@ -435,19 +422,103 @@ def _field_texts(column: "pa.Array[Any]") -> "pa.Array[Any]":
         texts = pc.strftime(column, format=f"%Y-%m-%d %H:%M:%S{suffix}")
     elif pa.types.is_decimal(kind):
         # Arrow prints small ones with an exponent.
-        texts = pa.array(
-            [None if value is None else format(value, "f") for value in column.to_pylist()],
-            pa.string(),
-        )
+        texts = each(lambda value: format(value, "f"))
     elif pa.types.is_nested(kind):
-        texts = pa.array(
-            [
-                None if value is None else json.dumps(value, default=str, ensure_ascii=False)
-                for value in column.to_pylist()
-            ],
-            pa.string(),
-        )
+        texts = each(partial(json.dumps, default=str, ensure_ascii=False))
     else:
         texts = column.cast(pa.string())
     escaped = pc.replace_substring(pc.replace_substring(texts, "\\", "\\\\"), "'", "\\'")
     return pc.fill_null(pc.binary_join_element_wise("'", escaped, "'", ""), "NULL")
+
+
+# Fields -----------------------------------------------------------------------------------------
+
+FAULTS: Final = {
+    loops.TOO_FEW: "fewer fields than columns",
+    loops.TOO_MANY: "more fields than columns",
+    loops.OPEN_TEXT: "a text that does not end",
+    loops.BEHIND_TEXT: "bytes after the end of a text",
+    loops.NO_VALUE: "no value between separators",
+}
+"""The faults of rows, by number."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fields:
+    """The fields of some rows.
+
+    Attributes:
+        faults: for each row 0 or its fault (`FAULTS`).
+    """
+
+    faults: Bytes
+    _data: Bytes
+    _fields: loops.Fields
+    _quote: Bytes
+
+    def values(self, number: int) -> tuple["pa.Array[Any]", npt.NDArray[np.bool_]]:
+        """Return the values of a column as bytes, and which are digits of a hexadecimal literal.
+
+        Values of rows with a fault are null.
+        """
+        begins, ends, forms = (item[number] for item in self._fields)
+        forms = np.where(self.faults == loops.GOOD, forms, loops.NULL).astype(np.uint8)
+        is_null = forms == loops.NULL
+        size = int(np.where(is_null, 0, ends - begins).sum())
+        content, offsets = np.empty(size, np.uint8), np.empty(len(begins) + 1, np.int64)
+        loops.values(self._data, begins, ends, forms, self._quote, content, offsets)
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(content)]
+        every = pa.Array.from_buffers(pa.large_binary(), len(begins), buffers)
+        if is_null.any():
+            every = pc.if_else(pa.array(is_null), None, every)
+        return every, forms == loops.HEXADECIMAL
+
+
+def fields_of(rows: "pa.Array[Any]", width: int, format: str, dialect: CsvDialect) -> Fields:
+    """Return the fields of rows of a file, which should have `width` of them."""
+    _, offsets, content = rows.buffers()
+    size = len(rows)
+    places = np.frombuffer(offsets, np.int32)[rows.offset : rows.offset + size + 1]
+    data = np.frombuffer(content or b"", np.uint8)
+    is_csv = format == "csv"
+    return _found(data, places.astype(np.int64), _places(width, size), dialect, is_csv=is_csv)
+
+
+def _header(row: bytes, dialect: CsvDialect) -> tuple[str, ...]:
+    """Return the names in the first row of a CSV file."""
+    room = _places(row.count(dialect.separator.encode()) + 1, 1)
+    room.begins[:] = -1
+    fields = _found(
+        np.frombuffer(row, np.uint8), np.array([0, len(row)]), room, dialect, is_csv=True
+    )
+    fields.faults[:] = loops.GOOD
+    count = int(np.count_nonzero(room.begins[:, 0] >= 0))
+    values = [fields.values(number)[0][0].as_py() or b"" for number in range(count)]
+    return tuple(value.decode("utf-8", "replace") for value in values)
+
+
+def _found(
+    data: Bytes,
+    places: npt.NDArray[np.int64],
+    fields: loops.Fields,
+    dialect: CsvDialect,
+    *,
+    is_csv: bool,
+) -> Fields:
+    faults, style = np.zeros(len(places) - 1, np.uint8), _style(dialect)
+    if is_csv:
+        loops.csv_fields(data, places, style, fields, faults)
+        return Fields(faults, data, fields, style.quote)
+    loops.sql_fields(data, places, dialect.backslash, fields, faults)
+    return Fields(faults, data, fields, np.frombuffer(b"'", np.uint8))
+
+
+def _places(width: int, size: int) -> loops.Fields:
+    begins, ends = (np.empty((width, size), np.int64) for _ in range(2))
+    return loops.Fields(begins, ends, np.zeros((width, size), np.uint8))
+
+
+def _style(dialect: CsvDialect) -> loops.Style:
+    texts = (dialect.separator, dialect.quote, dialect.terminator, dialect.null)
+    arrays = (np.frombuffer(text.encode(), np.uint8) for text in texts)
+    return loops.Style(*arrays, backslash=dialect.backslash)

@@ -26,13 +26,7 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import (
-    AdminClient,
-    ConfigResource,
-    NewTopic,
-    OffsetSpec,
-    TopicDescription,
-)
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec
 
 from ticdc_assets.base.errors import SourceRefusedError, SourceUnavailableError
 from ticdc_assets.config import KafkaSource
@@ -136,13 +130,13 @@ class Administration:
         futures = self._client.describe_configs(
             list(resources.values()), request_timeout=self._timeout
         )
-        told: dict[str, dict[str, str]] = {}
+        settings: dict[str, dict[str, str]] = {}
         for topic, resource in resources.items():
             entries: Any = self._answer(futures[resource], topic=topic)
-            told[topic] = {
+            settings[topic] = {
                 name: str(entries[name].value or "") if name in entries else "" for name in wanted
             }
-        return told
+        return settings
 
     def topics_of(self, source: KafkaSource) -> list[str]:
         """Return the existing topics of `source`, in order.
@@ -150,13 +144,11 @@ class Administration:
         Raises:
             SourceUnavailableError: the broker did not answer, or has none of the topics.
         """
-        there = self.topic_names()
-        found = sorted(name for name in there if source.takes(name))
+        found = sorted(filter(source.takes, self.topic_names()))
         if not found:
+            what = f"none of the topics {', '.join(map(repr, source.named))}"
             if len(source.topics) == 1 and not source.patterns:
                 what = f"no topic {source.topics[0]!r}"
-            else:
-                what = f"none of the topics {', '.join(map(repr, source.named))}"
             raise TopicMissingError(f"the Kafka broker {self._servers} has {what}", _TOPIC_FIX)
         return found
 
@@ -166,8 +158,7 @@ class Administration:
         timestamp_ms: int,
     ) -> dict[tuple[str, int], int]:
         """Return the offset of the first record at or after a time; below 0 if there is none."""
-        spec = OffsetSpec.for_timestamp(timestamp_ms)
-        return self._offsets(list(partitions), spec)
+        return self._offsets(list(partitions), OffsetSpec.for_timestamp(timestamp_ms))
 
     def describe(self, topics: Iterable[str]) -> dict[str, Topic]:
         """Return the broker's description of `topics`.
@@ -179,14 +170,20 @@ class Administration:
         futures = self._client.describe_topics(
             TopicCollection(names), request_timeout=self._timeout
         )
-        return {name: _topic(self._answer(futures[name], topic=name)) for name in names}
+        described: dict[str, Topic] = {}
+        for name in names:
+            found = self._answer(futures[name], topic=name)
+            identifier = _NO_TOPIC_ID if found.topic_id is None else str(found.topic_id)
+            described[name] = Topic(
+                topic_id=None if identifier == _NO_TOPIC_ID else identifier,
+                partitions=tuple(sorted(partition.id for partition in found.partitions)),
+            )
+        return described
 
     def listed(
         self, source: KafkaSource
     ) -> tuple[dict[tuple[str, int], OffsetRange], dict[str, str]]:
-        """Return the offsets of every partition of the source's existing topics, and their ids.
-
-        A broker may be too old to have ids; then there are none.
+        """Return the offsets of every partition of the source's existing topics, and `topic_ids`.
 
         Raises:
             SourceUnavailableError: the broker did not answer, or has none of the topics.
@@ -255,34 +252,30 @@ class Administration:
     ) -> dict[tuple[str, int], int]:
         if not partitions:
             return {}
+        wanted: dict[TopicPartition, Any] = {TopicPartition(*key): spec for key in partitions}
         deadline = time.monotonic() + self._timeout
         while True:
+            futures = self._client.list_offsets(
+                wanted, isolation_level=self._isolation, request_timeout=self._timeout
+            )
+            found: dict[tuple[str, int], int] = {}
             try:
-                return self._listed_once(partitions, spec)
+                for place, future in futures.items():
+                    topic, partition = place.topic, place.partition
+                    offset = self._answer(future, topic=topic, partition=partition).offset
+                    # So the client reports that the leader did not answer in time.
+                    if offset == OFFSET_INVALID:
+                        raise self._unavailable(KafkaError(KafkaError._TIMED_OUT), topic, partition)
+                    found[topic, partition] = offset
             except _NoLeaderError:
                 # This happens briefly after a topic was created, and while leaders move.
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)
-                # The client asks the leaders that it knows; so it learns who they are now.
+                # The client sends requests to the leaders that it knows; this finds the new ones.
                 self.topic_names()
-
-    def _listed_once(
-        self, partitions: list[tuple[str, int]], spec: OffsetSpec | None
-    ) -> dict[tuple[str, int], int]:
-        asked: dict[TopicPartition, Any] = {TopicPartition(*key): spec for key in partitions}
-        futures = self._client.list_offsets(
-            asked, isolation_level=self._isolation, request_timeout=self._timeout
-        )
-        found: dict[tuple[str, int], int] = {}
-        for asked_of, future in futures.items():
-            topic, partition = asked_of.topic, asked_of.partition
-            offset = self._answer(future, topic=topic, partition=partition).offset
-            # So the client reports that the leader did not answer in time.
-            if offset == OFFSET_INVALID:
-                raise self._unavailable(KafkaError(KafkaError._TIMED_OUT), topic, partition)
-            found[topic, partition] = offset
-        return found
+            else:
+                return found
 
     def _answer(
         self,
@@ -376,11 +369,3 @@ _TOPIC_FIX: Final = (
 )
 
 _NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
-
-
-def _topic(description: TopicDescription) -> Topic:
-    topic_id = str(description.topic_id) if description.topic_id is not None else _NO_TOPIC_ID
-    return Topic(
-        topic_id=None if topic_id == _NO_TOPIC_ID else topic_id,
-        partitions=tuple(sorted(partition.id for partition in description.partitions)),
-    )

@@ -14,7 +14,7 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -66,9 +66,6 @@ class Trouble:
 
     The client calls it while it is polled. The client keeps trying, so a fault is reported only
     when no broker is left that could answer, or when a time limit is over.
-
-    Args:
-        source: the cluster, and the options that may explain a fault.
     """
 
     def __init__(self, source: KafkaSource) -> None:
@@ -159,8 +156,8 @@ class Trouble:
 
     def _refused(self) -> SourceRefusedError:
         what, keys = self._read(self._refusal)
-        told = f"the Kafka broker {self._source.bootstrap_servers} {what}"
-        return SourceRefusedError(told, f"correct {keys}")
+        text = f"the Kafka broker {self._source.bootstrap_servers} {what}"
+        return SourceRefusedError(text, f"correct {keys}")
 
     def _read(self, reason: str) -> tuple[str, str]:
         """Return the meaning of a refusal, and the configuration keys to correct."""
@@ -168,32 +165,24 @@ class Trouble:
         if "current SASL state" in reason:
             return f"takes no login on that port ({shown})", protocol
         if "Unsupported SASL mechanism" in reason:
-            return f"refused the login: {shown}", _key(self._mechanism_key)
+            given = [key for key in MECHANISM_KEYS if key in self._source.options]
+            return f"refused the login: {shown}", _key([*given, "sasl.mechanism"][0])
         if "OAUTHBEARER token" in reason:
-            keys = ("sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.client.secret")
-            return f"received no request, because no login token could be obtained: {shown}", _keys(
-                keys
-            )
+            keys = _key("sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.client.secret")
+            return f"received no request, because no login token could be obtained: {shown}", keys
         if "SASL" in reason:
             given = [key for key in _LOGIN_KEYS if key in self._source.options]
-            return f"refused the login: {shown}", _keys(given or _LOGIN_KEYS[:2])
+            return f"refused the login: {shown}", _key(*(given or _LOGIN_KEYS[:2]))
         if "certificate verify failed" in reason:
             fault = _certificate_fault(self._source, reason)
             if "mismatch" in fault:
                 name_check = _key("ssl.endpoint.identification.algorithm")
                 keys = f"the host name in source.kafka.bootstrap_servers, or {name_check}"
                 return f"has a certificate for another host name: {fault}", keys
-            return f"has a certificate that is not trusted: {fault or shown}", _key(
-                "ssl.ca.location"
-            )
-        keys = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
-        return f"refused the connection: {shown}", _keys(keys)
-
-    @property
-    def _mechanism_key(self) -> str:
-        return next(
-            (key for key in MECHANISM_KEYS if key in self._source.options), "sasl.mechanism"
-        )
+            keys = _key("ssl.ca.location")
+            return f"has a certificate that is not trusted: {fault or shown}", keys
+        keys = _key("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
+        return f"refused the connection: {shown}", keys
 
     def shown(self, reason: str) -> str:
         """Return a reason without the client's own bookkeeping, and without secrets."""
@@ -218,12 +207,8 @@ _CONNECTING: Final = re.compile(r"Connect to ipv[46]#(\S+) failed: ")
 _LOGIN_KEYS: Final = ("sasl.username", "sasl.password", "sasl.oauthbearer.client.id")
 
 
-def _keys(options: Iterable[str]) -> str:
-    return " and ".join(map(_key, options))
-
-
-def _key(option: str) -> str:
-    return f"source.kafka.options.{option}"
+def _key(*options: str) -> str:
+    return " and ".join(f"source.kafka.options.{option}" for option in options)
 
 
 def _certificate_fault(source: KafkaSource, reason: str) -> str:
@@ -234,17 +219,18 @@ def _certificate_fault(source: KafkaSource, reason: str) -> str:
     named = re.search(r"://([^/\s]+):(\d+)", reason)
     if named is None:
         return ""
-    options = source.options
-    authority = options["ssl.ca.location"].value if "ssl.ca.location" in options else None
-    text = options["ssl.ca.pem"].value if "ssl.ca.pem" in options else None
+    own = {
+        name: source.options[key].value
+        for key, name in (("ssl.ca.pem", "cadata"), ("ssl.ca.location", "cafile"))
+        if key in source.options and source.options[key].value != "probe"
+    }
     try:
         context = ssl.create_default_context()
-        if authority is not None and authority != "probe":
+        if own:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            context.load_verify_locations(cafile=authority)
-        elif text is not None:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            context.load_verify_locations(cadata=text)
+            # The file counts if both are given.
+            name, value = own.popitem()
+            context.load_verify_locations(**{name: value})
         host = named[1].strip("[]")
         with (
             socket.create_connection((host, int(named[2])), timeout=REFUSED_SECONDS) as plain,

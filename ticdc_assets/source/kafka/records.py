@@ -8,6 +8,7 @@ Not handled: transactional producers (TiCDC uses none).
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from itertools import chain, islice
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
@@ -41,12 +42,7 @@ def produce(
     """Write records to their partitions and return how many, once all are acknowledged.
 
     Key, value and timestamp are kept, and so is the order within each partition (the producer is
-    idempotent, so a repeated request neither doubles nor reorders).
-
-    Args:
-        target: the cluster; topics are those of the records and must exist.
-        records: the records to write.
-        timeout_seconds: how long one record may take to be acknowledged.
+    idempotent). The topics must exist. Each record may take `timeout_seconds`.
 
     Raises:
         SourceUnavailableError: a record was not acknowledged; records before it may have been.
@@ -82,9 +78,7 @@ def produce(
     count = 0
     try:
         for record in records:
-            timestamp: dict[str, Any] = {}
-            if record.timestamp_ms >= 0:
-                timestamp["timestamp"] = record.timestamp_ms
+            timestamp: dict[str, Any] = {"timestamp": record.timestamp_ms}
             while not failures:
                 try:
                     producer.produce(
@@ -92,7 +86,7 @@ def produce(
                         value=record.value,
                         key=record.key,
                         partition=record.partition,
-                        **timestamp,
+                        **(timestamp if record.timestamp_ms >= 0 else {}),
                     )
                     break
                 except BufferError:
@@ -119,26 +113,24 @@ def consume(
     limit: int | None = None,
     timeout_seconds: float = _SILENT_SECONDS,
 ) -> Iterator[CaptureRecord]:
-    """Read the records of `ranges`, in order within each partition: those that `fetch` yields.
-
-    Args:
-        source: the cluster.
-        ranges: the offsets to read of each (topic, partition).
-        limit: stop after this many records.
-        timeout_seconds: how long the broker may send nothing before it is an error.
+    """Yield the records that `fetch` yields, one at a time, at most `limit`.
 
     Raises:
         SourceUnavailableError: the broker stopped answering, or records of a range are gone.
     """
-    if limit == 0:
-        return
-    count = 0
-    for messages in fetch(source, ranges, timeout_seconds=timeout_seconds):
-        for message in messages:
-            yield _capture_record(message)
-            count += 1
-            if count == limit:
-                return
+    fetched = fetch(source, ranges, timeout_seconds=timeout_seconds)
+    for message in islice(chain.from_iterable(fetched), limit):
+        topic, partition = _coordinates(message)
+        key: Any = message.key()
+        value: Any = message.value()
+        yield CaptureRecord(
+            topic=topic,
+            partition=partition,
+            offset=_offset(message),
+            timestamp_ms=message.timestamp()[1],
+            key=key,
+            value=value,
+        )
 
 
 _FETCHED: Final = 1000
@@ -221,8 +213,9 @@ def fetch(
                             f"the Kafka broker {source.bootstrap_servers} now ends topic {topic!r} "
                             f"partition {number} at offset {end}, before {left[topic, number].end}"
                         )
+                named = ", ".join(f"{topic}/{number}" for topic, number in sorted(left))
                 raise trouble.silence(
-                    f"sent nothing for {timeout_seconds:g} s while records of {_named(left)} were "
+                    f"sent nothing for {timeout_seconds:g} s while records of {named} were "
                     "outstanding"
                 )
             found: list[Message] = []
@@ -283,29 +276,9 @@ _DAMAGE_FIX: Final = (
 
 def _coordinates(message: Message) -> tuple[str, int]:
     topic, partition = message.topic(), message.partition()
-    if topic is None or partition is None:
-        return "", -1
-    return topic, partition
+    return ("", -1) if topic is None or partition is None else (topic, partition)
 
 
 def _offset(message: Message) -> int:
     offset = message.offset()
     return -1 if offset is None else offset
-
-
-def _capture_record(message: Message) -> CaptureRecord:
-    topic, partition = _coordinates(message)
-    key: Any = message.key()
-    value: Any = message.value()
-    return CaptureRecord(
-        topic=topic,
-        partition=partition,
-        offset=_offset(message),
-        timestamp_ms=message.timestamp()[1],
-        key=key,
-        value=value,
-    )
-
-
-def _named(partitions: Iterable[tuple[str, int]]) -> str:
-    return ", ".join(f"{topic}/{number}" for topic, number in sorted(partitions))

@@ -22,9 +22,15 @@ import numpy as np
 from ticdc_assets.base.compiled import compiled, inlined
 from ticdc_assets.model.values.vector_loops import word_at
 from ticdc_assets.model.values.word_loops import copied, stop
-from ticdc_assets.wire.codes import Form
-from ticdc_assets.wire.tape.character_loops import bytes_in_text, in_base64
-from ticdc_assets.wire.tape.json_loops import MINUS, ONE, Ints, Octets, is_utf8
+from ticdc_assets.wire.tape.json_loops import (
+    MINUS,
+    ONE,
+    Ints,
+    Octets,
+    bytes_in_text,
+    in_base64,
+    is_utf8,
+)
 from ticdc_assets.wire.tape.token_loops import BARE, FOUR_BYTES, NONE, TEXT, WHOLE, Nodes
 
 ROOM: Final = 8
@@ -39,18 +45,6 @@ _LOCATION, _VALUE, _END = (
     np.frombuffer(text + bytes(32), np.uint8) for text in (b'{"location":"', b'","value":"', b'"}')
 )
 _LOCATION_SIZE, _VALUE_SIZE, _END_SIZE = len('{"location":"'), len('","value":"'), len('"}')
-
-(
-    NULL_FORM,
-    TEXT_FORM,
-    BYTES_FORM,
-    SIGNED_FORM,
-    UNSIGNED_FORM,
-    FLOAT_FORM,
-    DOUBLE_FORM,
-    ZONED_FORM,
-) = map(int, Form)
-"""The forms of values, as `Form` numbers them."""
 
 FLOATING: Final = np.dtype(
     [("node", np.int64), ("bits", np.uint64), ("size", np.int8), ("is_float", np.bool_)]
@@ -175,17 +169,10 @@ def integer_put(target: Target, number: int) -> int:
 
 @compiled
 def float_put(target: Target, start: int, size: int, is_float: bool, is_any: bool) -> int:
-    """Put a floating number on the tape, with its text to come.
+    """Put a floating number of 4 or 8 bytes on the tape, with its text to come.
 
-    Args:
-        target: what gets it.
-        start: where its bytes are.
-        size: how many there are, 4 or 8.
-        is_float: whether its text is that of a number of 32 bits.
-        is_any: whether it may be infinite, and not a number.
-
-    Returns:
-        Its node, `NONE` for a number that may not be.
+    `is_float` says whether its text is that of a number of 32 bits, `is_any` whether it may be
+    infinite, and not a number. Returns its node, `NONE` for a number that may not be.
     """
     bits = word_at(target.octets, start)
     exponent = _DOUBLE_EXPONENT

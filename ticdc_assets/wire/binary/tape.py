@@ -13,12 +13,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ticdc_assets.wire.binary import node_loops
+from ticdc_assets.wire.codes import Spelling
 from ticdc_assets.wire.tape.image_loops import Images
 from ticdc_assets.wire.tape.json_loops import Flags, Texts
 from ticdc_assets.wire.tape.reading import ImageLists, Tape, Workspace
 from ticdc_assets.wire.tape.texts import PADDING, double_texts, float_texts
 from ticdc_assets.wire.tape.token_loops import NODE, NULL
-from ticdc_assets.wire.tape.value_loops import TEXT_WAY
 
 _LEAST_FLOAT: Final = 6
 """The fewest bytes of a column with a floating number."""
@@ -61,7 +61,7 @@ class BinaryTape:
         self._write_floats()
         most = int(self.target.used[node_loops.USED_WRITTEN])
         most += _ENDS * sum(len(images.objects) for images in listed)
-        ways = np.full(len(self.lists.columns), TEXT_WAY, np.uint8)
+        ways = np.full(len(self.lists.columns), Spelling.TEXT, np.uint8)
         return [texts for texts, _ in self.lists.written(listed, ways, most)]
 
     def _write_floats(self) -> None:

@@ -20,11 +20,12 @@ import numpy as np
 import pyarrow as pa
 
 from ticdc_assets.base.errors import WireError
+from ticdc_assets.model.json_fields import read_names
 from ticdc_assets.model.schemas import RowShape
 from ticdc_assets.model.tso import LOGICAL_BITS
 from ticdc_assets.wire.canal import reference, table_loops
 from ticdc_assets.wire.canal.reference import EXTENSION, FIELDS, WATERMARK_TYPE, Columns
-from ticdc_assets.wire.fields import read_names
+from ticdc_assets.wire.codes import Spelling
 from ticdc_assets.wire.rows import SourcedRows, row_columns
 from ticdc_assets.wire.tape.image_loops import ROOT
 from ticdc_assets.wire.tape.json_loops import Flags, Octets, Places
@@ -42,7 +43,6 @@ from ticdc_assets.wire.tape.reading import (
     workspace,
 )
 from ticdc_assets.wire.tape.token_loops import FALSE, NONE
-from ticdc_assets.wire.tape.value_loops import LATIN1_WAY, NUMBER_WAY, REFUSED_WAY
 
 _WORDS: Final = (*reference.OPS, WATERMARK_TYPE)
 _INSERT, _UPDATE, _DELETE, _WATERMARK = range(len(_WORDS))
@@ -139,21 +139,16 @@ class _Table:
     def ways(self) -> dict[str, int]:
         """The way of each column, by its name."""
         return {
-            name: LATIN1_WAY if reference.is_binary_type(mysql_type) else NUMBER_WAY
+            name: Spelling.LATIN1 if reference.is_binary_type(mysql_type) else Spelling.NUMBER
             for name, mysql_type in self.columns.types.items()
         }
 
 
 def _begun_at_tables(lists: ImageLists, checked: Checked, types: Places) -> Places:
-    """Let lists begin at the tables that messages describe.
+    """Let lists, which have no column so far, begin at the tables that messages describe.
 
-    Args:
-        lists: the lists, without a column so far.
-        checked: the messages.
-        types: the node of the types of each, `NONE` for a message without a table.
-
-    Returns:
-        The column of the table of each, `NONE` where no table has such a description.
+    Returns the column of each table, `NONE` where no table has such a description. `types` are the
+    nodes of the types, `NONE` for a message without a table.
     """
     tape = lists.tape
     parts = np.stack([checked.values[name].astype(np.int32) for name in _DESCRIBING])
@@ -192,13 +187,13 @@ def _names(lists: ImageLists, name: str, columns: Places) -> "pa.Array[Any]":
 
 def _ways(lists: ImageLists) -> Octets:
     """Return the way of each column of the lists that begin at tables."""
-    found = np.full(len(lists.columns), REFUSED_WAY, np.uint8)
+    found = np.full(len(lists.columns), Spelling.REFUSED, np.uint8)
     ways: list[Mapping[str, int]] = []
     for column, (before, _, name) in enumerate(lists.described):
         table: _Table | None = lists.tables.get(column)
         # A column comes after its predecessor.
         own: Mapping[str, int] = {} if column == ROOT else ways[before]
-        found[column] = own.get(name, REFUSED_WAY)
+        found[column] = own.get(name, Spelling.REFUSED)
         ways.append(own if table is None else table.ways)
     return found
 

@@ -44,23 +44,20 @@ from ticdc_assets.model.events import (
     RowChange,
     Watermark,
 )
-from ticdc_assets.model.schemas import RowShape, SentColumn, sent_shape
-from ticdc_assets.model.tso import from_physical_ms
-from ticdc_assets.wire import go_json
-from ticdc_assets.wire.codes import Presence
-from ticdc_assets.wire.fields import (
-    READERS,
-    Field,
-    Kind,
+from ticdc_assets.model.json_fields import (
     optional,
     read_array,
     read_boolean,
-    read_fields,
     read_object,
     read_text,
     required,
     wrong_type,
 )
+from ticdc_assets.model.schemas import RowShape, SentColumn, sent_shape
+from ticdc_assets.model.tso import from_physical_ms
+from ticdc_assets.wire import go_json
+from ticdc_assets.wire.codes import Presence
+from ticdc_assets.wire.fields import READERS, Field, Kind, read_fields
 from ticdc_assets.wire.record import Record, check_repeated, stored_bytes
 from ticdc_assets.wire.simple.message import DDL_TYPES
 
@@ -289,12 +286,7 @@ def _images(
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of a message.
-
-    Attributes:
-        types: their types in lower case, by name.
-        rank: their places in `sqlType`, by name.
-    """
+    """The columns of a message: their types in lower case, and their places in `sqlType`."""
 
     types: Mapping[str, str]
     rank: Mapping[str, int]

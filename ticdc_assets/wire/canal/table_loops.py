@@ -32,17 +32,11 @@ def described(
     room: Nodes,
     lasts: Places,
 ) -> None:
-    """Find the description of each message.
+    """Find the description of each message: its last column, `NONE` if a type is not a text.
 
-    Args:
-        octets: the bytes.
-        nodes: the tape.
-        parts: the nodes of the members that describe a table, without the types: one row each,
-            `NONE` for none.
-        types: the object of its types, `NONE` for none.
-        columns: the known columns; gets the new ones.
-        room: room for `TYPE`, four times as many as types of a message and eight.
-        lasts: gets the last column of each message, `NONE` if a type of it is not a text.
+    `parts` has a row of nodes for each of the other members that describe a table, `types` the
+    object of types; `NONE` for none. `columns` gets the new columns. `room` is for `TYPE`, four
+    times as many as types of a message and eight.
     """
     known, slots, used = columns
     for message in range(len(types)):

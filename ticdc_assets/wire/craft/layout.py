@@ -1,35 +1,13 @@
 """Where the parts of a message of Craft are: from bytes to columns of numbers and slices.
 
 In: the value of a Kafka record. Out: a `Message`: headers, and a range of bytes for each body; or a
-`WireError` that names the byte. The result depends on the bytes alone.
+`WireError` that names the byte. The result depends on the bytes alone. The layout, with its
+primitives and chunks, is tables in docs/formats/craft.md.
 
-    message       version            uvarint, always 1
-                  headers            see below, one element for each event
-                  bodies             one for each event, one after the other
-                  term dictionary    uvarint n, string chunk of n; TiCDC writes nothing if n is 0
-                  size tables        meta, bodies, and for each row its column groups
-                  length             of the size tables: uvarint, bytes in reverse order
-    headers       commit ts          delta uvarint chunk
-                  kind               uvarint chunk: 1 row, 2 DDL, 3 watermark
-                  table id           delta varint chunk: of a physical table, -1 if not partitioned
-                  database           delta varint chunk of term ids, -1 for none
-                  table              delta varint chunk of term ids, -1 for none
-    body of a row column groups      1 or 2
-    column group  kind               1 byte: 1 after, 2 before
-                  count              uvarint
-                  names              delta varint chunk of term ids
-                  types              uvarint chunk
-                  flags              uvarint chunk
-                  values             nullable bytes chunk
-    body of DDL   action code        uvarint
-                  query              string
-    of watermark  nothing
-    size table    count              uvarint, 1 at least
-                  sizes              delta varint chunk; the meta table has 2: headers, dictionary
-
-The primitives and chunks are those of `chunks`. Headers, bodies, groups, dictionary and tables
-must fill their ranges exactly, and the sizes must add up to the message. TiCDC's own decoder checks
-little of this and panics.
+Headers, bodies, groups, dictionary and tables must fill their ranges exactly, and the sizes must
+add up to the message. TiCDC's own decoder checks little of this and panics. Every count is compared
+with the bytes that are left before it is used: n elements take at least n bytes, so no count takes
+memory for more than was sent.
 
 A name is spelled once in a message and used by any number of columns, of four bytes each at least.
 So the length of names as JSON text, which is how rows have them, is limited to `MAX_NAME_BYTES`:
@@ -44,11 +22,12 @@ Not handled: what the parts mean (`reference`) and how a value is written (`valu
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 from ticdc_assets.base.errors import UnsupportedVersionError, WireError, shorten
 from ticdc_assets.model.tso import MAX_TSO
-from ticdc_assets.wire.craft.chunks import Reader, reversed_uvarint
+from ticdc_assets.wire.binary.reader import LONGEST_NUMBER, MAX_UINT64, ByteReader
 from ticdc_assets.wire.record import stored_bytes, text_of
 
 VERSION: Final = 1
@@ -77,6 +56,85 @@ class GroupKind(IntEnum):
 
     AFTER = 1
     BEFORE = 2
+
+
+_SIGN: Final = 2**63
+
+
+class Reader(ByteReader):
+    """Reads primitives and chunks of a range of bytes."""
+
+    __slots__ = ()
+
+    def uvarints(self, count: int) -> list[int]:
+        """Read a uvarint chunk."""
+        self._check(count)
+        return [self.uvarint() for _ in range(count)]
+
+    def varints(self, count: int) -> list[int]:
+        """Read a varint chunk."""
+        self._check(count)
+        return [self.varint() for _ in range(count)]
+
+    def delta_uvarints(self, count: int) -> list[int]:
+        """Read a delta uvarint chunk."""
+        return list(
+            accumulate(self.uvarints(count), lambda sum_, delta: (sum_ + delta) & MAX_UINT64)
+        )
+
+    def delta_varints(self, count: int) -> list[int]:
+        """Read a delta varint chunk."""
+        return list(accumulate(self.varints(count), lambda sum_, delta: wrapped(sum_ + delta)))
+
+    def string(self) -> str:
+        """Read a string."""
+        length = self.uvarint()
+        start = self.position
+        return text_of(self.take(length), start)
+
+    def strings(self, count: int) -> list[tuple[int, bytes]]:
+        """Read a string chunk; each element with its position."""
+        return [(self.position, self.take(length)) for length in self.uvarints(count)]
+
+    def nullable_strings(self, count: int) -> list[tuple[int, bytes | None]]:
+        """Read a nullable string chunk; each element with its position."""
+        return [
+            (self.position, None if length == -1 else self.take(length))
+            for length in self.varints(count)
+        ]
+
+    def count(self) -> int:
+        """Read how many elements of a chunk follow, at least one."""
+        start = self.position
+        count = self.uvarint()
+        if count == 0:
+            raise WireError("empty_chunk", f"byte {start}", "one element at least", "0")
+        self._check(count)
+        return count
+
+    def _check(self, count: int) -> None:
+        if count > self.end - self.position:
+            self.truncated(self.position, f"{count} elements")
+
+
+def reversed_uvarint(value: bytes, start: int) -> tuple[int, int]:
+    """Return the number whose bytes end `value` in reverse order, and where they start."""
+    number = shift = 0
+    end = len(value)
+    for position in range(end - 1, max(start, end - LONGEST_NUMBER) - 1, -1):
+        byte = value[position]
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, position
+        shift += 7
+    raise WireError(
+        "truncated", f"byte {end - 1}", "the length of the size tables", shorten(value[-10:])
+    )
+
+
+def wrapped(number: int) -> int:
+    """Return `number` as a signed number of 64 bits holds it."""
+    return ((number + _SIGN) & MAX_UINT64) - _SIGN
 
 
 _TERM: Final = "-1, or one of the terms"
@@ -114,15 +172,7 @@ HEADER: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """The header of one event.
-
-    Attributes:
-        commit_ts: TSO of the event.
-        kind: what the event is.
-        table_id: physical table id of a partition, None for none.
-        database: name of the database, None for none.
-        table: name of the table, None for none.
-    """
+    """The header of one event; `table_id` is that of a partition. None for none."""
 
     commit_ts: int
     kind: EventKind

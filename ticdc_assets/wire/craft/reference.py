@@ -36,13 +36,13 @@ from ticdc_assets.model.events import (
 )
 from ticdc_assets.model.schemas import ColumnFlag, RowShape, SentColumn, sent_shape
 from ticdc_assets.wire.column_types import MAX_ACTION_CODE, TYPE_NAMES, ddl_word
-from ticdc_assets.wire.craft.chunks import Reader
 from ticdc_assets.wire.craft.layout import (
     Body,
     ColumnGroup,
     EventKind,
     GroupKind,
     Header,
+    Reader,
     read_group,
     read_message,
 )
@@ -79,10 +79,7 @@ def _names(event: Event) -> Iterator[str]:
 def shape_of(*images: Iterable[tuple[str, int, int]], partial: bool, position: int = 0) -> RowShape:
     """Return the columns of a row's images, in their order.
 
-    Args:
-        images: the names, the type codes, which are known, and the flags of the columns of each.
-        partial: whether the row may have more columns.
-        position: where the first image starts in its message.
+    Each has a name, a type code, which is known, and flags; `position` is that of the first image.
 
     Raises:
         WireError: no table can have such columns.

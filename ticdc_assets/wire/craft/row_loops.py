@@ -16,15 +16,9 @@ import numpy as np
 
 from ticdc_assets.base.compiled import compiled, inlined
 from ticdc_assets.wire.binary.node_loops import (
-    BYTES_FORM,
     COLUMN_BYTES,
-    DOUBLE_FORM,
-    FLOAT_FORM,
     MORE,
     NULL_NODE,
-    SIGNED_FORM,
-    TEXT_FORM,
-    UNSIGNED_FORM,
     USED_NODES,
     USED_WRITTEN,
     Target,
@@ -37,6 +31,7 @@ from ticdc_assets.wire.binary.node_loops import (
     uvarint,
     varint,
 )
+from ticdc_assets.wire.codes import Form
 from ticdc_assets.wire.tape.image_loops import ROOT, Columns, Images, column_of
 from ticdc_assets.wire.tape.json_loops import ONE, Octets, Places, Texts
 from ticdc_assets.wire.tape.token_loops import ESCAPED, NONE, Nodes
@@ -127,10 +122,8 @@ def _is_empty(target: Target, node: int) -> bool:
 def rows_found(texts: Texts, target: Target, rows: Nodes) -> int:
     """Find the rows of messages, and return how many there are.
 
-    Args:
-        texts: the messages.
-        target: gets their terms.
-        rows: gets `ROW` of each, of which there is room for one in `ROW_BYTES`.
+    `target` gets their terms, `rows` the `ROW` of each, of which there is room for one in
+    `ROW_BYTES`.
     """
     _, starts, ends = texts
     count = np.int64(0)
@@ -233,13 +226,8 @@ def columns_listed(
 ) -> None:
     """Find the columns of column groups, and put their values on the tape.
 
-    Args:
-        target: gets the values.
-        ends: where each group ends.
-        rows: its `ROW`.
-        forms: the form of values by type code and flags.
-        columns: the known columns; gets the new ones.
-        images: gets all but the objects, which are the places of the groups.
+    `ends` is where each group ends, `forms` the form of values by type code and flags. `columns`
+    gets the new columns, `images` all but the objects, which are the places of the groups.
     """
     octets, nodes = target.octets, target.nodes
     objects, cells, bounds, lasts, plains, goods = images
@@ -278,7 +266,7 @@ def columns_listed(
                 label = np.int64(code | flag << np.uint64(FLAGS_SHIFT))
                 value = np.int64(NULL_NODE)
                 form = forms[label]
-                if form > DOUBLE_FORM:
+                if form > Form.DOUBLE:
                     value = np.int64(NONE)
                 elif size >= 0:
                     value = _value_put(target, form, at, at + size)
@@ -303,16 +291,16 @@ def columns_listed(
 def _value_put(target: Target, form: int, start: int, end: int) -> int:
     """Put the value that fills a range of bytes on the tape; return its node, `NONE` for none."""
     value = np.int64(NONE)
-    if form == TEXT_FORM:
+    if form == Form.TEXT:
         value = text_put(target, start, end, False)
-    elif form == BYTES_FORM:
+    elif form == Form.BASE64:
         value = bytes_put(target, start, end)
-    elif form in (SIGNED_FORM, UNSIGNED_FORM):
+    elif form in (Form.SIGNED, Form.UNSIGNED):
         number, at = uvarint(target.octets, start, end)
-        if at == end and form == SIGNED_FORM:
+        if at == end and form == Form.SIGNED:
             value = integer_put(target, signed(number))
         elif at == end:
             value = number_put(target, number, False)
-    elif form in (FLOAT_FORM, DOUBLE_FORM) and end - start == 8:
-        value = float_put(target, start, 8, form == FLOAT_FORM, form == FLOAT_FORM)
+    elif form in (Form.FLOAT, Form.DOUBLE) and end - start == 8:
+        value = float_put(target, start, 8, form == Form.FLOAT, form == Form.FLOAT)
     return value

@@ -31,7 +31,7 @@ from ticdc_assets.model.schemas import ColumnFlag
 from ticdc_assets.model.values.floats import double_text, float_text, to_float32
 from ticdc_assets.wire.codes import Form
 from ticdc_assets.wire.column_types import TYPE_NAMES
-from ticdc_assets.wire.craft.chunks import Reader
+from ticdc_assets.wire.craft.layout import Reader
 from ticdc_assets.wire.record import text_of
 
 _BY_TYPE: Final[Mapping[tuple[str, ...], tuple[Form, Form]]] = {

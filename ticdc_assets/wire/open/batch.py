@@ -19,15 +19,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_assets.model.schemas import ColumnFlag, RowShape, SentColumn, sent_shape
+from ticdc_assets.wire.codes import Spelling
 from ticdc_assets.wire.fields import Field, Kind
 from ticdc_assets.wire.open import part_loops, reference
 from ticdc_assets.wire.open.reference import KEYS, VALUE, base_type_of, column_flags
 from ticdc_assets.wire.open.values import SPELLINGS, spelling
 from ticdc_assets.wire.rows import SourcedRows, row_columns
-from ticdc_assets.wire.tape import value_loops as loops
-from ticdc_assets.wire.tape.json_loops import Flags, Ints, Octets, Places
+from ticdc_assets.wire.tape.json_loops import Octets
 from ticdc_assets.wire.tape.reading import (
-    Checked,
     ColumnList,
     ImageLists,
     Rules,
@@ -48,7 +47,7 @@ _KEY: Final = Rules.of(*(KEYS[kind] for kind in _TYPES), besides=("t",))
 _VALUE: Final = Rules.of(VALUE)
 _INSERT, _UPDATE, _DELETE = range(3)
 
-_WAY_OF_CODES: Final = np.full((2, 256), loops.REFUSED_WAY, np.uint8)
+_WAY_OF_CODES: Final = np.full((2, 256), Spelling.REFUSED, np.uint8)
 for _code, _spellings in SPELLINGS.items():
     _WAY_OF_CODES[:, _code] = _spellings
 
@@ -72,7 +71,10 @@ def decode_exact(batch: pa.RecordBatch) -> SourcedRows:
         parts[name].astype(np.int64) for name in ("start", "end", "key_start", "key_end")
     )
     key_tape, found = tape_of(keys._replace(starts=key_starts, ends=key_ends), _KEY, of_keys)
-    types = _types_of(key_tape.checked(found[:1], np.zeros(len(parts), np.int64), _KIND))
+    kinds = key_tape.checked(found[:1], np.zeros(len(parts), np.int64), _KIND)
+    types = np.full(len(parts), NONE, np.int64)
+    for number, kind in enumerate(_TYPES):
+        types[kinds.good & (kinds.values["t"] == kind)] = number
     key = key_tape.checked(found, types, _KEY)
     tape, members = tape_of(values._replace(starts=starts, ends=ends), _VALUE, workspace("value"))
     value = tape.checked(members, np.where(tape.roots >= 0, 0, NONE), _VALUE)
@@ -80,7 +82,10 @@ def decode_exact(batch: pa.RecordBatch) -> SourcedRows:
     good = key.good & np.where(marks, starts == ends, value.good)
     rows = good & ~marks
 
-    new, old, deleted = (rows & _has_members(tape, image) for image in members)
+    # An image without members is none.
+    new, old, deleted = (
+        rows & (image >= 0) & (tape.nodes["next"][image] > image + 1) for image in members
+    )
     ops = np.where(deleted, _DELETE, np.where(old, _UPDATE, _INSERT))
     good &= marks | (new != deleted) & (new | ~old)
     lists = ImageLists(tape)
@@ -119,19 +124,6 @@ def decode_exact(batch: pa.RecordBatch) -> SourcedRows:
         shape=shapes.column(chosen),
     )
     return SourcedRows.of(batch, numbers[chosen], columns)
-
-
-def _types_of(kinds: Checked) -> Ints:
-    """Return the number of the table of each kind of event, `NONE` for a kind without one."""
-    found = np.full(len(kinds.good), NONE, np.int64)
-    for number, kind in enumerate(_TYPES):
-        found[kinds.good & (kinds.values["t"] == kind)] = number
-    return found
-
-
-def _has_members(tape: Tape, at: Places) -> Flags:
-    """Return whether each object has a member; `NONE` has none."""
-    return (at >= 0) & (tape.nodes["next"][at] > at + 1)
 
 
 def _ways(lists: ImageLists) -> Octets:
@@ -174,16 +166,11 @@ def _said(label: int) -> tuple[int, int, bool]:
 
 
 def _not_shortest(tape: Tape, unsure: Nodes) -> list[int]:
-    """Return the images with a number that is not written as its column's values are.
-
-    Args:
-        tape: the tape of the images.
-        unsure: `tape.image_loops.UNSURE` of each number.
-    """
+    """Return the images with an `UNSURE` number that is not written as its column's values are."""
     images: list[int] = []
     for way, kind, written_texts in (
-        (loops.FLOAT_WAY, np.float32, float_texts),
-        (loops.DOUBLE_WAY, np.float64, double_texts),
+        (Spelling.FLOAT, np.float32, float_texts),
+        (Spelling.DOUBLE, np.float64, double_texts),
     ):
         own = unsure[unsure["way"] == way]
         # An image with a number that may be too large for 64 bits is left to the reference.

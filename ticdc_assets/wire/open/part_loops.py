@@ -55,10 +55,8 @@ def _length_at(octets: Octets, at: int, end: int) -> int:
 def parts_of_records(keys: Texts, values: Texts, parts: Nodes) -> int:
     """Find the parts of records, and return how many there are.
 
-    Args:
-        keys: the keys.
-        values: the value of each. A record that is not well-formed has no parts.
-        parts: gets `PART` of each; each takes at least eight bytes of the key.
+    A record that is not well-formed has none. `parts` gets `PART` of each; each takes at least
+    eight bytes of the key.
     """
     count = 0
     for record in range(len(keys.starts)):
@@ -89,11 +87,8 @@ def parts_of_records(keys: Texts, values: Texts, parts: Nodes) -> int:
 def columns_listed(texts: Texts, nodes: Nodes, columns: Columns, images: Images) -> None:
     """Find the column of each member of an object; the member is an object too.
 
-    Args:
-        texts: the texts that the tape is of.
-        nodes: the tape.
-        columns: the known columns; gets the new ones.
-        images: gets all but the objects; those that have other members are not good.
+    `columns` gets the new columns, `images` all but the objects; those that have other members are
+    not good.
     """
     octets, _, _ = texts
     objects, cells, bounds, lasts, plains, goods = images

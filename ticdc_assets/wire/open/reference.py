@@ -4,50 +4,28 @@ In: a Kafka record whose key and value hold the same number of parts, each after
 the events in the order of the parts, or a `WireError`: one wrong part refuses the whole record.
 Decoding depends on the record alone.
 
-This is the readable reference; `batch` gives the same meaning faster. Of the record:
+This is the readable reference; `batch` gives the same meaning faster. Frames, keys, values and
+columns are tables in docs/formats/open_protocol.md. Unknown fields are ignored: a newer TiCDC may
+add some. An image that is missing, null or empty counts as absent. The value of a record with only
+watermarks may be missing, null or empty: the protocol says that a watermark has none, and TiCDC
+writes a length of 0.
 
-    key     8 bytes  version, 1           value
-            8 bytes  length                       8 bytes  length
-            n bytes  JSON of a key                n bytes  JSON of a value, nothing for a watermark
-            (length and JSON again)               (length and JSON again)
-
-The value of a record with only watermarks may be missing, null or empty: the protocol says that a
-watermark has none, and TiCDC writes a length of 0.
-
-All numbers are big-endian. The fields of a key are in `KEYS`, and as a table in
-docs/formats/open_protocol.md; `rid` is TiDB's integer row id, `ptn` the id of the physical
-partition, `ohk` that the columns were cut to the handle key, `ccl` where the whole message was put.
-
-Of the value of a row: `u` alone is an INSERT, `u` and `p` an UPDATE, `d` a DELETE; each an object
-of column name to column. Of the value of a DDL: `q` (text) and `t` (action code, 0 to 255), both
-required; the code may be decimal text. A DDL with a `ts` of 0 or none, without database, table and
-text is the bootstrap of a table without its content (`send-all-bootstrap-at-start`): the format has
-no place for a schema. Of a column:
-
-    t      integer   type code, see `column_types`; one that is not known refuses the record
-    h      boolean   handle key, deprecated
-    f      integer   flags, see `ColumnFlag`; without it 0, or HANDLE_KEY with `h`
-    v      any       see `values`; null is NULL, missing is refused
-
-`h` and `f` may be missing or null. Unknown fields are ignored: a newer TiCDC may add some. An image
-that is missing, null or empty counts as absent.
+A DDL with a `ts` of 0 or none, without database, table and text is the bootstrap of a table without
+its content (`send-all-bootstrap-at-start`): the format has no place for a schema.
 
 The flags of a column may be outdated. TiCDC's new encoder keeps them by the id of a partition and
-drops them by that of the table: a column that came to a partitioned table since has `f` 0, and one
-that was modified the flags that it had, until TiCDC restarts (`columnFlagsCache` in
-pkg/sink/codec/open/encoder.go of pingcap/ticdc at b813e76). `t` and `h` are always up to date. So
-`h` alone says which columns are the handle key, none where no column has it, whatever `f` says;
-values that `f` contradicts are read nevertheless (`values`); and what `f` says of types counts
-only where nothing else says it (`registry.inference.row_shapes`).
+drops them by that of the table (`columnFlagsCache` in pkg/sink/codec/open/encoder.go of
+pingcap/ticdc at b813e76). `t` and `h` are always up to date. So `h` alone says which columns are
+the handle key, none where no column has it, whatever `f` says; values that `f` contradicts are read
+nevertheless (`values`); and what `f` says of types counts only where nothing else says it
+(`registry.inference.row_shapes`). The flags in `p` are those of `u`: v8.5.4 and v8.5.5 write TiDB's
+flags into `p`, where the same bits mean something else.
 
 With only-output-updated-columns the new encoder writes a column that was not NULL and is now
 without its name into `p`: `"p":{"t":3,"f":65,"v":1,"name":{...}}`, and the same names again for the
 next such column (`writeColumnFieldValueIfUpdated` in codec.go). Such members `t`, `h`, `f` and `v`
 of `p` that are not objects are skipped, and the shape of the row says so (`RowShape.damaged`): `u`
 is whole.
-
-The flags in `p` are those of `u`: v8.5.4 and v8.5.5 of TiCDC's new encoder write TiDB's flags into
-`p` there, where the same bits mean something else.
 
 An UPDATE without its old values (old value off, or all columns of `p` left out as unchanged) looks
 like an INSERT and is decoded as one.
@@ -74,22 +52,19 @@ from ticdc_assets.model.events import (
     RowChange,
     Watermark,
 )
+from ticdc_assets.model.json_fields import (
+    optional,
+    read_boolean,
+    read_name,
+    read_object,
+    required_not_null,
+)
 from ticdc_assets.model.schemas import ColumnFlag, SentColumn, sent_shape
 from ticdc_assets.model.tso import MAX_TSO
 from ticdc_assets.wire import go_json
 from ticdc_assets.wire.codes import Presence, Spelling
 from ticdc_assets.wire.column_types import MAX_ACTION_CODE, TYPE_NAMES, ddl_word
-from ticdc_assets.wire.fields import (
-    READERS,
-    Field,
-    Kind,
-    optional,
-    read_boolean,
-    read_fields,
-    read_name,
-    read_object,
-    required_not_null,
-)
+from ticdc_assets.wire.fields import READERS, Field, Kind, read_fields
 from ticdc_assets.wire.go_json import OtherNumber
 from ticdc_assets.wire.open.values import BYTES, SentValue, physical_values, read_integer
 from ticdc_assets.wire.record import Record, content_of, moved
@@ -138,14 +113,9 @@ _CODE_DIGITS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One event of a record, still as bytes.
+    """One event of a record, still as bytes, and where they start in the record's key and value.
 
-    Attributes:
-        number: number of the event in the record.
-        key: its JSON in the key.
-        value: its JSON in the value; the record's value if that is null or empty.
-        key_start: where `key` starts in the record's key.
-        value_start: where `value` starts in the record's value.
+    `value` is the record's if that is null or empty.
     """
 
     number: int
@@ -301,11 +271,7 @@ def _cell(value: Any, position: str) -> SentValue:
 def _columns_and_images(
     after: Mapping[str, SentValue], before: Mapping[str, SentValue]
 ) -> tuple[tuple[SentColumn, ...], Image, Image]:
-    """Return the columns of a row, by what its images say of them, and its images.
-
-    Raises:
-        WireError: a value does not fit its column.
-    """
+    """Return the columns of a row, by what its images say of them, and its images."""
     first = {**after, **{name: cell for name, cell in before.items() if name not in after}}
     columns: list[SentColumn] = []
     values: dict[str, list[str | None]] = {}

@@ -2,18 +2,7 @@
 
 In: the parsed `v` of a column, with its `t` and `f`; a number is an `OtherNumber`. Out: the
 physical value in the one spelling of all formats (`events.PhysicalValue`), which depends on the
-value and its type alone.
-
-    types                                     sent as            physical value
-    1 2 3 8 9, 13 (YEAR), 16 (BIT)            integer            decimal text
-    247 (ENUM), 248 (SET)                     integer            index and mask, decimal text
-    4 (FLOAT), 5 (DOUBLE)                     number             Go's shortest 'f' format
-    7 10 11 12 14, 225, 245, 246              text               the text
-    15 253 254 without the flag BINARY        text               the text
-    15 253 254 with the flag BINARY           text, `go_quote`   base64
-    249 250 251 252 without the flag BINARY   base64             the text
-    249 250 251 252 with the flag BINARY      base64             base64
-    6 (NULL), and any NULL                    null               None
+value and its type alone. docs/formats/open_protocol.md has the types as a table.
 
 The flags may be those of an earlier type of the column, or 0 for none (`reference`), while the
 encoder writes a value by the type that the column has. So a value that contradicts the flags is not
@@ -36,10 +25,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ticdc_assets.base.errors import WireError, shorten
+from ticdc_assets.model.json_fields import read_text, wrong_type
 from ticdc_assets.model.schemas import ColumnFlag
 from ticdc_assets.model.values.floats import double_text, float_text, to_float32
 from ticdc_assets.wire.codes import Spelling
-from ticdc_assets.wire.fields import read_text, wrong_type
 from ticdc_assets.wire.go_json import OtherNumber
 from ticdc_assets.wire.open.go_quote import is_quoted, unquote
 
@@ -81,14 +70,9 @@ def spelling(code: int, flags: int) -> Spelling:
 
 
 class SentValue(NamedTuple):
-    """A value as sent, with its type and flags.
+    """A value as parsed, its path, and what its column says.
 
-    Attributes:
-        value: the parsed value.
-        code: type code of its column, one of `column_types.TYPE_NAMES`.
-        flags: flags of its column.
-        position: JSON path of the value, for errors.
-        is_handle_key: whether `h` says that its column belongs to the handle key.
+    The code is one of `column_types.TYPE_NAMES`; `is_handle_key` is `h`.
     """
 
     value: Any
@@ -103,8 +87,7 @@ def physical_values(
 ) -> tuple[list[str | None], list[Spelling]]:
     """Return the physical values of a column in the images of one row, and how each is spelled.
 
-    Args:
-        values: the values, the first of them with the flags that count for all.
+    The flags of the first count for all.
 
     Raises:
         WireError: a value does not fit its type.

@@ -4,21 +4,6 @@ In: bytes, and a type that is known beforehand (messages carry no schema). Out: 
 (`int`, `bool`, `float`, `bytes`, `str`, `dict`, `list`, None, and a pair of branch and value for a
 union), or a `WireError` that names the byte.
 
-    null      nothing
-    boolean   one byte, 0 or 1
-    int       zigzag number in 7-bit groups, the lowest first, -2^31 to 2^31-1
-    long      the same, -2^63 to 2^63-1, so 10 bytes at most
-    float     4 bytes, little endian, IEEE 754
-    double    8 bytes, the same
-    bytes     long: the length, then that many bytes
-    string    the same, the bytes are UTF-8
-    enum      int: the number of the symbol
-    union     long: the number of the branch, then its value
-    record    its fields, one after the other
-    array     blocks, each a long: the count, then that many items; a block of 0 is the end. A
-              negative count is followed by a long: the bytes that the items take
-    map       the same, each item a string and a value
-
 Every length and every count is checked against the bytes that are left before it is used, and no
 array or map is longer than `MAX_ITEMS`. Bytes after the end, and two map entries of one key are
 refused: no library writes them. Reading recurs only as deep as the type.

@@ -14,18 +14,10 @@ import numpy as np
 
 from ticdc_assets.base.compiled import compiled, inlined
 from ticdc_assets.wire.binary.node_loops import (
-    BYTES_FORM,
     COLUMN_BYTES,
-    DOUBLE_FORM,
-    FLOAT_FORM,
-    NULL_FORM,
     NULL_NODE,
-    SIGNED_FORM,
-    TEXT_FORM,
-    UNSIGNED_FORM,
     USED_NODES,
     USED_WRITTEN,
-    ZONED_FORM,
     Target,
     bytes_put,
     float_put,
@@ -37,6 +29,7 @@ from ticdc_assets.wire.binary.node_loops import (
     varint,
     zoned_put,
 )
+from ticdc_assets.wire.codes import Form
 from ticdc_assets.wire.tape.image_loops import ROOT, Columns, Images, column_of
 from ticdc_assets.wire.tape.json_loops import ONE, Ints, Octets, Texts, is_utf8
 from ticdc_assets.wire.tape.token_loops import NONE, TEXT, Nodes
@@ -67,16 +60,10 @@ def _ranged(octets: Octets, at: int, end: int) -> tuple[int, int]:
 def fields_read(
     texts: Texts, target: Target, start: Octets, rules: Nodes, values: Ints, places: Ints
 ) -> None:
-    """Read the fields before the images.
+    """Read the fields before the images, by the `RULE` of each; `start` is how each row begins.
 
-    Args:
-        texts: the messages.
-        target: gets texts.
-        start: the first bytes of each row.
-        rules: `RULE` of each field.
-        values: gets the number of each field in each message, or the node of its text; `NONE` where
-            it is not there.
-        places: gets the place after the last field of each message, -1 if it is not such a row.
+    `values` gets the number of each field in each message, or the node of its text; `NONE` where it
+    is not there. `places` gets the place after the last field, -1 if it is not such a row.
     """
     octets, starts, ends = texts
     for number in range(len(starts)):
@@ -120,14 +107,9 @@ def entries_listed(
 ) -> None:
     """Find the column of each entry of an image, and put its value on the tape.
 
-    Args:
-        target: gets names and values.
-        forms: the form of the values of each branch.
-        ends: where each message ends.
-        places: gets the place after each image that is there, -1 if it is not as TiCDC writes it,
-            or has a name twice.
-        columns: the known columns; gets the new ones.
-        images: gets all but the objects, which are the places of the images.
+    `forms` has the form of the values of each branch. `places` gets the place after each image that
+    is there, -1 if it is not as TiCDC writes it, or has a name twice. `columns` gets the new
+    columns, `images` all but the objects, which are the places of the images.
     """
     octets, nodes = target.octets, target.nodes
     objects, cells, bounds, lasts, plains, goods = images
@@ -185,27 +167,27 @@ def _value_put(target: Target, forms: Octets, at: int, end: int) -> tuple[int, i
     if at < 0 or twice & ONE != 0 or branch >= len(forms):
         return value, -1
     form = forms[branch]
-    if form == NULL_FORM:
+    if form == Form.NULL:
         value = np.int64(NULL_NODE)
-    elif form in (SIGNED_FORM, UNSIGNED_FORM):
+    elif form in (Form.SIGNED, Form.UNSIGNED):
         number, at = uvarint(octets, at, end)
-        if form == SIGNED_FORM:
+        if form == Form.SIGNED:
             value = integer_put(target, signed(number))
         else:
             value = number_put(target, np.uint64(signed(number)), False)
-    elif form in (FLOAT_FORM, DOUBLE_FORM):
-        size = 4 if form == FLOAT_FORM else 8
+    elif form in (Form.FLOAT, Form.DOUBLE):
+        size = 4 if form == Form.FLOAT else 8
         if end - at < size:
             return value, -1
-        value = float_put(target, at, size, form == FLOAT_FORM, False)
+        value = float_put(target, at, size, form == Form.FLOAT, False)
         at += size
-    elif form in (TEXT_FORM, BYTES_FORM):
+    elif form in (Form.TEXT, Form.BASE64):
         first, at = _ranged(octets, at, end)
-        if at >= 0 and form == TEXT_FORM:
+        if at >= 0 and form == Form.TEXT:
             value = text_put(target, first, at, False)
         elif at >= 0:
             value = bytes_put(target, first, at)
-    elif form == ZONED_FORM:
+    elif form == Form.ZONED:
         first, last = _ranged(octets, at, end)
         second, at = _ranged(octets, last, end)
         if at >= 0:

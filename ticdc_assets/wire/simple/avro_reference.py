@@ -1,32 +1,19 @@
 """The Simple protocol in Avro: one record to one event.
 
 In: a Kafka record whose value is one message in Avro's binary encoding (`avro`), without a schema
-and without a mark of one; both sides know the schema, which is below. The record's key is ignored:
-TiCDC sends none. Out: a list of exactly one event, or a `WireError` whose position is a byte of the
-value, or a path such as `$.data.id` for a value that does not fit. Decoding depends on the value
-alone.
+and without a mark of one; both sides know the schema, which is below and in docs/formats/simple.md.
+The record's key is ignored: TiCDC sends none. Out: a list of exactly one event, or a `WireError`
+whose position is a byte of the value, or a path such as `$.data.id` for a value that does not fit.
+Decoding depends on the value alone.
 
 This is the readable reference; `avro_batch` gives the same meaning faster. What the fields
 mean, and which a message type has, is a table in `message`, shared with the JSON encoding.
 
 A message is the branch `MESSAGE_BRANCH` of a union of all records, a symbol of `MESSAGE_TYPES`, and
-the branch of a union that this symbol says: a version, and the fields in `PAYLOADS`.
-
-Values become the spelling that all formats share (`events.PhysicalValue`):
-
-    branch             MySQL types                        becomes
-    0 null             all                                None
-    1 long             integers, YEAR, BIT, ENUM, SET     decimal text
-    2 float            FLOAT                              Go's shortest text of 32 bits
-    3 double           DOUBLE                             Go's shortest text of 64 bits
-    4 string           text, DECIMAL, DATE, DATETIME,     the text
-                       TIME, JSON, VECTOR
-    5 bytes            binary types                       base64
-    6 Timestamp        TIMESTAMP                          ZonedTimestamp
-    7 UnsignedBigint   BIGINT UNSIGNED                    decimal text of the 64 bits without a sign
-
-A BIT(64) or SET of 64 labels with its top bit is a negative long, and stays negative text: a row
-does not say which type a column has (`values.canonical` reads it back).
+the branch of a union that this symbol says: a version, and the fields in `PAYLOADS`. Values become
+the spelling that all formats share (`events.PhysicalValue`). A BIT(64) or SET of 64 labels with its
+top bit is a negative long, and stays negative text: a row does not say which type a column has
+(`values.canonical` reads it back).
 
 The `default` of a column is raw bytes, whatever the schema calls it: that of a BIT is its bits, and
 that of a binary column may not be UTF-8. The BIT's becomes a number, as in the JSON encoding; the
@@ -45,6 +32,7 @@ from typing import Any, Final
 
 from ticdc_assets.base.errors import WireError, shorten
 from ticdc_assets.model.events import Event, PhysicalValue, ZonedTimestamp
+from ticdc_assets.model.json_fields import required_not_null
 from ticdc_assets.model.mysql_types import Kind as ColumnKind
 from ticdc_assets.model.mysql_types import kind_of
 from ticdc_assets.model.schemas import (
@@ -55,7 +43,7 @@ from ticdc_assets.model.schemas import (
 )
 from ticdc_assets.model.values.floats import double_text, float_text
 from ticdc_assets.wire.codes import Form
-from ticdc_assets.wire.fields import READERS, Kind, Reader, read_fields, required_not_null
+from ticdc_assets.wire.fields import READERS, Kind, Reader, read_fields
 from ticdc_assets.wire.go_json import member
 from ticdc_assets.wire.record import Record, content_of
 from ticdc_assets.wire.simple import avro
@@ -255,9 +243,7 @@ def _schema_as_json(value: Mapping[str, Any], position: str) -> dict[str, Any]:
         "columns": [
             {
                 "name": column["name"],
-                "dataType": {
-                    name: part for name, part in column["dataType"].items() if part is not None
-                },
+                "dataType": column["dataType"],
                 "nullable": column["nullable"],
                 "default": _default(column, f"{position}.columns[{number}].default"),
             }

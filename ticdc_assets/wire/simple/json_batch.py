@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from ticdc_assets.wire.codes import Spelling
 from ticdc_assets.wire.fields import Field, Kind
 from ticdc_assets.wire.rows import SourcedRows, row_columns
 from ticdc_assets.wire.simple.message import (
@@ -34,7 +35,6 @@ from ticdc_assets.wire.tape.reading import (
 )
 from ticdc_assets.wire.tape.texts import object_texts
 from ticdc_assets.wire.tape.token_loops import NONE
-from ticdc_assets.wire.tape.value_loops import ZONED_WAY
 
 _TYPES: Final = (*OPS, MessageType.WATERMARK)
 _WATERMARK: Final = _TYPES.index(MessageType.WATERMARK)
@@ -58,7 +58,7 @@ def decode_exact(batch: pa.RecordBatch) -> SourcedRows:
         objects = np.where(good, checked.values[name], NONE)
         images[name] = listed = lists.members(objects, np.zeros(len(good), np.int32))
         good &= listed.good & distinct_lists(lists, listed)
-    ways = np.full(len(lists.columns), ZONED_WAY, np.uint8)
+    ways = np.full(len(lists.columns), Spelling.ZONED, np.uint8)
     (before_texts, _), (after_texts, _) = lists.written(list(images.values()), ways)
     for listed in images.values():
         good &= listed.good

@@ -4,15 +4,8 @@ In: a Kafka record whose value is one JSON object. Its key is ignored: TiCDC sen
 of exactly one event, or a `WireError` whose position is a byte (the value is not strict JSON, see
 `go_json`) or a JSON path. Decoding depends on the value alone.
 
-This is the readable reference; `batch` gives the same meaning faster. The fields of each message
-type are a table in `message`. The kinds of field are written so:
-
-    integer   JSON integer, 0 to 2^63-1 (TiCDC's TSO and ids); never a string, a float, true
-    text      JSON string
-    boolean   true or false
-    image     object: column name to string, null, or exactly {"location": text, "value": text}
-    checksum  object: version (integer), corrupted (boolean), current, previous (0 to 2^32-1)
-    schema    object, see `schemas.sent_schema`
+This is the readable reference; `json_batch` gives the same meaning faster. The fields of each
+message type are a table in `message`, their kinds one in docs/formats/simple.md.
 
 Not handled: values of columns are left as text (base64 and enum indexes included), and compressed
 values are refused as bytes that are not JSON.
@@ -23,20 +16,17 @@ from typing import Any, Final, cast
 
 from ticdc_assets.base.errors import WireError, shorten
 from ticdc_assets.model.events import Event, PhysicalValue, ZonedTimestamp
-from ticdc_assets.model.schemas import sent_schema
-from ticdc_assets.wire import go_json
-from ticdc_assets.wire.codes import Presence
-from ticdc_assets.wire.fields import (
-    READERS,
-    Kind,
-    Reader,
-    read_fields,
+from ticdc_assets.model.json_fields import (
     read_natural,
     read_object,
     read_text,
     required,
     wrong_type,
 )
+from ticdc_assets.model.schemas import sent_schema
+from ticdc_assets.wire import go_json
+from ticdc_assets.wire.codes import Presence
+from ticdc_assets.wire.fields import READERS, Kind, Reader, read_fields
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.simple.message import (
     FIELDS,

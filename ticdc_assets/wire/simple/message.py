@@ -28,9 +28,10 @@ from ticdc_assets.model.events import (
     RowChange,
     Watermark,
 )
+from ticdc_assets.model.json_fields import read_object
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.wire.codes import Presence
-from ticdc_assets.wire.fields import Field, Kind, read_fields, read_object
+from ticdc_assets.wire.fields import Field, Kind, read_fields
 
 VERSION: Final = 1
 """The only version of the protocol."""

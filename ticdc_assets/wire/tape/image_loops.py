@@ -19,7 +19,7 @@ import numpy as np
 from ticdc_assets.base.compiled import compiled, inlined
 from ticdc_assets.model.values.vector_loops import put_word
 from ticdc_assets.model.values.word_loops import copied, same
-from ticdc_assets.wire.tape.character_loops import text_written
+from ticdc_assets.wire.codes import Spelling
 from ticdc_assets.wire.tape.json_loops import (
     HALF,
     Flags,
@@ -28,16 +28,10 @@ from ticdc_assets.wire.tape.json_loops import (
     Places,
     Texts,
     hashed,
+    text_written,
 )
 from ticdc_assets.wire.tape.token_loops import BARE, ESCAPED, NULL, OBJECT, TEXT, WHOLE, Nodes
-from ticdc_assets.wire.tape.value_loops import (
-    LAST_PLAIN_WAY,
-    REFUSED_WAY,
-    TEXT_WAY,
-    ZONED_WAY,
-    value_written,
-    zoned_written,
-)
+from ticdc_assets.wire.tape.value_loops import value_written, zoned_written
 
 CELL: Final = np.dtype([("name", np.int32), ("value", np.int32), ("column", np.int32)])
 """Columns of a member of an image: the nodes of its name and its value, and its column."""
@@ -112,12 +106,8 @@ def members_listed(
 ) -> None:
     """Find the column of each member of an object.
 
-    Args:
-        octets: the bytes.
-        nodes: the tape.
-        firsts: after which column the list of each image begins.
-        columns: the known columns; gets the new ones.
-        images: gets all but the objects; an absent image is good and has no cell.
+    The list of each image begins after the column in `firsts`. `columns` gets the new columns,
+    `images` all but the objects; an absent image is good and has no cell.
     """
     objects, cells, bounds, lasts, plains, goods = images
     known, slots, used = columns
@@ -204,22 +194,12 @@ def images_written(
     ends: Ints,
     unsure: Nodes,
 ) -> int:
-    """Write images as JSON.
+    """Write images as JSON, and return how many numbers are unsure.
 
-    Args:
-        texts: the texts that the tape is of.
-        nodes: the tape.
-        images: the images, with their columns; an image with a value that does not fit its column
-            is no longer good. It is not written, nor is an absent one.
-        ways: of each column the way of its values, see `value_loops`; with `ALL_PLAIN` if a
-            string without escapes is the text in it and in all columns of its list before it.
-        written: gets the images.
-        scratch: room for a value.
-        ends: gets the end of each.
-        unsure: gets `UNSURE` of numbers.
-
-    Returns:
-        How many numbers are unsure.
+    An image with a value that does not fit its column is no longer good. It is not written, nor is
+    an absent one. The way of a column (`codes.Spelling`) has `ALL_PLAIN` if a string without
+    escapes is the text in it and in all columns of its list before it. `scratch` is room for a
+    value, `ends` gets the end of each image, `unsure` gets `UNSURE` of numbers.
     """
     octets, _, _ = texts
     objects, cells, bounds, lasts, plains, goods = images
@@ -242,9 +222,9 @@ def images_written(
                 put_word(written, place, _NAME_END)
                 place += 2
                 way, kind = ways[cell.column] & ~ALL_PLAIN, value.kind
-                if kind == TEXT and TEXT_WAY <= way <= LAST_PLAIN_WAY:
+                if kind == TEXT and Spelling.TEXT <= way <= Spelling.NUMBER:
                     place = copied(octets, value.start - 1, value.end + 1, written, place)
-                elif kind == NULL and way != REFUSED_WAY:
+                elif kind == NULL and way != Spelling.REFUSED:
                     put_word(written, place, _NULL_WORD)
                     place += 4
                 elif kind == BARE:
@@ -254,7 +234,7 @@ def images_written(
                     place += 1
                 elif kind == WHOLE:
                     place = copied(octets, value.start, value.end, written, place)
-                elif kind == OBJECT and way == ZONED_WAY:
+                elif kind == OBJECT and way == Spelling.ZONED:
                     place = zoned_written(octets, nodes, cell.value, written, place)
                 else:
                     place, sure = value_written(octets, value, way, written, scratch, place)

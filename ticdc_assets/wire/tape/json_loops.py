@@ -1,9 +1,10 @@
-"""Compiled loops over JSON: the class of each byte, where strings end, numbers, UTF-8.
+"""Compiled loops over JSON: blanks, numbers, UTF-8, characters of strings, bytes in base64.
 
-In: the bytes of many texts one after the other, with `texts.PADDING`, and places in them.
-Out: places, and numbers. All loops have these arguments: `octets` are bytes, `at` or `start` is
-where something begins and `end` where it or its text ends; `written` are the bytes of the output,
-and `place` is a place there.
+In: the bytes of many texts one after the other, with `texts.PADDING`, and places in them; of
+strings only such that have been read before, so their escapes are whole. Out: places, numbers, code
+points; UTF-8, strings of JSON and bytes, for which the output has room. All loops have these
+arguments: `octets` are bytes, `at` or `start` is where something begins and `end` where it or its
+text ends; `written` are the bytes of the output, and `place` is a place there.
 
 A place is -1 where something unexpected was read.
 
@@ -12,15 +13,16 @@ the end of a text. The place after such a read is beyond the end, and shows it.
 """
 
 # Compiled, numpy's integers are what a variable of an integer is.
-# pyright: reportReturnType=false
+# pyright: reportArgumentType=false, reportReturnType=false
 
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from ticdc_assets.base.compiled import compiled, inlined
-from ticdc_assets.model.values.vector_loops import among, first_bit, word_at
-from ticdc_assets.model.values.word_loops import number_at, number_of, stop
+from ticdc_assets.model.values.text_loops import BASE64
+from ticdc_assets.model.values.vector_loops import among, first_bit, put_word, word_at
+from ticdc_assets.model.values.word_loops import copied, number_at, number_of, stop, table_of
 
 Octets: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
 Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
@@ -53,19 +55,19 @@ class Texts(NamedTuple):
     ends: Ints
 
 
-def table_of(chars: bytes) -> Octets:
-    """Return a table that has 1 for these bytes and 0 for others."""
-    found = np.zeros(256, np.uint8)
-    found[list(chars)] = 1
-    return found
-
-
 BLANK: Final = table_of(b" \t\n\r")
 _LAST_BLANK: Final = ord(" ")
-_ESCAPED: Final = table_of(b'"\\/bfnrt')
-HEX: Final = table_of(b"0123456789abcdefABCDEF")
-_HIGH: Final = table_of(b"89abAB")
-_LOW: Final = table_of(b"cdefCDEF")
+
+
+_UNESCAPED: Final = np.zeros(256, np.uint8)
+_UNESCAPED[list(b'"\\/bfnrt')] = list(b'"\\/\b\f\n\r\t')
+"""For each byte after a backslash the byte that both mean, 0 for none."""
+_SHORT_ESCAPES: Final = np.zeros(256, np.uint8)
+_SHORT_ESCAPES[list(b'"\\\b\f\n\r\t')] = list(b'"\\bfnrt')
+_LONG_ESCAPE: Final = int.from_bytes(rb"\u00", "little")
+_PAD, _PADS = (np.uint64(int.from_bytes(pads, "little")) for pads in (b"=", b"=="))
+_ONE_BYTE, _TWO_BYTES, _THREE_BYTES = np.uint64(8), np.uint64(16), np.uint64(24)
+_DIGITS: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 
 @inlined
@@ -74,49 +76,6 @@ def blanks_end(octets: Octets, at: int, end: int) -> int:
     while octets[at] <= _LAST_BLANK and at < end and BLANK[octets[at]]:
         at += 1
     return at
-
-
-@inlined
-def _is_escape(octets: Octets, at: int) -> bool:
-    """Return whether four digits of an escape are at a place."""
-    return HEX[octets[at]] and HEX[octets[at + 1]] and HEX[octets[at + 2]] and HEX[octets[at + 3]]
-
-
-@compiled
-def escapes_end(octets: Octets, at: int, end: int) -> int:
-    """Return the place of the closing quote of a string, from an escape in it on.
-
-    A surrogate is followed by its other half.
-    """
-    while at < end:
-        byte = octets[at]
-        if byte == QUOTE:
-            return at
-        if byte != BACKSLASH:
-            return -1
-        byte = octets[at + 1]
-        if byte == LETTER_U:
-            if not _is_escape(octets, at + 2):
-                return -1
-            if octets[at + 2] | 0x20 == 0x64 and not 0x30 <= octets[at + 3] <= 0x37:
-                if not _HIGH[octets[at + 3]]:
-                    return -1
-                at += 6
-                if (
-                    octets[at] != BACKSLASH
-                    or octets[at + 1] != LETTER_U
-                    or not _is_escape(octets, at + 2)
-                    or octets[at + 2] | 0x20 != 0x64
-                    or not _LOW[octets[at + 3]]
-                ):
-                    return -1
-            at += 6
-        elif _ESCAPED[byte]:
-            at += 2
-        else:
-            return -1
-        at = stop(octets, at, end)
-    return -1
 
 
 @compiled
@@ -182,3 +141,155 @@ def hashed(octets: Octets, start: int, end: int, seed: np.uint64) -> np.uint64:
     counting = (ONE << (BYTE * np.uint64(size & 7))) - ONE
     seed = (seed ^ (word_at(octets, start + whole) & counting) ^ np.uint64(size)) * MIX
     return seed ^ (seed >> HALF)
+
+
+@compiled
+def hex_digit(byte: int) -> int:
+    """Return the value of a hexadecimal digit."""
+    # Letters have 9 less in their low bits.
+    return (np.int64(byte) & 15) + (9 if byte > 0x40 else 0)
+
+
+@compiled
+def _hex_word(octets: Octets, at: int) -> int:
+    """Return the value of four hexadecimal digits."""
+    point = np.int64(0)
+    for place in range(at, at + 4):
+        point = point << 4 | hex_digit(octets[place])
+    return point
+
+
+@compiled
+def code_point(octets: Octets, at: int) -> tuple[int, int]:
+    """Return the character of a string in UTF-8 at a place, and the place after it."""
+    byte = np.int64(octets[at])
+    if byte < 0x80:
+        if byte != BACKSLASH:
+            return byte, at + 1
+        letter = octets[at + 1]
+        if letter != LETTER_U:
+            return np.int64(_UNESCAPED[letter]), at + 2
+        point = _hex_word(octets, at + 2)
+        if point & ~0x3FF != 0xD800:
+            return point, at + 6
+        return 0x10000 + (point - 0xD800 << 10) + _hex_word(octets, at + 8) - 0xDC00, at + 12
+    if byte < 0xE0:
+        return (byte & 0x1F) << 6 | (octets[at + 1] & 0x3F), at + 2
+    if byte < 0xF0:
+        point = (byte & 0x0F) << 12 | (octets[at + 1] & 0x3F) << 6 | (octets[at + 2] & 0x3F)
+        return point, at + 3
+    point = (byte & 0x07) << 18 | (octets[at + 1] & 0x3F) << 12
+    return point | (octets[at + 2] & 0x3F) << 6 | (octets[at + 3] & 0x3F), at + 4
+
+
+@compiled
+def latin1(octets: Octets, at: int, end: int, written: Octets) -> int:
+    """Write the bytes that a string's characters mean in Latin-1, and return how many, or -1."""
+    place = 0
+    while at < end:
+        point, at = code_point(octets, at)
+        if point > 0xFF:
+            return -1
+        written[place] = point
+        place += 1
+    return place
+
+
+@compiled
+def utf8_written(point: int, written: Octets, place: int) -> int:
+    """Write a code point in UTF-8, and return the place after it."""
+    if point < 0x80:
+        put_word(written, place, np.uint64(point))
+        return place + 1
+    last = 0x80 | point & 0x3F
+    if point < 0x800:
+        put_word(written, place, np.uint64(0xC0 | point >> 6 | last << 8))
+        return place + 2
+    third = 0x80 | point >> 6 & 0x3F
+    if point < 0x10000:
+        put_word(written, place, np.uint64(0xE0 | point >> 12 | third << 8 | last << 16))
+        return place + 3
+    second = 0x80 | point >> 12 & 0x3F
+    put_word(written, place, np.uint64(0xF0 | point >> 18 | second << 8 | third << 16 | last << 24))
+    return place + 4
+
+
+@compiled
+def character_written(point: int, written: Octets, place: int) -> int:
+    """Write a code point in a string of JSON, and return the place after it."""
+    if point >= 0x20 and point != QUOTE and point != BACKSLASH:
+        return utf8_written(point, written, place)
+    short = np.int64(_SHORT_ESCAPES[point])
+    if short:
+        put_word(written, place, np.uint64(BACKSLASH | short << 8))
+        return place + 2
+    digits = np.int64(_DIGITS[point >> 4]) << 32 | np.int64(_DIGITS[point & 15]) << 40
+    put_word(written, place, np.uint64(_LONG_ESCAPE | digits))
+    return place + 6
+
+
+@compiled
+def text_written(
+    octets: Octets, at: int, end: int, written: Octets, place: int, again: bool
+) -> int:
+    """Write the content of a string up to its closing quote, and return the place after it.
+
+    It is written as a string of JSON `again`, or else as its bytes.
+    """
+    kept = at
+    at = stop(octets, at, end)
+    while at < end:
+        place = copied(octets, kept, at, written, place)
+        point, kept = code_point(octets, at)
+        if again:
+            place = character_written(point, written, place)
+        else:
+            place = utf8_written(point, written, place)
+        at = stop(octets, kept, end)
+    return copied(octets, kept, end, written, place)
+
+
+@compiled
+def bytes_in_text(octets: Octets, end: int, written: Octets, place: int) -> int:
+    """Write the first bytes of an array, UTF-8, as a string of JSON; return the place after it."""
+    kept = np.int64(0)
+    at = stop(octets, kept, end)
+    while at < end:
+        place = copied(octets, kept, at, written, place)
+        place = character_written(np.int64(octets[at]), written, place)
+        kept = at + 1
+        at = stop(octets, kept, end)
+    return copied(octets, kept, end, written, place)
+
+
+@compiled
+def _four(written: Octets, place: int, three: int) -> None:
+    """Write three bytes as base64."""
+    put_word(
+        written,
+        place,
+        np.uint64(BASE64[three >> 18])
+        | np.uint64(BASE64[three >> 12 & 63]) << _ONE_BYTE
+        | np.uint64(BASE64[three >> 6 & 63]) << _TWO_BYTES
+        | np.uint64(BASE64[three & 63]) << _THREE_BYTES,
+    )
+
+
+@compiled
+def in_base64(octets: Octets, end: int, written: Octets, place: int) -> int:
+    """Write the first bytes of an array as base64, and return the place after it."""
+    whole = end - end % 3
+    for at in range(0, whole, 3):
+        three = np.int64(octets[at]) << 16 | np.int64(octets[at + 1]) << 8 | octets[at + 2]
+        _four(written, place, three)
+        place += 4
+    if whole == end:
+        return place
+    three, two = np.int64(octets[whole]) << 16, end - whole == 2
+    if two:
+        three |= np.int64(octets[whole + 1]) << 8
+    _four(written, place, three)
+    put_word(written, place + 3, _PAD)
+    if not two:
+        put_word(written, place + 2, _PADS)
+    return place + 4

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from ticdc_assets.base.errors import WireError
 from ticdc_assets.model.schemas import RowShape
+from ticdc_assets.wire.codes import Spelling
 from ticdc_assets.wire.fields import LARGEST, Field, Kind
 from ticdc_assets.wire.go_json import LEAST_BYTES_OF_TOO_MANY
 from ticdc_assets.wire.rows import PIECE_BYTES, shape_text, takeable
@@ -30,7 +31,6 @@ from ticdc_assets.wire.tape.image_loops import Images
 from ticdc_assets.wire.tape.json_loops import Flags, Ints, Octets, Places, Texts
 from ticdc_assets.wire.tape.texts import PADDING, room_for, texts_in, texts_of
 from ticdc_assets.wire.tape.token_loops import NONE, Nodes
-from ticdc_assets.wire.tape.value_loops import LAST_PLAIN_WAY
 
 _STRINGS: Final = (token_loops.TEXT, token_loops.ESCAPED)
 
@@ -62,12 +62,7 @@ class Rules:
 
     @classmethod
     def of(cls, *tables: Sequence[Field], besides: Sequence[str] = ()) -> "Rules":
-        """Return the rules of tables, one of each type.
-
-        Args:
-            tables: the fields of each type.
-            besides: names of fields that are looked up, whatever they are.
-        """
+        """Return the rules of tables, one of each type; `besides` are looked up in addition."""
         fields = tuple(
             dict.fromkeys([*besides, *(item.name for table in tables for item in table)])
         )
@@ -180,12 +175,9 @@ class Tape:
         return self.texts.octets[start:end].tobytes()
 
     def checked(self, found: Places, types: Ints, rules: Rules) -> "Checked":
-        """Return which objects fit the table of their type, and their values.
+        """Return which objects fit the table of their type (negative for none), and their values.
 
-        Args:
-            found: the nodes of their members, see `members`.
-            types: the number of the table of each object, negative for none.
-            rules: the tables.
+        Their members were `found` by `members`.
         """
         values, good = np.empty(found.shape, np.int64), np.empty(len(types), np.bool_)
         token_loops.fields_checked(
@@ -194,14 +186,7 @@ class Tape:
         return Checked(good=good, values=dict(zip(rules.fields, list(values), strict=True)))
 
     def checked_inside(self, checked: "Checked", name: str, types: Ints, rules: Rules) -> "Checked":
-        """Return the same for the objects in a field of other objects.
-
-        Args:
-            checked: these other objects.
-            name: the field.
-            types: the number of the table of each.
-            rules: the tables of the objects inside.
-        """
+        """Return the same for the objects in a field of other objects."""
         objects = checked.values[name].astype(np.int32)
         found = self.members(objects, rules)
         return self.checked(found, np.where(objects >= 0, types, NONE), rules)
@@ -251,9 +236,7 @@ def tape_of(texts: Texts, rules: Rules, place: Workspace) -> tuple[Tape, Places]
 def values_of(batch: pa.RecordBatch, *, room: int = 0) -> Texts:
     """Return the values of records in `workspace("value")`, one that is null or too long as empty.
 
-    Args:
-        batch: records with a column `value`.
-        room: for how many bytes there is room after the values, for each byte of them.
+    After the values there is `room` for so many bytes for each byte of them.
     """
     column = takeable(batch.column("value"))
     is_long = pc.greater(pc.binary_length(column), PIECE_BYTES)
@@ -279,13 +262,7 @@ Take: TypeAlias = Callable[[image_loops.Columns, Images], None]
 
 
 class ColumnList(NamedTuple):
-    """The columns of an image.
-
-    Attributes:
-        table: the table after whose column the list begins, see `ImageLists`.
-        names: their names.
-        labels: the label of each.
-    """
+    """The columns of an image, and the table after whose column the list begins (`ImageLists`)."""
 
     table: Any
     names: tuple[str, ...]
@@ -325,12 +302,7 @@ class ImageLists:
         self._described = [(image_loops.ROOT, 0, "")] * int(self.room.used[0])
 
     def listed(self, objects: npt.NDArray[np.integer[Any]], take: Take) -> Images:
-        """Return images with their lists of columns.
-
-        Args:
-            objects: their nodes, `NONE` for none.
-            take: finds the columns.
-        """
+        """Return images with their lists of columns, which `take` finds; `NONE` is no image."""
         count = len(objects)
         self._listed += 1
         images = Images(
@@ -349,9 +321,7 @@ class ImageLists:
     def members(self, objects: npt.NDArray[np.integer[Any]], firsts: Places) -> Images:
         """Return images each of whose members is a column.
 
-        Args:
-            objects: their nodes, `NONE` for none.
-            firsts: after which column the list of each begins.
+        The list of each begins after the column in `firsts`.
         """
         octets, nodes = self.tape.texts.octets, self.tape.nodes
         return self.listed(objects, partial(image_loops.members_listed, octets, nodes, firsts))
@@ -392,7 +362,7 @@ class ImageLists:
     def _plain(self, ways: Octets) -> Octets:
         """Return ways of columns with `image_loops.ALL_PLAIN` where all before are plain."""
         found = ways.copy()
-        is_plain = ((ways > 0) & (ways <= LAST_PLAIN_WAY)).tolist()
+        is_plain = ((ways > 0) & (ways <= Spelling.NUMBER)).tolist()
         described = self.described
         for column in range(1, len(found)):
             before = described[column][0]
@@ -485,16 +455,10 @@ class Shapes:
         rows: Flags,
         shape: Shape,
     ) -> "Shapes":
-        """Return the shapes of rows, by the columns of their images.
+        """Return the shapes of rows, by the columns of their images; `rows` have one.
 
-        Args:
-            lists: the lists of columns.
-            after: the rows' images after.
-            before: their images before.
-            partial: whether each may lack columns.
-            rows: which have a shape.
-            shape: returns a shape by the columns of both images and whether it is partial; None, or
-                a `WireError`, if no table can have it.
+        `partial` says which may lack columns. `shape` returns a shape by the columns of both images
+        and whether it is partial; None, or a `WireError`, if no table can have it.
         """
         which = np.full(len(rows), NONE, np.int64)
         said = after.lasts.astype(np.int64) << 32 | before.lasts.astype(np.int64) << 1 | partial

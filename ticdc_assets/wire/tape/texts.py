@@ -27,12 +27,9 @@ def room_for(size: int) -> Octets:
 
 
 def texts_in(octets: Octets, ends: Ints, present: Flags | None = None) -> "pa.Array[Any]":
-    """Return texts that were written one after the other; they have to be UTF-8.
+    """Return texts in UTF-8 that were written one after the other, by where each ends.
 
-    Args:
-        octets: their bytes.
-        ends: where each ends.
-        present: which are there; the others are null, and empty. None if all are.
+    Those that are not `present` are null, and empty.
     """
     offsets = np.zeros(len(ends) + 1, np.int32)
     offsets[1:] = ends
@@ -59,13 +56,7 @@ def texts_of(column: "pa.Array[Any]", to_octets: Callable[[Octets], Octets]) -> 
 
 
 def gathered_texts(octets: Octets, starts: Ints, ends: Ints) -> "pa.Array[Any]":
-    """Return the bytes of each range as text, which has to be UTF-8.
-
-    Args:
-        octets: the bytes, with padding.
-        starts: where each range starts.
-        ends: where it ends.
-    """
+    """Return the bytes of each range of padded bytes as text, which has to be UTF-8."""
     ends_written = np.cumsum(ends - starts)
     written = room_for(int(ends_written[-1]) if len(starts) else 0)
     gathered(octets, starts, ends, written)

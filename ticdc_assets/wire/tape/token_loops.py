@@ -20,9 +20,8 @@ import numpy as np
 
 from ticdc_assets.base.compiled import compiled, inlined
 from ticdc_assets.model.values.vector_loops import word_at
-from ticdc_assets.model.values.word_loops import copied, number_end, same, stop
+from ticdc_assets.model.values.word_loops import copied, escapes_end, number_end, same, stop
 from ticdc_assets.wire.codes import MAX_DEPTH, Presence
-from ticdc_assets.wire.tape.character_loops import text_written
 from ticdc_assets.wire.tape.json_loops import (
     BYTE,
     CLOSE,
@@ -43,9 +42,9 @@ from ticdc_assets.wire.tape.json_loops import (
     Places,
     Texts,
     blanks_end,
-    escapes_end,
     is_utf8,
     natural,
+    text_written,
 )
 
 NULL, FALSE, TRUE, INTEGER, NUMBER, TEXT, ESCAPED, OBJECT, ARRAY, BARE, WHOLE = range(1, 12)
@@ -168,17 +167,10 @@ def _members_of(
 
 @compiled
 def members(octets: Octets, nodes: Nodes, objects: Places, names: Names, found: Places) -> None:
-    """Find the members of objects that have certain names.
+    """Find the node of each name's value in objects, `NONE` for none.
 
-    Of several of one name the last counts. A null counts as none.
-
-    Args:
-        octets: the bytes.
-        nodes: the tape.
-        objects: the objects' nodes, `NONE` for none; becomes `NONE` where members are unclear, as a
-            name has an escape and may be any name.
-        names: the names.
-        found: gets the node of each name's value in each object, `NONE` for none.
+    Of several of one name the last counts. A null counts as none. An object becomes `NONE` where
+    members are unclear, as a name has an escape and may be any name.
     """
     for number in range(len(objects)):
         top = objects[number]
@@ -190,13 +182,8 @@ def members(octets: Octets, nodes: Nodes, objects: Places, names: Names, found: 
 def tokenized(texts: Texts, names: Names, nodes: Nodes, roots: Places, found: Places) -> int:
     """Read texts onto a tape, and return how many nodes it has.
 
-    Args:
-        texts: the texts.
-        names: the names of members.
-        nodes: gets the nodes, of which there is room for as many as bytes.
-        roots: gets the first node of each text, `NONE` if it is not a JSON object with clear
-            members.
-        found: gets these members, see `members`.
+    There is room for as many nodes as bytes. `roots` gets the first node of each text, `NONE` if it
+    is not a JSON object with clear members; `found` these members, see `members`.
     """
     octets, starts, ends = texts
     count = 0
@@ -335,17 +322,11 @@ def fields_checked(
     values: Ints,
     good: Octets,
 ) -> None:
-    """Check objects against the rules of their types.
+    """Check objects against the rules of their types, which are negative for none.
 
-    Args:
-        octets: the bytes.
-        nodes: the tape.
-        found: the node of each field in each object, see `members`.
-        types: the type of each object, negative for none.
-        rules: `RULE` of each type and field.
-        values: gets the number of each field, or its node; -1 if it is not there, or nobody reads
-            it.
-        good: gets which objects follow the rules.
+    `found` has the node of each field in each object, see `members`; `rules` the `RULE` of each
+    type and field. `values` gets the number of each field, or its node; -1 if it is not there, or
+    nobody reads it. `good` gets which objects follow the rules.
     """
     for number in range(len(types)):
         kind = types[number]

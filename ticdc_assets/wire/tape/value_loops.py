@@ -15,20 +15,11 @@ import numpy as np
 from ticdc_assets.base.compiled import compiled, inlined
 from ticdc_assets.model.values.text_loops import from_base64
 from ticdc_assets.model.values.vector_loops import put_word, word_at
-from ticdc_assets.model.values.word_loops import copied
+from ticdc_assets.model.values.word_loops import HEX, copied, table_of
 from ticdc_assets.wire.codes import Spelling
-from ticdc_assets.wire.tape.character_loops import (
-    bytes_in_text,
-    hex_digit,
-    in_base64,
-    latin1,
-    text_written,
-    utf8_written,
-)
 from ticdc_assets.wire.tape.json_loops import (
     BACKSLASH,
     BYTE,
-    HEX,
     MINUS,
     NINE,
     ONE,
@@ -36,8 +27,13 @@ from ticdc_assets.wire.tape.json_loops import (
     QUOTE,
     ZERO,
     Octets,
+    bytes_in_text,
+    hex_digit,
+    in_base64,
     is_utf8,
-    table_of,
+    latin1,
+    text_written,
+    utf8_written,
 )
 from ticdc_assets.wire.tape.token_loops import ESCAPED, INTEGER, NUMBER, TEXT, Nodes
 
@@ -52,26 +48,6 @@ _LEAST_POINT[list(b"uU")] = 0x80, 0x10000
 _GO_ESCAPED: Final = table_of(b'abfnrtv\\"')
 _GO_UNESCAPED: Final = np.zeros(256, np.uint8)
 _GO_UNESCAPED[list(b'abfnrtv\\"')] = list(b'\a\b\f\n\r\t\v\\"')
-
-(
-    REFUSED_WAY,
-    TEXT_WAY,
-    ZONED_WAY,
-    NUMBER_WAY,
-    LATIN1_WAY,
-    INTEGER_WAY,
-    UNSIGNED_WAY,
-    FLOAT_WAY,
-    DOUBLE_WAY,
-    NULL_WAY,
-    QUOTED_WAY,
-    TEXT_IN_BASE64_WAY,
-    BYTES_IN_BASE64_WAY,
-) = map(int, Spelling)
-"""The ways in which the values of a column become text, as `Spelling` numbers them."""
-
-LAST_PLAIN_WAY: Final = NUMBER_WAY
-"""Up to this way, a string without escapes is the text."""
 
 _LOCATION, _VALUE = (
     tuple(np.uint64(int.from_bytes(text[at : at + 8], "little")) for at in (0, 8))
@@ -229,22 +205,22 @@ def _from_string(
     place: int,
 ) -> int:
     """Write the value of a column that is sent as a string; -1 if it does not fit the way."""
-    if TEXT_WAY <= way <= LAST_PLAIN_WAY:
+    if Spelling.TEXT <= way <= Spelling.NUMBER:
         return _string_written(octets, node, written, place)
-    if way == LATIN1_WAY:
+    if way == Spelling.LATIN1:
         size = latin1(octets, node.start, node.end, scratch)
         return in_base64(scratch, size, written, place) if size >= 0 else -1
-    if way == QUOTED_WAY:
+    if way == Spelling.QUOTED:
         start = np.int64(0)
         size = text_written(octets, node.start, node.end, scratch, start, False)
         size = _unquoted(scratch, size)
         return in_base64(scratch, size, written, place) if size >= 0 else -1
-    if way not in (TEXT_IN_BASE64_WAY, BYTES_IN_BASE64_WAY) or node.kind != TEXT:
+    if way not in (Spelling.TEXT_IN_BASE64, Spelling.BYTES_IN_BASE64) or node.kind != TEXT:
         return -1
     size = from_base64(octets, node.start, node.end, scratch, 0)
     if size < 0:
         return -1
-    if way == BYTES_IN_BASE64_WAY:
+    if way == Spelling.BYTES_IN_BASE64:
         return copied(octets, node.start, node.end, written, place)
     if not is_utf8(scratch, np.int64(0), size):
         return -1
@@ -257,13 +233,13 @@ def _from_number(
 ) -> tuple[int, bool]:
     """Write the value of a column that is sent as a number; whether it is sure, see `_digits`."""
     start, end, sure = node.start, node.end, True
-    if way == NUMBER_WAY:
+    if way == Spelling.NUMBER:
         # -0 is an integer, and so 0.
         good = node.kind == NUMBER or octets[start] != MINUS or octets[start + 1] != ZERO
-    elif way in (INTEGER_WAY, UNSIGNED_WAY):
-        good = node.kind == INTEGER and _is_integer(octets, start, end, way == INTEGER_WAY)
-    elif way in (FLOAT_WAY, DOUBLE_WAY):
-        good, sure = _digits(octets, start, end, 6 if way == FLOAT_WAY else 15)
+    elif way in (Spelling.INTEGER, Spelling.UNSIGNED):
+        good = node.kind == INTEGER and _is_integer(octets, start, end, way == Spelling.INTEGER)
+    elif way in (Spelling.FLOAT, Spelling.DOUBLE):
+        good, sure = _digits(octets, start, end, 6 if way == Spelling.FLOAT else 15)
     else:
         good = False
     return (copied(octets, start, end, written, place) if good else -1), sure
@@ -280,9 +256,8 @@ def value_written(
 ) -> tuple[int, bool]:
     """Write a value that is not null as text of JSON.
 
-    Returns:
-        The place after the text, -1 if the value does not fit its column; and whether the text is
-        surely in the form that it must have.
+    Returns the place after the text, -1 if the value does not fit its column; and whether the text
+    is surely in the form that it must have.
     """
     sure = True
     put_word(written, place, _QUOTE_WORD)

@@ -12,6 +12,7 @@ from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.model.events import Event
 from ticdc_assets.wire.open.reference import ROW
 from ticdc_assets.wire.record import Record
+from ticdc_assets_tests.wire.differing import parts as frames
 from ticdc_assets_tests.wire.open.test_messages import record as open_record
 
 NULL_WHERE_ZERO = frozenset({7, 10, 11, 12, 246, 247, 248})
@@ -93,11 +94,4 @@ def written(value: Any) -> bytes:
 
 def parts(record: Record) -> Iterator[tuple[bytes, bytes]]:
     """Yield the keys and values in a record of Open Protocol."""
-    keys, values = (record.key or b"")[8:], record.value or b""
-    while keys:
-        pair: list[bytes] = []
-        for content in (keys, values):
-            size = int.from_bytes(content[:8])
-            pair.append(content[8 : 8 + size])
-        keys, values = keys[8 + len(pair[0]) :], values[8 + len(pair[1]) :]
-        yield pair[0], pair[1]
+    return zip(frames((record.key or b"")[8:]), frames(record.value or b""), strict=True)

@@ -10,8 +10,12 @@ from typing import Any
 from ticdc_assets.demo.simulator.alterations import ActionCode
 from ticdc_assets.demo.simulator.columns import charset_sql, path_sql, quoted
 from ticdc_assets.demo.simulator.stored_table import StoredTable, TableName
-from ticdc_assets.demo.simulator.transaction import CommittedDdl, CommittedTransaction, Transaction
-from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.demo.simulator.upstream import (
+    CommittedDdl,
+    CommittedTransaction,
+    Transaction,
+    Upstream,
+)
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets_tests.demo.simulator.partition_changes import (
     PartitionChange,

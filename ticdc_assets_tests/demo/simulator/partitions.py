@@ -11,7 +11,7 @@ Not handled: KEY and DEFAULT partitions, expressions but YEAR, several columns, 
 import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
+from enum import Enum
 from typing import Final, TypeAlias
 
 from ticdc_assets.demo.simulator.columns import charset_literal, quoted
@@ -20,45 +20,27 @@ Comparable: TypeAlias = int | str
 """What a bound and a value are compared as: numbers as numbers, dates and text as text."""
 
 
-class Method(StrEnum):
-    """How rows are divided; of each the ordinary kinds of values."""
+class Method(Enum):
+    """How rows are divided, of each the ordinary kinds of values: as SQL, and as compared."""
 
-    RANGE = "range"
-    RANGE_YEAR = "range year"
-    RANGE_COLUMNS = "range columns"
-    RANGE_COLUMNS_DATE = "range columns date"
-    LIST = "list"
-    LIST_COLUMNS = "list columns"
-    HASH = "hash"
+    RANGE = "RANGE ({})", int
+    RANGE_YEAR = "RANGE (YEAR({}))", lambda text: int(text[:4])
+    RANGE_COLUMNS = "RANGE COLUMNS ({})", int
+    RANGE_COLUMNS_DATE = "RANGE COLUMNS ({})", str
+    LIST = "LIST ({})", int
+    LIST_COLUMNS = "LIST COLUMNS ({})", str
+    HASH = "HASH ({})", int
+
+    def head(self, column: str) -> str:
+        """Return how PARTITION BY begins for a column."""
+        return f"PARTITION BY {self.value[0].format(quoted(column))}"
+
+    def compared(self, text: str) -> Comparable:
+        """Return what a value of the column is compared as."""
+        return self.value[1](text)
 
 
 LISTS: Final = frozenset({Method.LIST, Method.LIST_COLUMNS})
-
-_HEADS: Final[Mapping[Method, str]] = {
-    Method.RANGE: "RANGE ({})",
-    Method.RANGE_YEAR: "RANGE (YEAR({}))",
-    Method.RANGE_COLUMNS: "RANGE COLUMNS ({})",
-    Method.RANGE_COLUMNS_DATE: "RANGE COLUMNS ({})",
-    Method.LIST: "LIST ({})",
-    Method.LIST_COLUMNS: "LIST COLUMNS ({})",
-    Method.HASH: "HASH ({})",
-}
-
-
-def _year(text: str) -> Comparable:
-    return int(text[:4])
-
-
-_COMPARED: Final[Mapping[Method, Callable[[str], Comparable]]] = {
-    Method.RANGE: int,
-    Method.RANGE_YEAR: _year,
-    Method.RANGE_COLUMNS: int,
-    Method.RANGE_COLUMNS_DATE: str,
-    Method.LIST: int,
-    Method.LIST_COLUMNS: str,
-    Method.HASH: int,
-}
-"""What a value of the column is compared as."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +82,7 @@ class Partitioning:
             return next((n for n, part in enumerate(self.partitions) if value in part.values), None)
         if value is None:
             return 0
-        compared = _COMPARED[self.method](value)
+        compared = self.method.compared(value)
         return next(
             (n for n, part in enumerate(self.partitions) if _is_below(compared, part.below)), None
         )
@@ -140,7 +122,7 @@ class Partitioning:
 
     def sql(self) -> str:
         """Return the text of PARTITION BY."""
-        head = f"PARTITION BY {_HEADS[self.method].format(quoted(self.column))}"
+        head = self.method.head(self.column)
         if self.method is Method.HASH:
             return f"{head} PARTITIONS {len(self.partitions)}"
         return f"{head} ({','.join(map(self._definition_sql, self.partitions))})"
@@ -158,7 +140,7 @@ class Partitioning:
         return f"{head} LESS THAN ({self._bound_sql(part.below)})"
 
     def _value_sql(self, value: str | None) -> str:
-        return "NULL" if value is None else self._bound_sql(_COMPARED[self.method](value))
+        return "NULL" if value is None else self._bound_sql(self.method.compared(value))
 
     def _bound_sql(self, bound: Comparable) -> str:
         return str(bound) if isinstance(bound, int) else charset_literal(bound)

@@ -11,7 +11,7 @@ from typing import Final
 
 from ticdc_assets.demo.simulator.columns import column, text_with_scale
 from ticdc_assets.demo.simulator.stored_table import Key, Row, StoredTable, TableName, index
-from ticdc_assets.demo.simulator.transaction import Transaction
+from ticdc_assets.demo.simulator.upstream import Transaction
 from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets_tests.demo.simulator.odd_upstream import OddUpstream
 from ticdc_assets_tests.demo.simulator.partitions import some_value

@@ -14,7 +14,7 @@ from ticdc_assets.demo.simulator.changefeed import (
     StandInChangefeed,
 )
 from ticdc_assets.demo.simulator.columns import column
-from ticdc_assets.demo.simulator.dialects import Dialect, MessageOptions
+from ticdc_assets.demo.simulator.message_forms import Dialect, MessageOptions
 from ticdc_assets.model.events import Bootstrap, DdlEvent, RowChange, Watermark
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets_tests.demo.simulator.builders import (

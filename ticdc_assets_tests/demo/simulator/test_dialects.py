@@ -14,8 +14,8 @@ from ticdc_assets.base.errors import ConfigError
 from ticdc_assets.demo.simulator.alterations import AddColumn
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
-from ticdc_assets.demo.simulator.dialects import Dialect, MessageOptions, dialect_of
 from ticdc_assets.demo.simulator.encoders import open_protocol, simple_avro, simple_json
+from ticdc_assets.demo.simulator.message_forms import Dialect, MessageOptions, dialect_of
 from ticdc_assets.demo.simulator.stored_table import TableName
 from ticdc_assets.model.events import Bootstrap, DdlEvent, Event, RowChange
 from ticdc_assets.source.capture import CaptureRecord

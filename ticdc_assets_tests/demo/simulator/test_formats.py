@@ -13,11 +13,10 @@ import pytest
 
 from ticdc_assets.demo.simulator.changefeed import Dispatcher, FeedOptions
 from ticdc_assets.demo.simulator.columns import as_typed
-from ticdc_assets.demo.simulator.dialects import Dialect
+from ticdc_assets.demo.simulator.message_forms import Dialect
 from ticdc_assets.demo.simulator.shop import ShopWorkload
 from ticdc_assets.demo.simulator.stored_table import Key, TableName
-from ticdc_assets.demo.simulator.transaction import CommittedDdl, CommittedTransaction
-from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.demo.simulator.upstream import CommittedDdl, CommittedTransaction, Upstream
 from ticdc_assets.model.events import Bootstrap, DdlEvent, Op, RowChange, Watermark
 from ticdc_assets.model.mysql_types import lacks_size
 from ticdc_assets.model.schemas import TableSchema

@@ -9,7 +9,7 @@ from ticdc_assets.demo.simulator.alterations import (
 from ticdc_assets.demo.simulator.clock import TsoClock
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.stored_table import TableName, index
-from ticdc_assets.demo.simulator.transaction import CommittedDdl, CommittedTransaction
+from ticdc_assets.demo.simulator.upstream import CommittedDdl, CommittedTransaction
 from ticdc_assets.model.events import Op
 from ticdc_assets_tests.demo.simulator.builders import shop_upstream
 from ticdc_assets_tests.demo.simulator.odd_upstream import OddUpstream

@@ -9,8 +9,7 @@ from typing import Any
 from ticdc_assets.config.topics import MAX_TOPIC_CHARACTERS
 from ticdc_assets.demo.simulator.changefeed import Batch, StandInChangefeed
 from ticdc_assets.demo.simulator.stored_table import TableName
-from ticdc_assets.demo.simulator.transaction import tables_before
-from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.demo.simulator.upstream import Upstream, tables_before
 
 
 def topic_for(pattern: str, schema: str, table: str) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
-from ticdc_assets.demo.simulator.dialects import Dialect, MessageOptions, dialect_of
+from ticdc_assets.demo.simulator.message_forms import Dialect, MessageOptions, dialect_of
 from ticdc_assets.demo.simulator.stored_table import TableName
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.model.events import Bootstrap, DdlEvent, Event, RowChange, Watermark

@@ -48,16 +48,9 @@ ODD_NAMES = (
 def schema_of(database: str, table: str, version: int, *columns: ColumnSchema) -> TableSchema:
     """Return a schema with `id` as its key."""
     identity = ColumnSchema(name="id", mysql_type="int", nullable=False)
-    return TableSchema(
-        database=database,
-        table=table,
-        table_id=100,
-        version=version,
-        columns=(identity, *columns),
-        indexes=(
-            IndexSchema(name="primary", unique=True, primary=True, nullable=False, columns=("id",)),
-        ),
-    )
+    key = IndexSchema(name="primary", unique=True, primary=True, nullable=False, columns=("id",))
+    names = {"database": database, "table": table, "table_id": 100, "version": version}
+    return TableSchema(**names, columns=(identity, *columns), indexes=(key,))
 
 
 def mirror_of(database: str, table: str, **other: Any) -> MirrorCut:
@@ -90,29 +83,18 @@ def write_landings(paths: LakePaths, landings: Sequence[tuple[datetime, int, int
     landed = 0
     for number, (landed_at, records, left) in enumerate(landings, 1):
         landed += records
-        partition = {
-            "topic": "shop",
-            "partition": 0,
-            "earliest": 0,
-            "end": landed + left,
-            "landed": landed,
-        }
         idle = dict.fromkeys(("partition", "earliest", "end", "landed"), 0)
-        idle |= {"topic": "idle", "settled": True}
+        partition = idle | {"topic": "shop", "end": landed + left, "landed": landed}
         row = {
             "number": number,
             "landed_at": landed_at,
             "batch": number,
             "generation": FIRST_GENERATION,
             "records": records,
-            "partitions": [partition, idle],
+            "partitions": [partition, idle | {"topic": "idle", "settled": True}],
         }
-        write_table(
-            paths.landings,
-            pa.Table.from_pylist([row], schema=landing._LANDINGS_SCHEMA),
-            overwrite=False,
-            metadata={"number": number},
-        )
+        table = pa.Table.from_pylist([row], schema=landing._LANDINGS_SCHEMA)
+        write_table(paths.landings, table, overwrite=False, metadata={"number": number})
 
 
 def write_groups(
@@ -139,40 +121,18 @@ def write_groups(
         "last_landed_at": ago(10),
         "last_batch": 3,
     }
+    of_rows = common | {"kind": "row", "max_ts": newest_ts, "schema_version": 1}
     rows: list[dict[str, Any]] = [{**common, "kind": "watermark"}]
     rows += [
-        {
-            **common,
-            "kind": "row",
-            "max_ts": newest_ts,
-            "database": database,
-            "table": table,
-            "table_id": number,
-            "schema_version": 1,
-        }
+        {**of_rows, "database": database, "table": table, "table_id": number}
         for number, (database, table) in enumerate(tables)
     ]
-    write_table(
-        paths.change_groups,
-        pa.Table.from_pylist(rows, schema=change_statistics.GROUPS_SCHEMA),
-        overwrite=True,
-        metadata={"batch": 3},
-    )
+    groups = pa.Table.from_pylist(rows, schema=change_statistics.GROUPS_SCHEMA)
+    write_table(paths.change_groups, groups, overwrite=True, metadata={"batch": 3})
 
 
 def write_quarantine(paths: LakePaths, rows: Sequence[dict[str, Any]]) -> None:
     """Write quarantine; what a row does not say is as below."""
-
-    kinds = {
-        "partition": pa.int32(),
-        "offset": pa.int64(),
-        "index": pa.int32(),
-        "commit_ts": pa.int64(),
-        "batch": pa.int64(),
-        "quarantined_at": pa.timestamp("us", tz="UTC"),
-        "redriven_at": pa.timestamp("us", tz="UTC"),
-    }
-    schema = pa.schema([(name, kinds.get(name, pa.string())) for name in FAULT_SCHEMA.names])
     common = {
         "stage": "decode",
         "topic": "shop",
@@ -184,27 +144,19 @@ def write_quarantine(paths: LakePaths, rows: Sequence[dict[str, Any]]) -> None:
         "got": "a secret of a record",
         "batch": 1,
     }
-    write_deltalake(
-        str(paths.quarantine),
-        pa.Table.from_pylist([common | row for row in rows], schema=schema),
-        mode="append",
-    )
+    table = pa.Table.from_pylist([common | row for row in rows], schema=FAULT_SCHEMA)
+    write_deltalake(str(paths.quarantine), table, mode="append")
 
 
 def write_schemas(paths: LakePaths, database: str, table: str) -> None:
     """Write two versions of a table, the DDL between them, one unclear DDL and a conflict."""
     place = Coordinates(topic="shop", partition=0, offset=1, index=0)
-    first = schema_of(
-        database, table, from_datetime(ago(300)), ColumnSchema(name="a", mysql_type="int")
-    )
+    name = (database, table)
+    first = schema_of(*name, from_datetime(ago(300)), ColumnSchema(name="a", mysql_type="int"))
     sql = f"ALTER TABLE `{table}` RENAME COLUMN a TO b,\n\tADD COLUMN `<b>c</b>` varchar(10)"
-    second = schema_of(
-        database,
-        table,
-        from_datetime(ago(200)),
-        ColumnSchema(name="b", mysql_type="bigint"),
-        ColumnSchema(name="<b>c</b>", mysql_type="varchar", length=10),
-    )
+    odd = ColumnSchema(name="<b>c</b>", mysql_type="varchar", length=10)
+    wide = ColumnSchema(name="b", mysql_type="bigint")
+    second = schema_of(*name, from_datetime(ago(200)), wide, odd)
 
     def version(schema: TableSchema, text: str | None) -> SchemaVersion:
         return SchemaVersion(

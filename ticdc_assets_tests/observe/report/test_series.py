@@ -179,7 +179,7 @@ def test_mirrors_of_old_cuts_are_not_counted_beyond_the_budget(paths: LakePaths)
 def test_only_the_leaves_that_are_asked_for_are_read(paths: LakePaths) -> None:
     for number in (1, 2):
         publish(paths, cut_of(number, ago(9), 1, mirrors=(mirror_of("s", "t"),)))
-    (batch,) = read_leaves(paths.cuts, ["number", "mirrors.rows"], column="number", least=2)
+    (batch,) = read_leaves(paths.cuts, ["number", "mirrors.rows"], least=2)
     assert batch.to_pylist() == [{"number": 2, "mirrors": [{"rows": 10}]}]
 
 

@@ -61,6 +61,24 @@ def schema(create: str = CREATE) -> TableSchema:
 SCHEMA = schema()
 
 
+def made(
+    own: TableSchema,
+    rows: "list[bytes] | pa.Array[Any]",
+    *,
+    form: str,
+    dialect: CsvDialect | None = None,
+    is_ordered: bool = True,
+    columns: list[str] | None = None,
+    problem: str | None = None,
+) -> list[dict[str, Any] | str]:
+    """Return the images of rows, or why a row has none."""
+    array = pa.array(rows) if isinstance(rows, list) else rows
+    maker = ImageMaker(own, dialect or CsvDialect(), "UTC", is_ordered=is_ordered)
+    found = maker.make(array, format=form, columns=columns, problem=problem)
+    pairs = zip(found.images.to_pylist(), found.reason.to_pylist(), strict=True)
+    return [str(reason) if image is None else json.loads(image) for image, reason in pairs]
+
+
 def read(
     folder: Path, name: str, content: bytes, dialect: CsvDialect, *, most: int = 1 << 30
 ) -> tuple[list[dict[str, Any] | str], list[int]]:
@@ -68,7 +86,6 @@ def read(
     (folder / name).write_bytes(content)
     (table,) = read_export(str(folder), tso=1).tables
     filesystem, root = opened_folder(str(folder))
-    maker = ImageMaker(SCHEMA, dialect, "UTC")
     found: list[dict[str, Any] | str] = []
     lines: list[int] = []
     for file in table.files:
@@ -79,16 +96,14 @@ def read(
                 columns, problem = (
                     batch.column(item)[0].as_py() for item in ("columns", "problem")
                 )
-                made = maker.make(
+                found += made(
+                    SCHEMA,
                     batch.column("row"),
-                    format=file.format,
+                    form=file.format,
+                    dialect=dialect,
                     columns=None if columns is None else json.loads(columns),
                     problem=problem,
                 )
-                pairs = zip(made.images.to_pylist(), made.reason.to_pylist(), strict=True)
-                found += [
-                    str(reason) if image is None else json.loads(image) for image, reason in pairs
-                ]
         assert len(parts) > 1 or len(lines) < 2 or most > 1
     (folder / name).unlink()
     return found, lines
@@ -227,12 +242,9 @@ def test_parquet_types_as_the_columns_spell_them(tmp_path: Path) -> None:
     (part,) = split_file(filesystem, root, file, CsvDialect(), most=1)
     (batch,) = read_rows(filesystem, root, part, CsvDialect())
     maker = ImageMaker(exported_schema(exported, 1, "UTC").schema, CsvDialect(), "Europe/Oslo")
-    made = maker.make(
-        batch.column("row"),
-        format="parquet",
-        columns=json.loads(batch.column("columns")[0].as_py()),
-    )
-    first, second = made.images.to_pylist()
+    columns = json.loads(batch.column("columns")[0].as_py())
+    found = maker.make(batch.column("row"), format="parquet", columns=columns)
+    first, second = found.images.to_pylist()
     assert json.loads(first) == {
         "d": "1.50",
         "w": "7",
@@ -252,61 +264,53 @@ def test_parquet_types_as_the_columns_spell_them(tmp_path: Path) -> None:
         "g": "0.00000012",
     }
     assert second is None
-    assert made.reason[1].as_py() == "invalid_decimal"
-    assert (made.position[1].as_py(), made.got[1].as_py()) == ("w", "b'7.25'")
+    fault = [item[1].as_py() for item in (found.reason, found.position, found.got)]
+    assert fault == ["invalid_decimal", "w", "b'7.25'"]
 
 
 def test_parquet_has_no_zero_dates() -> None:
     """Dumpling writes NULL: where no NULL can be, it is no value of the row."""
     own = schema("CREATE TABLE `t` (`a` datetime NOT NULL, `b` timestamp NULL, `c` date NOT NULL)")
-    rows = pa.array([b"('2024-01-01 00:00:00',NULL,NULL)", b"(NULL,NULL,'2024-01-01')"])
-    for form, expected in (("parquet", [None, "invalid_datetime"]), ("sql", [None, None])):
-        made = ImageMaker(own, CsvDialect(), "UTC").make(rows, format=form, columns=None)
-        assert made.reason.to_pylist() == expected
+    rows = [b"('2024-01-01 00:00:00',NULL,NULL)", b"(NULL,NULL,'2024-01-01')"]
+    for form in ("parquet", "sql"):
+        first, second = made(own, rows, form=form)
+        assert isinstance(first, dict)
+        assert (second == "invalid_datetime") is (form == "parquet")
+        assert isinstance(second, dict) is (form == "sql")
 
 
 @pytest.mark.parametrize("null", ["", "NULL", "\\N"])
 def test_without_quotes_null_is_a_text_where_no_null_can_be(null: str) -> None:
     own = schema("CREATE TABLE `t` (`a` text NOT NULL, `b` text, `e` enum('x','NULL') NOT NULL)")
     dialect = CsvDialect(quote="", null=null, backslash=False)
-    rows = pa.array([f"{null},{null},x".encode()])
-    made = ImageMaker(own, dialect, "UTC").make(rows, format="csv", columns=None)
-    (image,) = made.images.to_pylist()
-    assert json.loads(image) == {"a": null, "b": None, "e": "1"}
-    quoted = ImageMaker(own, CsvDialect(null=null), "UTC")
-    rows = pa.array([f'{null},{null},"x"'.encode()])
-    (image,) = quoted.make(rows, format="csv", columns=None).images.to_pylist()
-    assert json.loads(image) == {"a": None, "b": None, "e": "1"}
+    found = made(own, [f"{null},{null},x".encode()], form="csv", dialect=dialect)
+    assert found == [{"a": null, "b": None, "e": "1"}]
+    found = made(own, [f'{null},{null},"x"'.encode()], form="csv", dialect=CsvDialect(null=null))
+    assert found == [{"a": None, "b": None, "e": "1"}]
 
 
 def test_without_quotes_null_is_a_document_where_no_null_can_be() -> None:
     own = schema("CREATE TABLE `t` (`j` json NOT NULL, `k` json, `n` int NOT NULL)")
-    maker = ImageMaker(own, CsvDialect(quote="", null="null"), "UTC")
-    made = maker.make(pa.array([b"null,null,null"]), format="csv", columns=None)
-    (image,) = made.images.to_pylist()
+    found = made(own, [b"null,null,null"], form="csv", dialect=CsvDialect(quote="", null="null"))
     # No number is written so, and reading the image refuses it.
-    assert json.loads(image) == {"j": "null", "k": None, "n": "null"}
+    assert found == [{"j": "null", "k": None, "n": "null"}]
 
 
 def test_without_the_order_of_columns_files_must_name_them() -> None:
     """The old TiCDC sends the columns of Simple by id: the registry may have another order."""
     own = schema("CREATE TABLE `t` (`a` int, `b` int)")
-    maker = ImageMaker(own, CsvDialect(), "UTC", is_ordered=False)
     for form, row in (("sql", b"(1,2)"), ("csv", b"1,2")):
-        made = maker.make(pa.array([row]), format=form, columns=None)
-        assert made.images.to_pylist() == [None]
-        assert made.reason.to_pylist() == ["unnamed_columns"]
-        made = maker.make(pa.array([row]), format=form, columns=["b", "a"])
-        assert json.loads(made.images[0].as_py()) == {"b": "1", "a": "2"}
+        assert made(own, [row], form=form, is_ordered=False) == ["unnamed_columns"]
+        found = made(own, [row], form=form, is_ordered=False, columns=["b", "a"])
+        assert found == [{"b": "1", "a": "2"}]
 
 
 def test_labels_that_differ_by_case_are_two_labels() -> None:
     own = schema("CREATE TABLE `t` (`e` enum('A','a'), `s` set('A','a'))")
-    rows = pa.array([b"('a','a')", b"('A','a,A')", b"('','')", b"('B','')"])
-    made = ImageMaker(own, CsvDialect(), "UTC").make(rows, format="sql", columns=None)
-    images = [image and json.loads(image) for image in made.images.to_pylist()]
-    assert images == [{"e": "2", "s": "2"}, {"e": "1", "s": "3"}, {"e": "0", "s": "0"}, None]
-    assert made.reason[3].as_py() == "invalid_enum"
+    rows = [b"('a','a')", b"('A','a,A')", b"('','')", b"('B','')"]
+    found = made(own, rows, form="sql")
+    good = [{"e": "2", "s": "2"}, {"e": "1", "s": "3"}, {"e": "0", "s": "0"}]
+    assert found == [*good, "invalid_enum"]
 
 
 def test_what_is_wrong_with_rows_is_told(tmp_path: Path) -> None:

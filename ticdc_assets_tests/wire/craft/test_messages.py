@@ -12,16 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ticdc_assets.base.errors import UnsupportedVersionError, WireError
-from ticdc_assets.demo.simulator.encoders.craft import encode
-from ticdc_assets.demo.simulator.encoders.craft_layout import (
-    write_delta_uvarints,
-    write_delta_varints,
-    write_nullable,
-    write_reversed,
+from ticdc_assets.demo.simulator.encoders.craft import (
+    encode,
     write_rows,
-    write_strings,
-    write_uvarint,
-    write_varint,
 )
 from ticdc_assets.model.events import (
     DdlEvent,
@@ -36,14 +29,19 @@ from ticdc_assets.model.values.floats import to_float32
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire import record as record_module
 from ticdc_assets.wire.batch import decode_batch
-from ticdc_assets.wire.craft.chunks import Reader, reversed_uvarint
-from ticdc_assets.wire.craft.layout import MAX_NAME_BYTES, ColumnGroup, EventKind, GroupKind, Header
+from ticdc_assets.wire.craft.layout import (
+    MAX_NAME_BYTES,
+    ColumnGroup,
+    EventKind,
+    GroupKind,
+    Header,
+)
 from ticdc_assets.wire.craft.reference import decode
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests import strategies
 from ticdc_assets_tests.events import ddl_event, row_event
 from ticdc_assets_tests.examples import examples
-from ticdc_assets_tests.wire.comparing import Outcome, assert_equal, assert_refused, batch_of
+from ticdc_assets_tests.wire.comparing import assert_equal, assert_refused, batch_of, only
 
 CRAFT = WireFormat.CRAFT
 BINARY, HANDLE, PRIMARY, NULLABLE, UNSIGNED = 1, 2, 8, 64, 128
@@ -106,12 +104,6 @@ def group(
 def row(*groups: bytes, headers: bytes = HEADERS, terms: bytes = TERMS) -> bytes:
     """Return a message of one row."""
     return message(headers, [b"".join(groups)], terms, [table(*map(len, groups))])
-
-
-def only(outcome: Outcome) -> Any:
-    assert isinstance(outcome, list), outcome
-    (event,) = outcome
-    return event
 
 
 def value_of(code: int, flags: int, raw: bytes | None) -> Any:
@@ -533,40 +525,6 @@ def test_spelled_types_and_zones_are_written() -> None:
     again = only(assert_equal([encode([event])[0].value], CRAFT)[0])
     assert again.after == {"id": "200", "at": at.value}
     assert [column.mysql_type for column in again.shape.columns] == ["int", "timestamp"]
-
-
-# --- primitives ---
-
-
-@given(
-    st.lists(strategies.unsigned_numbers, max_size=5),
-    st.lists(strategies.signed_numbers, max_size=5),
-    st.lists(st.text(), max_size=4),
-)
-def test_primitives_and_chunks(unsigned: list[int], both: list[int], texts: list[str]) -> None:
-    nullable = [None, *(text.encode() for text in texts)]
-    written = b"".join(
-        (
-            b"".join(map(write_uvarint, unsigned)),
-            b"".join(map(write_varint, both)),
-            write_delta_uvarints(unsigned),
-            write_delta_varints(both),
-            write_strings(texts),
-            write_nullable(nullable),
-        )
-    )
-    reader = Reader(b"x" + written + b"y", 1, 1 + len(written))
-    assert reader.uvarints(len(unsigned)) == unsigned
-    assert reader.varints(len(both)) == both
-    assert reader.delta_uvarints(len(unsigned)) == unsigned
-    assert reader.delta_varints(len(both)) == both
-    assert [raw.decode() for _, raw in reader.strings(len(texts))] == texts
-    assert [raw for _, raw in reader.nullable_strings(len(nullable))] == nullable
-    reader.finish()
-    assert written.startswith(u(*unsigned) + z(*both))
-    for number in unsigned:
-        tail = write_reversed(number)
-        assert reversed_uvarint(b"\x01\x80" + tail, 2) == (number, 2)
 
 
 # --- any bytes ---

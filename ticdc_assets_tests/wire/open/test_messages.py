@@ -30,7 +30,7 @@ from ticdc_assets.wire.record import Record
 from ticdc_assets_tests import strategies
 from ticdc_assets_tests.events import ddl_event, row_event
 from ticdc_assets_tests.examples import examples
-from ticdc_assets_tests.wire.comparing import Outcome, assert_equal, assert_refused
+from ticdc_assets_tests.wire.comparing import assert_equal, assert_refused, only
 from ticdc_assets_tests.wire.differing import framed
 
 OPEN = WireFormat.OPEN_PROTOCOL
@@ -68,12 +68,6 @@ def row(**columns: Any) -> Record:
 
 def column(code: int, value: str, flags: int = 0) -> str:
     return f'{{"t":{code},"f":{flags},"v":{value}}}'
-
-
-def only(outcome: Outcome) -> Any:
-    assert isinstance(outcome, list), outcome
-    (event,) = outcome
-    return event
 
 
 MIXED = record(
@@ -620,15 +614,6 @@ def test_bytes_worked_out_by_hand() -> None:
     assert rows == record((ROW_KEY, INSERT_VALUE), (ROW_KEY, UPDATE_VALUE), (ROW_KEY, DELETE_VALUE))
     assert [watermark] == encode(events[3:])
     assert encode(decode(DDL)) == [DDL]
-
-
-def test_rows_share_records_and_nothing_else_does() -> None:
-    insert, watermark, ddl = decode(MIXED)[0], decode(MIXED)[3], decode(DDL)[0]
-    events = [insert] * 5 + [watermark, watermark, insert, ddl, ddl, insert, insert]
-    sizes = [len(decode(written)) for written in encode(events, max_batch_size=2)]
-    assert sizes == [2, 2, 1, 1, 1, 1, 1, 1, 2]
-    assert [len(decode(written)) for written in encode([insert] * 40)] == [16, 16, 8]
-    assert encode([]) == []
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ Source: getJavaSQLType in pingcap/tiflow pkg/sink/codec/canal at 017624f.
 
 import binascii
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, assert_never
+from typing import Any, Final
 
 from ticdc_assets.demo.simulator.encoders import go_json
 from ticdc_assets.model.events import (
@@ -50,25 +50,51 @@ def _message(event: Event) -> dict[str, Any]:
         case RowChange():
             return _row_message(event)
         case DdlEvent():
-            return _ddl_message(event)
+            names = {"database": event.database, "table": event.table}
+            extension = {"commitTs": event.commit_ts} if event.sql else {}
+            return _fields(
+                event.ddl_type,
+                event.commit_ts,
+                event.build_ts_ms,
+                {**names, "isDdl": True, "sql": event.sql},
+                extension=None if event.es_only else extension,
+            )
         case Bootstrap():
-            return {
-                **_head("", "", None, is_ddl=True),
-                "type": OTHER_DDL,
-                **_times(0, event.build_ts_ms),
-                "sql": "",
-                **_NO_ROWS,
-                "_tidb": {},
-            }
+            return _fields(OTHER_DDL, 0, event.build_ts_ms, {"isDdl": True}, extension={})
         case Watermark():
-            return {
-                **_head("", "", None),
-                "type": WATERMARK_TYPE,
-                **_times(event.watermark_ts, event.build_ts_ms),
-                "sql": "",
-                **_NO_ROWS,
-                "_tidb": {"watermarkTs": event.watermark_ts},
-            }
+            ts = event.watermark_ts
+            return _fields(WATERMARK_TYPE, ts, event.build_ts_ms, {}, extension={"watermarkTs": ts})
+
+
+_HEAD: Final[Mapping[str, Any]] = {
+    "id": 0,
+    "database": "",
+    "table": "",
+    "pkNames": None,
+    "isDdl": False,
+}
+_NO_ROWS: Final[Mapping[str, Any]] = {
+    "sqlType": None,
+    "mysqlType": None,
+    "data": None,
+    "old": None,
+}
+"""The members of a message in TiCDC's order, as they are where nothing else is said."""
+
+
+def _fields(
+    kind: str,
+    commit_ts: int,
+    build_ts_ms: int | None,
+    members: Mapping[str, Any],
+    *,
+    rows: Mapping[str, Any] = _NO_ROWS,
+    extension: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """Return a message with some members, without `_tidb` if `extension` is None."""
+    times = {"es": physical_ms(commit_ts), "ts": build_ts_ms}
+    message = {**_HEAD, "type": kind, **times, "sql": "", **rows, **members}
+    return message if extension is None else {**message, "_tidb": extension}
 
 
 def _row_message(row: RowChange) -> dict[str, Any]:
@@ -82,58 +108,29 @@ def _row_message(row: RowChange) -> dict[str, Any]:
         for column in shape.columns
         if column.name in data or (old is not None and column.name in old)
     }
-    key = shape.primary_key
-    return {
-        **_head(row.database, row.table, None if key is None else list(key)),
-        "type": _TYPES_OF_OPS[row.op],
-        **_times(row.commit_ts, row.build_ts_ms),
-        "sql": "",
-        "sqlType": {name: java_sql_type(types[name], data.get(name)) for name in types} or None,
-        "mysqlType": types,
-        "old": None if old is None else [_sent_image(old, types)],
-        "data": [_sent_image(data, types)],
-        **({} if row.es_only else {"_tidb": _row_extension(row)}),
-    }
-
-
-def _row_extension(row: RowChange) -> dict[str, Any]:
     extension: dict[str, Any] = {"commitTs": row.commit_ts}
     if row.claim_check_location:
         extension["claimCheckLocation"] = row.claim_check_location
     elif row.handle_key_only:
         extension["onlyHandleKey"] = True
-    return extension
-
-
-def _ddl_message(ddl: DdlEvent) -> dict[str, Any]:
-    extension = {"commitTs": ddl.commit_ts} if ddl.sql else {}
-    return {
-        **_head(ddl.database, ddl.table, None, is_ddl=True),
-        "type": ddl.ddl_type,
-        **_times(ddl.commit_ts, ddl.build_ts_ms),
-        "sql": ddl.sql,
-        **_NO_ROWS,
-        **({} if ddl.es_only else {"_tidb": extension}),
-    }
-
-
-_NO_ROWS: Final = dict.fromkeys(("sqlType", "mysqlType", "data", "old"))
-
-
-def _head(
-    database: str, table: str, primary_key: list[str] | None, *, is_ddl: bool = False
-) -> dict[str, Any]:
-    return {
-        "id": 0,
-        "database": database,
-        "table": table,
-        "pkNames": primary_key,
-        "isDdl": is_ddl,
-    }
-
-
-def _times(commit_ts: int, build_ts_ms: int | None) -> dict[str, int | None]:
-    return {"es": physical_ms(commit_ts), "ts": build_ts_ms}
+    key = shape.primary_key
+    return _fields(
+        _TYPES_OF_OPS[row.op],
+        row.commit_ts,
+        row.build_ts_ms,
+        {
+            "database": row.database,
+            "table": row.table,
+            "pkNames": None if key is None else list(key),
+        },
+        rows={
+            "sqlType": {name: java_sql_type(types[name], data.get(name)) for name in types} or None,
+            "mysqlType": types,
+            "old": None if old is None else [_sent_image(old, types)],
+            "data": [_sent_image(data, types)],
+        },
+        extension=None if row.es_only else extension,
+    )
 
 
 def _sent_image(image: Image, types: Mapping[str, str]) -> dict[str, str | None]:
@@ -145,17 +142,11 @@ def _sent_image(image: Image, types: Mapping[str, str]) -> dict[str, str | None]
 
 
 def _sent_value(value: PhysicalValue, mysql_type: str) -> str | None:
-    match value:
-        case None:
-            return None
-        case ZonedTimestamp():
-            return value.value
-        case str():
-            if not is_binary_type(mysql_type):
-                return value
-            return binascii.a2b_base64(value, strict_mode=True).decode("latin-1")
-        case _:
-            assert_never(value)
+    if isinstance(value, ZonedTimestamp):
+        return value.value
+    if value is None or not is_binary_type(mysql_type):
+        return value
+    return binascii.a2b_base64(value, strict_mode=True).decode("latin-1")
 
 
 # Types of Java ------------------------------------------------------------------------------------

@@ -16,14 +16,13 @@ from typing import Any, Final
 
 import orjson
 
-from ticdc_assets.demo.simulator.encoders.batches import DEFAULT_BATCH_SIZE, batches
-from ticdc_assets.demo.simulator.encoders.column_types import type_code
 from ticdc_assets.demo.simulator.encoders.go_json import (
     dumps,
     quote,
     with_long_escapes,
     without_empty,
 )
+from ticdc_assets.demo.simulator.encoders.shared import DEFAULT_BATCH_SIZE, batches, type_code
 from ticdc_assets.model.events import (
     Bootstrap,
     DdlEvent,
@@ -53,16 +52,11 @@ _IMAGES: Final[Mapping[Op, Mapping[str, str]]] = {
 def encode(
     events: Sequence[Event], *, ticdc: bool = False, max_batch_size: int = DEFAULT_BATCH_SIZE
 ) -> list[Record]:
-    """Return the records that TiCDC would send for `events`, in their order.
+    """Return the records that TiCDC would send for rows with their shape, DDL and watermarks.
 
     Rows that follow each other share a record. A row's `table_id` is written as its partition, so
     only rows of partitioned tables should have one. Build times, schemas, schema versions and
     checksums have no place in the format and are left out.
-
-    Args:
-        events: rows with their shape, DDL and watermarks.
-        ticdc: whether the new TiCDC writes.
-        max_batch_size: rows that a record has at most.
     """
     return [
         _record([_written(event, ticdc=ticdc) for event in batch])

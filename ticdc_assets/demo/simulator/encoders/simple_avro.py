@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from ticdc_assets.demo.simulator.encoders.avro import write
+from ticdc_assets.base.errors import shorten
+from ticdc_assets.demo.simulator.encoders.craft import write_varint
 from ticdc_assets.demo.simulator.encoders.simple_json import fields_from_event
 from ticdc_assets.model.events import Event, Image, PhysicalValue, RowChange
 from ticdc_assets.model.mysql_types import Kind as ColumnKind
@@ -38,11 +39,8 @@ from ticdc_assets.wire.simple.message import OPS, VERSION, MessageType
 def encode(events: Sequence[Event], *, ticdc: bool = False) -> list[Record]:
     """Return the records that TiCDC would send for `events`, one for each.
 
-    TiCDC writes the columns of a row in no order; here they have the order of the image.
-
-    Args:
-        events: the events.
-        ticdc: whether the new TiCDC writes: BIT as decimal text, and the digits of TIMESTAMP.
+    TiCDC writes the columns of a row in no order; here they have the order of the image. The new
+    TiCDC (`ticdc`) writes BIT as decimal text, and the digits of TIMESTAMP.
     """
     return [Record(key=None, value=_encoded(event, ticdc=ticdc)) for event in events]
 
@@ -53,17 +51,22 @@ def _encoded(event: Event, *, ticdc: bool) -> bytes:
         sent |= _row_fields(event, ticdc=ticdc)
     kind = MessageType(sent["type"])
     wrapper = "DML" if kind in OPS else "DDL" if kind in DDL_SYMBOLS else kind.value
-    out = bytearray()
-    write(out, avro.LONG, MESSAGE_BRANCH)
-    write(out, HEADER_ENUM, wrapper)
-    write(out, avro.LONG, MESSAGE_TYPES.index(wrapper))
-    write(out, avro.INT, VERSION)
     written = {
         name: _WRITERS[name](value) if name in _WRITERS else value for name, value in sent.items()
     }
     for name in sent.keys() & {"tableSchema", "preTableSchema"}:
         written[name] = _schema_fields(sent[name], ticdc=ticdc)
-    write(out, PAYLOADS[wrapper], written)
+    return write_message(wrapper, written)
+
+
+def write_message(wrapper: str, payload: Mapping[str, Any], *, version: int = VERSION) -> bytes:
+    """Return the message of a payload of `wire.simple.avro_reference.PAYLOADS`."""
+    out = bytearray()
+    write(out, avro.LONG, MESSAGE_BRANCH)
+    write(out, HEADER_ENUM, wrapper)
+    write(out, avro.LONG, MESSAGE_TYPES.index(wrapper))
+    write(out, avro.INT, version)
+    write(out, PAYLOADS[wrapper], payload)
     return bytes(out)
 
 
@@ -153,15 +156,8 @@ _SIGNED: Final = frozenset(
 
 
 def _schema_fields(schema: TableSchema, *, ticdc: bool) -> dict[str, Any]:
-    json_form = schema_to_json(schema)
-    return {
-        "database": schema.database,
-        "table": schema.table,
-        "tableID": schema.table_id,
-        "version": schema.version,
-        "columns": [_column_fields(column, ticdc=ticdc) for column in schema.columns],
-        "indexes": json_form["indexes"],
-    }
+    columns = [_column_fields(column, ticdc=ticdc) for column in schema.columns]
+    return schema_to_json(schema) | {"database": schema.database, "columns": columns}
 
 
 def _column_fields(column: ColumnSchema, *, ticdc: bool) -> dict[str, Any]:
@@ -203,3 +199,62 @@ _WRITERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "checksum": asdict,
 }
 """Fields that are written otherwise than they are in the event."""
+
+
+# Avro ---------------------------------------------------------------------------------------------
+
+
+def write(out: bytearray, kind: avro.AvroType, value: Any) -> None:
+    """Append `value`, which is of the type `kind`; a field of a record that is absent as None.
+
+    Raises:
+        ValueError: it is no value of the type.
+    """
+    match kind:
+        case avro.Null():
+            if value is not None:
+                raise ValueError(f"not null: {shorten(value)}")
+        case avro.Boolean():
+            out.append(1 if value else 0)
+        case avro.Integer():
+            if not kind.low <= value <= kind.high:
+                raise ValueError(f"not from {kind.low} to {kind.high}: {value}")
+            out += write_varint(value)
+        case avro.Floating():
+            try:
+                out += kind.layout.pack(value)
+            except OverflowError as error:
+                raise ValueError(f"too large for a float: {value}") from error
+        case avro.Bytes():
+            write(out, avro.LONG, len(value))
+            out += value
+        case avro.String():
+            write(out, avro.BYTES, value.encode())
+        case avro.Enum():
+            write(out, avro.LONG, kind.symbols.index(value))
+        case avro.Union():
+            number, inner = value
+            write(out, avro.LONG, number)
+            write(out, kind.branches[number], inner)
+        case avro.Optional():
+            out.append(0 if value is None else 2)
+            if value is not None:
+                write(out, kind.type, value)
+        case avro.RecordType():
+            for name, field in kind.fields:
+                write(out, field, value.get(name))
+        case avro.Array():
+            if value:
+                write(out, avro.LONG, len(value))
+            for item in value:
+                write(out, kind.items, item)
+            out.append(0)
+        case avro.Map():
+            if value:
+                write(out, avro.LONG, len(value))
+            for name, item in value.items():
+                write(out, avro.STRING, name)
+                write(out, kind.values, item)
+            out.append(0)
+        case _:
+            raise TypeError(f"an unknown type of Avro: {kind!r}")
