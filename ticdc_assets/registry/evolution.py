@@ -36,7 +36,7 @@ from ticdc_assets.registry.ddl.statement import (
     ChangeKind,
     ColumnDefinition,
     DdlStatement,
-    DefaultKind,
+    DefaultForm,
 )
 from ticdc_assets.registry.inference.columns import HIDDEN_COLUMNS, sent_default
 
@@ -197,7 +197,8 @@ def _added(column: ColumnSchema, definition: ColumnDefinition | None) -> ColumnS
         bare = replace(column, default=None)
         # The zone does not matter for bytes.
         column = replace(bare, default=sent_default(default, bare, "UTC"))
-    is_unknown = default.kind is DefaultKind.EXPRESSION and kind_of(column) not in _MOMENTS
+    is_expression = default is not None and default.form is DefaultForm.EXPRESSION
+    is_unknown = is_expression and kind_of(column) not in _MOMENTS
     return ColumnStep(column=column, source=None, has_unknown_default=is_unknown)
 
 

@@ -53,7 +53,7 @@ from ticdc_assets.registry.ddl.statement import (
     ColumnDefinition,
     DdlAction,
     DdlStatement,
-    DefaultKind,
+    DefaultForm,
 )
 from ticdc_assets.registry.ddl.statement import TableName as WrittenName
 from ticdc_assets.registry.inference.columns import (
@@ -485,17 +485,18 @@ def _column(
     schema = column_schema(defined, defaults=defaults, timezone=upstream.timezone)
     if kind_of(schema) is Kind.UNKNOWN:
         raise ValueError(f"not a column type: {defined.mysql_type!r}")
-    is_expression = defined.default.kind is DefaultKind.EXPRESSION
     refused = isinstance(schema.default, bytes) or schema.mysql_type.endswith(_NO_DEFAULT)
     if schema.default is not None and refused:
         raise ValueError(f"{schema.name!r} {type_sql(schema)} cannot have a DEFAULT here")
-    if is_expression and schema.default != CURRENT_TIMESTAMP:
-        raise _UnsupportedError(f"DEFAULT {defined.default.value} is not supported here")
+    clause = defined.default
+    expression = clause if clause and clause.form is DefaultForm.EXPRESSION else None
+    if expression is not None and schema.default != CURRENT_TIMESTAMP:
+        raise _UnsupportedError(f"DEFAULT {expression.value} is not supported here")
     try:
         default = default_value(schema, upstream.timezone, at=datetime.now(UTC))
     except ValueError:
         raise ValueError(f"{schema.name!r} {type_sql(schema)} has a wrong DEFAULT") from None
-    is_text = isinstance(schema.default, str) and not is_expression
+    is_text = isinstance(schema.default, str) and expression is None
     if is_text and schema.mysql_type not in ("decimal", "timestamp"):
         # TiDB writes other defaults in the spelling of their columns.
         return replace(schema, default=default)

@@ -21,12 +21,10 @@ from ticdc_assets.registry.ddl.statement import (
     AlterChange,
     ChangeKind,
     ColumnDefinition,
-    DefaultKind,
+    DefaultForm,
     DefaultValue,
     GeneratedKind,
     IndexDefinition,
-    IndexKind,
-    LiteralForm,
 )
 from ticdc_assets.registry.ddl.tokens import BITS, HEX, NUMBER, WORD, Cursor
 
@@ -46,7 +44,7 @@ def take_numbers(cursor: Cursor) -> list[int]:
 
 def _decoded(literal: DefaultValue) -> str | None:
     digits = literal.value or ""
-    if literal.form is LiteralForm.BITS:
+    if literal.form is DefaultForm.BITS:
         digits = f"{int(digits or '0', 2):x}"
         digits = digits.zfill(len(digits) + len(digits) % 2)
     try:
@@ -65,7 +63,7 @@ def take_default(cursor: Cursor) -> DefaultValue | None:
     if group is None:
         if not _take_call(cursor):
             return None
-        return DefaultValue(kind=DefaultKind.EXPRESSION, value=cursor.text(start))
+        return DefaultValue(DefaultForm.EXPRESSION, cursor.text(start))
     while True:
         start = group.at
         # A constant in parentheses is that constant.
@@ -75,19 +73,19 @@ def take_default(cursor: Cursor) -> DefaultValue | None:
         inner = group.take_group() if constant is None else None
         if inner is None or not group.done:
             group.at = start
-            return DefaultValue(kind=DefaultKind.EXPRESSION, value=group.text())
+            return DefaultValue(DefaultForm.EXPRESSION, group.text())
         group = inner
 
 
 def _take_constant(cursor: Cursor) -> DefaultValue | None:
     if cursor.take("NULL"):
-        return DefaultValue(kind=DefaultKind.NULL)
+        return DefaultValue(DefaultForm.NULL)
     return _take_literal(cursor)
 
 
 def _take_literal(cursor: Cursor) -> DefaultValue | None:
     start = cursor.at
-    form, value = LiteralForm.STRING, None
+    form, value = DefaultForm.STRING, None
     if cursor.word() in ("DATE", "TIME", "TIMESTAMP") and cursor.is_string(1):
         cursor.at += 1
     introduced = cursor.kind() == WORD and cursor.raw().startswith("_")
@@ -96,25 +94,25 @@ def _take_literal(cursor: Cursor) -> DefaultValue | None:
     kind = cursor.kind()
     if kind == HEX:
         digits = cursor.raw()[2:].removesuffix("'").lower()
-        form, value = LiteralForm.HEX, digits.zfill(len(digits) + len(digits) % 2)
+        form, value = DefaultForm.HEX, digits.zfill(len(digits) + len(digits) % 2)
         cursor.at += 1
     elif kind == BITS:
-        form, value = LiteralForm.BITS, cursor.raw()[2:].removesuffix("'")
+        form, value = DefaultForm.BITS, cursor.raw()[2:].removesuffix("'")
         cursor.at += 1
     elif word := cursor.take_any(("TRUE", "FALSE")):
-        form, value = LiteralForm.NUMBER, str(int(word == "TRUE"))
+        form, value = DefaultForm.NUMBER, str(int(word == "TRUE"))
     elif (sign := cursor.is_char("-") or cursor.is_char("+")) or kind == NUMBER:
         negative = cursor.is_char("-")
         if not sign or cursor.kind(1) == NUMBER:
             cursor.at += int(sign)
-            form, value = LiteralForm.NUMBER, ("-" if negative else "") + cursor.raw()
+            form, value = DefaultForm.NUMBER, ("-" if negative else "") + cursor.raw()
             cursor.at += 1
     else:
         value = cursor.take_string()
     if value is None:
         cursor.at = start
         return None
-    return DefaultValue(kind=DefaultKind.LITERAL, form=form, value=value)
+    return DefaultValue(form, value)
 
 
 def _take_call(cursor: Cursor) -> bool:
@@ -166,16 +164,9 @@ def _take_references(cursor: Cursor) -> bool:
 
 _REFERENCE_ACTIONS: Final = ("RESTRICT", "CASCADE", "SET", "NO")
 
-INDEX_KINDS: Final = {
-    "INDEX": IndexKind.NON_UNIQUE,
-    "KEY": IndexKind.NON_UNIQUE,
-    "UNIQUE": IndexKind.UNIQUE,
-    "FULLTEXT": IndexKind.NON_UNIQUE,
-    "SPATIAL": IndexKind.NON_UNIQUE,
-    "VECTOR": IndexKind.NON_UNIQUE,
-    "COLUMNAR": IndexKind.NON_UNIQUE,
-    "HYBRID": IndexKind.NON_UNIQUE,
-}
+INDEX_WORDS: Final = frozenset(
+    ("INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR", "HYBRID")
+)
 
 
 def is_index(cursor: Cursor) -> bool:
@@ -184,7 +175,7 @@ def is_index(cursor: Cursor) -> bool:
     if word in ("VECTOR", "COLUMNAR", "HYBRID"):
         # These are not reserved words: `vector` alone is a column's name.
         return cursor.word(1) in ("INDEX", "KEY")
-    return word in INDEX_KINDS or word in ("PRIMARY", "CONSTRAINT", "FOREIGN", "CHECK")
+    return word in INDEX_WORDS or word in ("PRIMARY", "CONSTRAINT", "FOREIGN", "CHECK")
 
 
 def take_index(cursor: Cursor) -> AlterChange | None:
@@ -206,23 +197,17 @@ def take_index(cursor: Cursor) -> AlterChange | None:
             cursor.missing()
             return None
         return AlterChange(kind=ChangeKind.OTHER, name=symbol or name, conditional=conditional)
-    if cursor.take("PRIMARY", "KEY"):
-        kind = IndexKind.PRIMARY
-    elif word := cursor.take_any(INDEX_KINDS):
-        kind = INDEX_KINDS[word]
-        if word not in ("INDEX", "KEY"):
-            cursor.take_any(("INDEX", "KEY"))
-    else:
+    word = "PRIMARY" if cursor.take("PRIMARY", "KEY") else cursor.take_any(INDEX_WORDS)
+    if not word:
         cursor.missing()
         return None
+    if word not in ("PRIMARY", "INDEX", "KEY"):
+        cursor.take_any(("INDEX", "KEY"))
     conditional = take_if_exists(cursor)
     name = take_index_name(cursor)
-    if kind is IndexKind.PRIMARY:
-        name = None
-    elif symbol is not None:
-        # In MySQL the name of the index would count.
-        name = symbol
-    index = take_index_body(cursor, name, kind)
+    # A primary key has no name. In MySQL the name of the index would count.
+    name = None if word == "PRIMARY" else symbol if symbol is not None else name
+    index = take_index_body(cursor, name, word)
     if index is None:
         return None
     return AlterChange(kind=ChangeKind.ADD_INDEX, name=name, index=index, conditional=conditional)
@@ -245,8 +230,8 @@ def take_index_name(cursor: Cursor) -> str | None:
     return name
 
 
-def take_index_body(cursor: Cursor, name: str | None, kind: IndexKind) -> IndexDefinition | None:
-    """Take the parts and options of an index."""
+def take_index_body(cursor: Cursor, name: str | None, first: str) -> IndexDefinition | None:
+    """Take the parts and options of an index, which the word `first` began."""
     group = cursor.take_group()
     if group is None:
         cursor.missing()
@@ -277,7 +262,12 @@ def take_index_body(cursor: Cursor, name: str | None, kind: IndexKind) -> IndexD
             if cursor.take_string() is None:
                 cursor.skip_token()
     return IndexDefinition(
-        name=name, kind=kind, parts=tuple(parts), clustered=clustered, condition=condition
+        name=name,
+        parts=tuple(parts),
+        unique=first in ("PRIMARY", "UNIQUE"),
+        primary=first == "PRIMARY",
+        clustered=clustered,
+        condition=condition,
     )
 
 
@@ -335,9 +325,9 @@ def own_indexes(column: ColumnDefinition) -> Iterator[IndexDefinition]:
     """Yield the indexes that the attributes of a column create."""
     parts, clustered = (column.name,), column.clustered
     if column.primary_key:
-        yield IndexDefinition(name=None, kind=IndexKind.PRIMARY, parts=parts, clustered=clustered)
+        yield IndexDefinition(None, parts, unique=True, primary=True, clustered=clustered)
     if column.unique:
-        yield IndexDefinition(name=None, kind=IndexKind.UNIQUE, parts=parts)
+        yield IndexDefinition(None, parts, unique=True)
 
 
 _Attribute = Callable[[Cursor, _Fields], bool]

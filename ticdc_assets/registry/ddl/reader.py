@@ -26,7 +26,7 @@ from typing import Final
 
 from ticdc_assets.registry.ddl.alter import drop_index_change, take_changes, take_elements
 from ticdc_assets.registry.ddl.definitions import (
-    INDEX_KINDS,
+    INDEX_WORDS,
     own_indexes,
     take_if_exists,
     take_index_body,
@@ -148,7 +148,7 @@ def _skip_algorithm_and_lock(cursor: Cursor) -> None:
         cursor.skip_token()
 
 
-_SPECIAL_INDEXES: Final = frozenset(INDEX_KINDS) - {"INDEX", "KEY"}
+_SPECIAL_INDEXES: Final = INDEX_WORDS - {"INDEX", "KEY"}
 
 
 def _create_index(cursor: Cursor) -> DdlStatement | None:
@@ -161,7 +161,7 @@ def _create_index(cursor: Cursor) -> DdlStatement | None:
         cursor.missing()
         return _of_table(DdlAction.CREATE_INDEX, None)
     table = _named_table(cursor)
-    index = take_index_body(cursor, name, INDEX_KINDS[word])
+    index = take_index_body(cursor, name, word)
     _skip_algorithm_and_lock(cursor)
     if index is None:
         return _of_table(DdlAction.CREATE_INDEX, table)

@@ -82,30 +82,15 @@ class GeneratedKind(StrEnum):
     STORED = "stored"
 
 
-class DefaultKind(StrEnum):
-    """What a column's DEFAULT clause holds; NONE is no clause at all."""
+class DefaultForm(StrEnum):
+    """How a DEFAULT was written; the form of a literal decides how its text becomes a value."""
 
-    NONE = "none"
     NULL = "null"
-    LITERAL = "literal"
-    EXPRESSION = "expression"
-
-
-class LiteralForm(StrEnum):
-    """How a literal was written, which decides how its text becomes a value."""
-
     STRING = "string"
     NUMBER = "number"
     HEX = "hex"
     BITS = "bits"
-
-
-class IndexKind(StrEnum):
-    """The kind of an index; only PRIMARY and UNIQUE identify rows."""
-
-    PRIMARY = "primary"
-    UNIQUE = "unique"
-    NON_UNIQUE = "non-unique"
+    EXPRESSION = "expression"
 
 
 class PartitionMethod(StrEnum):
@@ -156,22 +141,18 @@ class TableRename:
     new: TableName
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class DefaultValue:
     """A DEFAULT clause.
 
-    `form` says how a literal was written. `value` is a literal's value as text: the decoded
-    characters of a STRING; the digits with their sign of a NUMBER, `1` and `0` of TRUE and FALSE;
-    an even number of lower-case digits of HEX; the binary digits of BITS. Of an expression it is
-    the text as written, without the parentheses around it.
+    `value` is a literal's value as text: the decoded characters of a STRING; the digits with their
+    sign of a NUMBER, `1` and `0` of TRUE and FALSE; an even number of lower-case digits of HEX; the
+    binary digits of BITS. Of an expression it is the text as written, without the parentheses
+    around it.
     """
 
-    kind: DefaultKind
-    form: LiteralForm | None = None
+    form: DefaultForm
     value: str | None = None
-
-
-NO_DEFAULT = DefaultValue(kind=DefaultKind.NONE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +188,7 @@ class ColumnDefinition:
     binary_collation: bool = False
     elements: tuple[str, ...] = ()
     nullable: bool = True
-    default: DefaultValue = NO_DEFAULT
+    default: DefaultValue | None = None
     auto_increment: bool = False
     primary_key: bool = False
     clustered: bool | None = None
@@ -216,32 +197,24 @@ class ColumnDefinition:
     expression: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class IndexDefinition:
     """An index as a text defines it.
 
     Attributes:
         name: None where the text leaves it to the server; a primary key has none.
         parts: the parts in key order: the column of each, None for an expression.
+        unique: whether the index admits a combination of values once, as the primary key does.
         clustered: True for CLUSTERED, False for NONCLUSTERED, None if the text does not say.
         condition: text of a partial index's WHERE, None for an index over all rows.
     """
 
     name: str | None
-    kind: IndexKind
     parts: tuple[str | None, ...]
+    unique: bool = False
+    primary: bool = False
     clustered: bool | None = None
     condition: str | None = None
-
-    @property
-    def primary(self) -> bool:
-        """Whether this is the primary key."""
-        return self.kind is IndexKind.PRIMARY
-
-    @property
-    def unique(self) -> bool:
-        """Whether the index admits a combination of values once (the primary key does)."""
-        return self.kind in (IndexKind.PRIMARY, IndexKind.UNIQUE)
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -73,10 +73,9 @@ from ticdc_assets.registry.ddl.statement import (
     ChangeKind,
     ColumnDefinition,
     DdlStatement,
-    DefaultKind,
+    DefaultForm,
     DefaultValue,
     GeneratedKind,
-    LiteralForm,
 )
 
 BINARY: Final = "binary"
@@ -228,7 +227,7 @@ def column_schema(
         nullable=nullable,
         virtual=definition.generated is GeneratedKind.VIRTUAL,
     )
-    if definition.default.kind is DefaultKind.NONE and mysql_type == "year" and not nullable:
+    if definition.default is None and mysql_type == "year" and not nullable:
         return replace(column, default="0000")
     return replace(column, default=sent_default(definition.default, column, timezone))
 
@@ -335,31 +334,33 @@ CURRENT_TIMESTAMP: Final = "CURRENT_TIMESTAMP"
 Sent: TypeAlias = str | int | bytes | None
 
 
-def sent_default(default: DefaultValue, column: ColumnSchema, timezone: str) -> Sent:
+def sent_default(default: DefaultValue | None, column: ColumnSchema, timezone: str) -> Sent:
     """Return a clause as the default of `column`, which has none yet.
 
     The zone is that of the session that ran the statement; UTC replaces an unknown zone.
     """
-    text = default.value
-    if text is None:
+    text = None if default is None else default.value
+    if default is None or text is None:
         return None
     match default.form:
-        case None:
+        case DefaultForm.NULL:
+            return None
+        case DefaultForm.EXPRESSION:
             kind = kind_of(column)
             if kind in (Kind.DATETIME, Kind.TIMESTAMP) and NOW.fullmatch(text):
                 return CURRENT_TIMESTAMP
             return "CURRENT_DATE" if kind is Kind.DATE and TODAY.fullmatch(text) else text
-        case LiteralForm.STRING if kind_of(column) is Kind.BIT:
+        case DefaultForm.STRING if kind_of(column) is Kind.BIT:
             return _number_of_bytes(text.encode("utf-8", "surrogatepass"))
-        case LiteralForm.STRING:
+        case DefaultForm.STRING:
             return _of_literal(text, _TEXT, column, timezone)
-        case LiteralForm.NUMBER:
+        case DefaultForm.NUMBER:
             return _of_number(text, column, timezone)
-        case LiteralForm.HEX:
+        case DefaultForm.HEX:
             return _of_bytes(bytes.fromhex(text), column, timezone)
-        case LiteralForm.BITS if len(text) > 8 * _MAX_DIGITS:
+        case DefaultForm.BITS if len(text) > 8 * _MAX_DIGITS:
             return text
-        case LiteralForm.BITS:
+        case DefaultForm.BITS:
             raw = int(text or "0", 2).to_bytes(max((len(text) + 7) // 8, 1))
             return _of_bytes(raw, column, timezone)
 

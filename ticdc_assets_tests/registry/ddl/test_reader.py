@@ -19,11 +19,9 @@ from ticdc_assets.registry.ddl.statement import (
     ColumnDefinition,
     DdlAction,
     DdlStatement,
-    DefaultKind,
+    DefaultForm,
     DefaultValue,
     GeneratedKind,
-    IndexKind,
-    LiteralForm,
     TableName,
     TableRename,
 )
@@ -316,7 +314,7 @@ def test_create_and_drop_index_are_changes_of_the_table() -> None:
     (change,) = created.changes
     assert (change.kind, change.name, change.conditional) == (ChangeKind.ADD_INDEX, "i j", True)
     assert change.index is not None
-    assert change.index.kind is IndexKind.UNIQUE
+    assert (change.index.unique, change.index.primary) == (True, False)
     assert change.index.parts == ("a", "b", None)
     assert change.index.columns == ("a", "b")
     hybrid = understood("CREATE HYBRID INDEX h ON t(b, c) PARAMETER 'hybrid_index_param';")
@@ -334,10 +332,8 @@ def test_a_new_charset_and_a_new_default_stand_in_the_change() -> None:
     )
     convert, expression, bits = statement.changes
     assert (convert.charset, convert.collation) == ("gbk", "gbk_bin")
-    assert expression.default == DefaultValue(
-        kind=DefaultKind.EXPRESSION, value="current_timestamp(3)"
-    )
-    assert bits.default == DefaultValue(kind=DefaultKind.LITERAL, form=LiteralForm.BITS, value="01")
+    assert expression.default == DefaultValue(DefaultForm.EXPRESSION, "current_timestamp(3)")
+    assert bits.default == DefaultValue(DefaultForm.BITS, "01")
 
 
 # ------------------------------------------------------------------------------------ partitions
@@ -425,7 +421,7 @@ varchar(9) collate gbk_chinese_ci -> varchar length=9 charset=gbk collation=gbk_
 enum('a', 'it''s', 'x)', 'primary key', "dq", '\'', '', 'cut ', N'n', x'c3a9', '\\') -> enum
     elements=['a', "it's", 'x)', 'primary key', 'dq', "'", '', 'cut', 'n', 'é', '\\']
 set('a','b') charset utf8 default 'a,b' -> set charset=utf8 elements=['a', 'b']
-    default=(kind=literal form=string value=a,b)
+    default=(form=string value=a,b)
 int primary key -> int !nullable primary_key
 int key -> int !nullable primary_key
 int unique key comment 'x' -> int unique
@@ -453,12 +449,12 @@ def test_column_definitions(sql: str, expected: str) -> None:
 
 DEFAULTS: list[tuple[str, str, str | None]] = [
     *grouped("""
-literal string: 'x' = x | "it's" = it's | 'it''s' 'two' = it'stwo | 'a""b' = a""b |
+string: 'x' = x | "it's" = it's | 'it''s' 'two' = it'stwo | 'a""b' = a""b |
     _utf8mb4'dé🚀' = dé🚀 | _UTF8MB4 'x' = x | N'x' = x |
     '/* no */ -- comment' = /* no */ -- comment | date '2024-01-01' = 2024-01-01 | ('x') = x
-literal number: -1.5e-3 = -1.5e-3 | + 7 = 7 | .5 = .5 | FALSE = 0 | (( -1 )) = -1
-literal bits: 0b01 = 01
-literal hex: X'4aB' = 04ab | 0xAB = ab | 0XaB = ab
+number: -1.5e-3 = -1.5e-3 | + 7 = 7 | .5 = .5 | FALSE = 0 | (( -1 )) = -1
+bits: 0b01 = 01
+hex: X'4aB' = 04ab | 0xAB = ab | 0XaB = ab
 expression: current_timestamp = current_timestamp | NOW(6) = NOW(6) |
     CURRENT_TIMESTAMP ( 3 ) = CURRENT_TIMESTAMP ( 3 ) | (uuid()) = uuid() | (1 + 1) = 1 + 1 |
     ((1) + (1)) = (1) + (1) | ( /* x */ ( (1) + 1 )) = (1) + 1 |
@@ -467,7 +463,7 @@ expression: current_timestamp = current_timestamp | NOW(6) = NOW(6) |
     next value for d.`s` = next value for d.`s` | nextval(`d`.`s`) = nextval(`d`.`s`)
 """),
     ("null", "null", None),
-    ("literal string", r"'\n\t\0\Z\%\_\\\'\x'", "\n\t\0\x1a\\%\\_\\'x"),
+    ("string", r"'\n\t\0\Z\%\_\\\'\x'", "\n\t\0\x1a\\%\\_\\'x"),
     ("null", "(NULL)", None),
 ]
 
@@ -504,12 +500,9 @@ def test_options_of_a_table(sql: str, charset: str, tail: str) -> None:
     assert (statement.partitioning is not None) == tail.startswith(" PARTITION")
 
 
-@pytest.mark.parametrize(("shared", "sql", "value"), DEFAULTS)
-def test_defaults(shared: str, sql: str, value: str | None) -> None:
-    kind, _, form = shared.partition(" ")
-    expected = DefaultValue(
-        kind=DefaultKind(kind), form=LiteralForm(form) if form else None, value=value
-    )
+@pytest.mark.parametrize(("form", "sql", "value"), DEFAULTS)
+def test_defaults(form: str, sql: str, value: str | None) -> None:
+    expected = DefaultValue(DefaultForm(form), value)
     definition = column(f"c int default {sql} on update now(3) not null comment _UTF8MB4'c'")
     assert definition.default == expected
     assert not definition.nullable
@@ -547,12 +540,12 @@ def test_a_create_table_as_servers_print_it() -> None:
         ("kind", "enum", False),
         ("u", "int", True),
     ]
-    assert [(item.name, item.kind, item.columns) for item in statement.indexes] == [
-        (None, IndexKind.PRIMARY, ("ID", "index")),
-        ("uk", IndexKind.UNIQUE, ("kind",)),
-        (None, IndexKind.NON_UNIQUE, ()),
-        ("ft", IndexKind.NON_UNIQUE, ("a",)),
-        (None, IndexKind.UNIQUE, ("u",)),
+    assert [(item.name, item.unique, item.columns) for item in statement.indexes] == [
+        (None, True, ("ID", "index")),
+        ("uk", True, ("kind",)),
+        (None, False, ()),
+        ("ft", False, ("a",)),
+        (None, True, ("u",)),
     ]
     primary, unique = statement.indexes[:2]
     assert (primary.clustered, primary.primary, primary.unique) == (True, True, True)
@@ -561,7 +554,7 @@ def test_a_create_table_as_servers_print_it() -> None:
         "v"
     ]
     assert statement.columns[4].default == DefaultValue(
-        kind=DefaultKind.EXPRESSION, value="CURRENT_TIMESTAMP(3)"
+        DefaultForm.EXPRESSION, "CURRENT_TIMESTAMP(3)"
     )
     assert (statement.charset, statement.collation) == ("latin1", "latin1_bin")
     assert statement.partitioning is not None
@@ -806,9 +799,7 @@ def definitions(draw: st.DrawFn) -> tuple[str, ColumnDefinition]:
         attributes.append(f"Comment {literal(text)}")
     if draw(st.booleans()):
         text = draw(TEXTS)
-        values["default"] = DefaultValue(
-            kind=DefaultKind.LITERAL, form=LiteralForm.STRING, value=text
-        )
+        values["default"] = DefaultValue(DefaultForm.STRING, text)
         attributes.append(f"DEFAULT {literal(text)}")
     else:
         inner = f"concat({literal(draw(TEXTS))}, ({quoted(draw(NAMES))}))"
