@@ -336,21 +336,9 @@ class SchemaReader:
         ]
         self._schema = schema
         self._names = frozenset(column.name for column in schema.columns)
-        # By identity of the shape, which the value keeps alive.
-        self._respellings: dict[int, tuple[RowShape | None, dict[str, Respelling]]] = {}
 
     def _respelling(self, shape: RowShape | None) -> dict[str, Respelling]:
-        found = self._respellings.get(id(shape))
-        if found is None:
-            if len(self._respellings) >= _MOST_SHAPES:
-                self._respellings.clear()
-            respelling = {} if shape is None else respellings(shape, self._schema)
-            found = self._respellings[id(shape)] = (shape, respelling)
-        return found[1]
-
-    def respells(self, shape: RowShape) -> bool:
-        """Return whether values of rows of `shape` are respelled."""
-        return bool(self._respelling(shape))
+        return {} if shape is None else respellings(shape, self._schema)
 
     def read(
         self, image: Mapping[str, PhysicalValue], side: str, shape: RowShape | None
@@ -419,6 +407,20 @@ class _Version(SchemaReader):
         self.carrier = carrier
         self._timezone = timezone
         self._keeping = keeping
+        # By identity of the shape, which many rows of a log share; the value keeps it alive.
+        self._respellings: dict[int, tuple[RowShape | None, dict[str, Respelling]]] = {}
+
+    def _respelling(self, shape: RowShape | None) -> dict[str, Respelling]:
+        found = self._respellings.get(id(shape))
+        if found is None:
+            if len(self._respellings) >= _MOST_SHAPES:
+                self._respellings.clear()
+            found = self._respellings[id(shape)] = (shape, super()._respelling(shape))
+        return found[1]
+
+    def respells(self, shape: RowShape) -> bool:
+        """Return whether values of rows of `shape` are respelled."""
+        return bool(self._respelling(shape))
 
     def carry(self, row: CanonicalRow, commit_ts: int, side: str) -> CarriedRow:
         """Return the row under the final schema."""

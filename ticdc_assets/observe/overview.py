@@ -271,7 +271,7 @@ def _versions(rows: list[dict[str, Any]], count: int) -> tuple[VersionFigures, .
         changes: tuple[str, ...] = ()
         if before is not None:
             statements = parse_ddl_script(row["sql"]) if row["sql"] else ()
-            changes = differences(before, schema, statements=statements)
+            changes = differences(before, schema, statements=statements, shows_defaults=True)
         found.append(
             VersionFigures(
                 version=row["schema_version"],

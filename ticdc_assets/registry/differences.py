@@ -15,11 +15,16 @@ from ticdc_assets.registry.inference.row_shapes import spelled_type
 
 
 def differences(
-    old: TableSchema, new: TableSchema, *, statements: Iterable[DdlStatement] = ()
+    old: TableSchema,
+    new: TableSchema,
+    *,
+    statements: Iterable[DdlStatement] = (),
+    shows_defaults: bool = False,
 ) -> tuple[str, ...]:
-    """Return what differs in `new`, columns first, in their order; no text has a default's value.
+    """Return what differs in `new`, columns first, in their order.
 
-    Only `statements`, the DDL between the schemas, distinguish a rename from a drop and an add.
+    Only `statements`, the DDL between the schemas, distinguish a rename from a drop and an add. No
+    text has a default's value unless `shows_defaults`: logs must not have it.
     """
     step = diff(old, new, statements=statements)
     texts: list[str] = []
@@ -28,7 +33,8 @@ def differences(
         if column_step.source is None:
             texts.append(f"{column.name} added ({declared_type(column)})")
         else:
-            texts += _column_differences(old_columns[column_step.source.name], column)
+            before = old_columns[column_step.source.name]
+            texts += _column_differences(before, column, shows_defaults)
     texts += (f"{name} dropped" for name in step.dropped)
     texts += _key_differences(old, new, step.renamed)
     return tuple(texts)
@@ -39,7 +45,9 @@ def declared_type(column: ColumnSchema) -> str:
     return spelled_type(column, full=kind_of(column) not in (Kind.INTEGER, Kind.YEAR))
 
 
-def _column_differences(old: ColumnSchema, new: ColumnSchema) -> Iterator[str]:
+def _column_differences(
+    old: ColumnSchema, new: ColumnSchema, shows_defaults: bool
+) -> Iterator[str]:
     before, after = declared_type(old), declared_type(new)
     if before == after and (old.charset, old.collation) != (new.charset, new.collation):
         before, after = (
@@ -54,7 +62,10 @@ def _column_differences(old: ColumnSchema, new: ColumnSchema) -> Iterator[str]:
         sides = ("NULL" if column.nullable else "NOT NULL" for column in (old, new))
         yield f"{new.name}: {' -> '.join(sides)}"
     if old.default != new.default:
-        yield f"{new.name}: another default"
+        known = (old.default_text, new.default_text)
+        texts = ("none" if text is None else text for text in known)
+        change = f"default {' -> '.join(texts)}" if shows_defaults else "another default"
+        yield f"{new.name}: {change}"
 
 
 def _key_differences(old: TableSchema, new: TableSchema, renamed: dict[str, str]) -> Iterator[str]:
@@ -63,14 +74,20 @@ def _key_differences(old: TableSchema, new: TableSchema, renamed: dict[str, str]
         yield f"key {', '.join(before) or 'none'} -> {', '.join(new.handle_key) or 'none'}"
     indexes, now = _indexes(old, renamed), _indexes(new, {})
     for name in now | indexes:
-        if indexes.get(name) != now.get(name):
-            yield f"index {name} changed"
+        was, text = indexes.get(name), now.get(name)
+        if was is None:
+            yield f"index {name} added {text}"
+        elif text is None:
+            yield f"index {name} dropped"
+        elif was != text:
+            yield f"index {name}: {was} -> {text}"
 
 
-def _indexes(schema: TableSchema, renamed: dict[str, str]) -> dict[str, tuple[object, ...]]:
-    """Return what decides each index besides the primary key, under the new names of columns."""
+def _indexes(schema: TableSchema, renamed: dict[str, str]) -> dict[str, str]:
+    """Return each index besides the primary key in words, under the new names of columns."""
 
-    def decisive(index: IndexSchema) -> tuple[object, ...]:
-        return index.unique, *(renamed.get(name, name) for name in index.columns)
+    def text(index: IndexSchema) -> str:
+        columns = ", ".join(renamed.get(name, name) for name in index.columns)
+        return f"{'unique ' if index.unique else ''}({columns})"
 
-    return {index.name: decisive(index) for index in schema.own_indexes if not index.primary}
+    return {index.name: text(index) for index in schema.own_indexes if not index.primary}

@@ -221,7 +221,7 @@ def require_past(export: Export, changefeed: Changefeed) -> None:
     if is_ahead(export.tso, now, changefeed.max_ahead_seconds):
         raise ConfigError(
             f"the export is at {time_with_tso(export.tso)}, and it is {now:%Y-%m-%d %H:%M} UTC on "
-            "this machine: give its TSO with --tso"
+            "this machine: check --tso, or the clock"
         )
 
 

@@ -270,10 +270,10 @@ def test_a_table_with_a_feature_that_is_not_written_here_is_refused(tmp_path: Pa
     "name", ["delta.appendOnly", "delta.enableInCommitTimestamps", "delta.enableRowTracking"]
 )
 def test_a_table_whose_property_switches_a_feature_off_is_written(name: str) -> None:
-    state = new_state(SCHEMA, {name: "false"}, LogState())
+    state = new_state(SCHEMA, LogState(), {name: "false"})
     require_written(state)
     with pytest.raises(FeatureError, match=name):
-        require_written(new_state(SCHEMA, {name: "true"}, LogState()))
+        require_written(new_state(SCHEMA, LogState(), {name: "true"}))
 
 
 def test_readers_that_know_no_vectors_read_small_and_portable_tables(

@@ -48,6 +48,8 @@ def test_columns_added_dropped_and_changed() -> None:
         "a: NULL -> NOT NULL",
         "a: another default",
     ]
+    shown = differences(schema(ID, A), schema(ID, changed), shows_defaults=True)
+    assert shown[-1] == "a: default none -> x"
     assert seen(schema(ID, A), schema(ID, replace(A, charset="latin1"))) == [
         "a: varchar(10) utf8mb4 -> varchar(10) latin1",
     ]
@@ -86,7 +88,7 @@ def test_a_renamed_key_is_the_same_key() -> None:
 def test_keys_and_indexes() -> None:
     assert seen(schema(ID, A), schema(ID, A, key=("id", "a"))) == ["key id -> id, a"]
     assert seen(schema(ID, A, x="a", y="a"), schema(ID, A, x="id", z="a")) == [
-        "index x changed",
-        "index z changed",
-        "index y changed",
+        "index x: (a) -> (id)",
+        "index z added (a)",
+        "index y dropped",
     ]

@@ -62,12 +62,14 @@ def test_what_differs_is_told_by_key_and_column(
     with monkeypatch.context() as patch:
         # The moment is refused before the export is landed.
         patch.delattr(diffing, "seed")
+        metadata = (tmp_path / "export" / "metadata").rename(tmp_path / "metadata")
         for tso in (1, feed.cut.tso + 1):
             with pytest.raises(NotFoundError):
                 diff(feed.lake, str(tmp_path / "export"), tso=tso)
         then = from_datetime(datetime.now(UTC) + timedelta(days=9))
-        with pytest.raises(ConfigError, match="give its TSO with --tso"):
+        with pytest.raises(ConfigError, match="check --tso, or the clock"):
             diff(feed.lake, str(tmp_path / "export"), tso=then)
+        metadata.rename(tmp_path / "export" / "metadata")
     with monkeypatch.context() as patch:
         away = StoreUnavailableError("s3://lake", "it does not answer")
         patch.setattr(diffing, "_compared_table", raising(away))

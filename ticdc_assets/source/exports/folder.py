@@ -152,8 +152,7 @@ def _export_of(folder: str, tso: int | None) -> Export:
     infos = {
         info.path[len(root) :].lstrip("/"): info for info in found if info.type is fs.FileType.File
     }
-    if tso is None:
-        tso = _tso_of(filesystem, root, infos)
+    tso = _tso_of(filesystem, root, infos, tso)
     if not 0 < tso <= MAX_TSO:
         raise ConfigError(f"{tso} is not a TSO")
     schemas: dict[tuple[str, str], str] = {}
@@ -217,7 +216,7 @@ def export_tso(filesystem: fs.FileSystem, root: str) -> int | None:
         for info in filesystem.get_file_info(fs.FileSelector(root))
     }
     try:
-        return _tso_of(filesystem, root, infos)
+        return _tso_of(filesystem, root, infos, None)
     except ConfigError:
         return None
 
@@ -280,28 +279,39 @@ def _text_of(filesystem: fs.FileSystem, root: str, path: str, what: _Named) -> s
 _POS = re.compile(r"^\s*Pos:\s*([0-9]+)\s*$", re.MULTILINE)
 
 
-def _tso_of(filesystem: fs.FileSystem, root: str, infos: Mapping[str, fs.FileInfo]) -> int:
-    """Return the TSO in the metadata of an export.
+def _tso_of(
+    filesystem: fs.FileSystem, root: str, infos: Mapping[str, fs.FileInfo], given: int | None
+) -> int:
+    """Return the TSO in the metadata of an export, or the one that a person gives instead.
 
     Raises:
-        ConfigError: the metadata or its TSO is missing.
+        ConfigError: the metadata or its TSO is missing and none is given, or the two differ.
     """
+    text = ""
+    if "metadata" in infos:
+        with filesystem.open_input_stream(f"{root}/metadata", compression=None) as stream:
+            text = bytes(stream.read(1 << 20)).decode("utf-8", "replace")
+    found = _POS.search(text)
+    tso = 0 if found is None else int(found[1])
+    if given is not None:
+        if OLDEST_TSO <= tso <= MAX_TSO and tso != given:
+            raise ConfigError(
+                f"the file `metadata` says that the export is at TSO {tso}, and --tso is {given}: "
+                "leave out --tso"
+            )
+        return given
     if "metadata" not in infos:
         raise ConfigError(
             "the folder has no file `metadata`, which has the TSO of a finished export; "
             "give the TSO with --tso if you know it"
         )
-    with filesystem.open_input_stream(f"{root}/metadata", compression=None) as stream:
-        text = bytes(stream.read(1 << 20)).decode("utf-8", "replace")
     if "Finished dump at" not in text:
         raise ConfigError("the file `metadata` does not say `Finished dump at`: export again")
-    found = _POS.search(text)
     if found is None:
         # Dumpling writes the time there if its `--snapshot` was a time.
         raise ConfigError(
             "the file `metadata` has no `Pos` with the TSO of the export: give the TSO with --tso"
         )
-    tso = int(found[1])
     if not OLDEST_TSO <= tso <= MAX_TSO:
         raise ConfigError(
             f"`Pos: {tso}` in the file `metadata` is not a TSO: the export is not from TiDB"

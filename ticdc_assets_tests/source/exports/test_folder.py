@@ -100,6 +100,15 @@ def test_an_export_without_a_tso(tmp_path: Path, metadata: str | None, says: str
     assert read_export(str(tmp_path), tso=7).tso == 7
 
 
+def test_a_tso_that_differs_from_that_of_the_export(tmp_path: Path) -> None:
+    """Rows at the wrong TSO would be silently wrong."""
+    (tmp_path / "shop.orders-schema.sql").write_text("CREATE TABLE `orders` (`id` int);")
+    (tmp_path / "metadata").write_text(METADATA)
+    assert read_export(str(tmp_path), tso=446266324640595968).tso == 446266324640595968
+    with pytest.raises(ConfigError, match=r"at TSO 446266324640595968, and --tso is .*69: leave"):
+        read_export(str(tmp_path), tso=446266324640595969)
+
+
 def test_folders_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="there is no folder"):
         read_export(str(tmp_path / "none"), tso=1)
