@@ -143,6 +143,10 @@ def counted_as(kind: str, shape: str | None) -> str:
     return DAMAGED_ROW if is_damaged else kind
 
 
+_SHORT_RUN: Final = 32
+"""Rows that are worth copying as one run; shorter runs are picked row by row."""
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SourcedRows:
     """Finished rows, and the records they come from.
@@ -199,7 +203,22 @@ class SourcedRows:
             return other
         sources = np.concatenate([self.sources, other.sources])
         order = np.argsort(sources, kind="stable")
-        rows = pa.concat_batches([self.rows, other.rows]).take(pa.array(order))
+        own = len(self.sources)
+        # A new run starts where the source changes.
+        is_first = (np.diff(order, prepend=-2) != 1) | (order == own)
+        first = np.flatnonzero(is_first)
+        if len(first) * _SHORT_RUN > len(order):
+            rows = pa.concat_batches([self.rows, other.rows]).take(pa.array(order))
+        else:
+            starts, sizes = order[first].tolist(), np.diff(first, append=len(order)).tolist()
+            rows = pa.concat_batches(
+                [
+                    self.rows.slice(start, size)
+                    if start < own
+                    else other.rows.slice(start - own, size)
+                    for start, size in zip(starts, sizes, strict=True)
+                ]
+            )
         return SourcedRows(sources=sources[order], rows=rows)
 
 
