@@ -167,9 +167,11 @@ def _fraction(rng: random.Random, _: ColumnSchema, __: datetime) -> str:
 
 def _moment(rng: random.Random, schema: ColumnSchema, now: datetime) -> str:
     """Return a moment of the last hours, and of today."""
-    at = now - timedelta(microseconds=rng.randrange(4 * 3_600_000_000))
-    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    return moment_text(max(at, midnight), schema.decimal)
+    hours = timedelta(hours=4)
+    today = now - now.replace(hour=0, minute=0, second=0, microsecond=0)
+    back = timedelta(microseconds=rng.randrange(4 * 3_600_000_000))
+    # Soon after midnight, the hours of the day so far.
+    return moment_text(now - back * (min(today, hours) / hours), schema.decimal)
 
 
 def _birthday(rng: random.Random, _: ColumnSchema, now: datetime) -> str:

@@ -1,5 +1,7 @@
+import random
 import time
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,9 @@ from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.clock import TsoClock, wall_clock_ms
 from ticdc_assets.demo.simulator.run import SimulatorRun, live_changefeed
 from ticdc_assets.demo.simulator.shop import ShopWorkload
+from ticdc_assets.demo.simulator.shop_values import plain_value
 from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.source.capture import CaptureReader, CaptureRecord
 from ticdc_assets_tests.demo.simulator.builders import write_capture, write_shop_capture
 from ticdc_assets_tests.demo.simulator.variants import PLAIN, SIMPLE, Variant, global_watermark
@@ -33,6 +37,15 @@ def live_run(
         transactions_per_second=pace,
         on_progress=on_progress,
     )
+
+
+@pytest.mark.parametrize("hour", [1, 12])
+def test_times_are_of_today_and_differ_also_soon_after_midnight(hour: int) -> None:
+    rng, column = random.Random(1), ColumnSchema(name="created", mysql_type="datetime")
+    now = datetime(2026, 12, 1, hour)  # noqa: DTZ001  # of the shop's zone
+    texts = {plain_value(rng, column, now) for _ in range(9)}
+    assert len(texts) == 9
+    assert {text[:10] for text in texts} == {"2026-12-01"}
 
 
 def test_a_run_leaves_records_truth_and_a_last_watermark() -> None:
