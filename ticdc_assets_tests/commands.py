@@ -64,9 +64,9 @@ class Commands:
         """Add a changefeed over a capture to the file, with more of what the file may say of it."""
         self._add(name, {"capture": str(capture)}, timezone, **settings)
 
-    def add_scenario(self, name: str, scenario: Scenario) -> None:
+    def add_scenario(self, name: str, scenario: Scenario, **settings: Any) -> None:
         """Add a changefeed over a folder of golden messages to the file."""
-        settings: dict[str, Any] = {"format": str(scenario.wire_format)}
+        settings["format"] = str(scenario.wire_format)
         if scenario.compression is not Compression.NONE:
             settings["compression"] = str(scenario.compression)
         if scenario.claim_check is not None:

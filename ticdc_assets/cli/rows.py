@@ -198,7 +198,7 @@ def _show_deleted(
 ) -> None:
     """Show the newest version of every row that a table ever had."""
     from ticdc_assets.log.cuts import require_cut, tso_as_of
-    from ticdc_assets.reading.histories import deleted_lines
+    from ticdc_assets.reading.embedded import deleted_lines
     from ticdc_assets.reading.mirrors import require_mirror
     from ticdc_assets.rows.history_layout import HistoryLayout
 

@@ -3,7 +3,7 @@
 In: the text of one query, and the newest cut or a TSO. Out: the names of its columns, and its rows
 as texts. Only the tables that the query names are opened, each at the Delta version that the cut
 names, so they are all at one TSO, whatever a run is writing. `table__history` and
-`table__with_deleted` exist as in Spark (`views`).
+`table__with_deleted` exist as in Spark (`views`); `deleted_lines` asks the latter's query itself.
 
 The caller chooses the engine, because the two have different dialects
 (docs/decisions/0060-two-engines-of-sql.md). The text is untrusted: only a single reading query is
@@ -19,6 +19,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import duckdb
+import orjson
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -26,11 +27,17 @@ import pyarrow.parquet as pq
 from ticdc_assets.base.names import joined_name
 from ticdc_assets.changelog.plan import TableName
 from ticdc_assets.delta.lake import Lake
-from ticdc_assets.log.cuts import require_cut
+from ticdc_assets.log.cuts import Cut, require_cut
 from ticdc_assets.log.damage import damage_told, find_damage
 from ticdc_assets.mirrors.versions import dataset_as_stored, rows_as_stored
 from ticdc_assets.reading.as_of import AsOf, TableRows
-from ticdc_assets.reading.histories import DUCKDB
+from ticdc_assets.reading.histories import (
+    DUCKDB,
+    require_history,
+    require_known,
+    with_deleted_sql,
+)
+from ticdc_assets.reading.mirrors import shown_rows
 from ticdc_assets.reading.views import (
     MakeSelect,
     QueryError,
@@ -39,6 +46,7 @@ from ticdc_assets.reading.views import (
     views_as_of,
     views_of,
 )
+from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.rows_of_work import Rows, numbered_names
 from ticdc_assets.storage.paths import AnyPath
 
@@ -179,6 +187,41 @@ def _chosen(
                 )
     for name in chosen.values():
         yield name, known[name]
+
+
+def deleted_lines(
+    lake: Lake, cut: Cut, name: TableName, *, as_of: int | None = None, limit: int | None = None
+) -> Iterator[str]:
+    """Yield the newest version of every row that a table ever had, as JSON in canonical text.
+
+    Each has, by the names of `HistoryLayout`, when and why it was deleted; NULL if it was not. They
+    are those as of a TSO, or of the newest cut, and `limit` at most.
+
+    Raises:
+        NotFoundError: there is no such table, no history of it is kept, or the history lacks rows
+            as of then.
+        LakeDamagedError: the history is broken.
+    """
+    mirror = require_history(lake.paths, cut, *name)
+    if as_of is not None:
+        require_known(lake, cut, mirror, as_of)
+    schema, hidden = mirror.table_schema, frozenset(mirror.hidden)
+    layout = HistoryLayout(schema=schema)
+    own = [layout.deleted_at, layout.ended_by]
+    with (
+        tempfile.TemporaryDirectory(prefix="ticdc-sql-") as folder,
+        _connection(folder) as engine,
+        damage_told(lake.paths),
+    ):
+        source = _stored(engine, Path(folder), *mirror.history_at(lake.paths))
+        text = with_deleted_sql(schema, frozenset(), source, as_of=as_of, dialect=DUCKDB)
+        found = engine.sql(text if limit is None else f"{text} LIMIT {limit}")
+        for batch in found.to_arrow_reader(_ROWS_AT_ONCE):
+            rows = shown_rows(batch, schema, hidden, lake.changefeed.timezone)
+            for row, ended in zip(rows, batch.select(own).to_pylist(), strict=True):
+                at, by = ended.values()
+                more = {layout.deleted_at: None if at is None else str(at), layout.ended_by: by}
+                yield orjson.dumps(row | more).decode()
 
 
 # Tables -----------------------------------------------------------------------------------------

@@ -1,9 +1,9 @@
 """Read histories: as DataFrames, with deleted rows, and the versions of one row.
 
 In: the newest cut, and the histories that it names. Out: every version of a table's rows
-(`read_history`), the newest version of every row that ever existed (`deleted_lines`), or all
-versions of one row in canonical text (`row_versions`), computed from the change log if no history
-is kept. Nothing is written.
+(`read_history`), the SELECT of the newest version of every row that ever existed
+(`with_deleted_sql`), or all versions of one row in canonical text (`row_versions`), computed from
+the change log if no history is kept. Nothing is written.
 """
 
 import csv
@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
@@ -28,13 +27,13 @@ from ticdc_assets.mirrors.change_folding import ChangeFolding
 from ticdc_assets.mirrors.history import HistoryFolding
 from ticdc_assets.mirrors.truncation_points import read_truncation_point
 from ticdc_assets.mirrors.validity import Knowledge
-from ticdc_assets.mirrors.versions import relation_of, rows_as_stored
+from ticdc_assets.mirrors.versions import rows_as_stored
 from ticdc_assets.model.mysql_types import Kind, kind_of
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.model.tso import moment_text, to_datetime
 from ticdc_assets.model.values import UNFIT, canonical_of, key_text, typed_of
 from ticdc_assets.reading.as_of import incomplete, require_changes
-from ticdc_assets.reading.mirrors import applied_ts, require_mirror, shown_rows, text_lines
+from ticdc_assets.reading.mirrors import applied_ts, require_mirror, shown_rows
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import may_be_rescued
 from ticdc_assets.spark.frames import delta_frame, quoted
@@ -153,7 +152,7 @@ def require_history(paths: LakePaths, cut: Cut, database: str, table: str) -> Mi
     return mirror
 
 
-def _require_known(lake: Lake, cut: Cut, mirror: MirrorCut, tso: int) -> None:
+def require_known(lake: Lake, cut: Cut, mirror: MirrorCut, tso: int) -> None:
     """Raise NotFoundError if a mirror's history does not have all rows as of a TSO.
 
     Unlike a read of mirrors (`as_of`), a history may have them below a truncation of the change
@@ -185,43 +184,6 @@ def _require_known(lake: Lake, cut: Cut, mirror: MirrorCut, tso: int) -> None:
         )
     if plan is None and all(item.mirror_id != mirror.mirror_id for item in then.failed):
         raise NotFoundError(f"the table that is now {shown} did not exist as of {wanted}")
-
-
-def deleted_lines(
-    lake: Lake,
-    cut: Cut,
-    name: TableName,
-    *,
-    as_of: int | None = None,
-    limit: int | None = None,
-) -> Iterator[str]:
-    """Yield the newest version of every row that a table ever had, as JSON in canonical text.
-
-    Each has, by the names of `HistoryLayout`, when and why it was deleted; NULL if it was not. They
-    are those as of a TSO, or of the newest cut, and `limit` at most.
-
-    Raises:
-        NotFoundError: there is no such table, no history of it is kept, or the history lacks rows
-            as of then.
-    """
-    mirror = require_history(lake.paths, cut, *name)
-    if as_of is not None:
-        _require_known(lake, cut, mirror, as_of)
-    schema, hidden = mirror.table_schema, frozenset(mirror.hidden)
-    timezone = lake.changefeed.timezone
-    layout = HistoryLayout(schema=schema)
-    relation = relation_of(*mirror.history_at(lake.paths))
-    frame = lake.spark.sql(with_deleted_sql(schema, frozenset(), relation, as_of=as_of))
-    own = [layout.deleted_at, layout.ended_by]
-
-    def texts(batch: pa.RecordBatch) -> Iterator[str]:
-        rows = shown_rows(batch, schema, hidden, timezone)
-        for row, ended in zip(rows, batch.select(own).to_pylist(), strict=True):
-            at, by = ended.values()
-            more = {layout.deleted_at: None if at is None else str(at), layout.ended_by: by}
-            yield orjson.dumps(row | more).decode()
-
-    yield from text_lines(frame if limit is None else frame.limit(limit), texts)
 
 
 # One row ----------------------------------------------------------------------------------------

@@ -326,7 +326,7 @@ def iterate_rows(
             found = islice(chain.from_iterable(map(texts, batches)), limit)
         else:
             rows = table.frame.orderBy(*map(quoted, key)) if key else table.frame
-            found = text_lines(rows if limit is None else rows.limit(limit), texts)
+            found = _text_lines(rows if limit is None else rows.limit(limit), texts)
         for text in found:
             yield table.database, table.table, text
 
@@ -357,7 +357,7 @@ def _texts(
         yield orjson.dumps(row).decode()
 
 
-def text_lines(rows: DataFrame, texts: Callable[[pa.RecordBatch], Iterator[str]]) -> Iterator[str]:
+def _text_lines(rows: DataFrame, texts: Callable[[pa.RecordBatch], Iterator[str]]) -> Iterator[str]:
     """Yield the texts that workers make of the batches of some rows."""
 
     def render(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -20,7 +20,8 @@ from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.export import export_upstream
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log.cuts import MirrorCut
-from ticdc_assets.reading.histories import deleted_lines, read_history, row_versions
+from ticdc_assets.reading.embedded import deleted_lines
+from ticdc_assets.reading.histories import read_history, row_versions
 from ticdc_assets.repair.retention import retain
 from ticdc_assets.repair.seeding import seed
 from ticdc_assets.rows.history_layout import HistoryLayout

@@ -33,7 +33,7 @@ from ticdc_assets.mirrors.truncation_points import (
 )
 from ticdc_assets.model.tso import from_datetime
 from ticdc_assets.reading.as_of import AsOf
-from ticdc_assets.reading.histories import deleted_lines
+from ticdc_assets.reading.embedded import deleted_lines
 from ticdc_assets.repair import redriving, retention, seeding
 from ticdc_assets.repair.lacking_tables import BaseCuts
 from ticdc_assets.repair.making import Making, place_apart

@@ -69,7 +69,7 @@ def test_a_golden_scenario_by_every_command_that_needs_no_spark(
 ) -> None:
     scenario = Scenario(golden_dir("simple-json", "shop"))
     commands = Commands(tmp_path, store_lake)
-    commands.add_scenario("feed", scenario)
+    commands.add_scenario("feed", scenario, history=["shop.orders"])
     said: list[str] = []
 
     def ran(*arguments: object, runs: Callable[..., Done] = commands.program) -> str:
@@ -91,6 +91,9 @@ def test_a_golden_scenario_by_every_command_that_needs_no_spark(
     assert "complete" in read("status", "feed")
     assert json.loads(read("tables", "feed", "--json"))[0]["rows"] > 0
     assert "96 rows in total" in read("show", "feed", "shop", "orders")
+    ever = ran("show", "feed", "shop", "orders", "--deleted", "--format", "jsonl").splitlines()
+    gone = [row for row in map(json.loads, ever) if row["_ticdc_deleted_at"]]
+    assert len(ever) == 96 + len(gone) > 96
     assert "96" in ran("sql", "feed", "SELECT count(*) FROM shop.orders", "--format", "csv")
     assert "equal" in ran("verify", "feed")
     assert names_in(commands.paths("feed").generations) == ["1"]
