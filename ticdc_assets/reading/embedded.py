@@ -48,6 +48,7 @@ from ticdc_assets.reading.views import (
 )
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.rows_of_work import Rows, numbered_names
+from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
 
 _ROWS_AT_ONCE = 1_000
@@ -104,23 +105,32 @@ def query(lake: Lake, text: str, *, as_of: int | None = None) -> Iterator[QueryR
                 notes.update(dict.fromkeys(select.notes))
             engine.execute("SET lock_configuration = true")
             try:
-                found = engine.sql(text)
-                texts = (_as_text(number, str(kind)) for number, kind in enumerate(found.types, 1))
-                shown = found.project(", ".join(texts))
-                yield QueryResult(
-                    columns=found.columns,
-                    rows=_rows(shown.to_arrow_reader(_ROWS_AT_ONCE)),
-                    notes=list(notes),
-                )
+                with _files_read(lake.paths):
+                    found = engine.sql(text)
+                    texts = (_as_text(at, str(kind)) for at, kind in enumerate(found.types, 1))
+                    shown = found.project(", ".join(texts))
+                    yield QueryResult(
+                        columns=found.columns,
+                        rows=_rows(shown.to_arrow_reader(_ROWS_AT_ONCE)),
+                        notes=list(notes),
+                    )
             except duckdb.Error as error:
-                if isinstance(error, _OF_FILES):
-                    for damage in find_damage(lake.paths):
-                        raise damage from error
                 raise QueryError(_sentence(error, wanted, known)) from None
 
 
 _OF_FILES = (duckdb.InvalidInputException, duckdb.IOException)
 """Errors that may mean unreadable files."""
+
+
+@contextmanager
+def _files_read(paths: LakePaths) -> Iterator[None]:
+    """Report which table is broken if the engine cannot read a file."""
+    try:
+        yield
+    except _OF_FILES as error:
+        for damage in find_damage(paths):
+            raise damage from error
+        raise
 
 
 @contextmanager
@@ -212,11 +222,12 @@ def deleted_lines(
         tempfile.TemporaryDirectory(prefix="ticdc-sql-") as folder,
         _connection(folder) as engine,
         damage_told(lake.paths),
+        _files_read(lake.paths),
     ):
         source = _stored(engine, Path(folder), *mirror.history_at(lake.paths))
         text = with_deleted_sql(schema, frozenset(), source, as_of=as_of, dialect=DUCKDB)
         found = engine.sql(text if limit is None else f"{text} LIMIT {limit}")
-        for batch in found.to_arrow_reader(_ROWS_AT_ONCE):
+        for batch in _batches(found.to_arrow_reader(_ROWS_AT_ONCE)):
             rows = shown_rows(batch, schema, hidden, lake.changefeed.timezone)
             for row, ended in zip(rows, batch.select(own).to_pylist(), strict=True):
                 at, by = ended.values()
@@ -289,9 +300,13 @@ def _as_text(number: int, kind: str) -> str:
 
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Sequence[str | None]]:
+    for batch in _batches(batches):
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def _batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     try:
-        for batch in batches:
-            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        yield from batches
     except (OSError, pa.ArrowException) as error:
         # Arrow's words for an error of the engine that comes after the first rows.
         raise duckdb.IOException(str(error)) from error

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from ticdc_assets.base.errors import NotFoundError
+from ticdc_assets.base.errors import LakeDamagedError, NotFoundError
 from ticdc_assets.config import Retention, TableChoice
 from ticdc_assets.demo.simulator.alterations import ModifyColumn
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
@@ -244,6 +244,21 @@ def test_a_row_by_a_key_as_people_write_it(spark: SparkSession, tmp_path: Path) 
             (version,) = row_versions(feed.lake, feed.cut, name, key)
             assert version["row"]["price"] == "1.50"
         assert row_versions(feed.lake, feed.cut, name, "2,no time,0xab") == []
+
+
+def test_a_history_without_its_files_is_damaged(feed: Feed) -> None:
+    table = ("d", "t")
+    upstream = plain_upstream(table)
+    fill(upstream, table, rows=3, seed=1)
+    feed = feed.having(history=TableChoice(("*.*",)))
+    feed.follow(StandInChangefeed(upstream, "d", partitions=1))
+    assert with_deleted(feed, table)
+    (mirror,) = feed.cut.mirrors
+    folder, _ = mirror.history_at(feed.paths)
+    for file in folder.rglob("*.parquet"):
+        file.unlink()
+    with pytest.raises(LakeDamagedError, match=r"d\.t"):
+        with_deleted(feed, table)
 
 
 def test_a_moment_that_a_history_does_not_know_is_refused(tmp_path: Path, feed: Feed) -> None:
