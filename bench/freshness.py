@@ -36,6 +36,7 @@ from ticdc_assets.log import decoding, schema_tables
 from ticdc_assets.mirrors import applying as mirrors
 from ticdc_assets.mirrors import validity
 from ticdc_assets.orchestration.following import SourceWatcher
+from ticdc_assets.orchestration.reporting import events_of
 from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.orchestration.syncing import Syncing
 from ticdc_assets.wire import WireFormat
@@ -81,7 +82,7 @@ class Cycle:
                     work()
             with _clocked(spent, _REPORTING):
                 for step in done:
-                    for event in [*step.reports, *step.events]:
+                    for event in events_of([*step.reports, *step.news]):
                         self._instance.report_runless_asset_event(event)
         self.steps.results.clear()
         for name, seconds in spent.items():

@@ -35,9 +35,10 @@ from ticdc_assets.orchestration.metadata import (
     utc_now,
 )
 from ticdc_assets.orchestration.partitions import DAY_FORMAT, REPORT, FeedNames, landing_days
+from ticdc_assets.orchestration.reporting import Reporter, log_news
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
-from ticdc_assets.orchestration.syncing import Reporter, Syncing, log_events, result_of
+from ticdc_assets.orchestration.syncing import Syncing
 from ticdc_assets.repair.redecoding import redecode
 from ticdc_assets.spark.compute import watched
 
@@ -171,9 +172,9 @@ def _decode_messages(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         with steps.writing(context):
             syncing = Syncing(steps, ticdc_spark.spark_session, context.instance)
             step = syncing.decode(redrive_quarantined=config.redrive)
-        log_events(context, step.events)
+        log_news(context, step.news)
         for report in step.reports:
-            yield result_of(report)
+            yield report.result()
 
     return decode_messages
 
@@ -203,7 +204,7 @@ def _change_log(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             lake = steps.lake.using(ticdc_spark.spark_session)
             redecoding = steps.note(redecode(lake, days, accept_losses=config.accept_losses))
         reporter = Reporter(steps, context.instance)
-        log_events(context, reporter.days(redecoding.decoding.days, but=frozenset(days)))
+        log_news(context, reporter.days(redecoding.decoding.days, but=frozenset(days)))
         for item in redecoding.days:
             say = context.log.warning if item.losses else context.log.info
             say("%s", item.sentence())
@@ -212,7 +213,7 @@ def _change_log(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             )
         if redecoding.applying is not None:
             context.log.info("%s", redecoding.applying.reason)
-            log_events(context, reporter.mirrors(redecoding.applying))
+            log_news(context, reporter.mirrors(redecoding.applying))
         return dg.MaterializeResult(metadata=ran_metadata(ran))
 
     return change_log
@@ -236,7 +237,7 @@ def _schema_registry(steps: ChangefeedSteps) -> dg.AssetsDefinition:
     ) -> dg.MaterializeResult:
         with steps.writing(context):
             step = Syncing(steps, ticdc_spark.spark_session, context.instance).register()
-        log_events(context, step.events)
+        log_news(context, step.news)
         return step.result()
 
     return schema_registry
@@ -307,7 +308,7 @@ def _apply_changes(steps: ChangefeedSteps) -> dg.AssetsDefinition:
                 else config.cut(es_only=read_statistics(steps.paths).es_only),
                 refold_quarantined=config.refold_quarantined,
             )
-        log_events(context, step.events)
+        log_news(context, step.news)
         context.log.info("%s", step.said)
         return step.result()
 

@@ -17,11 +17,10 @@ the next sync finishes its work.
 
 import threading
 import time
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterator
 from contextlib import suppress
-from fnmatch import fnmatchcase
 from types import FrameType
-from typing import Any, Final, TypeAlias
+from typing import TypeAlias
 
 import dagster as dg
 from dagster import DagsterInstance, DagsterRunStatus
@@ -39,15 +38,11 @@ from ticdc_assets.orchestration.active_runs import (
 from ticdc_assets.orchestration.checks import judge_cheaply
 from ticdc_assets.orchestration.following import Following, NewData, SourceWatcher
 from ticdc_assets.orchestration.jobs import op_job
-from ticdc_assets.orchestration.metadata import (
-    Metadata,
-    described,
-    rate_metadata,
-    utc_now,
-)
+from ticdc_assets.orchestration.metadata import utc_now
+from ticdc_assets.orchestration.reporting import News, events_of
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
-from ticdc_assets.orchestration.syncing import Event, Syncing
+from ticdc_assets.orchestration.syncing import Syncing
 
 REPORT_SECONDS = 60.0
 """The time between reports of syncs with only watermarks, and of checks with the same verdict."""
@@ -55,7 +50,7 @@ REPORT_SECONDS = 60.0
 CHANGES_SECONDS = 30.0
 """The time between reports while syncs bring changes: Dagster's automations tick that often."""
 
-_Event: TypeAlias = Event | dg.AssetCheckEvaluation
+_Event: TypeAlias = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
 
 
 class FollowConfig(dg.Config):
@@ -128,7 +123,7 @@ class Surroundings:
         self._news = SourceWatcher(steps.lake)
         self._stop = threading.Event()
         self._checks: list[_Event] = []
-        self._unreported = Unreported()
+        self._unreported: list[News] = []
         self._has_changes = False
         self._reported_at = float("-inf")
         self._levels: dict[dg.AssetCheckKey, Level] = {}
@@ -162,7 +157,8 @@ class Surroundings:
         events: list[_Event] = []
         patience = CHANGES_SECONDS if self._has_changes else REPORT_SECONDS
         if self._unreported and (is_last or self.now() - self._reported_at >= patience):
-            events += self._unreported.take()
+            events += events_of(self._unreported)
+            self._unreported = []
             self._has_changes = False
             self._reported_at = self.now()
         events += self._checks
@@ -219,11 +215,11 @@ class Surroundings:
         if new_data is not NewData.NOTHING:
             landed, decoded, _, applied = (step.said for step in done)
             self.say(f"{applied} ({landed}, {decoded}, {self.now() - began:.1f} s)")
-        # Events about other assets are always kept: no later sync repeats them.
-        self._unreported.add(event for step in done for event in step.events)
+        # News of other assets is always kept: no later sync repeats it.
+        self._unreported += [item for step in done for item in step.news]
         if new_data is not NewData.NOTHING:
             # All steps or none: an asset whose upstream is newer is shown as out of date.
-            self._unreported.add(report for step in done for report in step.reports)
+            self._unreported += [report for step in done for report in step.reports]
         self._has_changes |= new_data is NewData.CHANGES
         self._judge()
         return new_data
@@ -239,72 +235,3 @@ class Surroundings:
                 self._levels[key] = verdict.level
         if due:
             self._judged_at = self.now()
-
-
-_ADDED: Final[Mapping[str, tuple[str, ...]]] = {
-    "raw_messages": ("records",),
-    "decode_messages": ("changes*", "quarantined", "batches"),
-    "quarantine": ("quarantined",),
-    "change_log": ("appended",),
-    "schema_registry": (),
-    "apply_changes": ("replays", "late"),
-    "mirrors/*": ("changes",),
-    "histories/*": (),
-}
-"""Patterns of the numbers' names, by the asset: its key without the changefeed and the table."""
-
-
-class Unreported:
-    """The events of syncs that are not reported yet, one for each asset and partition.
-
-    Numbers that count what a sync did (`_ADDED`) are added, so a plot in the UI keeps its sum. All
-    other metadata is the newest sync's. An observation stays as it is.
-    """
-
-    def __init__(self) -> None:
-        self._events: dict[object, Event] = {}
-
-    def __bool__(self) -> bool:
-        """Return whether there is any event."""
-        return bool(self._events)
-
-    def add(self, events: Iterable[Event]) -> None:
-        """Keep the events of a sync; those on the same asset and partition become one."""
-        for event in events:
-            _, name, *table = event.asset_key.path
-            kind = f"{name}/*" if table else name
-            if kind not in _ADDED or isinstance(event, dg.AssetObservation):
-                self._events[len(self._events)] = event
-                continue
-            place = (event.asset_key, event.partition)
-            older = self._events.get(place)
-            self._events[place] = event if older is None else _together(older, event, kind)
-
-    def take(self) -> list[Event]:
-        """Return the events, and keep them no longer."""
-        events, self._events = self._events, {}
-        return list(events.values())
-
-
-def _together(older: Event, newer: Event, kind: str) -> Event:
-    both = (older.metadata, newer.metadata)
-    metadata: Metadata = dict(newer.metadata)
-    for name in {**newer.metadata, **older.metadata}:
-        if any(fnmatchcase(name, pattern) for pattern in _ADDED[kind]):
-            metadata[name] = sum(_value(item, name) for item in both)
-    if all("seconds" in item for item in both):
-        metadata.pop("per_second", None)
-        done = sum(_value(item, "per_second") * _value(item, "seconds") for item in both)
-        metadata |= rate_metadata(round(done), sum(_value(item, "seconds") for item in both))
-    said = None if newer.description is None else described(kind, metadata)
-    return dg.AssetMaterialization(
-        asset_key=newer.asset_key,
-        partition=newer.partition,
-        description=said or newer.description,
-        metadata=metadata,
-        tags=newer.tags,
-    )
-
-
-def _value(metadata: Mapping[str, dg.MetadataValue], name: str) -> Any:
-    return metadata[name].value if name in metadata else 0

@@ -28,9 +28,10 @@ from ticdc_assets.orchestration.exports import (
     snapshot_complete_key,
 )
 from ticdc_assets.orchestration.partitions import DAY_FORMAT, REPORT, JobKind, skipping_unreadable
+from ticdc_assets.orchestration.reporting import Reporter, log_news
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps
-from ticdc_assets.orchestration.syncing import Event, Reporter, Syncing, log_events
+from ticdc_assets.orchestration.syncing import Syncing
 from ticdc_assets.orchestration.verdicts import judge_seeds
 from ticdc_assets.repair.maintenance import maintain
 from ticdc_assets.repair.rebuilding import rebuild
@@ -141,7 +142,7 @@ def seed_job(steps: ChangefeedSteps) -> dg.JobDefinition:
     @dg.op(name=names.op("seed"), pool=names.pool, out=dg.Out(dg.Nothing))
     def seeded(
         context: dg.OpExecutionContext, config: ExportConfig, ticdc_spark: LakeSpark
-    ) -> Iterator[Event | dg.AssetCheckEvaluation | dg.Output[None]]:
+    ) -> Iterator[dg.AssetCheckEvaluation | dg.Output[None]]:
         if not config.folder:
             raise TicdcError("no export is named: give its `folder` in the run's configuration")
         with steps.writing(context), listened(context.log.info):
@@ -149,7 +150,7 @@ def seed_job(steps: ChangefeedSteps) -> dg.JobDefinition:
             seeding = partial(syncing.seed, config.folder, **config.meant())
             for work in (seeding, syncing.register, syncing.apply):
                 step = work()
-                yield from (*step.events, *step.reports)
+                log_news(context, (*step.news, *step.reports))
                 context.log.info("%s", step.said)
             verdict = judge_seeds(seed_balance(steps.paths))
         yield verdict.evaluation(snapshot_complete_key(names))
@@ -208,7 +209,7 @@ def rebuild_job(steps: ChangefeedSteps) -> dg.JobDefinition:
             done = steps.note(rebuild(lake, accept_losses=config.accept_losses))
             if done.cut is not None and done.cut.mirrors:
                 tables = {(item.database, item.table) for item in done.cut.mirrors}
-                log_events(context, Reporter(steps, context.instance).tables(done.cut, tables))
+                log_news(context, Reporter(steps, context.instance).tables(done.cut, tables))
         _log(context, done.lines(), ran)
 
     return op_job(

@@ -2,12 +2,10 @@
 
 Nothing is read here except clocks. The schemas of the pipeline's tables are where they are written;
 the sentences about their columns are here, and a test compares both. TSOs are texts because they
-exceed the integers that a browser represents exactly; each comes with its time. `follow_job` names
-the numbers that add up over syncs.
+exceed the integers that a browser represents exactly; each comes with its time.
 """
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -17,7 +15,7 @@ import dagster as dg
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from ticdc_assets.base.names import counted, joined_name
+from ticdc_assets.base.names import joined_name
 from ticdc_assets.log.change_files import CHANGE_LOG_SCHEMA
 from ticdc_assets.log.cuts import Cut, MirrorCut, Mode
 from ticdc_assets.log.landing_files import RAW_SCHEMA
@@ -29,7 +27,7 @@ from ticdc_assets.mirrors.standing import Applying, Outcome
 from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.model.tso import lag_seconds, to_datetime
 from ticdc_assets.observe.status import ACCOUNT_COUNTS
-from ticdc_assets.observe.wording import listed
+from ticdc_assets.observe.wording import listed, shortened
 from ticdc_assets.registry.differences import declared_type
 from ticdc_assets.repair.redecoding import RedecodedDay
 from ticdc_assets.repair.seeding import Seeding
@@ -207,15 +205,11 @@ def _upstream_type(column: ColumnSchema, *, key: bool) -> str:
 
 
 def table_of(columns: str, rows: Iterable[object]) -> dg.TableMetadataValue:
-    """Return rows as a table in an event's metadata, with `columns` as in `table string, rows int`.
+    """Return rows as a table in an event's metadata, with `columns` as in `table, rows`.
 
     A row is a tuple, or an object with an attribute for each column; lists are shown as texts.
     """
-    schema = [
-        dg.TableColumn(name=name, type=kind)
-        for name, kind in (column.split() for column in columns.split(","))
-    ]
-    names = [column.name for column in schema]
+    names = columns.split(", ")
 
     def record(row: object) -> dg.TableRecord:
         values = row if isinstance(row, tuple) else [getattr(row, name) for name in names]
@@ -226,9 +220,10 @@ def table_of(columns: str, rows: Iterable[object]) -> dg.TableMetadataValue:
             }
         )
 
-    return dg.MetadataValue.table(
-        records=list(map(record, rows)), schema=dg.TableSchema(columns=schema)
-    )
+    records = list(map(record, rows))
+    # Dagster infers types from the first row.
+    schema = None if records else dg.TableSchema(columns=[dg.TableColumn(it) for it in names])
+    return dg.MetadataValue.table(records, schema)
 
 
 def table_metadata(name: str, columns: str, rows: Sequence[object]) -> dict[str, Any]:
@@ -243,19 +238,6 @@ LOOKED_AT_BATCH = "change_log_batch"
 """Name of the newest batch of the change log that an apply looked at; the sensor reads it."""
 
 
-def described(kind: str, metadata: Mapping[str, Any]) -> str | None:
-    """Return the description of an event by its metadata; None of a kind that has none of it."""
-    values: Any = {name: getattr(item, "value", item) for name, item in metadata.items()}
-    match kind:
-        case "change_log":
-            return f"{counted(values['appended'], 'row')} appended"
-        case "mirrors/*":
-            changes, rows = counted(values["changes"], "key"), counted(values["rows"], "row")
-            return f"{values['mode']}: {changes} changed, {rows}"
-        case _:
-            return None
-
-
 def tso_metadata(name: str, tso: int | None) -> Metadata:
     """Return `name` with a TSO and, under `<name>_time`, the time of its physical part."""
     if tso is None:
@@ -265,9 +247,7 @@ def tso_metadata(name: str, tso: int | None) -> Metadata:
 
 def offsets_metadata(partitions: Iterable[PartitionOffsets]) -> dg.MetadataValue:
     """Return the offsets of each partition as a table."""
-    return table_of(
-        "topic string, partition int, earliest int, end int, landed int, backlog int", partitions
-    )
+    return table_of("topic, partition, earliest, end, landed, backlog", partitions)
 
 
 def rate_metadata(count: int, seconds: float) -> Metadata:
@@ -299,7 +279,7 @@ def redecoding_metadata(day: RedecodedDay, paths: LakePaths) -> Metadata:
         "quarantined": day.quarantined,
         "left_quarantine": day.released,
         "schemas_differ": day.schemas,
-        "tables_folded": table_of("database string, table string", day.tables),
+        "tables_folded": table_of("database, table", day.tables),
         **path_metadata(paths.change_log),
     }
 
@@ -312,9 +292,7 @@ def seeding_metadata(seeding: Seeding, paths: LakePaths) -> Metadata:
         "tso": str(seeding.tso),
         "tables": len(seeding.tables),
         "seeded_rows": seeding.rows,
-        "seeds": table_of(
-            "database string, table string, seed int, rows int, quarantined int", seeding.tables
-        ),
+        "seeds": table_of("database, table, seed, rows, quarantined", seeding.tables),
         "quarantined": sum(item.quarantined for item in seeding.tables),
         "excluded_tables": seeding.excluded,
         "refused_tables": refused,
@@ -338,10 +316,18 @@ def applying_metadata(applying: Applying, batch: int, now: datetime) -> Metadata
         metadata["partitions_without_watermark"] = ", ".join(waiting)
     if applying.cut is not None:
         metadata |= _cut_metadata(applying.cut, now)
-        if applying.outcome is not Outcome.PUBLISHED:
-            # These are counts of what the apply did; an earlier one has reported those of the cut.
-            metadata |= {"replays": 0, "late": 0}
     return metadata
+
+
+def applied_counts(applying: Applying) -> dict[str, int]:
+    """Return counts of what an apply did; an earlier one has reported those of an older cut."""
+    if applying.cut is None:
+        return {}
+    is_new = applying.outcome is Outcome.PUBLISHED
+    return {
+        "replays": applying.cut.replays if is_new else 0,
+        "late": applying.cut.late if is_new else 0,
+    }
 
 
 def time_text(tso: int | None) -> str:
@@ -355,7 +341,7 @@ def _cut_metadata(cut: Cut, now: datetime) -> Metadata:
     totals = Metadata()
     if len(accounts) < len(cut.accounts):
         totals["accounts_total"] = table_of(
-            ", ".join(f"{name} int" for name in ACCOUNT_COUNTS),
+            ", ".join(ACCOUNT_COUNTS),
             [tuple(sum(getattr(it, name) for it in cut.accounts) for name in ACCOUNT_COUNTS)],
         )
         totals["accounts_not_listed"] = len(cut.accounts) - len(accounts)
@@ -368,18 +354,15 @@ def _cut_metadata(cut: Cut, now: datetime) -> Metadata:
         "rows": sum(item.rows for item in cut.mirrors),
         "failed_mirrors": len(cut.failed),
         "accounts": table_of(
-            "database string, table string" + "".join(f", {name} int" for name in ACCOUNT_COUNTS),
+            ", ".join(("database", "table", *ACCOUNT_COUNTS)),
             accounts,
         ),
         "held": sum(item.rows for item in cut.held),
         "quarantined": cut.quarantined + sum(item.quarantined for item in cut.mirrors),
-        "replays": cut.replays,
-        "late": cut.late,
         "watermark_steps_back": cut.steps_back,
         "ddl_without_effect": _counts(cut.ignored),
         "mirrors": table_of(
-            "database string, table string, mode string, changes int, rows int, "
-            "held int, quarantined int, caveats string",
+            "database, table, mode, changes, rows, held, quarantined, caveats",
             mirrors,
         ),
     }
@@ -422,7 +405,6 @@ def mirror_metadata(mirror: MirrorCut, cut: Cut, paths: LakePaths, now: datetime
         "database": mirror.database,
         "table": mirror.table,
         "rows": mirror.rows,
-        "changes": mirror.changes,
         "mode": str(mirror.mode),
         **tso_metadata("applied_ts", cut.tso),
         "lag_seconds": lag_seconds(cut.tso, now),
@@ -445,24 +427,15 @@ _LONGEST_VALUE = 60
 
 
 def sample_metadata(rows: Sequence[Mapping[str, str | None]]) -> Metadata:
-    """Return some rows of a mirror as a table for people, {} of none."""
+    """Return some rows of a mirror as a table, {} of none."""
     if not rows:
         return {}
-    names = list(rows[0])
-    lines = [
-        "| " + " | ".join(map(_cell, names)) + " |",
-        "|" + " --- |" * len(names),
-        *("| " + " | ".join(_cell(row[name]) for name in names) + " |" for row in rows),
-    ]
-    return {"sample": dg.MetadataValue.md("\n".join(lines))}
+    records = [dg.TableRecord({name: _shown(value) for name, value in row.items()}) for row in rows]
+    return {"sample": dg.MetadataValue.table(records)}
 
 
-def _cell(text: str | None) -> str:
-    """Return a value for a table in Markdown: on one line, and shortened."""
-    if text is None:
-        return "*NULL*"
-    shown = text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
-    return re.sub(r"([\\`*_{}\[\]<>()#+!|~$&])", r"\\\1", " ".join(shown.split()))
+def _shown(value: str | None) -> str:
+    return "NULL" if value is None else shortened(value, _LONGEST_VALUE)
 
 
 def history_metadata(mirror: MirrorCut, cut: Cut, paths: LakePaths) -> Metadata:

@@ -44,9 +44,9 @@ from ticdc_assets.observe.verdicts import Level
 from ticdc_assets.observe.wording import duration
 from ticdc_assets.orchestration.metadata import mirror_columns, utc_now
 from ticdc_assets.orchestration.partitions import TABLE_LAG, FeedNames
+from ticdc_assets.orchestration.reporting import Report, Reporter, assets_of, log_news
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
-from ticdc_assets.orchestration.syncing import Reporter, assets_of, log_events, result_of
 from ticdc_assets.orchestration.verdicts import CheckVerdict, runbook, shown_verdicts
 from ticdc_assets.storage.lake_paths import LakePaths
 
@@ -109,9 +109,7 @@ class MirrorAssets:
 
     def definitions(self) -> list[dg.AssetsDefinition]:
         """Return the step that folds tables again, if anything is published."""
-        if self.mirrors:
-            return [_table_assets(self)]
-        return [_shared_asset(self)] if self.left_out else []
+        return [_folding(self)] if self.mirrors or self.left_out else []
 
 
 _LAST = {"dagster/priority": "-1"}
@@ -121,38 +119,52 @@ It is no dependency: a mirror without changes would then be older than its upstr
 """
 
 
-# One asset a table ------------------------------------------------------------------------------
+# The step ---------------------------------------------------------------------------------------
 
 
-def _table_assets(shown: MirrorAssets) -> dg.AssetsDefinition:
+class FoldConfig(dg.Config):
+    """Tables to fold again."""
+
+    tables: list[str] = Field(
+        default=[],
+        description="`database.table` of each table to fold again, besides the selected ones.",
+    )
+
+
+def _folding(shown: MirrorAssets) -> dg.AssetsDefinition:
     steps, names = shown.steps, shown.steps.names
 
     @dg.multi_asset(
         name=names.op("mirrors"),
-        specs=list(_specs(shown)),
+        specs=list(_specs(shown)) or [_shared_spec(shown)],
         check_specs=list(_check_specs(shown)),
         can_subset=True,
         pool=names.pool,
         op_tags=_LAST,
     )
     def mirrors(
-        context: dg.AssetExecutionContext, ticdc_spark: LakeSpark
+        context: dg.AssetExecutionContext, config: FoldConfig, ticdc_spark: LakeSpark
     ) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:
         selected = frozenset(context.selected_asset_keys)
+        tables = {shown.by_key[key] for key in selected & shown.by_key.keys()}
+        # A run of everything brings all mirrors up to date anyway.
+        is_synced = context.job_def.graph.has_node_named(names.op("apply_changes"))
         with reported_failures(steps.paths):
-            if selected:
-                tables = frozenset(shown.by_key[key] for key in selected)
-                is_synced = _is_synced(context, steps)
+            if not is_synced:
+                tables |= set(map(table_named, config.tables))
+            if selected and not tables:
+                context.log.info("no table is folded again: none is named in `tables`")
+            if tables:
                 if is_synced:
                     cut = require_cut(steps.paths)
-                    results = Reporter(steps, context.instance).tables(cut, tables)
+                    reports = Reporter(steps, context.instance).tables(cut, tables)
                 else:
-                    cut, results = _fold(context, steps, ticdc_spark, tables)
-                for event in results:
-                    if event.asset_key in selected:
-                        yield result_of(event)
+                    cut, reports = _fold(context, steps, ticdc_spark, frozenset(tables))
+                for report in reports:
+                    if report.key in selected:
+                        yield report.result()
                     else:
-                        context.log_event(event)
+                        context.log_event(report.event())
                 _require_made(cut, tables, are_there=not is_synced)
             if checks := context.selected_asset_check_keys:
                 status = read_status(steps.lake, utc_now())
@@ -217,52 +229,18 @@ def mirror_definition(
     }
 
 
-def _is_synced(context: dg.AssetExecutionContext, steps: ChangefeedSteps) -> bool:
-    """Return whether the run brings all mirrors up to date anyway ("Materialize all")."""
-    return context.job_def.graph.has_node_named(steps.names.op("apply_changes"))
-
-
-# Beyond the limit -------------------------------------------------------------------------------
-
-
-class FoldConfig(dg.Config):
-    """Tables to fold again."""
-
-    tables: list[str] = Field(
-        default=[], description="`database.table` of each table to fold again; none by default."
-    )
-
-
-def _shared_asset(shown: MirrorAssets) -> dg.AssetsDefinition:
-    steps, names = shown.steps, shown.steps.names
-    limit = steps.changefeed.dagster.table_assets
-
-    @dg.asset(
-        key=names.asset("mirrors"),
+def _shared_spec(shown: MirrorAssets) -> dg.AssetSpec:
+    return dg.AssetSpec(
+        shown.steps.names.asset("mirrors"),
         description=(
             f"Copies of {shown.left_out} upstream tables, at the TSO of the newest cut. They are "
-            f"more than {limit} (dagster.table_assets), so none is an asset of its own. Syncs keep "
-            "them up to date. To fold some again from the whole change log, name them in `tables` "
-            "of the run's configuration."
+            f"more than {shown.steps.changefeed.dagster.table_assets} (dagster.table_assets), so "
+            "none is an asset of its own. Syncs keep them up to date. To fold some again from the "
+            "whole change log, name them in `tables` of the run's configuration."
         ),
-        pool=names.pool,
-        op_tags=_LAST,
-        output_required=False,
-        **_common(steps),
+        skippable=True,
+        **_common(shown.steps),
     )
-    def mirrors(
-        context: dg.AssetExecutionContext, config: FoldConfig, ticdc_spark: LakeSpark
-    ) -> Iterator[dg.MaterializeResult]:
-        if not config.tables or _is_synced(context, steps):
-            context.log.info("no table is folded again: none is named in `tables`")
-            return
-        with reported_failures(steps.paths):
-            tables = frozenset(table_named(name) for name in config.tables)
-            cut, results = _fold(context, steps, ticdc_spark, tables)
-            yield from map(result_of, results)
-            _require_made(cut, tables)
-
-    return mirrors
 
 
 # Folding ----------------------------------------------------------------------------------------
@@ -273,7 +251,7 @@ def _fold(
     steps: ChangefeedSteps,
     spark: LakeSpark,
     tables: frozenset[Table],
-) -> tuple[Cut, Iterable[dg.AssetMaterialization]]:
+) -> tuple[Cut, Iterable[Report]]:
     """Fold tables again at the newest cut; return the cut that has them, and what to report.
 
     Tables without a mirror are left out; it fails if none has one, or nothing could be published.
@@ -289,7 +267,7 @@ def _fold(
         published = applying.cut
         if published is None or applying.outcome in (Outcome.WAITING, Outcome.AHEAD):
             raise TicdcError(f"the mirrors were not folded: {applying.reason}")
-    log_events(context, reporter.mirrors(applying, but=there))
+    log_news(context, reporter.mirrors(applying, but=there))
     return published, reporter.tables(published, there)
 
 

@@ -604,12 +604,9 @@ def backfill_tables(
     steps = steps_of(settings, settings.changefeed(changefeed))
     cut = require_cut(steps.paths)
     names = {(item.database, item.table) for item in (named_mirror(cut, text) for text in tables)}
-    shown = MirrorAssets.of(steps)
-    config: dict[str, dict[str, Any]] = {}
-    selection = sorted(key for key, name in shown.by_key.items() if name in names)
-    if not shown.mirrors:
-        config = {"mirrors": {"tables": sorted(joined_name(*name) for name in names)}}
-        selection = [steps.names.asset("mirrors")]
+    own = (key for key, name in MirrorAssets.of(steps).by_key.items() if name in names)
+    selection = sorted(own) or [steps.names.asset("mirrors")]
+    config = {"mirrors": {"tables": sorted(joined_name(*name) for name in names)}}
     report = run_job(settings, changefeed, None, config, instance=instance, selection=selection)
     cut = report.applying.cut or cut
     return cut, [item for item in cut.mirrors if (item.database, item.table) in names]

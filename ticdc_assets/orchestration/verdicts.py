@@ -175,7 +175,7 @@ def quarantine_verdict(
             OPEN: sum(item.rows for item in faults),
             "new": sum(new),
             "reasons": table_of(
-                "stage string, reason string, open int",
+                "stage, reason, open",
                 [(*group, reasons[group]) for group, _ in reasons.most_common()],
             ),
             SEEN_UNTIL: max(moments).isoformat() if moments else "",
@@ -196,7 +196,7 @@ def _lag_metadata(status: Status) -> Metadata:
         "mirrors": len(cut.mirrors),
         **table_metadata(
             "worst_tables",
-            "database string, table string, lag_seconds float, held int, quarantined int",
+            "database, table, lag_seconds, held, quarantined",
             status.tables[:LISTED],
         ),
     }
@@ -219,8 +219,7 @@ def _watermark_metadata(status: Status) -> Metadata:
         "rows_beyond_seconds": status.beyond_seconds,
         **table_metadata(
             "topics",
-            "topic string, state string, partitions int, backlog int, watermark string, "
-            "time string",
+            "topic, state, partitions, backlog, watermark, time",
             [
                 (
                     item.topic,
@@ -247,8 +246,7 @@ def _held_metadata(status: Status) -> Metadata:
         "oldest_seconds": status.held_seconds,
         **table_metadata(
             "tables",
-            "database string, table string, schema_version string, waits_for string, rows int, "
-            "age_seconds float, since string, first_commit string",
+            "database, table, schema_version, waits_for, rows, age_seconds, since, first_commit",
             [
                 (
                     item.database,
@@ -280,8 +278,7 @@ def _mirrors_metadata(status: Status) -> Metadata:
         **tso_metadata("applied_ts", cut.tso),
         **table_metadata(
             "failed_mirrors",
-            "database string, table string, reason string, since string, "
-            "rows_at string, waiting int",
+            "database, table, reason, since, rows_at, waiting",
             [
                 (
                     item.database,
@@ -296,7 +293,7 @@ def _mirrors_metadata(status: Status) -> Metadata:
         ),
         **table_metadata(
             "tables",
-            "database string, table string, held int, quarantined int, caveats string",
+            "database, table, held, quarantined, caveats",
             [item for item in status.tables if item.has_mirror and item.state in states],
         ),
     }
@@ -307,7 +304,7 @@ def _checksums_metadata(status: Status) -> Metadata:
         **{str(agreement): count for agreement, count in status.checksums.counts.items()},
         **table_metadata(
             "examples",
-            "where string, database string, table string, commit_ts string",
+            "where, database, table, commit_ts",
             [
                 (_where(item), item["database"], item["table"], str(item["commit_ts"]))
                 for item in status.checksums.examples
@@ -321,8 +318,7 @@ def _conflicts_metadata(status: Status) -> Metadata:
         "conflicts": len(status.conflicts),
         **table_metadata(
             "claims",
-            "database string, table string, schema_version string, "
-            "registered string, claimed string, difference string, where string",
+            "database, table, schema_version, registered, claimed, difference, where",
             [
                 (
                     row["database"],
@@ -387,7 +383,7 @@ def judge_keys(counts: KeyCounts | None) -> CheckVerdict:
         "repeated_keys": sum(item.keys for item in counts.repeated),
         **table_metadata(
             "keys",
-            "database string, table string, key string, rows int",
+            "database, table, key, rows",
             [
                 (item.database, item.table, _key_of(key), rows)
                 for item in counts.repeated[:LISTED]
@@ -448,7 +444,7 @@ def judge_rebuild(proof: Verification | None) -> CheckVerdict:
         return CheckVerdict(Level.OK, f"{proof.summary}.", metadata)
     unsound = [item for item in proof.mirrors if not item.is_sound]
     metadata["tables"] = table_of(
-        "database string, table string, found string, content_hash string, rebuilt_hash string",
+        "database, table, found, content_hash, rebuilt_hash",
         [
             (
                 item.database,
@@ -477,7 +473,7 @@ def judge_rebuild(proof: Verification | None) -> CheckVerdict:
     )
 
 
-_ROW_COLUMNS = "database string, table string, row string, key string, columns string"
+_ROW_COLUMNS = "database, table, row, key, columns"
 
 
 def _rows_of(table: VerifiedMirror | DiffedTable) -> list[tuple[str, str, str, str, str]]:
@@ -507,9 +503,7 @@ def judge_seeds(seeds: Sequence[SeedBalance]) -> CheckVerdict:
         "landed_rows": sum(item.landed for item in seeds),
         "seeded_rows": sum(item.rows for item in seeds),
         "quarantined": sum(item.quarantined for item in seeds),
-        "seeds": table_of(
-            "database string, table string, seed int, landed int, rows int, quarantined int", seeds
-        ),
+        "seeds": table_of("database, table, seed, landed, rows, quarantined", seeds),
     }
     if not lost and not quarantined:
         rows = sum(item.rows for item in seeds)

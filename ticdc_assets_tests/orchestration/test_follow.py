@@ -22,9 +22,15 @@ from ticdc_assets.orchestration import follow_job, sensors, syncing
 from ticdc_assets.orchestration import run as run_module
 from ticdc_assets.orchestration.active_runs import FOLLOW_TAG, run_to_let_in
 from ticdc_assets.orchestration.changefeeds import all_definitions
-from ticdc_assets.orchestration.follow_job import Surroundings, Unreported
+from ticdc_assets.orchestration.follow_job import Surroundings
 from ticdc_assets.orchestration.following import Ending, Following, NewData
-from ticdc_assets.orchestration.metadata import applying_metadata, rate_metadata, utc_now
+from ticdc_assets.orchestration.metadata import (
+    Metadata,
+    applied_counts,
+    applying_metadata,
+    utc_now,
+)
+from ticdc_assets.orchestration.reporting import Report, events_of
 from ticdc_assets.orchestration.run import open_instance, run_follow
 from ticdc_assets.orchestration.steps import steps_of
 from ticdc_assets.orchestration.syncing import Step, Syncing
@@ -123,9 +129,9 @@ class Steps:
 
     def step(self, number: int, name: str) -> Step:
         told = dg.AssetObservation(asset_key=["shop", "mirrors"], metadata={"tables": 101})
-        report = dg.AssetMaterialization(["shop", name], metadata={"records": 10, "backlog": 7})
-        events = (told,) if name == "apply_changes" and self.new_data != IDLE else ()
-        return Step(said=name, new_data=self.new_data[number], reports=(report,), events=events)
+        report = reported(name, {"records": 10}, {"backlog": 7})
+        news = (told,) if name == "apply_changes" and self.new_data != IDLE else ()
+        return Step(said=name, new_data=self.new_data[number], reports=(report,), news=news)
 
     def land(self) -> Step:
         return self.step(0, "raw_messages")
@@ -138,6 +144,10 @@ class Steps:
 
     def apply(self) -> Step:
         return self.step(3, "apply_changes")
+
+
+def reported(name: str, added: dict[str, int], facts: Metadata, **more: Any) -> Report:
+    return Report(key=dg.AssetKey(["shop", name]), added=added, facts=facts, **more)
 
 
 def told(
@@ -254,24 +264,19 @@ def test_a_run_that_fails_tells_what_it_did_before(
 # Reports of several syncs as one ----------------------------------------------------------------
 
 
-def one_of(*events: dg.AssetMaterialization) -> tuple[Any, dict[str, Any]]:
+def one_of(*reports: Report) -> tuple[Any, dict[str, Any]]:
     """Return the one event that tells several, and its values."""
-    unreported = Unreported()
-    for event in events:
-        unreported.add([event])
-    (event,) = unreported.take()
-    assert not unreported
+    (event,) = events_of(reports)
     return event, values(event)
 
 
 def test_what_a_step_did_is_added_and_how_things_stand_is_the_newest() -> None:
-    def decoded(version: str, **numbers: float) -> dg.AssetMaterialization:
-        tags = {"dagster/data_version": version}
-        return dg.AssetMaterialization(["shop", "decode_messages"], metadata=numbers, tags=tags)
+    def decoded(version: str, batch: int, **added: int) -> Report:
+        return reported("decode_messages", added, {"batch": batch}, version=version)
 
     event, values = one_of(
-        decoded("a", changes=3, changes_ddl=1, changes_row=2, batch=4, batches=1, quarantined=1),
-        decoded("b", changes=5, changes_row=5, batch=6, batches=2, quarantined=0),
+        decoded("a", 4, changes=3, changes_ddl=1, changes_row=2, batches=1, quarantined=1),
+        decoded("b", 6, changes=5, changes_row=5, batches=2, quarantined=0),
     )
     assert values == {
         "changes": 8,
@@ -285,9 +290,8 @@ def test_what_a_step_did_is_added_and_how_things_stand_is_the_newest() -> None:
 
 
 def test_a_rate_is_that_of_the_whole_time() -> None:
-    def landed(records: int, seconds: float) -> dg.AssetMaterialization:
-        metadata = {"records": dg.MetadataValue.int(records)} | rate_metadata(records, seconds)
-        return dg.AssetMaterialization(["shop", "raw_messages"], metadata=metadata)
+    def landed(records: int, seconds: float) -> Report:
+        return reported("raw_messages", {"records": records}, {}, work=(records, seconds))
 
     _, values = one_of(landed(10, 1.0), landed(0, 0.5), landed(90, 0.5))
     assert values == {"records": 100, "seconds": 2.0, "per_second": 50.0}
@@ -298,16 +302,15 @@ def test_a_rate_is_that_of_the_whole_time() -> None:
 
 
 def test_a_cut_is_counted_once() -> None:
-    def applied(number: int, outcome: Outcome, replays: int) -> dg.AssetMaterialization:
+    def applied(number: int, outcome: Outcome, replays: int) -> Report:
         applying = Applying(
             outcome=outcome,
             reason="",
             cut=cut(number=number, replays=replays),
             watermark=watermark(0 if number == 1 else None),
         )
-        return dg.AssetMaterialization(
-            ["shop", "apply_changes"], metadata=applying_metadata(applying, 1, NOW)
-        )
+        facts = applying_metadata(applying, 1, NOW)
+        return reported("apply_changes", applied_counts(applying), facts)
 
     _, values = one_of(
         applied(1, Outcome.PUBLISHED, 2),
@@ -320,36 +323,27 @@ def test_a_cut_is_counted_once() -> None:
 
 
 def test_descriptions_say_what_the_numbers_say() -> None:
-    def mirror(mode: str, changes: int, rows: int) -> dg.AssetMaterialization:
-        values = {"mode": mode, "changes": changes, "rows": rows}
-        key = ["shop", "mirrors", "s", "t"]
-        return dg.AssetMaterialization(key, metadata=values, description="?")
+    def day(rows: int) -> Report:
+        return reported(
+            "change_log", {"appended": rows}, {}, describe=lambda it: f"{it['appended']} rows"
+        )
 
-    event, _ = one_of(mirror("fold", 3, 3), mirror("change", 2, 5), mirror("change", 1, 4))
-    assert event.description == "change: 6 keys changed, 4 rows"
-    assert event.asset_key.path[2:] == ["s", "t"]
+    event, _ = one_of(day(3), day(2), day(1))
+    assert event.description == "6 rows"
 
 
 def test_assets_and_partitions_are_told_apart() -> None:
-    unreported = Unreported()
+    def days(*partitions: str) -> list[Report]:
+        return [reported("change_log", {"appended": 1}, {}, partition=it) for it in partitions]
 
-    def days(*partitions: str) -> list[dg.AssetMaterialization]:
-        appended = {"appended": 1}
-        key = ["shop", "change_log"]
-        return [dg.AssetMaterialization(key, metadata=appended, partition=it) for it in partitions]
-
-    unreported.add(
-        [*days("d1", "d2"), dg.AssetMaterialization(["shop", "mirrors", "shop", "orders"])]
-    )
-    unreported.add([*days("d2"), dg.AssetObservation(["shop", "mirrors"])])
-    unreported.add([dg.AssetObservation(["shop", "mirrors"])])
-    found = [(event.asset_key.path[1:], event.partition) for event in unreported.take()]
+    seen = dg.AssetObservation(["shop", "mirrors"])
+    alone = reported("mirrors", {}, {"names": "shop.orders"}, adds_up=False)
+    news = [*days("d1", "d2"), alone, *days("d2"), seen, seen, alone]
+    found = [(event.asset_key.path[1:], event.partition) for event in events_of(news)]
     assert found == [
         (["change_log"], "d1"),
         (["change_log"], "d2"),
-        (["mirrors", "shop", "orders"], None),
-        (["mirrors"], None),
-        (["mirrors"], None),
+        *[(["mirrors"], None)] * 4,
     ]
 
 

@@ -6,8 +6,8 @@ import pytest
 from ticdc_assets.delta.control import read_rows
 from ticdc_assets.model.tso import from_datetime
 from ticdc_assets.orchestration.mirror_assets import MirrorAssets, tick
+from ticdc_assets.orchestration.reporting import schema_changes
 from ticdc_assets.orchestration.steps import ChangefeedSteps
-from ticdc_assets.orchestration.syncing import schema_changes
 from ticdc_assets.registry.history import SchemaKey
 from ticdc_assets_tests.observe.report.small_lake import published, write_schemas, write_versions
 from ticdc_assets_tests.statuses import NOW, ago
