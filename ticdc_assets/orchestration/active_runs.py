@@ -8,17 +8,17 @@ process holds while it lives (`delta.lock.seen_at_work`).
 """
 
 import os
-import re
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from types import FrameType
-from typing import NamedTuple
 
 import dagster as dg
+import msgspec
 from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, RunRecord, RunsFilter
 
 from ticdc_assets.base.names import counted
@@ -36,38 +36,33 @@ from ticdc_assets.orchestration.partitions import (
 from ticdc_assets.storage.lake_paths import LakePaths
 
 WORKER_TAG = "ticdc/worker"
-"""Tag of a run: which process works on it; see `worker_tag`."""
+"""Tag of a run: which process works on it, a `Worker` as JSON."""
 
 
-class Worker(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Worker:
     """A process that works on a run, and the file whose lock it holds; "" if it holds none."""
 
+    run: str
     process: Holder
     lock: str = ""
 
+    @property
+    def tag(self) -> dict[str, str]:
+        """The tag of the run."""
+        return {WORKER_TAG: msgspec.json.encode(self).decode()}
 
-def worker_name(process: int | None = None) -> str:
-    """Return what identifies a process (None: this one): host, process id, start time."""
-    this = this_process()
-    number = this.process if process is None else process
-    return f"{this.host}:{number}:{started_at(number) or 0}"
-
-
-def worker_tag(run_id: str, lock: str, name: str | None = None) -> str:
-    """Return the tag of a run that a process works on: process, run, machine, lock ("": none)."""
-    return "#".join((name or worker_name(), run_id[:8], this_process().machine, lock))
-
-
-def is_gone(worker: Worker) -> bool:
-    """Return whether a process has ended; False if unknown (of another host, without a lock)."""
-    process, this = worker.process, this_process()
-    if worker.lock and not (process.machine and process.machine == this.machine):
-        return nobody_at_work(worker.lock)
-    if process.host != this.host:
-        return False
-    # A process id is given again after a while; then the start time differs.
-    start = started_at(process.process)
-    return start is None or (start != "" and process.started not in ("0", start))
+    @property
+    def is_gone(self) -> bool:
+        """Whether the process has ended; False if unknown (of another host, without a lock)."""
+        process, this = self.process, this_process()
+        if self.lock and not (process.machine and process.machine == this.machine):
+            return nobody_at_work(self.lock)
+        if process.host != this.host:
+            return False
+        # A process id is given again after a while; then the start time differs.
+        start = started_at(process.process)
+        return start is None or bool(start and process.started and start != process.started)
 
 
 def worker_of(run: DagsterRun) -> Worker | None:
@@ -75,14 +70,11 @@ def worker_of(run: DagsterRun) -> Worker | None:
 
     A run that Dagster starts again has the tags of the run before, with the name of a dead process.
     """
-    # Earlier versions wrote fewer parts.
-    name, owner, machine, lock = (run.tags.get(WORKER_TAG, "").split("#", 3) + [""] * 3)[:4]
-    parts = re.fullmatch(r"(.+):(\d+):(\d+)", name)
-    if parts is None or owner not in ("", run.run_id[:8]):
+    try:
+        worker = msgspec.json.decode(run.tags.get(WORKER_TAG, ""), type=Worker)
+    except msgspec.MsgspecError:
         return None
-    host, process, started = parts.groups()
-    holder = Holder(host=host, process=int(process), machine=machine, started=started, command="")
-    return Worker(holder, lock)
+    return worker if worker.run == run.run_id else None
 
 
 _ONE_PROCESS = ("in_process", "execute_in_process_executor")
@@ -101,16 +93,19 @@ def name_worker(
 
     That is this process, or the parent of one that an executor started for this step alone.
     """
-    run = context.run
+    run, process = context.run, this_process()
     is_whole = context.job_def.executor_def.name in _ONE_PROCESS
-    name = worker_name(None if is_whole else os.getppid())
-    if run.tags.get(WORKER_TAG, "").startswith(f"{name}#{run.run_id[:8]}#"):
+    if not is_whole:
+        parent = os.getppid()
+        process = replace(process, process=parent, started=started_at(parent) or "")
+    known = worker_of(run)
+    if known is not None and known.process == process:
         return
     if is_whole and paths not in _LOCKS:
         stack = ExitStack()
         _LOCKS[paths] = stack, stack.enter_context(seen_at_work(paths, writer))
-    tag = worker_tag(run.run_id, _LOCKS[paths][1] if is_whole else "", name)
-    context.instance.add_run_tags(run.run_id, {WORKER_TAG: tag})
+    worker = Worker(run.run_id, process, _LOCKS[paths][1] if is_whole else "")
+    context.instance.add_run_tags(run.run_id, worker.tag)
 
 
 @contextmanager
@@ -197,7 +192,7 @@ def run_to_let_in(instance: DagsterInstance, names: FeedNames, own_id: str, now:
     for record in others:
         run = record.dagster_run
         worker = worker_of(run)
-        if _belongs(run, names) and (worker is None or not is_gone(worker)):
+        if _belongs(run, names) and (worker is None or not worker.is_gone):
             return f"{run.job_name} {run.run_id} is {STATUS_WORDS[run.status]}"
     limit = instance.get_concurrency_config().run_queue_config
     at_work = [item for item in records if item.dagster_run.status not in QUEUED_STATUSES]
@@ -233,7 +228,7 @@ def end_orphans(instance: DagsterInstance, names: FeedNames, now: datetime) -> l
         if not (_belongs(run, names) or _reads(run, names)):
             continue
         worker = worker_of(run)
-        if worker is not None and is_gone(worker):
+        if worker is not None and worker.is_gone:
             process = f"{worker.process.process} of {worker.process.host}"
             why = f"process {process}, which worked on the run, is gone"
         elif _died_early(instance, names, run, now):

@@ -42,6 +42,7 @@ from ticdc_assets.base.names import joined_name, split_name
 from ticdc_assets.base.ports import HOST, require_free
 from ticdc_assets.base.progress import tell
 from ticdc_assets.config import CHANGEFEEDS_VARIABLE, HOME_VARIABLE, LAKE_VARIABLE, Settings
+from ticdc_assets.delta.lease import this_process
 from ticdc_assets.delta.lock import seen_at_work
 from ticdc_assets.log.cuts import Cut, MirrorCut, require_cut
 from ticdc_assets.log.decoding import Decoding
@@ -49,11 +50,10 @@ from ticdc_assets.log.landing import Landing, landed_days
 from ticdc_assets.mirrors.standing import Applying
 from ticdc_assets.observe.wording import listed
 from ticdc_assets.orchestration.active_runs import (
-    WORKER_TAG,
+    Worker,
     end_orphans,
     signals_handled,
     worker_of,
-    worker_tag,
 )
 from ticdc_assets.orchestration.changefeeds import definitions_of
 from ticdc_assets.orchestration.event_log import opened_instance
@@ -263,7 +263,8 @@ def run_job(
                     # The run has its worker from the beginning: it may be killed before any step.
                     tags=names.tags
                     | dict(tags or {})
-                    | {WORKER_TAG: worker_tag(run_id, lock), _RETRIES: "0"},
+                    | Worker(run_id, this_process(), lock).tag
+                    | {_RETRIES: "0"},
                     asset_selection=selection,
                 )
         except dg.DagsterExecutionInterruptedError:

@@ -20,7 +20,7 @@ from ticdc_assets.base.errors import BusyError, NotFoundError, PrerequisiteError
 from ticdc_assets.config import Writer
 from ticdc_assets.delta.lock import nobody_at_work, writer_lock
 from ticdc_assets.orchestration import run as run_module
-from ticdc_assets.orchestration.active_runs import is_gone, worker_of
+from ticdc_assets.orchestration.active_runs import worker_of
 from ticdc_assets.orchestration.run import (
     dagster_home,
     instance_settings,
@@ -137,7 +137,7 @@ def test_a_run_has_its_process_before_its_first_step(
     (worker,) = map(worker_of, seen)
     assert worker is not None
     assert (worker.process.process, worker.lock) == (os.getpid(), str(shop.paths.workers))
-    assert not is_gone(worker)
+    assert not worker.is_gone
     assert nobody_at_work(worker.lock)
 
 

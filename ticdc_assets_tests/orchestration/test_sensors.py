@@ -6,7 +6,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from socket import gethostname
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -34,13 +33,10 @@ from ticdc_assets.observe.status_reading import read_status, see_status
 from ticdc_assets.observe.verdicts import Level
 from ticdc_assets.orchestration import sensors
 from ticdc_assets.orchestration.active_runs import (
-    WORKER_TAG,
     Worker,
     active_runs,
     end_orphans,
-    is_gone,
     name_worker,
-    worker_name,
     worker_of,
 )
 from ticdc_assets.orchestration.changefeeds import definitions_of
@@ -246,27 +242,32 @@ def test_runs_that_fail_are_tried_again_later_and_later(
 # Runs whose process is gone ---------------------------------------------------------------------
 
 
-def ended_process() -> str:
+def worked_on(
+    instance: dg.DagsterInstance, run: dg.DagsterRun, lock: str = "", **process: Any
+) -> dg.DagsterRun:
+    """Tag a run with the process that works on it: this one, but for what is given of it."""
+    tag = Worker(run.run_id, replace(this_process(), **process), lock).tag
+    instance.add_run_tags(run.run_id, tag)
+    return recorded(instance, run.run_id)
+
+
+def ended_process() -> int:
     done = subprocess.Popen([sys.executable, "-c", ""])
     done.wait()
-    return f"{gethostname()}:{done.pid}:0"
+    return done.pid
 
 
 def test_a_run_whose_process_is_gone_does_not_stay_active(
     instance: dg.DagsterInstance, shop: SmallShop
 ) -> None:
-    gone = run_of(instance, shop, tags={WORKER_TAG: ended_process()})
-    alive = run_of(instance, shop, tags={WORKER_TAG: worker_name()})
-    elsewhere = run_of(instance, shop, tags={WORKER_TAG: "some.other.host:1:1"})
+    ended = {"process": ended_process(), "started": ""}
+    gone = worked_on(instance, run_of(instance, shop), **ended)
+    alive = worked_on(instance, run_of(instance, shop))
+    elsewhere = worked_on(instance, run_of(instance, shop), host="some.other.host")
     untagged = run_of(instance, shop)
     # Started again by Dagster, with the tags of the run whose process died.
-    again = run_of(
-        instance,
-        shop,
-        DagsterRunStatus.QUEUED,
-        tags={WORKER_TAG: f"{ended_process()}#{gone.run_id[:8]}"},
-    )
-    cancelled = run_of(instance, shop, tags={WORKER_TAG: ended_process()})
+    again = run_of(instance, shop, DagsterRunStatus.QUEUED, tags=gone.tags)
+    cancelled = worked_on(instance, run_of(instance, shop), **ended)
     instance.report_run_canceling(cancelled)
     assert set(end_orphans(instance, NAMES, NOW)) == {gone.run_id, cancelled.run_id}
     assert recorded(instance, cancelled.run_id).status is DagsterRunStatus.CANCELED
@@ -287,9 +288,8 @@ def test_a_run_that_only_reads_does_not_keep_its_place_for_ever(
         instance=instance, raise_on_error=False, run_config={"ops": op.get(kind, {})}
     )
     assert worker_of(recorded(instance, done.run_id)) is not None, "it says who works on it"
-    run = instance.create_run_for_job(
-        job, status=DagsterRunStatus.STARTED, tags={WORKER_TAG: ended_process()}
-    )
+    run = instance.create_run_for_job(job, status=DagsterRunStatus.STARTED)
+    worked_on(instance, run, process=ended_process(), started="")
     assert active_runs(instance, NAMES) == [], "no sync waits for it"
     assert end_orphans(instance, FeedNames(changefeed="crm"), NOW) == []
     assert end_orphans(instance, NAMES, NOW) == [run.run_id]
@@ -315,9 +315,9 @@ def test_a_run_outlives_the_processes_of_its_steps(
 
 def test_a_process_id_that_was_given_again_is_another_process() -> None:
     this = this_process()
-    assert not is_gone(Worker(process=this))
-    assert is_gone(Worker(process=replace(this, started=f"{this.started}1")))
-    assert not is_gone(Worker(process=replace(this, host="another", started="1")))
+    assert not Worker("", this).is_gone
+    assert Worker("", replace(this, started=f"{this.started}1")).is_gone
+    assert not Worker("", replace(this, host="another", started="1")).is_gone
 
 
 def test_a_run_of_another_container_is_ended_once_its_process_is_no_more(
@@ -340,12 +340,10 @@ def test_a_run_of_another_container_is_ended_once_its_process_is_no_more(
     ) as process:
         assert process.stdout is not None
         lock = process.stdout.readline().strip()
-        tag = f"3f2a9c1d7e55:41:99999#{run.run_id[:8]}#another pid:[1]#{lock}"
-        instance.add_run_tags(run.run_id, {WORKER_TAG: tag})
+        away: dict[str, Any] = {"started": "99999", "machine": "another pid:[1]"}
+        worked_on(instance, run, lock, host="3f2a9c1d7e55", process=41, **away)
         # Containers of a pod share a host name, and a process of this one has its number.
-        other = run_of(instance, shop)
-        tag = f"{gethostname()}:1:99999#{other.run_id[:8]}#another pid:[1]#{lock}"
-        instance.add_run_tags(other.run_id, {WORKER_TAG: tag})
+        other = worked_on(instance, run_of(instance, shop), lock, process=1, **away)
         with seen_at_work(shop.paths, shop.changefeed.writer):
             assert end_orphans(instance, NAMES, NOW) == []
         assert end_orphans(instance, NAMES, NOW) == []
