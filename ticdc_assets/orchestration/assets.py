@@ -17,7 +17,6 @@ table on its own asset; materialising that folds the table again (`mirror_assets
 import warnings
 from collections.abc import Callable, Iterator
 from datetime import date
-from typing import TypedDict
 
 import dagster as dg
 from pydantic import Field
@@ -34,11 +33,11 @@ from ticdc_assets.orchestration.metadata import (
     redecoding_metadata,
     utc_now,
 )
-from ticdc_assets.orchestration.partitions import DAY_FORMAT, REPORT, FeedNames, landing_days
+from ticdc_assets.orchestration.partitions import DAY_FORMAT, REPORT, landing_days
 from ticdc_assets.orchestration.reporting import Reporter, log_news
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
-from ticdc_assets.orchestration.syncing import Syncing
+from ticdc_assets.orchestration.syncing import Step, Syncing
 from ticdc_assets.repair.redecoding import redecode
 from ticdc_assets.spark.compute import watched
 
@@ -89,9 +88,30 @@ def changefeed_assets(steps: ChangefeedSteps) -> list[dg.AssetsDefinition | dg.A
         # `backfill_policy` is called beta in every release; without it a backfill of 50 tables
         # would be 50 runs.
         warnings.simplefilter("ignore", dg.BetaWarning)
-        assets = [make(steps) for make in _MAKERS]
-        owners = list(steps.changefeed.owners)
-        return list(dg.map_asset_specs(lambda spec: spec.replace_attributes(owners=owners), assets))
+        return list(
+            dg.map_asset_specs(
+                lambda spec: spec.replace_attributes(
+                    owners=list(steps.changefeed.owners),
+                    group_name=steps.names.changefeed,
+                    kinds=spec.kinds or {"spark", "deltalake"},
+                ),
+                [make(steps) for make in _MAKERS],
+            )
+        )
+
+
+def _done(
+    steps: ChangefeedSteps,
+    context: dg.AssetExecutionContext,
+    spark: LakeSpark,
+    work: Callable[[Syncing], Step],
+) -> list[dg.MaterializeResult]:
+    """Do one step of a sync, report on other assets, and return the results of its own."""
+    with steps.writing(context):
+        step = work(Syncing(steps, spark.spark_session, context.instance))
+    log_news(context, step.news)
+    context.log.info("%s", step.said)
+    return [report.result() for report in step.reports]
 
 
 def _kafka_topic(steps: ChangefeedSteps) -> dg.AssetSpec:
@@ -106,7 +126,6 @@ def _kafka_topic(steps: ChangefeedSteps) -> dg.AssetSpec:
             f"{what}, written by TiCDC in the format {steps.changefeed.wire_format}. It is "
             "external: the sensor observes its offsets and the number of waiting records."
         ),
-        group_name=steps.changefeed.name,
         kinds={kind},
     )
 
@@ -121,14 +140,15 @@ def _raw_messages(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             "they were landed, the run fails and names topic, partition and offsets."
         ),
         metadata=definition_metadata("raw_messages"),
-        **_common(steps.names),
+        pool=steps.names.pool,
     )
     def raw_messages(
         context: dg.AssetExecutionContext, config: LandConfig, ticdc_spark: LakeSpark
     ) -> dg.MaterializeResult:
-        with steps.writing(context):
-            syncing = Syncing(steps, ticdc_spark.spark_session, context.instance)
-            return syncing.land(max_records=config.max_records).result()
+        (report,) = _done(
+            steps, context, ticdc_spark, lambda it: it.land(max_records=config.max_records)
+        )
+        return report
 
     return raw_messages
 
@@ -148,8 +168,6 @@ def _decode_messages(steps: ChangefeedSteps) -> dg.AssetsDefinition:
                     "are not messages go to quarantine. Each landing day that it appends to is "
                     "reported on `change_log`."
                 ),
-                group_name=names.changefeed,
-                kinds=_KINDS,
             ),
             dg.AssetSpec(
                 key=names.asset("quarantine"),
@@ -161,20 +179,15 @@ def _decode_messages(steps: ChangefeedSteps) -> dg.AssetsDefinition:
                     f"(/guess/{names.job('redrive')})."
                 ),
                 metadata=definition_metadata("quarantine"),
-                group_name=names.changefeed,
-                kinds=_KINDS,
             ),
         ],
     )
     def decode_messages(
         context: dg.AssetExecutionContext, config: DecodeConfig, ticdc_spark: LakeSpark
     ) -> Iterator[dg.MaterializeResult]:
-        with steps.writing(context):
-            syncing = Syncing(steps, ticdc_spark.spark_session, context.instance)
-            step = syncing.decode(redrive_quarantined=config.redrive)
-        log_news(context, step.news)
-        for report in step.reports:
-            yield report.result()
+        yield from _done(
+            steps, context, ticdc_spark, lambda it: it.decode(redrive_quarantined=config.redrive)
+        )
 
     return decode_messages
 
@@ -194,7 +207,7 @@ def _change_log(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             "are folded again."
         ),
         metadata=definition_metadata("change_log"),
-        **_common(steps.names),
+        pool=steps.names.pool,
     )
     def change_log(
         context: dg.AssetExecutionContext, config: RedecodeConfig, ticdc_spark: LakeSpark
@@ -230,15 +243,13 @@ def _schema_registry(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             "not here are held."
         ),
         metadata=definition_metadata("schema_registry"),
-        **_common(steps.names),
+        pool=steps.names.pool,
     )
     def schema_registry(
         context: dg.AssetExecutionContext, ticdc_spark: LakeSpark
     ) -> dg.MaterializeResult:
-        with steps.writing(context):
-            step = Syncing(steps, ticdc_spark.spark_session, context.instance).register()
-        log_news(context, step.news)
-        return step.result()
+        (report,) = _done(steps, context, ticdc_spark, Syncing.register)
+        return report
 
     return schema_registry
 
@@ -260,7 +271,6 @@ def _report(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             "time, tables, DDL timeline, schema versions, partitions and cuts. It is one file that "
             "needs no server, at `path`. Writing it starts no Spark and waits for no other run."
         ),
-        group_name=names.changefeed,
         kinds={"plotly"},
     )
     def report(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
@@ -296,21 +306,19 @@ def _apply_changes(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             "it ended, even if nothing could be applied. Each changed table is reported on its own "
             "asset."
         ),
-        **_common(steps.names),
+        pool=steps.names.pool,
     )
     def apply_changes_asset(
         context: dg.AssetExecutionContext, config: ApplyConfig, ticdc_spark: LakeSpark
     ) -> dg.MaterializeResult:
-        with steps.writing(context):
-            step = Syncing(steps, ticdc_spark.spark_session, context.instance).apply(
-                until=None
-                if config.until is None
-                else config.cut(es_only=read_statistics(steps.paths).es_only),
-                refold_quarantined=config.refold_quarantined,
+        def applied(syncing: Syncing) -> Step:
+            es_only = config.until is not None and read_statistics(steps.paths).es_only
+            return syncing.apply(
+                until=config.cut(es_only=es_only), refold_quarantined=config.refold_quarantined
             )
-        log_news(context, step.news)
-        context.log.info("%s", step.said)
-        return step.result()
+
+        (report,) = _done(steps, context, ticdc_spark, applied)
+        return report
 
     return apply_changes_asset
 
@@ -334,16 +342,3 @@ _MAKERS: tuple[Callable[[ChangefeedSteps], dg.AssetsDefinition | dg.AssetSpec], 
     _apply_changes,
     _report,
 )
-
-
-class _Common(TypedDict):
-    group_name: str
-    kinds: set[str]
-    pool: str
-
-
-_KINDS = {"spark", "deltalake"}
-
-
-def _common(names: FeedNames) -> _Common:
-    return {"group_name": names.changefeed, "kinds": _KINDS, "pool": names.pool}

@@ -25,7 +25,6 @@ from ticdc_assets.orchestration.jobs import (
     maintenance_job,
     rebuild_job,
     redecode_schedule,
-    report_schedules,
     seed_job,
 )
 from ticdc_assets.orchestration.mirror_assets import MirrorAssets, tables_sensor
@@ -84,7 +83,6 @@ def _definitions(steps: ChangefeedSteps, *, has_mirrors: bool) -> dg.Definitions
         schedules=[
             *job_schedules(steps),
             redecode_schedule(steps),
-            *report_schedules(steps),
             *export_schedules(steps),
         ],
         sensors=[

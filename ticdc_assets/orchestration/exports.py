@@ -93,8 +93,6 @@ def snapshot_asset(steps: ChangefeedSteps) -> dg.AssetSpec:
             " makes them; name the export in the run's configuration."
         ),
         metadata=definition_metadata("snapshot_rows"),
-        group_name=steps.names.changefeed,
-        kinds={"spark", "deltalake"},
     )
 
 

@@ -39,18 +39,6 @@ from ticdc_assets.repair.redecoding import first_whole_day
 from ticdc_assets.repair.seeding import seed_balance
 from ticdc_assets.spark.compute import Ran, watched
 
-MAINTENANCE_CRON = "30 1 * * *"
-"""The default time of maintenance: when the day before is complete."""
-
-VERIFY_CRON = "0 3 * * 0"
-"""The default time of verifying the mirrors."""
-
-REDECODE_CRON = "0 2 * * *"
-"""The default time of decoding days again: after maintenance, before verify."""
-
-REPORT_CRON = "*/15 * * * *"
-"""The default times of writing the page."""
-
 _REDRIVEN = ("decode_messages", "quarantine", "schema_registry", "apply_changes")
 _SYNCED = ("raw_messages", *_REDRIVEN)
 
@@ -254,7 +242,8 @@ def redecode_schedule(steps: ChangefeedSteps) -> dg.ScheduleDefinition:
     @dg.schedule(
         name=names.schedule("redecode"),
         target=dg.AssetSelection.assets(names.asset("change_log")),
-        **_times(steps.changefeed.schedules.redecode, REDECODE_CRON),
+        # After maintenance, before verify.
+        **_times(steps.changefeed.schedules.redecode, "0 2 * * *"),
         description=(
             "Decodes the records landed the day before (UTC) again and compares. It skips, with a "
             "reason, if nothing landed or records of that day were removed."
@@ -278,45 +267,39 @@ def redecode_schedule(steps: ChangefeedSteps) -> dg.ScheduleDefinition:
 
 
 def job_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
-    """Return the schedules of maintenance and of verify.
+    """Return the schedules of maintenance, of verify, and of the page.
 
     Maintenance runs by default: nothing else removes files, and reading slows down as they pile up.
-    Verify decodes every landed record, next to syncs, so the operator chooses the time.
+    Verify decodes every landed record, next to syncs, so the operator chooses the time. The page
+    has no schedule if `schedules.report` is off.
     """
     names, said = steps.names, steps.changefeed.schedules
-    return [
+    schedules = [
         dg.ScheduleDefinition(
             name=names.schedule("maintenance"),
             job_name=names.job("maintenance"),
-            **_times(said.maintenance, MAINTENANCE_CRON, runs_by_default=True),
+            **_times(said.maintenance, "30 1 * * *", runs_by_default=True),
             description="Daily at 1:30 UTC, when the day before is complete, or when "
             "`schedules.maintenance` of the changefeed says.",
         ),
         dg.ScheduleDefinition(
             name=names.schedule("verify"),
             job_name=names.job("verify"),
-            **_times(said.verify, VERIFY_CRON),
+            **_times(said.verify, "0 3 * * 0"),
             description="Sundays at 3:00 UTC, or when `schedules.verify` of the changefeed says. "
             "It decodes every landed record, so it is stopped without that setting: start it if "
             "the machine has the capacity.",
         ),
     ]
-
-
-def report_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
-    """Return the schedule that writes the page; none if `schedules.report` is off."""
-    names, said = steps.names, steps.changefeed.schedules.report
-    if said == OFF:
-        return []
-    return [
-        dg.ScheduleDefinition(
-            name=names.schedule("report"),
-            target=dg.AssetSelection.assets(names.asset(REPORT)),
-            tags=names.tags,
-            **_times(said, REPORT_CRON, runs_by_default=True),
-            description=(
-                "Every 15 minutes, or at the times of the setting `schedules.report` (`off` "
-                "removes the schedule), even if no sync runs."
-            ),
+    if said.report != OFF:
+        schedules.append(
+            dg.ScheduleDefinition(
+                name=names.schedule("report"),
+                target=dg.AssetSelection.assets(names.asset(REPORT)),
+                tags=names.tags,
+                **_times(said.report, "*/15 * * * *", runs_by_default=True),
+                description="Every 15 minutes, or at the times of the setting `schedules.report` "
+                "(`off` removes the schedule), even if no sync runs.",
+            )
         )
-    ]
+    return schedules

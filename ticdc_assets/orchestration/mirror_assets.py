@@ -25,7 +25,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, partial
-from typing import Any, TypedDict
+from typing import Any
 
 import dagster as dg
 from pydantic import Field
@@ -48,7 +48,6 @@ from ticdc_assets.orchestration.reporting import Report, Reporter, assets_of, lo
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
 from ticdc_assets.orchestration.verdicts import CheckVerdict, runbook, shown_verdicts
-from ticdc_assets.storage.lake_paths import LakePaths
 
 Table = tuple[str, str]
 """(database, table)."""
@@ -136,7 +135,7 @@ def _folding(shown: MirrorAssets) -> dg.AssetsDefinition:
 
     @dg.multi_asset(
         name=names.op("mirrors"),
-        specs=list(_specs(shown)) or [_shared_spec(shown)],
+        specs=list(_specs(shown)),
         check_specs=list(_check_specs(shown)),
         can_subset=True,
         pool=names.pool,
@@ -176,19 +175,40 @@ def _folding(shown: MirrorAssets) -> dg.AssetsDefinition:
 
 
 def _specs(shown: MirrorAssets) -> Iterator[dg.AssetSpec]:
-    """Yield the asset of each mirror, and of its history.
+    """Yield the asset of each mirror, and of its history; or the one that all share.
 
     All in a group of their own: hundreds of tables would hide the steps that lead to them.
     """
     steps, names = shown.steps, shown.steps.names
-    spec = partial(dg.AssetSpec, skippable=True, **_common(steps))
+    spec = partial(
+        dg.AssetSpec,
+        # The days of the change log are no tables: a mirror is made from all of them.
+        deps=[dg.AssetDep(names.asset("change_log"), partition_mapping=dg.AllPartitionMapping())],
+        group_name=names.mirrors_group,
+        kinds={"deltalake", "table"},
+        owners=list(steps.changefeed.owners),
+        skippable=True,
+    )
+    if shown.left_out:
+        yield spec(
+            names.asset("mirrors"),
+            description=f"Copies of {shown.left_out} upstream tables, at the TSO of the newest "
+            f"cut. They are more than {steps.changefeed.dagster.table_assets} "
+            "(dagster.table_assets), so none is an asset of its own. Syncs keep them up to date. "
+            "To fold some again from the whole change log, name them in `tables` of the run's "
+            "configuration.",
+        )
     for mirror in shown.mirrors:
         table = joined_name(mirror.database, mirror.table)
         yield spec(
             names.mirror(mirror.database, mirror.table),
             description=f"A copy of the upstream table {table}, at the TSO of the newest cut. "
             "Syncs keep it up to date; materialise it to fold it again from the whole change log.",
-            metadata=mirror_definition(names, mirror, steps.paths),
+            metadata={
+                "dagster/table_name": f"{names.changefeed}.{table}",
+                "dagster/uri": mirror.path(steps.paths).absolute().as_uri(),
+                "dagster/column_schema": mirror_columns(mirror),
+            },
         )
         if mirror.history_version is not None:
             yield spec(
@@ -198,49 +218,6 @@ def _specs(shown: MirrorAssets) -> Iterator[dg.AssetSpec]:
                 "materialise it to fold both again.",
                 metadata={"dagster/uri": mirror.history_path(steps.paths).absolute().as_uri()},
             )
-
-
-class _Common(TypedDict):
-    deps: list[dg.AssetDep]
-    group_name: str
-    kinds: set[str]
-    owners: list[str]
-
-
-def _common(steps: ChangefeedSteps) -> _Common:
-    # The days of the change log are no tables: a mirror is made from all of them.
-    log = steps.names.asset("change_log")
-    return {
-        "deps": [dg.AssetDep(log, partition_mapping=dg.AllPartitionMapping())],
-        "group_name": steps.names.mirrors_group,
-        "kinds": {"deltalake", "table"},
-        "owners": list(steps.changefeed.owners),
-    }
-
-
-def mirror_definition(
-    names: FeedNames, mirror: MirrorCut, paths: LakePaths
-) -> Mapping[str, object]:
-    """Return what is known of a mirror before anything is reported of it."""
-    return {
-        "dagster/table_name": f"{names.changefeed}.{joined_name(mirror.database, mirror.table)}",
-        "dagster/uri": mirror.path(paths).absolute().as_uri(),
-        "dagster/column_schema": mirror_columns(mirror),
-    }
-
-
-def _shared_spec(shown: MirrorAssets) -> dg.AssetSpec:
-    return dg.AssetSpec(
-        shown.steps.names.asset("mirrors"),
-        description=(
-            f"Copies of {shown.left_out} upstream tables, at the TSO of the newest cut. They are "
-            f"more than {shown.steps.changefeed.dagster.table_assets} (dagster.table_assets), so "
-            "none is an asset of its own. Syncs keep them up to date. To fold some again from the "
-            "whole change log, name them in `tables` of the run's configuration."
-        ),
-        skippable=True,
-        **_common(shown.steps),
-    )
 
 
 # Folding ----------------------------------------------------------------------------------------

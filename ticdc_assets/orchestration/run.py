@@ -38,7 +38,7 @@ from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepo
 import ticdc_assets
 from ticdc_assets.base.errors import ConfigError, NotFoundError, PrerequisiteError, TicdcError
 from ticdc_assets.base.isolation import first_sentence
-from ticdc_assets.base.names import joined_name, split_name
+from ticdc_assets.base.names import joined_name, table_named
 from ticdc_assets.base.ports import HOST, require_free
 from ticdc_assets.base.progress import tell
 from ticdc_assets.config import CHANGEFEEDS_VARIABLE, HOME_VARIABLE, LAKE_VARIABLE, Settings
@@ -66,6 +66,7 @@ from ticdc_assets.orchestration.steps import (
     patient_lock,
     steps_of,
 )
+from ticdc_assets.reading.mirrors import require_mirror
 from ticdc_assets.repair.maintenance import Maintaining
 from ticdc_assets.repair.rebuilding import Rebuild
 from ticdc_assets.repair.redecoding import Redecoding
@@ -604,29 +605,15 @@ def backfill_tables(
     """
     steps = steps_of(settings, settings.changefeed(changefeed))
     cut = require_cut(steps.paths)
-    names = {(item.database, item.table) for item in (named_mirror(cut, text) for text in tables)}
+    names = set(map(table_named, tables))
+    for name in names:
+        require_mirror(cut, *name)
     own = (key for key, name in MirrorAssets.of(steps).by_key.items() if name in names)
     selection = sorted(own) or [steps.names.asset("mirrors")]
     config = {"mirrors": {"tables": sorted(joined_name(*name) for name in names)}}
     report = run_job(settings, changefeed, None, config, instance=instance, selection=selection)
     cut = report.applying.cut or cut
     return cut, [item for item in cut.mirrors if (item.database, item.table) in names]
-
-
-def named_mirror(cut: Cut, text: str) -> MirrorCut:
-    """Return the mirror that `text` names.
-
-    Raises:
-        NotFoundError: the cut has no such mirror.
-    """
-    name = split_name(text)
-    mirror = None if name is None else cut.mirror(*name)
-    if mirror is None:
-        names = listed(sorted(joined_name(item.database, item.table) for item in cut.mirrors))
-        raise NotFoundError(
-            f"no mirror {text!r} in the newest cut ({cut.moment}); there are: {names or 'none'}"
-        )
-    return mirror
 
 
 def _ranges(days: Iterable[date]) -> Iterator[dict[str, str]]:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-import dagster as dg
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
@@ -64,11 +63,6 @@ class Step:
     new_data: NewData
     reports: tuple[Report, ...]
     news: tuple[News, ...] = ()
-
-    def result(self) -> dg.MaterializeResult:
-        """Return the report of a step that has one asset, as the asset's body returns it."""
-        (report,) = self.reports
-        return report.result()
 
 
 class Syncing:

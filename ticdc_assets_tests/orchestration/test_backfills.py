@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from deltalake import DeltaTable, write_deltalake
 
-from ticdc_assets.base.errors import BusyError, ConfigError, NotFoundError
+from ticdc_assets.base.errors import BusyError, ConfigError
 from ticdc_assets.base.names import joined_name
 from ticdc_assets.cli import main
 from ticdc_assets.config import Writer
@@ -24,7 +24,6 @@ from ticdc_assets.orchestration.run import (
     backfill_days,
     backfill_tables,
     days_between,
-    named_mirror,
     open_instance,
 )
 from ticdc_assets.orchestration.steps import ChangefeedSteps, patient_lock
@@ -50,25 +49,6 @@ def test_a_run_takes_neighbours(days: list[int], ranges: list[tuple[int, int]]) 
     assert [tuple(tags.values()) for tags in _ranges({date(2026, 4, day) for day in days})] == [
         (f"2026-04-{first:02d}", f"2026-04-{last:02d}") for first, last in ranges
     ]
-
-
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [
-        ("shop.orders", ("shop", "orders")),
-        ("`a.b`.c", ("a.b", "c")),
-        ("d.100%", ("d", "100%")),
-    ],
-)
-def test_a_table_is_named_as_people_write_it(text: str, name: tuple[str, str]) -> None:
-    found = named_mirror(cut_of(("shop", "orders"), ("a.b", "c"), ("d", "100%")), text)
-    assert (found.database, found.table) == name
-
-
-@pytest.mark.parametrize("text", ["a.x", "x", "a.b.c"])
-def test_a_name_that_no_table_has_is_answered_with_all_names(text: str) -> None:
-    with pytest.raises(NotFoundError, match=rf"no mirror '{text}'.*there are: `a\.b`\.c, a\.b"):
-        named_mirror(cut_of(("a", "b"), ("a.b", "c")), text)
 
 
 def test_days_come_in_order() -> None:
