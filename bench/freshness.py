@@ -33,9 +33,9 @@ from bench.pipeline import Feed
 from bench.results import SLOWER, Part, Result, Shares
 from bench.shop import Shop, alternating
 from ticdc_assets.log import decoding, schema_tables
+from ticdc_assets.log.watching import SourceWatcher
 from ticdc_assets.mirrors import applying as mirrors
 from ticdc_assets.mirrors import validity
-from ticdc_assets.orchestration.following import SourceWatcher
 from ticdc_assets.orchestration.reporting import events_of
 from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.orchestration.syncing import Syncing

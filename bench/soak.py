@@ -44,7 +44,7 @@ from ticdc_assets.log.positions import known_partitions
 from ticdc_assets.log.watermark import read_watermark
 from ticdc_assets.model.tso import physical_ms
 from ticdc_assets.orchestration.partitions import CHANGEFEED_TAG
-from ticdc_assets.orchestration.run import ui_command
+from ticdc_assets.orchestration.ui import ui_command
 from ticdc_assets.reading.mirrors import iterate_rows, published_table
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.source.kafka.administration import Administration

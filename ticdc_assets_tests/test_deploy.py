@@ -24,7 +24,7 @@ from ticdc_assets.base.ports import free_port
 from ticdc_assets.config import KafkaSource, parse_changefeeds
 from ticdc_assets.observe.openmetrics import FIGURES
 from ticdc_assets.observe.verdicts import Check
-from ticdc_assets.orchestration.run import ui_command
+from ticdc_assets.orchestration.ui import ui_command
 from ticdc_assets_tests.commands import PROGRAM, Commands
 from ticdc_assets_tests.orchestration.small_shop import SmallShop
 from ticdc_assets_tests.test_docs import anchors

@@ -174,7 +174,7 @@ def upstream(statement: str, directory: Path) -> None:
 def ui(port: int, demo_directory: Path | None) -> None:
     """Run the Dagster UI on 127.0.0.1, with its daemon, until Ctrl-C, and print its URL."""
     end_progress_lines()
-    from ticdc_assets.orchestration.run import serve_ui
+    from ticdc_assets.orchestration.ui import serve_ui
 
     if demo_directory is None and click.get_current_context().find_root().params.get("demo"):
         demo_directory = Path(DIRECTORY)

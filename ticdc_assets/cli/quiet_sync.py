@@ -24,8 +24,8 @@ from ticdc_assets.delta.control import commit_metadata
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.opening import keeping
 from ticdc_assets.log.seeds import landed_seed
+from ticdc_assets.log.watching import SourceWatcher
 from ticdc_assets.observe.status import Status
-from ticdc_assets.orchestration.following import SourceWatcher
 from ticdc_assets.storage.paths import write_at_once
 
 

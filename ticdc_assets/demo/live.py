@@ -35,7 +35,8 @@ from ticdc_assets.log.cuts import Cut, MirrorCut, newest_cut
 from ticdc_assets.model.tso import to_datetime
 from ticdc_assets.observe.wording import visible
 from ticdc_assets.orchestration.following import Ending
-from ticdc_assets.orchestration.run import announce_ui, run_follow, signals_interrupt, ui_server
+from ticdc_assets.orchestration.run import run_follow
+from ticdc_assets.orchestration.ui import announce_ui, signals_interrupt, ui_server
 from ticdc_assets.reading.mirrors import iterate_rows, published_table
 from ticdc_assets.spark.jars import Progress
 

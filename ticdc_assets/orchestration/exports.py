@@ -9,16 +9,12 @@ the configuration names a folder of exports, a schedule compares each new one.
 """
 
 from collections.abc import Iterator
-from pathlib import PurePosixPath
 from typing import Any
-from urllib.parse import quote, urlsplit
 
 import dagster as dg
-import pyarrow.fs as fs
 from dagster import DagsterRunStatus, RunsFilter
 from pydantic import Field
 
-from ticdc_assets.base.isolation import first_sentence
 from ticdc_assets.base.names import counted, table_named
 from ticdc_assets.base.progress import listened
 from ticdc_assets.log.cuts import newest_cut
@@ -31,7 +27,7 @@ from ticdc_assets.orchestration.verdicts import judge_seeds, judge_source, runbo
 from ticdc_assets.repair.diffing import diff
 from ticdc_assets.repair.seeding import seed_balance
 from ticdc_assets.source.exports.dialect import dialect_of
-from ticdc_assets.source.exports.folder import export_tso, opened_folder
+from ticdc_assets.source.exports.folder import finished_exports
 
 SNAPSHOT_COMPLETE = "snapshot_complete"
 MIRROR_EQUALS_SOURCE = "mirror_equals_source"
@@ -195,39 +191,3 @@ def export_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
         )
 
     return [new_exports]
-
-
-def finished_exports(folder: str) -> tuple[list[tuple[int, str]], dict[str, str]]:
-    """Return the finished exports in the folders of a folder: the TSO and the folder of each.
-
-    Also return which of the folders cannot be read, and why: those of other users, for example.
-
-    Raises:
-        OSError: the folder itself cannot be read.
-    """
-    filesystem, root = opened_folder(folder)
-    places = [
-        item.path
-        for item in filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True))
-        if item.type is fs.FileType.Directory
-    ]
-    exports: list[tuple[int, str]] = []
-    unread: dict[str, str] = {}
-    for place in places:
-        inner = _inner(folder, PurePosixPath(place).name)
-        try:
-            tso = export_tso(filesystem, place)
-        except OSError as error:
-            unread[inner] = first_sentence(error)
-            continue
-        if tso is not None:
-            exports.append((tso, inner))
-    return exports, unread
-
-
-def _inner(folder: str, name: str) -> str:
-    """Return the folder of this name in a folder, or in a URI, which may have a query."""
-    if "://" not in folder:
-        return f"{folder.rstrip('/')}/{name}"
-    parts = urlsplit(folder)
-    return parts._replace(path=f"{parts.path.rstrip('/')}/{quote(name)}").geturl()

@@ -28,6 +28,7 @@ from pydantic import Field
 from pyspark.sql import SparkSession
 
 from ticdc_assets.delta.opening import keeping
+from ticdc_assets.log.watching import SourceWatcher
 from ticdc_assets.observe.verdicts import Level
 from ticdc_assets.orchestration.active_runs import (
     FOLLOW_TAG,
@@ -36,7 +37,7 @@ from ticdc_assets.orchestration.active_runs import (
     signals_handled,
 )
 from ticdc_assets.orchestration.checks import judge_cheaply
-from ticdc_assets.orchestration.following import Following, NewData, SourceWatcher
+from ticdc_assets.orchestration.following import Following, NewData
 from ticdc_assets.orchestration.jobs import op_job
 from ticdc_assets.orchestration.metadata import utc_now
 from ticdc_assets.orchestration.reporting import News, events_of

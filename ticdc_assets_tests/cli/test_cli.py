@@ -333,7 +333,7 @@ def test_the_ui_starts_in_spite_of_a_wrong_entry(
         served.extend(feed.name for feed in settings.changefeeds)
         return 0
 
-    monkeypatch.setattr("ticdc_assets.orchestration.run.serve_ui", serve)
+    monkeypatch.setattr("ticdc_assets.orchestration.ui.serve_ui", serve)
     result = commands.run("ui")
     assert (result.exit_code, served) == (0, ["good"])
     assert "changefeeds[1].format: expected one of" in result.stderr

@@ -220,7 +220,7 @@ def test_the_demos_ui_has_its_broker(commands: Commands, monkeypatch: pytest.Mon
 
     monkeypatch.chdir(commands.folder)
     monkeypatch.setattr("ticdc_assets.demo.run.demo_broker", demo_broker)
-    monkeypatch.setattr("ticdc_assets.orchestration.run.serve_ui", lambda *_: 0)
+    monkeypatch.setattr("ticdc_assets.orchestration.ui.serve_ui", lambda *_: 0)
     for words in (["--demo", "ui"], ["ui", "--demo", ".demo"]):
         commands.done(*words)
     assert served == [".demo", ".demo"]

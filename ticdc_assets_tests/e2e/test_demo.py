@@ -21,8 +21,8 @@ import pytest
 
 from ticdc_assets.base.errors import ConfigError
 from ticdc_assets.base.ports import free_port, port_is_free
+from ticdc_assets.config import HOME_VARIABLE
 from ticdc_assets.demo.place import run_upstream, use_demo
-from ticdc_assets.orchestration.run import HOME_VARIABLE
 from ticdc_assets.reading.mirrors import read_mirror
 from ticdc_assets_tests.commands import Commands, Done
 from ticdc_assets_tests.conftest import OF_THE_USER

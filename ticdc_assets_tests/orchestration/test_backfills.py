@@ -18,14 +18,9 @@ from ticdc_assets.delta.lock import writer_lock
 from ticdc_assets.log.cuts import Cut
 from ticdc_assets.mirrors.standing import Outcome
 from ticdc_assets.orchestration.changefeeds import all_definitions
+from ticdc_assets.orchestration.instance import open_instance
 from ticdc_assets.orchestration.jobs import redecode_schedule
-from ticdc_assets.orchestration.run import (
-    _ranges,
-    backfill_days,
-    backfill_tables,
-    days_between,
-    open_instance,
-)
+from ticdc_assets.orchestration.run import _ranges, backfill_days, backfill_tables, days_between
 from ticdc_assets.orchestration.steps import ChangefeedSteps, patient_lock
 from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop, materializations
 from ticdc_assets_tests.orchestration.test_end_to_end import asked

@@ -10,8 +10,9 @@ from dagster import DagsterRunStatus
 from ticdc_assets.base.errors import ConfigError, LandingGapError, SourceUnavailableError
 from ticdc_assets.log.cuts import read_cuts
 from ticdc_assets.mirrors.standing import Outcome
+from ticdc_assets.orchestration.instance import open_instance
 from ticdc_assets.orchestration.metadata import utc_now
-from ticdc_assets.orchestration.run import open_instance, run_redrive, run_sync
+from ticdc_assets.orchestration.run import run_redrive, run_sync
 from ticdc_assets.orchestration.sensors import tick
 from ticdc_assets.orchestration.steps import steps_of
 from ticdc_assets_tests.orchestration.small_shop import (

@@ -10,7 +10,7 @@ from dagster._core.storage.noop_compute_log_manager import NoOpComputeLogManager
 from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
 
 from ticdc_assets.orchestration.event_log import OpenEventLog, opened_instance
-from ticdc_assets.orchestration.run import instance_settings
+from ticdc_assets.orchestration.instance import instance_settings
 
 pytestmark = pytest.mark.dagster
 

@@ -14,10 +14,10 @@ from ticdc_assets.demo.simulator.export import export_upstream
 from ticdc_assets.log.cuts import require_cut
 from ticdc_assets.orchestration import exports as exports_module
 from ticdc_assets.orchestration.changefeeds import all_definitions
-from ticdc_assets.orchestration.exports import finished_exports
 from ticdc_assets.orchestration.metadata import utc_now
 from ticdc_assets.orchestration.run import run_seed, run_sync
 from ticdc_assets.repair.rebuilding import rebuild
+from ticdc_assets.source.exports.folder import finished_exports
 from ticdc_assets.spark.session import LazySession
 from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop
 

@@ -24,6 +24,7 @@ from ticdc_assets.orchestration.active_runs import FOLLOW_TAG, run_to_let_in
 from ticdc_assets.orchestration.changefeeds import all_definitions
 from ticdc_assets.orchestration.follow_job import Surroundings
 from ticdc_assets.orchestration.following import Ending, Following, NewData
+from ticdc_assets.orchestration.instance import open_instance
 from ticdc_assets.orchestration.metadata import (
     Metadata,
     applied_counts,
@@ -31,7 +32,7 @@ from ticdc_assets.orchestration.metadata import (
     utc_now,
 )
 from ticdc_assets.orchestration.reporting import Report, events_of
-from ticdc_assets.orchestration.run import open_instance, run_follow
+from ticdc_assets.orchestration.run import run_follow
 from ticdc_assets.orchestration.steps import steps_of
 from ticdc_assets.orchestration.syncing import Step, Syncing
 from ticdc_assets.repair import maintenance

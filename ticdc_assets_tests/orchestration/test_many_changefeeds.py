@@ -18,7 +18,8 @@ from ticdc_assets.config import Settings, load_settings
 from ticdc_assets.log.cuts import require_cut
 from ticdc_assets.log.landing import read_position
 from ticdc_assets.orchestration.changefeeds import all_definitions
-from ticdc_assets.orchestration.run import open_instance, run_sync
+from ticdc_assets.orchestration.instance import open_instance
+from ticdc_assets.orchestration.run import run_sync
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop, recorded
 

@@ -16,7 +16,7 @@ from ticdc_assets.log.cuts import Cut, publish, require_cut
 from ticdc_assets.mirrors import applying as mirrors
 from ticdc_assets.orchestration.active_runs import active_runs
 from ticdc_assets.orchestration.changefeeds import all_definitions
-from ticdc_assets.orchestration.run import open_instance
+from ticdc_assets.orchestration.instance import open_instance
 from ticdc_assets.reading.mirrors import read_mirror
 from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop, recorded
 

@@ -21,14 +21,9 @@ from ticdc_assets.config import Writer
 from ticdc_assets.delta.lock import nobody_at_work, writer_lock
 from ticdc_assets.orchestration import run as run_module
 from ticdc_assets.orchestration.active_runs import worker_of
-from ticdc_assets.orchestration.run import (
-    dagster_home,
-    instance_settings,
-    open_instance,
-    run_sync,
-    serve_ui,
-    ui_command,
-)
+from ticdc_assets.orchestration.instance import dagster_home, instance_settings, open_instance
+from ticdc_assets.orchestration.run import run_sync
+from ticdc_assets.orchestration.ui import serve_ui, ui_command
 from ticdc_assets_tests.orchestration.small_shop import SmallShop
 
 

@@ -33,8 +33,10 @@ from ticdc_assets.log import landing
 from ticdc_assets.observe.overview import read_overview
 from ticdc_assets.observe.report.page import page as page_text
 from ticdc_assets.orchestration.changefeeds import all_definitions
+from ticdc_assets.orchestration.instance import open_instance
 from ticdc_assets.orchestration.partitions import FeedNames
-from ticdc_assets.orchestration.run import STOPPED_WITH_UI, open_instance, run_sync
+from ticdc_assets.orchestration.run import run_sync
+from ticdc_assets.orchestration.ui import STOPPED_WITH_UI
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import write_at_once
 from ticdc_assets_tests.demo.simulator.builders import write_capture
@@ -107,7 +109,7 @@ def settings(shop: Shop, class_archive: None) -> Iterator[Settings]:
 SERVE = """
 import functools, signal, sys
 from ticdc_assets.config import load_settings
-from ticdc_assets.orchestration.run import serve_ui
+from ticdc_assets.orchestration.ui import serve_ui
 
 # As a shell starts a program in the background.
 signal.signal(signal.SIGINT, signal.SIG_IGN)

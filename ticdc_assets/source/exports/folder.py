@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple
-from urllib.parse import unquote
+from urllib.parse import quote, unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.fs as fs
@@ -219,6 +219,42 @@ def export_tso(filesystem: fs.FileSystem, root: str) -> int | None:
         return _tso_of(filesystem, root, infos, None)
     except ConfigError:
         return None
+
+
+def finished_exports(folder: str) -> tuple[list[tuple[int, str]], dict[str, str]]:
+    """Return the finished exports in the folders of a folder: the TSO and the folder of each.
+
+    Also return which of the folders cannot be read, and why: those of other users, for example.
+
+    Raises:
+        OSError: the folder itself cannot be read.
+    """
+    filesystem, root = opened_folder(folder)
+    places = [
+        item.path
+        for item in filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True))
+        if item.type is fs.FileType.Directory
+    ]
+    exports: list[tuple[int, str]] = []
+    unread: dict[str, str] = {}
+    for place in places:
+        inner = _inner(folder, PurePosixPath(place).name)
+        try:
+            tso = export_tso(filesystem, place)
+        except OSError as error:
+            unread[inner] = first_sentence(error)
+            continue
+        if tso is not None:
+            exports.append((tso, inner))
+    return exports, unread
+
+
+def _inner(folder: str, name: str) -> str:
+    """Return the folder of this name in a folder, or in a URI, which may have a query."""
+    if "://" not in folder:
+        return f"{folder.rstrip('/')}/{name}"
+    parts = urlsplit(folder)
+    return parts._replace(path=f"{parts.path.rstrip('/')}/{quote(name)}").geturl()
 
 
 class _Named(NamedTuple):
