@@ -36,21 +36,14 @@ from ticdc_assets.log.decoding import Decoding
 from ticdc_assets.log.landing import Landing, landed_days
 from ticdc_assets.mirrors.standing import Applying
 from ticdc_assets.observe.wording import listed
-from ticdc_assets.orchestration.active_runs import (
-    Worker,
-    end_orphans,
-)
+from ticdc_assets.orchestration.active_runs import Worker, end_orphans
 from ticdc_assets.orchestration.changefeeds import definitions_of
 from ticdc_assets.orchestration.following import Ending, Followed
 from ticdc_assets.orchestration.instance import LOCATION_NAME, open_instance
 from ticdc_assets.orchestration.metadata import utc_now
 from ticdc_assets.orchestration.mirror_assets import MirrorAssets
 from ticdc_assets.orchestration.partitions import DAY_FORMAT, JobKind
-from ticdc_assets.orchestration.steps import (
-    PATIENCE_SECONDS,
-    patient_lock,
-    steps_of,
-)
+from ticdc_assets.orchestration.steps import PATIENCE_SECONDS, patient_lock, steps_of
 from ticdc_assets.reading.mirrors import require_mirror
 from ticdc_assets.repair.maintenance import Maintaining
 from ticdc_assets.repair.rebuilding import Rebuild
