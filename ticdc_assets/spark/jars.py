@@ -23,6 +23,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 from ticdc_assets.base.errors import PrerequisiteError
 from ticdc_assets.base.user_cache import UnsafeFolderError, user_folder
@@ -292,7 +293,8 @@ def _class_path(lines: list[str]) -> tuple[Path, ...]:
         return ()
     heading = lines.index(_CLASS_PATH_HEADING)
     urls = [line for line in lines[heading + 1 :] if line.startswith("file:")]
-    return tuple(Path(url.removeprefix("file:").replace("///", "/", 1)) for url in urls)
+    # In a URL, blanks and other characters of a folder's name are escaped.
+    return tuple(Path(unquote(url.removeprefix("file:").replace("///", "/", 1))) for url in urls)
 
 
 def _reason(lines: list[str]) -> str:
