@@ -239,7 +239,7 @@ class HeldLease:
         A lease that is over by the clock is renewed: if that succeeds, no other process had it.
         """
         with self._lock:
-            now = self._around.now()
+            now, failure = self._around.now(), None
             try:
                 if not self._lost and now >= self._good_until:
                     self._renew()
@@ -247,13 +247,16 @@ class HeldLease:
                     self._looked = now
                     self._see(self._log.newest())
             except (TicdcError, OSError) as error:
-                if now >= self._good_until:
-                    raise LeaseLostError(
-                        f"lease {self.number} ran out and cannot be renewed ({error}); nothing "
-                        "more is committed, sync again"
-                    ) from error
+                failure = error
             if self._lost:
                 raise LeaseLostError(self._lost)
+            if now >= self._good_until:
+                # Without an error, a folder shows late which entry took the next number.
+                raise LeaseLostError(
+                    f"lease {self.number} ran out and cannot be renewed "
+                    f"({failure or 'its newest entry is not visible yet'}); nothing more is "
+                    "committed, sync again"
+                ) from failure
 
     def renew(self) -> bool:
         """Renew it; return False if it is lost for good; TicdcError if nobody knows now."""

@@ -273,6 +273,22 @@ def test_a_lease_that_ran_out_is_renewed_if_it_can_be() -> None:
     lease.require()  # the store is back, and nobody took it
 
 
+def test_a_lease_that_ran_out_is_not_held_while_a_folder_shows_entries_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The place after its last entry is taken, and by whom is not seen yet."""
+    world = World()
+    lease = world.take("a")
+    shown = world.log.newest()
+    world.take("b")
+    with monkeypatch.context() as patch:
+        patch.setattr(world.log, "newest", lambda: shown)
+        with pytest.raises(LeaseLostError, match="ran out and cannot be renewed"):
+            lease.require()
+    with pytest.raises(LeaseLostError, match=r"b, process .* has had lease 2"):
+        lease.require()
+
+
 def test_an_entry_that_came_in_with_an_error_is_known() -> None:
     world = World()
     world.log.faults.append("after")
