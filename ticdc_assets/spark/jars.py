@@ -52,7 +52,7 @@ class JarSet:
     Attributes:
         name: what they are for, for messages.
         coordinates: `group:artifact:version`.
-        excludes: `group:artifact` of dependencies that are not wanted.
+        excludes: `group:artifact` of dependencies that are not wanted; `*` is any text.
     """
 
     name: str
@@ -70,28 +70,17 @@ SPARK_JARS = JarSet(
     coordinates=(f"io.delta:delta-spark_{SPARK}_{SCALA}:{DELTA}",),
     # Spark has each of these and its own would win anyway: 80 MB less to download.
     excludes=(
-        "com.fasterxml.jackson.core:jackson-annotations",
-        "com.fasterxml.jackson.core:jackson-core",
-        "com.fasterxml.jackson.core:jackson-databind",
-        "com.github.luben:zstd-jni",
-        "com.google.code.findbugs:jsr305",
-        "commons-pool:commons-pool",
-        "io.airlift:aircompressor",
-        "org.apache.hadoop:hadoop-client-api",
-        "org.apache.hadoop:hadoop-client-runtime",
-        "org.apache.logging.log4j:log4j-api",
-        "org.apache.logging.log4j:log4j-core",
-        "org.apache.logging.log4j:log4j-slf4j2-impl",
-        "org.apache.parquet:parquet-column",
-        "org.apache.parquet:parquet-common",
-        "org.apache.parquet:parquet-encoding",
-        "org.apache.parquet:parquet-format-structures",
-        "org.apache.parquet:parquet-hadoop",
-        "org.apache.parquet:parquet-jackson",
-        "org.roaringbitmap:RoaringBitmap",
-        "org.roaringbitmap:shims",
-        "org.slf4j:slf4j-api",
-        "org.xerial.snappy:snappy-java",
+        "com.fasterxml.jackson.core:*",
+        "com.github.luben:*",
+        "com.google.code.findbugs:*",
+        "commons-pool:*",
+        "io.airlift:*",
+        "org.apache.hadoop:hadoop-client-*",
+        "org.apache.logging.log4j:*",
+        "org.apache.parquet:*",
+        "org.roaringbitmap:*",
+        "org.slf4j:*",
+        "org.xerial.snappy:*",
     ),
 )
 """The jars that a Spark session of this package needs besides pyspark."""
