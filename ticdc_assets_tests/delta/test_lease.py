@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -236,7 +236,7 @@ def test_a_lease_is_over_even_if_nobody_knows_whether_it_was_given_back(fault: s
     world = World()
     first = world.take("a")
     world.log.faults.append(fault)
-    with pytest.raises(OSError, match="stored"):
+    with pytest.raises(OSError, match="stored") if fault == "before" else nullcontext():
         first.release()
     with pytest.raises(LeaseLostError, match="was given back"):
         first.require()
@@ -294,12 +294,9 @@ def test_an_entry_that_came_in_with_an_error_is_known() -> None:
     world.log.faults.append("after")
     lease = world.take("a")
     world.log.faults.append("after")
-    with pytest.raises(OSError, match="nobody knows"):
-        lease.renew()
     assert lease.renew()
     world.log.faults.append("after")
-    with pytest.raises(OSError, match="nobody knows"):
-        lease.release()
+    lease.release()
     assert world.take("b").number == 2
     assert world.time == 0.0
 
