@@ -139,7 +139,7 @@ def session_conf(
         _EXTENSIONS: _joined(",", _DELTA, given.get(_EXTENSIONS)),
         _JAVA_OPTIONS: _joined(
             " ",
-            f"-Dlog4j2.configurationFile=file:{LOG4J}",
+            f"-Dlog4j2.configurationFile={LOG4J.as_uri()}",
             *(archive_options(jars) if local else ()),
             *(_SMALL_MEMORY if local and MEMORY not in given else ()),
             # Spark's classes fill this soon; until then the JVM would run a full collection many
