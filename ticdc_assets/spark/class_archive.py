@@ -22,7 +22,7 @@ from pathlib import Path
 from ticdc_assets.base.errors import PrerequisiteError
 from ticdc_assets.base.user_cache import UnsafeFolderError, stored, user_folder
 from ticdc_assets.config import LAKE_VARIABLE
-from ticdc_assets.spark.jars import java_path, spark_home
+from ticdc_assets.spark.jars import java_path, java_word, spark_home
 
 _TIMEOUT_SECONDS = 300.0
 
@@ -75,8 +75,7 @@ def class_archive(
 
 def _options(name: str, archive: Path) -> list[str]:
     """Return JVM options about an archive, as words of Spark's text of Java options."""
-    path = str(archive).replace("\\", "\\\\").replace('"', '\\"')
-    return [f'"-XX:{name}={path}"', *(f"-Xlog:{tag}=off" for tag in _TAGS)]
+    return [java_word(f"-XX:{name}={archive}"), *(f"-Xlog:{tag}=off" for tag in _TAGS)]
 
 
 _TAGS = ("cds", "cds+dynamic", "class+path")

@@ -162,6 +162,11 @@ def spark_home() -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
+def java_word(option: str) -> str:
+    """Return an option of a JVM as one word of a text of options, whatever is in it."""
+    return '"' + option.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
 def java_env() -> dict[str, str]:
     """Return the environment in which this package starts Spark's scripts and JVMs.
 
@@ -174,8 +179,7 @@ def java_env() -> dict[str, str]:
     for name in ("PYSPARK_SUBMIT_ARGS", "SPARK_CLASSPATH", "SPARK_SUBMIT_OPTS"):
         base.pop(name, None)
     if base.get("HOME"):
-        home = base["HOME"].replace("\\", "\\\\").replace('"', '\\"')
-        base["SPARK_SUBMIT_OPTS"] = f'"-Duser.home={home}"'
+        base["SPARK_SUBMIT_OPTS"] = java_word(f"-Duser.home={base['HOME']}")
     return base | {"SPARK_HOME": str(spark_home()), "SPARK_LOCAL_IP": "127.0.0.1"}
 
 

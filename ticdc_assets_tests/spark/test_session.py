@@ -49,7 +49,8 @@ spark.stop()
 
 @pytest.mark.spark
 def test_a_lazy_session_starts_once_and_again_after_it_was_stopped(java: None) -> None:
-    printed(PROGRAM)
+    # It is of the Spark that is installed with this package, whatever else there is.
+    printed(PROGRAM, env={"SPARK_HOME": "/nowhere"})
 
 
 def settings(*secrets: str, **properties: str) -> SparkSettings:
