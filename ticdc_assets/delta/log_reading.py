@@ -302,6 +302,8 @@ def _found(table: AnyPath, version: int | None) -> _Found:
     there = set(names_of(log))
     if not there and (isinstance(log, RemotePath) or not log.exists()):
         raise NoCommitError(f"its {LOG} is missing")
+    if not there and not log.is_dir():
+        raise BrokenTableError(f"its {LOG} is not a folder")
     commits: set[int] = set()
     checkpoints: dict[tuple[int, int], list[AnyPath]] = {}
     for name in there:
