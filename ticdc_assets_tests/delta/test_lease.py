@@ -23,7 +23,7 @@ from ticdc_assets.config import Writer
 from ticdc_assets.delta import committing, fencing
 from ticdc_assets.delta import lease as leases
 from ticdc_assets.delta.appending import write_table
-from ticdc_assets.delta.commits import newest_version, read_commit
+from ticdc_assets.delta.commits import foreign_changes, newest_version
 from ticdc_assets.delta.control import commit_metadata, read_rows
 from ticdc_assets.delta.fencing import guarded, number_in
 from ticdc_assets.delta.lease import (
@@ -41,6 +41,7 @@ from ticdc_assets.delta.lock import side_lock, writer_lock
 from ticdc_assets.delta.log_reading import log_state
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
+from ticdc_assets_tests.delta.libraries import lease_of
 
 SECONDS = 10.0
 """How long a lease of the model is good."""
@@ -422,7 +423,7 @@ def append(path: Path) -> None:
 
 def leases_of(path: AnyPath) -> list[int | None]:
     """Return the number of the lease of each commit."""
-    return [read_commit(path, version).lease for version in range(newest_version(path) + 1)]
+    return [lease_of(path, version) for version in range(newest_version(path) + 1)]
 
 
 def test_commits_under_a_lease_carry_its_number(tmp_path: Path) -> None:
@@ -435,6 +436,9 @@ def test_commits_under_a_lease_carry_its_number(tmp_path: Path) -> None:
     assert leases_of(path) == [None, 7, 7, None]
     assert number_in(log_state(path)) == 7
     assert commit_metadata(path) == {"number": 1}
+    # A later lease does not make them another program's: a killed sync is ahead of the cut.
+    with guarded(tmp_path, Number(8)):
+        assert foreign_changes(path, 0) == []
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -515,7 +519,7 @@ def test_with_and_without_a_lease_are_kept_apart_on_a_host(paths: LakePaths) -> 
         side = paths.beside()
         with side_lock(paths, SHORT, side.generation_folder):
             append(side.cuts)
-    assert read_commit(side.cuts, 0).lease == 1
+    assert lease_of(side.cuts, 0) == 1
 
 
 def test_a_lease_that_is_made_anew_is_newer_than_what_tables_have_seen(paths: LakePaths) -> None:
@@ -666,7 +670,7 @@ def test_who_takes_over_fences_the_tables_first(paths: LakePaths) -> None:
     version = newest_version(paths.cuts)
     with writer_lock(paths, SHORT):
         assert newest_version(paths.cuts) == version + 1
-    assert read_commit(paths.cuts, version + 1).lease == 2
+    assert lease_of(paths.cuts, version + 1) == 2
     assert (read_rows(paths.cuts), commit_metadata(paths.cuts)) == (rows, metadata)
     with writer_lock(paths, SHORT):
         pass
