@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import ticdc_assets.base.compiled  # noqa: F401  so tests of one process read with loops (`loops_pay`)
-from ticdc_assets.spark.class_archive import make_archive
+from ticdc_assets.spark import class_archive as archives
 from ticdc_assets.spark.jars import SPARK_JARS, resolve
 from ticdc_assets.spark.preflight import check_java
 from ticdc_assets_tests.brokers import OwnBroker
@@ -223,7 +223,7 @@ def java() -> None:
 @pytest.fixture(scope="session")
 def class_archive(java: None) -> None:
     """See to it that JVMs start from the archive: tests start many, each takes a third less."""
-    make_archive(resolve(SPARK_JARS))
+    archives.class_archive(resolve(SPARK_JARS), make=True)
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,8 @@
 """Commits with ids, by which this package recognises its own commits.
 
 Every commit of this package (`committing`) has an id in its JSON object (`COMMIT_ID`). A commit
-without an id is *foreign*; under a lease, so is one with another lease's number: it comes from a
-run that was stalled while this one took over. A foreign commit matters unless its actions leave
-rows and schema as they are, as those of OPTIMIZE and VACUUM do.
+without an id is *foreign*. It matters unless its actions leave rows and schema as they are, as
+those of OPTIMIZE and VACUUM do.
 """
 
 from dataclasses import dataclass
@@ -12,7 +11,6 @@ from typing import Any
 from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.delta.damage import reading
 from ticdc_assets.delta.delta_protocol import COMMIT_ID, object_of
-from ticdc_assets.delta.fencing import APP_ID, guard_of, number_of
 from ticdc_assets.delta.log_reading import commit_actions, versions_after, versions_of
 from ticdc_assets.storage.paths import AnyPath
 
@@ -29,14 +27,12 @@ class LoggedCommit:
 
     Attributes:
         commit_id: its id; None if it is foreign.
-        lease: number of the lease that it was made under; None without a lease.
         changes_rows: whether the commit may change data or the schema.
     """
 
     version: int
     operation: str
     commit_id: str | None
-    lease: int | None
     changes_rows: bool
 
 
@@ -47,13 +43,8 @@ def newest_version(table: AnyPath) -> int:
 
 def foreign_changes(table: AnyPath, version: int) -> list[LoggedCommit]:
     """Return the foreign commits after `version` that may have changed rows, oldest first."""
-    guard = guard_of(table)
-    return [
-        item
-        for item in (read_commit(table, number) for number in versions_after(table, version))
-        if item.changes_rows
-        and (item.commit_id is None or (guard is not None and item.lease != guard.number))
-    ]
+    commits = (read_commit(table, number) for number in versions_after(table, version))
+    return [item for item in commits if item.changes_rows and item.commit_id is None]
 
 
 def same_rows_at(table: AnyPath, version: int) -> int | None:
@@ -72,7 +63,6 @@ def read_commit(table: AnyPath, version: int) -> LoggedCommit:
     """Read the log entry of a version; it raises the errors of `reading`."""
     info: dict[str, Any] = {}
     changes = False
-    lease: int | None = None
     with reading(table):
         actions = commit_actions(table, version)
     for action in actions:
@@ -80,13 +70,10 @@ def read_commit(table: AnyPath, version: int) -> LoggedCommit:
         for kind in ("add", "remove"):
             if kind in action:
                 changes |= action[kind].get("dataChange", True)
-        if action.get("txn", {}).get("appId") == APP_ID:
-            lease = number_of(action["txn"]["version"])
         changes |= "metaData" in action or "protocol" in action
     return LoggedCommit(
         version=version,
         operation=str(info.get("operation")),
         commit_id=object_of(info).get(COMMIT_ID),
-        lease=lease,
         changes_rows=changes,
     )

@@ -77,17 +77,12 @@ def lost_log(table: AnyPath) -> str | None:
     empty log next to data files has lost its commits.
     """
     log = table / LOG
-    if isinstance(log, RemotePath) and not names_of(log):
+    names = names_of(log)
+    if not names and (isinstance(log, RemotePath) or not log.exists()):
         return None
-    try:
-        names = [path.name for path in log.iterdir()]
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        return f"its {LOG} cannot be read ({error.strerror})"
     left = [name for name in names if not _STAGED.search(name)]
-    has_data = any(LOG not in path.parts for path in table.rglob("*.parquet"))
-    return f"its {LOG} has no commit" if left or (has_data and not names) else None
+    has_data = not names and any(item.below.suffix == ".parquet" for item in files_below(table))
+    return f"its {LOG} has no commit" if left or has_data else None
 
 
 def live_files(table: AnyPath, version: int | None = None) -> list[LiveFile]:

@@ -507,8 +507,6 @@ METADATA_KEY = "userMetadata"
 COMMIT_ID = "commit"
 """The key of a commit's id in its JSON object."""
 
-_MEMORIES = {COMMIT_ID, "batch", "number", "tso"}
-
 
 def object_of(info: Mapping[str, Any]) -> dict[str, Any]:
     """Return the JSON object in an action `commitInfo`; {} if another program wrote its text."""
@@ -521,14 +519,9 @@ def object_of(info: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def memory_of(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the same without the commit's id; {} if another program wrote the object.
-
-    Older versions of this package wrote no id, but counted batches, landings, cuts or TSO.
-    """
+    """Return the same without the commit's id; {} if another program wrote the object."""
     memory = object_of(info)
-    if not memory.keys() & _MEMORIES:
-        return {}
-    return {name: value for name, value in memory.items() if name != COMMIT_ID}
+    return memory if memory.pop(COMMIT_ID, None) is not None else {}
 
 
 def file_changes(newest: LogState, wanted: LogState) -> tuple[list[Action], list[Action]]:

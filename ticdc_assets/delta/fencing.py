@@ -55,7 +55,7 @@ def guarded(base: AnyPath, guard: HeldLease) -> Iterator[None]:
         del _GUARDS[str(base)]
 
 
-def guard_of(table: AnyPath) -> HeldLease | None:
+def _guard_of(table: AnyPath) -> HeldLease | None:
     """Return the lease under which this process writes to a table; None if it needs none."""
     if not _GUARDS:
         return None
@@ -71,7 +71,7 @@ def leased_transaction(table: AnyPath, seen: int | None) -> list[tuple[str, int]
     Raises:
         LeaseLostError: the lease is over, or the table has a commit of a newer lease.
     """
-    guard = guard_of(table)
+    guard = _guard_of(table)
     if guard is None:
         return []
     guard.require()
@@ -86,6 +86,6 @@ def leased_transaction(table: AnyPath, seen: int | None) -> list[tuple[str, int]
 
 def require_lease(table: AnyPath) -> None:
     """Raise LeaseLostError if a table needs a lease that is over, or may be."""
-    guard = guard_of(table)
+    guard = _guard_of(table)
     if guard is not None:
         guard.require()

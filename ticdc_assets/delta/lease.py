@@ -16,7 +16,7 @@ people.
   also runs while the machine sleeps. The lease is still its own if a renewal succeeds.
 
 A holder may stall before a commit, so its commits carry the number, and tables refuse older ones
-(`fencing`). A writer recognises its entry by the token, even if the write reported an error. It
+(`fencing`). A writer recognises its entry, even if the write reported an error. It
 reads the newest entry after each put, so one that stalled until its next number was removed learns
 that it is late.
 """
@@ -201,37 +201,40 @@ class Surroundings:
 
 
 class HeldLease:
-    """A lease that this process took by an entry of a log, some seconds after the clock's `began`.
+    """A lease of this process from its first renewal on, which is the entry that takes it.
 
-    It was `taken_over` if the lease before it was not given back: its holder may still run.
+    Args:
+        log: the log of the lease.
+        state: number, holder, token and duration of the lease.
+        after: the entry of the lease before it.
+        surroundings: the clock.
+
+    Attributes:
+        taken_over: whether the lease before it was not given back: its holder may still run.
     """
 
     def __init__(
-        self,
-        log: LeaseLog,
-        entry: Entry,
-        began: float,
-        surroundings: Surroundings,
-        *,
-        taken_over: bool,
+        self, log: LeaseLog, state: LeaseState, after: Entry, surroundings: Surroundings
     ) -> None:
-        assert entry.state is not None
         self._log = log
-        self._entry = entry
-        # The parts of it that are read never change: number, token, duration.
-        self._state = entry.state
+        self._entry = after
+        self._state = state
         self._around = surroundings
-        self._good_until = began + _good_for(entry.state)
-        self._looked = began
+        self._good_until = self._looked = 0.0
         self._lost = ""
         # The renewing thread and the committing threads share the log's handle.
         self._lock = threading.Lock()
-        self.taken_over = taken_over
+        self.taken_over = after.state is not None and after.state.is_held
 
     @property
     def number(self) -> int:
         """Its number, greater than those of all earlier leases."""
         return self._state.number
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it is over for good."""
+        return bool(self._lost)
 
     def require(self) -> None:
         """Raise LeaseLostError unless no other process can hold the lease now.
@@ -239,7 +242,7 @@ class HeldLease:
         A lease that is over by the clock is renewed: if that succeeds, no other process had it.
         """
         with self._lock:
-            now = self._around.now()
+            now, failure = self._around.now(), None
             try:
                 if not self._lost and now >= self._good_until:
                     self._renew()
@@ -247,65 +250,73 @@ class HeldLease:
                     self._looked = now
                     self._see(self._log.newest())
             except (TicdcError, OSError) as error:
-                if now >= self._good_until:
-                    raise LeaseLostError(
-                        f"lease {self.number} ran out and cannot be renewed ({error}); nothing "
-                        "more is committed, sync again"
-                    ) from error
+                failure = error
             if self._lost:
                 raise LeaseLostError(self._lost)
+            if now >= self._good_until:
+                # Without an error, a folder shows late which entry took the next number.
+                raise LeaseLostError(
+                    f"lease {self.number} ran out and cannot be renewed "
+                    f"({failure or 'its newest entry is not visible yet'}); nothing more is "
+                    "committed, sync again"
+                ) from failure
 
     def renew(self) -> bool:
-        """Renew it; return False if it is lost for good; TicdcError if nobody knows now."""
+        """Renew it; return whether it is renewed; TicdcError or OSError if nobody knows now."""
         with self._lock:
-            if not self._lost:
-                self._renew()
-            return not self._lost
+            return not self._lost and self._renew()
 
     def release(self) -> None:
         """Give it back, so that the next holder need not wait; for this process it is over.
 
-        It raises TicdcError if nobody knows whether it was given back.
+        It raises TicdcError or OSError if nobody knows whether it was given back.
         """
         with self._lock:
             if self._lost:
                 return
             try:
-                self._put(replace(self._state, is_held=False, renewed_at=self._around.at()))
+                self._put(is_held=False)
             finally:
                 self._lost = self._lost or f"lease {self.number} was given back"
 
-    def _renew(self) -> None:
+    def _renew(self) -> bool:
         began = self._around.now()
-        if self._put(replace(self._state, renewed_at=self._around.at())):
+        is_put = self._put(is_held=True)
+        if is_put:
             self._looked = began
-            self._good_until = began + _good_for(self._state)
+            # A holder treats its lease as over a tenth earlier than a watcher does.
+            self._good_until = began + self._state.seconds * 0.9
+        return is_put
 
-    def _put(self, state: LeaseState) -> bool:
-        """Put an entry after this holder's last one; return False if it is lost or not the last."""
-        is_put = False
+    def _put(self, *, is_held: bool) -> bool:
+        """Put an entry after this holder's last one; return whether it is the newest one."""
+        state = replace(self._state, is_held=is_held, renewed_at=self._around.at())
         for _ in range(_TRIES):
-            is_put = is_put or self._log.put(state, self._entry)
-            # A newer entry may be this holder's own, whose write reported an error.
+            failure = None
+            try:
+                self._log.put(state, self._entry)
+            except (TicdcError, OSError) as error:
+                failure = error
+            # An entry may be there although its write reported an error. So may an earlier one of
+            # this holder: then this one comes after it.
             self._see(self._log.newest())
-            if is_put or self._lost:
-                break
-        return is_put and not self._lost
+            if self._entry.state == state:
+                return True
+            if self._lost:
+                return False
+            if failure is not None:
+                raise failure
+        return False
 
     def _see(self, entry: Entry) -> None:
         newest = entry.state
-        if newest is None or newest.token == self._state.token:
+        if newest is None or newest.token == self._state.token or entry == self._entry:
             self._entry = entry
             return
         self._lost = (
             f"lease {self.number} of this run ended while the run was stalled: {newest}; nothing "
             "more is committed, sync again"
         )
-
-
-def _good_for(state: LeaseState) -> float:
-    """Return how long a holder treats its lease as valid, a tenth less than a watcher does."""
-    return state.seconds * 0.9
 
 
 @contextmanager
@@ -317,10 +328,10 @@ def renewed(lease: HeldLease, seconds: float) -> Iterator[None]:
         pause = seconds / 3
         while not end.wait(pause):
             try:
-                if not lease.renew():
+                pause = seconds / (3 if lease.renew() else 12)
+                if lease.is_lost:
                     _LOGGER.warning("lease %d is lost", lease.number)
                     return
-                pause = seconds / 3
             except (TicdcError, OSError) as error:
                 _LOGGER.warning("lease %d was not renewed: %s", lease.number, error)
                 pause = seconds / 12
@@ -365,7 +376,7 @@ def take(
                     holder=str(newest.holder),
                 )
             continue
-        began, now = surroundings.now(), surroundings.at()
+        now = surroundings.at()
         state = LeaseState(
             number=first() if before is None else before.number + 1,
             is_held=True,
@@ -375,10 +386,9 @@ def take(
             taken_at=now,
             renewed_at=now,
         )
-        put_entry = _put(log, state, entry)
-        if put_entry is not None:
-            taken_over = before is not None and before.is_held
-            return HeldLease(log, put_entry, began, surroundings, taken_over=taken_over)
+        lease = HeldLease(log, state, entry, surroundings)
+        if lease.renew():
+            return lease
         # Another process was faster; maybe the holder, which is alive.
 
 
@@ -392,21 +402,6 @@ def _ran_out(log: LeaseLog, entry: Entry, surroundings: Surroundings) -> bool:
         if log.newest().version != entry.version:
             return False
     return log.newest().version == entry.version
-
-
-def _put(log: LeaseLog, state: LeaseState, after: Entry) -> Entry | None:
-    """Put an entry and return it if the log has it, even if the write reported an error."""
-    failure = None
-    try:
-        log.put(state, after)
-    except (TicdcError, OSError) as error:
-        failure = error
-    newest = log.newest()
-    if newest.state is not None and newest.state.token == state.token:
-        return newest
-    if failure is not None:
-        raise failure
-    return None
 
 
 # The holder -------------------------------------------------------------------------------------

@@ -22,7 +22,6 @@ writes.
 """
 
 import json
-import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -52,8 +51,6 @@ _READERS = 8
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.\d{10}\.(\d{10}))?\.parquet")
 _SECOND_LAYOUT = re.compile(r"\d{20}\.checkpoint\.[0-9a-f-]{36}\.(?:json|parquet)")
-
-_SHOWN = 100
 
 
 class BrokenTableError(Exception):
@@ -212,7 +209,7 @@ def _reported(table: AnyPath) -> Iterator[None]:
     except OSError as error:
         if isinstance(table, RemotePath):
             raise
-        shown = _shown(error.filename or table / LOG)
+        shown = Path(str(error.filename or LOG)).name
         if isinstance(error, PermissionError):
             raise BrokenTableError(f"{shown} may not be read") from None
         raise BrokenTableError(f"{shown} cannot be read ({error.strerror or error})") from None
@@ -306,7 +303,7 @@ def _found(table: AnyPath, version: int | None) -> _Found:
     if not there and (isinstance(log, RemotePath) or not log.exists()):
         raise NoCommitError(f"its {LOG} is missing")
     if not there and not log.is_dir():
-        raise NoCommitError(f"its {LOG} is no folder")
+        raise BrokenTableError(f"its {LOG} is not a folder")
     commits: set[int] = set()
     checkpoints: dict[tuple[int, int], list[AnyPath]] = {}
     for name in there:
@@ -492,7 +489,3 @@ def _as_logged(action: Mapping[str, Any]) -> dict[str, Any]:
 def commit_path(log: AnyPath, number: int) -> AnyPath:
     """Return where the entry of a version is in a log."""
     return log / f"{number:020}.json"
-
-
-def _shown(path: object) -> str:
-    return Path(os.fsdecode(str(path))).name[:_SHOWN]

@@ -49,9 +49,10 @@ def renew_if_lost(table: AnyPath, published: int, configuration: Mapping[str, st
     ).create_checkpoint()
     first = published + 1
     log = new / LOG
-    for path in list(log.glob(f"{0:020}.*")):
-        copy(path, log / path.name.replace(f"{0:020}", f"{first:020}", 1))
-        path.unlink()
+    for name in names_in(log):
+        if name.startswith(zero := f"{0:020}"):
+            copy(log / name, log / name.replace(zero, f"{first:020}", 1))
+            (log / name).unlink()
     hint = json.loads((log / LAST_CHECKPOINT).read_text(encoding="utf-8"))
     # The checksum would belong to the number before.
     size = {name: hint[name] for name in ("size",) if name in hint}

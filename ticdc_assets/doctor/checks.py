@@ -170,18 +170,18 @@ def check_class_archive(
     env: Mapping[str, str], *, progress: Progress = _ignore, make: bool = True
 ) -> Check:
     """Check whether there is a class archive for Spark's JVM; `make` says whether to make one."""
-    from ticdc_assets.spark.class_archive import find_archive, make_archive
+    from ticdc_assets.spark.class_archive import class_archive
 
     needed = "a folder in the user's cache that no other user can write"
     jars = lake_jars(_lake(env))
-    archive = find_archive(jars, env)
+    archive = class_archive(jars, env)
     name, found = "class archive", "none can be made"
     if archive is None and not make:
         found = "none; `ticdc-assets doctor --machine` makes one in about a minute, and Spark then "
         return Check.passed(name, f"{found}starts some seconds sooner")
     if archive is None:
         progress("writing Spark's classes to an archive, for quick starts: about a minute, once")
-    archive = archive or make_archive(jars, env)
+        archive = class_archive(jars, env, make=True)
     if archive is None:
         fix = "Spark starts without it, some seconds later; make the cache folder writable"
         return Check.failed(name, found, needed, fix, vital=False)

@@ -62,11 +62,14 @@ class Inline:
 
     Attributes:
         workers: how many parts are worked on at a time.
-        holds: whether all rows may be held in this process; if not, results are files.
+        holds: whether all rows may be held in this process; if not, results are files, and so are
+            the rows of buckets, in a temporary folder of this machine.
     """
 
     workers: int = 1
-    holds: bool = True
+
+    def __init__(self, *, holds: bool = True) -> None:
+        self.holds = holds
 
     def run(self, step: Step[P, R], parts: Sequence[P], *, tasks: int) -> list[R]:
         """Return the results of a step for all parts, in their order.
@@ -102,45 +105,31 @@ class Inline:
         Raises:
             TicdcError: the function raised it.
         """
+        if not self.holds:
+            return _reduced_in_files(step(parts), function)
         rows: dict[int, list[pa.RecordBatch]] = {}
         for bucket, batch in step(parts):
             rows.setdefault(bucket, []).append(batch)
         return [result for bucket, own in rows.items() for result in function(bucket, iter(own))]
 
 
-class InFiles(Inline):
-    """Runs steps in this process, with the rows of buckets in files: for few rows that are large.
-
-    The files are in a temporary folder of this machine, which is removed with the last result.
-    """
-
-    holds = False
-
-    def reduce(
-        self,
-        step: Sorting[P],
-        parts: Sequence[P],
-        function: Reducing[R],
-        *,
-        tasks: int,
-        buckets: int,
-    ) -> list[R]:
-        """Return what a function makes of each bucket; see `Inline`."""
-        with tempfile.TemporaryDirectory(prefix="ticdc-assets-") as folder, ExitStack() as opened:
-            writers: dict[int, pa.ipc.RecordBatchStreamWriter] = {}
-            for bucket, batch in step(parts):
-                if bucket not in writers:
-                    sink = opened.enter_context(pa.OSFile(f"{folder}/{bucket}", "wb"))
-                    writers[bucket] = pa.ipc.new_stream(sink, batch.schema)
-                writers[bucket].write_batch(batch)
-            for writer in writers.values():
-                writer.close()
-            opened.close()
-            return [
-                result
-                for bucket in writers
-                for result in function(bucket, _unpacked(pa.memory_map(f"{folder}/{bucket}")))
-            ]
+def _reduced_in_files(rows: Iterable[tuple[int, pa.RecordBatch]], function: Reducing[R]) -> list[R]:
+    """Return what a function makes of each bucket, for few rows that are large."""
+    with tempfile.TemporaryDirectory(prefix="ticdc-assets-") as folder, ExitStack() as opened:
+        writers: dict[int, pa.ipc.RecordBatchStreamWriter] = {}
+        for bucket, batch in rows:
+            if bucket not in writers:
+                sink = opened.enter_context(pa.OSFile(f"{folder}/{bucket}", "wb"))
+                writers[bucket] = pa.ipc.new_stream(sink, batch.schema)
+            writers[bucket].write_batch(batch)
+        for writer in writers.values():
+            writer.close()
+        opened.close()
+        return [
+            result
+            for bucket in writers
+            for result in function(bucket, _unpacked(pa.memory_map(f"{folder}/{bucket}")))
+        ]
 
 
 class OnSpark:
@@ -295,7 +284,7 @@ def executor(
     if rows // lightness > INLINE_ROWS or load_compute() is Compute.SPARK:
         return on_spark(spark, folder, does, rows=rows)
     report(HERE, does, rows)
-    return Inline() if size <= INLINE_BYTES else InFiles()
+    return Inline(holds=size <= INLINE_BYTES)
 
 
 def on_spark(spark: SparkSession, folder: AnyPath, does: str, *, rows: int) -> OnSpark:

@@ -23,6 +23,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 from ticdc_assets.base.errors import PrerequisiteError
 from ticdc_assets.base.user_cache import UnsafeFolderError, user_folder
@@ -51,7 +52,7 @@ class JarSet:
     Attributes:
         name: what they are for, for messages.
         coordinates: `group:artifact:version`.
-        excludes: `group:artifact` of dependencies that are not wanted.
+        excludes: `group:artifact` of dependencies that are not wanted; `*` is any text.
     """
 
     name: str
@@ -69,28 +70,17 @@ SPARK_JARS = JarSet(
     coordinates=(f"io.delta:delta-spark_{SPARK}_{SCALA}:{DELTA}",),
     # Spark has each of these and its own would win anyway: 80 MB less to download.
     excludes=(
-        "com.fasterxml.jackson.core:jackson-annotations",
-        "com.fasterxml.jackson.core:jackson-core",
-        "com.fasterxml.jackson.core:jackson-databind",
-        "com.github.luben:zstd-jni",
-        "com.google.code.findbugs:jsr305",
-        "commons-pool:commons-pool",
-        "io.airlift:aircompressor",
-        "org.apache.hadoop:hadoop-client-api",
-        "org.apache.hadoop:hadoop-client-runtime",
-        "org.apache.logging.log4j:log4j-api",
-        "org.apache.logging.log4j:log4j-core",
-        "org.apache.logging.log4j:log4j-slf4j2-impl",
-        "org.apache.parquet:parquet-column",
-        "org.apache.parquet:parquet-common",
-        "org.apache.parquet:parquet-encoding",
-        "org.apache.parquet:parquet-format-structures",
-        "org.apache.parquet:parquet-hadoop",
-        "org.apache.parquet:parquet-jackson",
-        "org.roaringbitmap:RoaringBitmap",
-        "org.roaringbitmap:shims",
-        "org.slf4j:slf4j-api",
-        "org.xerial.snappy:snappy-java",
+        "com.fasterxml.jackson.core:*",
+        "com.github.luben:*",
+        "com.google.code.findbugs:*",
+        "commons-pool:*",
+        "io.airlift:*",
+        "org.apache.hadoop:hadoop-client-*",
+        "org.apache.logging.log4j:*",
+        "org.apache.parquet:*",
+        "org.roaringbitmap:*",
+        "org.slf4j:*",
+        "org.xerial.snappy:*",
     ),
 )
 """The jars that a Spark session of this package needs besides pyspark."""
@@ -172,6 +162,11 @@ def spark_home() -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
+def java_word(option: str) -> str:
+    """Return an option of a JVM as one word of a text of options, whatever is in it."""
+    return '"' + option.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
 def java_env() -> dict[str, str]:
     """Return the environment in which this package starts Spark's scripts and JVMs.
 
@@ -184,8 +179,7 @@ def java_env() -> dict[str, str]:
     for name in ("PYSPARK_SUBMIT_ARGS", "SPARK_CLASSPATH", "SPARK_SUBMIT_OPTS"):
         base.pop(name, None)
     if base.get("HOME"):
-        home = base["HOME"].replace("\\", "\\\\").replace('"', '\\"')
-        base["SPARK_SUBMIT_OPTS"] = f'"-Duser.home={home}"'
+        base["SPARK_SUBMIT_OPTS"] = java_word(f"-Duser.home={base['HOME']}")
     return base | {"SPARK_HOME": str(spark_home()), "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
@@ -292,7 +286,8 @@ def _class_path(lines: list[str]) -> tuple[Path, ...]:
         return ()
     heading = lines.index(_CLASS_PATH_HEADING)
     urls = [line for line in lines[heading + 1 :] if line.startswith("file:")]
-    return tuple(Path(url.removeprefix("file:").replace("///", "/", 1)) for url in urls)
+    # In a URL, blanks and other characters of a folder's name are escaped.
+    return tuple(Path(unquote(url.removeprefix("file:").replace("///", "/", 1))) for url in urls)
 
 
 def _reason(lines: list[str]) -> str:

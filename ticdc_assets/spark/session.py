@@ -45,7 +45,7 @@ from ticdc_assets.config.spark import (
 )
 from ticdc_assets.spark.class_archive import archive_options
 from ticdc_assets.spark.driver import has_jvm, is_stopped, running, set_hadoop, start_jvm
-from ticdc_assets.spark.jars import lake_jars
+from ticdc_assets.spark.jars import lake_jars, spark_home
 from ticdc_assets.spark.preflight import require_java
 from ticdc_assets.spark.shipping import ship
 from ticdc_assets.storage.paths import RemotePath
@@ -139,7 +139,7 @@ def session_conf(
         _EXTENSIONS: _joined(",", _DELTA, given.get(_EXTENSIONS)),
         _JAVA_OPTIONS: _joined(
             " ",
-            f"-Dlog4j2.configurationFile=file:{LOG4J}",
+            f"-Dlog4j2.configurationFile={LOG4J.as_uri()}",
             *(archive_options(jars) if local else ()),
             *(_SMALL_MEMORY if local and MEMORY not in given else ()),
             # Spark's classes fill this soon; until then the JVM would run a full collection many
@@ -247,6 +247,8 @@ def get_spark(
     local = is_local(conf[MASTER])
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # pyspark would start another Spark that the user's environment points to.
+    os.environ["SPARK_HOME"] = str(spark_home())
     # Workers of this machine must run this interpreter, not the system's python.
     python = os.environ.get("PYSPARK_PYTHON") or sys.executable
     os.environ["PYSPARK_PYTHON"] = sys.executable if local else conf.get(PYTHON, python)

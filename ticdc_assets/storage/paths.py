@@ -12,7 +12,6 @@ leaves the tree whole in one of both places, and never a table that looks like a
 """
 
 import errno
-import fnmatch
 import os
 import shutil
 import uuid
@@ -133,15 +132,11 @@ class RemotePath:
         """Return whether there is an object of this name."""
         return self._info().is_file
 
-    def is_symlink(self) -> bool:
-        """Return False: stores have no links."""
-        return False
-
     def stat(self) -> RemoteStat:
         """Return the store's facts about the object; FileNotFoundError if there is none."""
         info = self._info()
         if not info.is_file:
-            raise self._missing()
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self))
         return RemoteStat(st_size=info.size, st_mtime=(info.mtime_ns or 0) / 1e9)
 
     def listed(self, *, deep: bool) -> "list[tuple[RemotePath, FileInfo]]":
@@ -155,28 +150,6 @@ class RemotePath:
             self.store.require_there()
         skipped = len(self.inside)
         return [(self / info.path[skipped:], info) for info in infos]
-
-    def _missing(self) -> FileNotFoundError:
-        return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self))
-
-    def iterdir(self) -> "Iterator[RemotePath]":
-        """Yield what is in the folder; FileNotFoundError if it is empty."""
-        entries = self.listed(deep=False)
-        if not entries:
-            raise self._missing()
-        yield from (path for path, _ in entries)
-
-    def glob(self, pattern: str) -> "Iterator[RemotePath]":
-        """Yield what is in the folder and has a name like `pattern`."""
-        for path, _ in self.listed(deep=False):
-            if fnmatch.fnmatchcase(path.name, pattern):
-                yield path
-
-    def rglob(self, pattern: str) -> "Iterator[RemotePath]":
-        """Yield what is below the folder and has a name like `pattern`."""
-        for path, _ in self.listed(deep=True):
-            if fnmatch.fnmatchcase(path.name, pattern):
-                yield path
 
     # Reading and writing -------------------------------------------------------------------------
 

@@ -89,7 +89,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "log gone": (lambda table: shutil.rmtree(table / "_delta_log"), "its _delta_log"),
     "log a file": (
         lambda table: [shutil.rmtree(table / "_delta_log"), (table / "_delta_log").write_text("")],
-        "its _delta_log",
+        "its _delta_log is not a folder",
     ),
     "commit torn": (
         lambda table: cut(commit(table, 2), commit(table, 2).stat().st_size - 9),

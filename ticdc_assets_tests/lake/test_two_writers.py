@@ -19,7 +19,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Writer
-from ticdc_assets.delta.commits import newest_version, read_commit
+from ticdc_assets.delta.commits import newest_version
 from ticdc_assets.delta.control import read_rows
 from ticdc_assets.delta.lock import writer_lock
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
@@ -27,6 +27,7 @@ from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.mirrors.applying import Outcome
 from ticdc_assets.repair.verifying import verify
+from ticdc_assets_tests.delta.libraries import lease_of
 from ticdc_assets_tests.demo.simulator.builders import churn, fill
 from ticdc_assets_tests.lake.feeds import Feed, small_up_to, truth_rows
 from ticdc_assets_tests.lake.test_killed_runs import alter, place, two_tables
@@ -192,7 +193,7 @@ class Story:
         numbers = [row["number"] for row in read_rows(feed.paths.cuts)]
         assert len(set(numbers)) == len(numbers)
         for table in (*feed.paths.tables, feed.paths.accepted_gaps):
-            found = (read_commit(table, it).lease for it in range(newest_version(table) + 1))
+            found = (lease_of(table, it) for it in range(newest_version(table) + 1))
             leases = [number for number in found if number is not None]
             assert leases == sorted(leases), f"{table} has a commit of an older lease"
 

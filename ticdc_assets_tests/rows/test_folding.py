@@ -24,7 +24,7 @@ from ticdc_assets.rows.folding import (
 )
 from ticdc_assets.rows.row_operations import operation_schema
 from ticdc_assets.rows.rows_of_work import Rows
-from ticdc_assets.spark.executing import InFiles, Inline, OnSpark
+from ticdc_assets.spark.executing import Inline, OnSpark
 from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.rows.plans import table_of
 
@@ -318,7 +318,7 @@ def test_both_executors_come_to_the_same(
         found = []
         for runs_on, folder in (
             (Inline(), None),
-            (InFiles(), tmp_path),
+            (Inline(holds=False), tmp_path),
             (OnSpark(spark, tmp_path), tmp_path),
         ):
             fold = MirrorFold(

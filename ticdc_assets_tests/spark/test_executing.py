@@ -35,7 +35,6 @@ from ticdc_assets.spark import executing
 from ticdc_assets.spark.executing import (
     INLINE_BYTES,
     INLINE_ROWS,
-    InFiles,
     Inline,
     OnSpark,
     executor,
@@ -401,18 +400,18 @@ def test_a_batch_among_others_in_a_file_is_read_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "size", "wanted"),
+    ("rows", "size", "holds"),
     [
-        *((0, 0, Inline), (INLINE_ROWS, INLINE_BYTES, Inline)),
-        *((INLINE_ROWS + 1, 0, None), (1, INLINE_BYTES + 1, InFiles)),
+        *((0, 0, True), (INLINE_ROWS, INLINE_BYTES, True)),
+        *((INLINE_ROWS + 1, 0, None), (1, INLINE_BYTES + 1, False)),
     ],
 )
 def test_the_size_of_the_work_decides_where_it_runs(
-    rows: int, size: int, wanted: type | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rows: int, size: int, holds: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executing, "OnSpark", lambda *_: None)
     found = executor(LazySession(), tmp_path, "trying", rows=rows, size=size)
-    assert (None if found is None else type(found)) is wanted
+    assert (None if found is None else found.holds) is holds
 
 
 @pytest.mark.spark
@@ -426,7 +425,7 @@ def test_results_are_in_the_order_of_the_parts_and_errors_come_as_they_are(
                 raise SourceUnavailableError("no more", "begin anew")
             yield number * number
 
-    for runs_on in (Inline(), InFiles(), OnSpark(spark, tmp_path)):
+    for runs_on in (Inline(), OnSpark(spark, tmp_path)):
         assert runs_on.run(squares, range(9), tasks=tasks) == [n * n for n in range(9)]
         assert runs_on.run(squares, [], tasks=tasks) == []
         with pytest.raises(SourceUnavailableError, match=r"^no more; begin anew$"):

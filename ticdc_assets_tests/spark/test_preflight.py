@@ -190,8 +190,9 @@ def test_jars_are_remembered_until_one_is_gone(
 
 
 def test_class_path_is_read_from_what_spark_submit_says() -> None:
-    said = ["x", "Classpath elements:", "file:///a/b.jar", "file:/c/d.jar", "", "log"]
-    assert jars._class_path(said) == (Path("/a/b.jar"), Path("/c/d.jar"))
+    urls = ["file:///a/b.jar", "file:/c/d.jar", "file:///an%20é/100%25.jar"]
+    said = ["x", "Classpath elements:", *urls, "", "log"]
+    assert jars._class_path(said) == tuple(map(Path, ("/a/b.jar", "/c/d.jar", "/an é/100%.jar")))
     assert jars._class_path(["file:///a/b.jar"]) == ()
 
 

@@ -1,12 +1,15 @@
 """The session that starts when it is asked for, in a process of its own that has none."""
 
+import shlex
 import socket
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from ticdc_assets.config import OptionValue, SparkSettings
 from ticdc_assets.config.spark import OWN
+from ticdc_assets.spark import session
 from ticdc_assets.spark.session import session_conf
 from ticdc_assets_tests.fresh import printed
 
@@ -46,7 +49,8 @@ spark.stop()
 
 @pytest.mark.spark
 def test_a_lazy_session_starts_once_and_again_after_it_was_stopped(java: None) -> None:
-    printed(PROGRAM)
+    # It is of the Spark that is installed with this package, whatever else there is.
+    printed(PROGRAM, env={"SPARK_HOME": "/nowhere"})
 
 
 def settings(*secrets: str, **properties: str) -> SparkSettings:
@@ -109,3 +113,12 @@ def test_in_local_mode_address_and_python_are_ours(java: None) -> None:
     assert conf["spark.driver.host"] == conf["spark.driver.bindAddress"] == "127.0.0.1"
     assert not {"spark.archives", "spark.pyspark.python", "spark.jars"} & conf.keys()
     assert "-Xms64m" in conf["spark.driver.extraJavaOptions"]
+
+
+def test_blanks_in_the_folder_of_the_package_end_no_option_of_the_jvm(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(session, "LOG4J", Path("/my projects/log4j2.properties"))
+    options = session_conf(settings=SparkSettings(), jars=())["spark.driver.extraJavaOptions"]
+    assert all(word.startswith("-") for word in shlex.split(options))
+    assert "-Dlog4j2.configurationFile=file:///my%20projects/log4j2.properties" in options

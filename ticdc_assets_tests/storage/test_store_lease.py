@@ -7,10 +7,11 @@ import pytest
 
 from ticdc_assets.base.errors import BusyError
 from ticdc_assets.config import Writer
-from ticdc_assets.delta.commits import newest_version, read_commit
+from ticdc_assets.delta.commits import newest_version
 from ticdc_assets.delta.control import read_rows
 from ticdc_assets.delta.lock import writer_lock
 from ticdc_assets.storage.lake_paths import LakePaths
+from ticdc_assets_tests.delta.libraries import lease_of
 from ticdc_assets_tests.delta.test_lease import assert_one_writes, holding, line, stated
 from ticdc_assets_tests.stores import StoreLake
 
@@ -43,7 +44,7 @@ def test_a_living_holder_is_told_and_a_stalled_one_is_refused(store_lake: StoreL
             assert stated(paths) == (2, True, 60)
             rows = len(read_rows(paths.cuts))
             # The tables refuse the old one from here on.
-            assert read_commit(paths.cuts, newest_version(paths.cuts)).lease == 2
+            assert lease_of(paths.cuts, newest_version(paths.cuts)) == 2
             stalled.send_signal(signal.SIGCONT)
             end = stalled.communicate(timeout=60)[0].splitlines()[-1]
         assert end.startswith("LeaseLostError"), end
