@@ -233,7 +233,7 @@ class RowResolver:
             return None
         if old_key not in (None, key):
             return None
-        return _change(op, key, replace(carried, casts=()), fault=error, is_delete=False)
+        return _change(op, key, replace(carried, kept=()), fault=error, is_delete=False)
 
     def _lacked(self, row: CanonicalRow, *, partial: bool) -> tuple[str, ...]:
         if len(row) == len(self._columns):
@@ -298,7 +298,7 @@ class RowResolver:
         if not self._key:
             text = key_text([row.get(column.name) for column in self._columns], self._columns)
             # A value that does not survive still identifies the row, so that a delete finds it.
-            return text if carried.fault is None else f"{text}\0{carried.lost!r}"
+            return text if carried.fault is None else f"{text}\0{sorted(carried.texts.items())!r}"
         values: list[str] = []
         for name in self._key:
             value = row.get(name)
