@@ -14,9 +14,8 @@ It is a pure function, so replays and copies give the same parts.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
 from typing import Final
 
 from ticdc_assets.model.schemas import TableSchema
@@ -64,12 +63,6 @@ def parts_of(ddls: Sequence[RegisteredDdl]) -> list[RegisteredDdl]:
     if any(ddl.event.es_only or len(ddl.statements_beyond_schemas) > 1 for ddl in ddls):
         return parts
     return sorted(parts, key=lambda part: part.kind is not DdlKind.RENAME)
-
-
-def all_parts(ddls: Iterable[RegisteredDdl]) -> Iterator[list[RegisteredDdl]]:
-    """Yield the parts of the DDL of each commit ts, oldest first."""
-    for _, together in groupby(ddls, key=lambda ddl: ddl.event.commit_ts):
-        yield parts_of(list(together))
 
 
 def name_in_text(name: TableName, database: str) -> tuple[str, str]:
