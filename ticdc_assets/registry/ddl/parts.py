@@ -72,14 +72,14 @@ def name_in_text(name: TableName, database: str) -> tuple[str, str]:
 
 def recovered_name(ddl: RegisteredDdl) -> tuple[str, str] | None:
     """Return the old name of the table that a RECOVER or FLASHBACK brings back, if it says one."""
-    statement = ddl.beyond_schemas
+    statement = ddl.statement
     old = statement.renames[0].old if statement.renames else next(iter(statement.tables), None)
     return None if old is None else name_in_text(old, ddl.event.database)
 
 
 def _parts(ddl: RegisteredDdl) -> list[RegisteredDdl]:
     if is_snapshot(ddl.event):
-        return [replace(ddl, kind=DdlKind.SNAPSHOT, of_table=ddl.beyond_schemas)]
+        return [replace(ddl, kind=DdlKind.SNAPSHOT, of_table=ddl.statements_beyond_schemas[0])]
     of_tables = [
         item for statement in ddl.statements_beyond_schemas for item in _of_tables(statement)
     ]

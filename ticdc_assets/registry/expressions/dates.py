@@ -14,7 +14,7 @@ import re
 from calendar import monthrange
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import combinations
 from operator import attrgetter
 from typing import Final
@@ -24,8 +24,8 @@ from ticdc_assets.model.values.moments import datetime_of_number, parse_datetime
 from ticdc_assets.model.values.zones import changefeed_zone, to_utc
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.expressions.terms import (
-    Evaluate,
     Functions,
+    Integer,
     Moment,
     MomentTerm,
     NullLiteral,
@@ -124,7 +124,9 @@ def _calendar_day(term: Term, what: str) -> Callable[[CanonicalRow], Moment | No
     return mapped(moment_of(term, what), checked)
 
 
-def _date_result(evaluate: Evaluate, _: Sequence[Term]) -> MomentTerm:
+def _date_result(
+    evaluate: Callable[[CanonicalRow], Moment | None], _: Sequence[Term]
+) -> MomentTerm:
     return MomentTerm(evaluate)
 
 
@@ -180,7 +182,7 @@ def _week_of(moment: Moment, mode: int = 0) -> int:
     return week if week >= 0 else 2**32 - 1
 
 
-def _week_mode(term: Term, what: str) -> Evaluate:
+def _week_mode(term: Term, what: str) -> Integer:
     mode = literal_integer(term, what)
     if not 0 <= mode <= 7:
         raise PartitionError(f"{what} with mode {mode}")
@@ -308,7 +310,7 @@ def _day(moment: Moment) -> date:
         raise refused("a date that is no day of the calendar") from None
 
 
-def _format(term: Term, what: str) -> Evaluate:
+def _format(term: Term, what: str) -> Callable[[CanonicalRow], Sequence[str] | None]:
     """Return the pieces of a literal format: texts, and what each `%` and its letter stand for."""
     pieces: list[str] = re.findall(r"%.?|[^%]+", literal_text(term, what), re.DOTALL)
     if any(piece[0] == "%" and piece[1:] not in _FORMATS for piece in pieces):
@@ -318,6 +320,10 @@ def _format(term: Term, what: str) -> Evaluate:
 
 def _formatted(moment: Moment, pieces: Sequence[str]) -> str:
     return "".join(_FORMATS[piece[1:]](moment) if piece[0] == "%" else piece for piece in pieces)
+
+
+def _text_result(evaluate: Callable[[CanonicalRow], str | None], _: Sequence[Term]) -> TextTerm:
+    return TextTerm(evaluate)
 
 
 def _last_day(moment: Moment) -> Moment:
@@ -360,38 +366,45 @@ def shifted(term: Term, count: Term, unit: str, *, back: bool) -> Term:
     return MomentTerm(both_of(moment.evaluate, number.evaluate, shift), moment.digits)
 
 
-_of_moment: Final = partial(function, integer_result)
-
 DATE_FUNCTIONS: Final[Functions] = {
-    **{name: _of_moment(_UNITS[name], moment_of) for name in ("DAY", "MONTH", "QUARTER", "YEAR")},
-    "DATEDIFF": _of_moment(
+    **{
+        name: function(integer_result, _UNITS[name], moment_of)
+        for name in ("DAY", "MONTH", "QUARTER", "YEAR")
+    },
+    "DATEDIFF": function(
+        integer_result,
         lambda later, earlier: _day_number(later) - _day_number(earlier),
         _counted_moment,
         _counted_moment,
     ),
-    "DAYOFMONTH": _of_moment(_UNITS["DAY"], moment_of),
-    "DAYOFWEEK": _of_moment(lambda moment: (_weekday(moment) + 1) % 7 + 1, _counted_moment),
-    "DAYOFYEAR": _of_moment(
-        lambda moment: _day_number(moment) - _day_number_of(moment.year, 1, 1) + 1, _counted_moment
+    "DAYOFMONTH": function(integer_result, _UNITS["DAY"], moment_of),
+    "DAYOFWEEK": function(
+        integer_result, lambda moment: (_weekday(moment) + 1) % 7 + 1, _counted_moment
     ),
-    "HOUR": _of_moment(lambda span: abs(span) // 3_600_000_000, _clock),
-    "MICROSECOND": _of_moment(lambda span: abs(span) % 1_000_000, _clock),
-    "MINUTE": _of_moment(lambda span: abs(span) // 60_000_000 % 60, _clock),
-    "SECOND": _of_moment(lambda span: abs(span) // 1_000_000 % 60, _clock),
-    "TIME_TO_SEC": _of_moment(
-        lambda span: span // 1_000_000 if span >= 0 else -(-span // 1_000_000), _clock
+    "DAYOFYEAR": function(
+        integer_result,
+        lambda moment: _day_number(moment) - _day_number_of(moment.year, 1, 1) + 1,
+        _counted_moment,
     ),
-    "TO_DAYS": _of_moment(_day_number, _counted_moment),
-    "TO_SECONDS": _of_moment(
+    "HOUR": function(integer_result, lambda span: abs(span) // 3_600_000_000, _clock),
+    "MICROSECOND": function(integer_result, lambda span: abs(span) % 1_000_000, _clock),
+    "MINUTE": function(integer_result, lambda span: abs(span) // 60_000_000 % 60, _clock),
+    "SECOND": function(integer_result, lambda span: abs(span) // 1_000_000 % 60, _clock),
+    "TIME_TO_SEC": function(
+        integer_result,
+        lambda span: span // 1_000_000 if span >= 0 else -(-span // 1_000_000),
+        _clock,
+    ),
+    "TO_DAYS": function(integer_result, _day_number, _counted_moment),
+    "TO_SECONDS": function(
+        integer_result,
         lambda moment: _day_number(moment) * 86400 + moment.clock_microseconds // 1_000_000,
         _counted_moment,
     ),
-    "WEEKDAY": _of_moment(_weekday, _counted_moment),
-    "YEARWEEK": _of_moment(_week_of, _counted_moment, _week_mode, optional=1),
+    "WEEKDAY": function(integer_result, _weekday, _counted_moment),
+    "YEARWEEK": function(integer_result, _week_of, _counted_moment, _week_mode, optional=1),
     "DATE": function(_date_result, lambda moment: Moment(*moment[:3]), _calendar_day),
-    "DATE_FORMAT": function(
-        lambda evaluate, _: TextTerm(evaluate), _formatted, _calendar_day, _format
-    ),
+    "DATE_FORMAT": function(_text_result, _formatted, _calendar_day, _format),
     "LAST_DAY": function(_date_result, _last_day, _calendar_day),
 }
 """Functions of dates and times."""

@@ -14,8 +14,7 @@ that are never NULL, and from the types of its arguments. The others build their
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import chain, repeat
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, overload
 
 from ticdc_assets.base.errors import PartitionError
 from ticdc_assets.registry.evolution import CanonicalRow
@@ -150,11 +149,16 @@ Integer: TypeAlias = Callable[[CanonicalRow], int | None]
 Evaluate: TypeAlias = Callable[[CanonicalRow], Any]
 """A value of a row."""
 
-Argument: TypeAlias = Callable[[Term, str], Evaluate]
+_A = TypeVar("_A")
+_B = TypeVar("_B")
+_C = TypeVar("_C")
+_R = TypeVar("_R")
+
+Argument: TypeAlias = Callable[[Term, str], Callable[[CanonicalRow], _A | None]]
 """The type of an argument: its values, for the function of this name; PartitionError for another.
 """
 
-Result: TypeAlias = Callable[[Evaluate, Sequence[Term]], Term]
+Result: TypeAlias = Callable[[Callable[[CanonicalRow], _R | None], Sequence[Term]], Term]
 """The type of a function's result: the term of these values, which come from these arguments."""
 
 MANY: Final = 1 << 10
@@ -177,28 +181,52 @@ Functions: TypeAlias = Mapping[str, Function]
 """Functions by name, in upper case."""
 
 
+@overload
 def function(
-    result: Result,
-    change: Callable[..., Any],
-    *arguments: Argument,
+    result: Result[_R], change: Callable[[_A], _R | None], one: Argument[_A], /
+) -> Function: ...
+@overload
+def function(
+    result: Result[_R],
+    change: Callable[[_A, _B], _R | None],
+    one: Argument[_A],
+    two: Argument[_B],
+    /,
+    *,
     optional: int = 0,
-    repeats: bool = False,
+) -> Function: ...
+@overload
+def function(
+    result: Result[_R],
+    change: Callable[[_A, _B, _C], _R | None],
+    one: Argument[_A],
+    two: Argument[_B],
+    three: Argument[_C],
+    /,
+    *,
+    optional: int = 0,
+) -> Function: ...
+def function(
+    result: Result[Any],
+    change: Callable[..., Any],
+    /,
+    *arguments: Argument[Any],
+    optional: int = 0,
 ) -> Function:
     """Return the function that gives `change` of its arguments' values, and NULL if one is NULL.
 
-    The last `optional` arguments may be missing; with `repeats` the last may come many times.
+    The last `optional` arguments may be missing.
     """
 
     def build(name: str, terms: Sequence[Term]) -> Term:
-        types = chain(arguments, repeat(arguments[-1]))
-        values = [type_(term, name) for term, type_ in zip(terms, types, strict=False)]
+        values = [type_(term, name) for term, type_ in zip(terms, arguments, strict=False)]
         evaluate = mapped(values[0], change) if len(values) == 1 else all_of(values, change)
         return result(evaluate, terms)
 
-    return Function(len(arguments) - optional, MANY if repeats else len(arguments), build)
+    return Function(len(arguments) - optional, len(arguments), build)
 
 
-def integer_result(evaluate: Evaluate, _: Sequence[Term]) -> NumberTerm:
+def integer_result(evaluate: Integer, _: Sequence[Term]) -> NumberTerm:
     """Return the term of a function that gives whole numbers."""
     return NumberTerm(evaluate)
 

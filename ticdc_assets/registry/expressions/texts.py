@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import itemgetter, methodcaller
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 from ticdc_assets.base.errors import shorten
 from ticdc_assets.model.values import shapes
@@ -19,9 +19,9 @@ from ticdc_assets.model.values.json_texts import read_json, write_json
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.expressions.terms import (
     MANY,
-    Evaluate,
     Function,
     Functions,
+    Integer,
     JsonTerm,
     Moment,
     MomentTerm,
@@ -30,6 +30,7 @@ from ticdc_assets.registry.expressions.terms import (
     NumberTerm,
     Term,
     TextTerm,
+    all_of,
     constant,
     function,
     integer_of,
@@ -96,27 +97,35 @@ def collation_of(terms: Sequence[Term]) -> str:
     return collations.pop() if len(collations) == 1 else ""
 
 
-def text_value(term: Term, what: str) -> Evaluate:
+_Text: TypeAlias = Callable[[CanonicalRow], str | None]
+
+
+def text_value(term: Term, what: str) -> _Text:
     """Return the function of a term's text; PartitionError if it is uncertain."""
     return text_term(term, what).evaluate
 
 
-def _text(evaluate: Evaluate, terms: Sequence[Term]) -> TextTerm:
+def _text(evaluate: _Text, terms: Sequence[Term]) -> TextTerm:
     return TextTerm(evaluate, collation_of(terms))
 
 
-def _text_of_any_collation(evaluate: Evaluate, _: Sequence[Term]) -> TextTerm:
+def _text_of_any_collation(evaluate: _Text, _: Sequence[Term]) -> TextTerm:
     return TextTerm(evaluate)
 
 
-def _text_by_bytes(evaluate: Evaluate, _: Sequence[Term]) -> TextTerm:
+def _text_by_bytes(evaluate: _Text, _: Sequence[Term]) -> TextTerm:
     return TextTerm(evaluate, DEFAULT_COLLATION)
 
 
-def _place(evaluate: Evaluate, terms: Sequence[Term]) -> NumberTerm:
+def _place(evaluate: Integer, terms: Sequence[Term]) -> NumberTerm:
     if collation_of(terms) not in BINARY_COLLATIONS:
         raise refused("a place in a text by its collation")
     return NumberTerm(evaluate)
+
+
+def _concat(name: str, arguments: Sequence[Term]) -> Term:
+    texts = [text_value(argument, name) for argument in arguments]
+    return _text(all_of(texts, lambda *values: "".join(values)), arguments)
 
 
 def _concat_ws(name: str, arguments: Sequence[Term]) -> Term:
@@ -203,41 +212,40 @@ def _digest(text: str, bits: int) -> str:
     return hashlib.new(name, text.encode(), usedforsecurity=False).hexdigest()
 
 
-def _sha2_bits(term: Term, what: str) -> Evaluate:
+def _sha2_bits(term: Term, what: str) -> Integer:
     bits = literal_integer(term, what) or 256
     if bits not in (224, 256, 384, 512):
         raise refused(f"{what} of {bits} bits")
     return constant(bits)
 
 
-_of_text: Final = partial(function, _text)
-_upper: Final = _of_text(_cased(str.upper), text_value)
-_lower: Final = _of_text(_cased(str.lower), text_value)
+_upper: Final = function(_text, _cased(str.upper), text_value)
+_lower: Final = function(_text, _cased(str.lower), text_value)
 _length: Final = function(integer_result, lambda text: len(text.encode()), text_value)
 _char_length: Final = function(integer_result, len, text_value)
-_sub: Final = _of_text(_substring, text_value, integer_of, integer_of, optional=1)
+_sub: Final = function(_text, _substring, text_value, integer_of, integer_of, optional=1)
 _sha1: Final = function(_text_of_any_collation, partial(_digest, bits=160), text_value)
 
 TEXT_FUNCTIONS: Final[Functions] = {
-    "CONCAT": _of_text(lambda *texts: "".join(texts), text_value, repeats=True),
+    "CONCAT": Function(1, MANY, _concat),
     "CONCAT_WS": Function(2, MANY, _concat_ws),
     **dict.fromkeys(("UPPER", "UCASE"), _upper),
     **dict.fromkeys(("LOWER", "LCASE"), _lower),
-    "TRIM": _of_text(methodcaller("strip", " "), text_value),
-    "LTRIM": _of_text(methodcaller("lstrip", " "), text_value),
-    "RTRIM": _of_text(methodcaller("rstrip", " "), text_value),
-    "REVERSE": _of_text(itemgetter(slice(None, None, -1)), text_value),
-    "REPLACE": _of_text(_replaced, text_value, text_value, text_value),
+    "TRIM": function(_text, methodcaller("strip", " "), text_value),
+    "LTRIM": function(_text, methodcaller("lstrip", " "), text_value),
+    "RTRIM": function(_text, methodcaller("rstrip", " "), text_value),
+    "REVERSE": function(_text, itemgetter(slice(None, None, -1)), text_value),
+    "REPLACE": function(_text, _replaced, text_value, text_value, text_value),
     **dict.fromkeys(("LENGTH", "OCTET_LENGTH"), _length),
     **dict.fromkeys(("CHAR_LENGTH", "CHARACTER_LENGTH"), _char_length),
     "CRC32": function(integer_result, lambda text: zlib.crc32(text.encode()), text_value),
     **dict.fromkeys(("SUBSTRING", "SUBSTR"), _sub),
-    "MID": _of_text(_substring, text_value, integer_of, integer_of),
-    "LEFT": _of_text(_left, text_value, integer_of),
-    "RIGHT": _of_text(_right, text_value, integer_of),
-    "LPAD": _of_text(partial(_padded, left=True), text_value, integer_of, text_value),
-    "RPAD": _of_text(partial(_padded, left=False), text_value, integer_of, text_value),
-    "SUBSTRING_INDEX": _of_text(_substring_index, text_value, text_value, literal_value),
+    "MID": function(_text, _substring, text_value, integer_of, integer_of),
+    "LEFT": function(_text, _left, text_value, integer_of),
+    "RIGHT": function(_text, _right, text_value, integer_of),
+    "LPAD": function(_text, partial(_padded, left=True), text_value, integer_of, text_value),
+    "RPAD": function(_text, partial(_padded, left=False), text_value, integer_of, text_value),
+    "SUBSTRING_INDEX": function(_text, _substring_index, text_value, text_value, literal_value),
     "INSTR": function(_place, lambda text, piece: text.find(piece) + 1, text_value, text_value),
     "LOCATE": function(_place, lambda piece, text: text.find(piece) + 1, text_value, text_value),
     "HEX": Function(1, 1, _hexadecimal),
@@ -253,7 +261,7 @@ _PATH: Final = re.compile(
 )
 
 
-def _path(term: Term, what: str) -> Evaluate:
+def _path(term: Term, what: str) -> Callable[[CanonicalRow], Sequence[str | int] | None]:
     """Return the steps of a path without wildcards, as `$.a[1]."b c"`."""
     text = literal_text(term, what).strip()
     if not text.startswith("$"):
@@ -289,7 +297,7 @@ def _read(text: str) -> Any:
         raise refused("such JSON") from None
 
 
-def _document(term: Term, what: str) -> Evaluate:
+def _document(term: Term, what: str) -> _Text:
     """Return the function of a JSON document's text."""
     # Text that is not JSON is an error in TiDB, and no such row was stored.
     if isinstance(term, JsonTerm) or (isinstance(term, TextTerm) and term.literal is None):
@@ -297,7 +305,7 @@ def _document(term: Term, what: str) -> Evaluate:
     raise refused(f"{what} of what is no JSON")
 
 
-def _json(evaluate: Evaluate, _: Sequence[Term]) -> JsonTerm:
+def _json(evaluate: _Text, _: Sequence[Term]) -> JsonTerm:
     return JsonTerm(evaluate)
 
 
@@ -315,7 +323,7 @@ def _length_of(document: str) -> int:
     return len(cast("list[Any]", value)) if isinstance(value, dict | list) else 1
 
 
-def _json_only(term: Term, what: str) -> Evaluate:
+def _json_only(term: Term, what: str) -> _Text:
     if not isinstance(term, JsonTerm):
         raise refused(f"{what} of what is no JSON")
     return term.evaluate
