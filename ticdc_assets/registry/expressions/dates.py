@@ -311,7 +311,7 @@ def _day(moment: Moment) -> date:
 
 
 def _format(term: Term, what: str) -> Callable[[CanonicalRow], Sequence[str] | None]:
-    """Return the pieces of a literal format: texts, and what each `%` and its letter stand for."""
+    """Return the pieces of a literal format: plain texts, and `%` with its letter."""
     pieces: list[str] = re.findall(r"%.?|[^%]+", literal_text(term, what), re.DOTALL)
     if any(piece[0] == "%" and piece[1:] not in _FORMATS for piece in pieces):
         raise refused(f"{what} with such a format")
