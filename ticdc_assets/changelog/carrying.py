@@ -15,26 +15,25 @@ TiDB's cast of the value. The end of the version decides between the two (`Carri
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
 from itertools import accumulate, chain
 from typing import Final, NamedTuple, TypeAlias
 
-from ticdc_assets.base.errors import ImageError, PartitionError, shorten
+from ticdc_assets.base.errors import CastError, ImageError, PartitionError, shorten
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, PartitionRows, Removal
 from ticdc_assets.model.schemas import TableSchema
+from ticdc_assets.model.values import Cast, TextCast, cast_is_identity, cast_of, lenient_cast_of
 from ticdc_assets.registry.evolution import (
     CanonicalRow,
     Casts,
     Origin,
-    RowTransform,
     SchemaStep,
-    StepNotes,
+    added_value,
     diff,
     key_names,
-    origins_through,
 )
 from ticdc_assets.registry.partitions import partition_test
 
@@ -44,27 +43,122 @@ KeptText: TypeAlias = tuple[int, str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarriedRow:
-    """A row under the schema at the cut.
+    """A row under a later schema.
 
     Attributes:
-        row: its values; those that did not survive a schema step are absent, in a history their
-            last texts.
+        row: its values. On the way, and in a history, those that did not survive a schema step have
+            their last texts; in a mirror they are absent.
         removed: the partition DDL that removed it, None if none did.
         fault: why a value did not survive, None if all did; a history has no faults.
-        lost: (schema version, column, value) of those values.
-        casts: as in `ResolvedChange`.
-        texts: in a history, the texts in `row` that do not fit the types of their columns.
-        kept: in a history, the texts of values that were cast as in a lenient SQL mode, in the
-            order of the DDL.
+        texts: the last texts, by column, of values that did not survive.
+        kept: the texts of values that were cast as in a lenient SQL mode, in the order of the DDL.
     """
 
     row: CanonicalRow
     removed: Removal | None = None
     fault: ImageError | None = None
-    lost: tuple[tuple[int, str, str | None], ...] = ()
-    casts: Casts = ()
     texts: CanonicalRow = field(default_factory=dict[str, str | None])
     kept: tuple[KeptText, ...] = ()
+
+    @property
+    def casts(self) -> Casts:
+        """The columns of these values, each with its DDL; nothing counts of a row with a fault."""
+        return () if self.fault is not None else tuple((name, ts) for ts, name, _ in self.kept)
+
+    @property
+    def fitting(self) -> CanonicalRow:
+        """The values that survived."""
+        if not self.texts:
+            return self.row
+        return {name: text for name, text in self.row.items() if name not in self.texts}
+
+
+class RowTransform:
+    """A step compiled into a function from a row of the old schema to one of the new.
+
+    A column that is absent in the row stays absent, and so does an added virtual one, which no row
+    has.
+
+    Args:
+        exact: columns of the new schema that get no lenient casts: those of the key, as TiDB
+            refuses a DDL that would merge two rows.
+        casts: False for rows that ended before the step: none of their values is cast leniently.
+    """
+
+    def __init__(
+        self,
+        step: SchemaStep,
+        timezone: str,
+        *,
+        exact: Collection[str] = frozenset(),
+        casts: bool = True,
+    ) -> None:
+        self._renamed = step.renamed
+        self._ddl_ts = step.ddl_ts or 0
+        self._kept: list[tuple[str, str]] = []
+        self._cast: list[tuple[str, str, Cast, TextCast | None]] = []
+        self._added: list[tuple[str, str | None]] = []
+        self._absent: list[str] = []
+        for item in step.columns:
+            column, source = item.column, item.source
+            if source is None and column.virtual:
+                self._absent.append(column.name)
+            elif source is None:
+                self._added.append((column.name, added_value(item, timezone, step.at)[0]))
+            elif cast_is_identity(source, column):
+                self._kept.append((column.name, source.name))
+            else:
+                convert = cast_of(source, column, timezone)
+                lenient = None
+                if casts and item.may_cast_leniently and column.name not in exact:
+                    lenient = lenient_cast_of(source, column)
+                self._cast.append((column.name, source.name, convert, lenient))
+
+    @property
+    def origins(self) -> dict[str, Origin] | None:
+        """Where each column of the new schema comes from; None if values are cast."""
+        if self._cast:
+            return None
+        kept: dict[str, Origin] = {name: (source, None) for name, source in self._kept}
+        added: dict[str, Origin] = {name: (None, value) for name, value in self._added}
+        return kept | added | dict.fromkeys(self._absent, (None, None))
+
+    def __call__(self, before: CarriedRow) -> CarriedRow:
+        """Return the row under the new schema."""
+        # A lost text is of an older type than the one this step casts from.
+        old = before.fitting
+        row: CanonicalRow = {name: old[source] for name, source in self._kept if source in old}
+        fault, lost, kept = before.fault, dict[str, str | None](), list[KeptText]()
+        for name, source, convert, lenient in self._cast:
+            if source not in old:
+                continue
+            text = old[source]
+            try:
+                row[name] = convert(text)
+            except CastError as error:
+                try:
+                    if lenient is None or text is None:
+                        raise
+                    row[name] = lenient(text)
+                    kept.append((self._ddl_ts, name, text))
+                except CastError:
+                    lost[name] = text
+                    fault = fault or ImageError(
+                        error.reason, error.position, error.expected, error.got
+                    )
+        for name, default in self._added:
+            row[name] = default
+        renamed = self._renamed
+        texts = {renamed[name]: text for name, text in before.texts.items() if name in renamed}
+        texts |= lost
+        earlier = [(ts, renamed[name], text) for ts, name, text in before.kept if name in renamed]
+        return CarriedRow(
+            row=row | texts if texts else row,
+            removed=before.removed,
+            fault=fault,
+            texts=texts,
+            kept=(*earlier, *kept),
+        )
 
 
 _RowTest: TypeAlias = Callable[[CanonicalRow], bool]
@@ -129,7 +223,8 @@ class UpgradePath:
         while len(self._origins) <= left:
             later, stage = self._origins[-1], self._stages[-len(self._origins)]
             own = stage.origins if isinstance(stage, RowTransform) else None
-            self._origins.append(own and later and origins_through(later, own))
+            origins = own and later and _origins_through(later, own)
+            self._origins.append(origins)
         return self._origins[left]
 
     def _due_before(self, number: int) -> int:
@@ -147,6 +242,11 @@ class UpgradePath:
             return compiled()(row)
 
         return _Removing(removal, test)
+
+
+def _origins_through(later: Mapping[str, Origin], step: Mapping[str, Origin]) -> dict[str, Origin]:
+    """Return where columns come from before a step, by where they come from after it."""
+    return {name: item if item[0] is None else step[item[0]] for name, item in later.items()}
 
 
 class RowCarrier:
@@ -190,33 +290,16 @@ class RowCarrier:
         Raises:
             ImageError: the row lacks the columns of its partition.
         """
-        removed: Removal | None = None
-        lost: list[tuple[int, str, str | None]] = []
-        fault: ImageError | None = None
-        casts: Casts = ()
+        carried = CarriedRow(row=row)
         for stage in chain(self._first, self._due(commit_ts), self._stages):
             if isinstance(stage, RowTransform):
-                notes = StepNotes()
-                row = stage(row, notes)
-                if casts or notes.cast:
-                    casts = stage.after(casts, notes)
-                for name, value, error in notes.lost:
-                    lost.append((stage.to_version, name, value))
-                    fault = fault or ImageError(
-                        error.reason, error.position, error.expected, error.got
-                    )
-            elif removed is not None or commit_ts > stage.removal.ts or lost:
-                pass  # a row that no longer fitted no longer existed
-            elif _asked(stage.test, row):
-                removed = stage.removal
-        return CarriedRow(
-            row=row,
-            removed=removed,
-            fault=fault,
-            lost=tuple(lost),
-            # Nothing counts of a row that is refused.
-            casts=() if fault is not None else casts,
-        )
+                carried = stage(carried)
+                continue
+            # A row that no longer fitted no longer existed.
+            exists = carried.removed is None and carried.fault is None
+            if exists and commit_ts <= stage.removal.ts and _asked(stage.test, carried.row):
+                carried = replace(carried, removed=stage.removal)
+        return replace(carried, row=carried.fitting) if carried.texts else carried
 
     def _due(self, commit_ts: int) -> Iterator[_Stage]:
         """Yield the partition DDL before the next step that may have removed a row."""
@@ -345,7 +428,7 @@ def keeping_carry(
         casts: False for a version that ended before the steps: no value is cast leniently.
     """
     compiled = [
-        _keeping_step(step, timezone, exact, casts)
+        RowTransform(step, timezone, exact=exact, casts=casts)
         for step, exact in zip(steps, key_names(steps, key), strict=True)
         if step.changes_rows
     ]
@@ -353,37 +436,7 @@ def keeping_carry(
     def carry(row: CarriedRow) -> CarriedRow:
         for step in compiled:
             row = step(row)
-        return row
-
-    return carry
-
-
-def _keeping_step(
-    step: SchemaStep, timezone: str, exact: Collection[str], casts: bool
-) -> KeepingCarry:
-    ddl_ts, renamed = step.ddl_ts, step.renamed
-    if not casts:
-        step = replace(
-            step, columns=tuple(replace(item, is_modified=False) for item in step.columns)
-        )
-    transform = RowTransform(step, timezone, exact=exact)
-    names = {name: source for source, name in renamed.items()}
-
-    def carry(before: CarriedRow) -> CarriedRow:
-        # A lost text is of an older type than the one this step casts from.
-        known = {name: text for name, text in before.row.items() if name not in before.texts}
-        notes = StepNotes()
-        row = transform(known, notes)
-        texts = {renamed[name]: text for name, text in before.texts.items() if name in renamed} | {
-            name: text for name, text, _ in notes.lost
-        }
-        kept = [(ts, renamed[name], text) for ts, name, text in before.kept if name in renamed]
-        for name in notes.cast:
-            text = known[names[name]]
-            assert ddl_ts is not None
-            assert text is not None
-            kept.append((ddl_ts, name, text))
-        return CarriedRow(row=row | texts, texts=texts, kept=tuple(kept))
+        return replace(row, fault=None)
 
     return carry
 

@@ -184,7 +184,7 @@ def changes_key(ddl: RegisteredDdl) -> bool:
     before, after = ddl.event.pre_schema, ddl.event.schema
     if before is None or after is None:
         return False
-    renamed = {old.lower(): new for new, old in column_renames([ddl.beyond_schemas]).items()}
+    renamed = {old.lower(): new for new, old in column_renames([ddl.statement]).items()}
     key = {renamed.get(name.lower(), name.lower()) for name in before.handle_key}
     return key != {name.lower() for name in after.handle_key}
 

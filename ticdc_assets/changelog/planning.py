@@ -232,8 +232,8 @@ class _Builder:
                 self._alter(ddl)
             case DdlKind.RECOVER:
                 self._recover(ddl)
-            case DdlKind.DROP_DATABASE if ddl.beyond_schemas.database is not None:
-                database = ddl.beyond_schemas.database.lower()
+            case DdlKind.DROP_DATABASE if ddl.statement.database is not None:
+                database = ddl.statement.database.lower()
                 for lineage in list(self._names.values()):
                     if lineage.name[0].lower() == database:
                         self._unbind(lineage, event.commit_ts)
@@ -242,7 +242,7 @@ class _Builder:
 
     def _other(self, ddl: RegisteredDdl) -> None:
         """Count DDL that concerns no table; mark the table of a text that is not understood."""
-        event, action = ddl.event, ddl.beyond_schemas.action
+        event, action = ddl.event, ddl.statement.action
         self._ignore(str(action))
         lineage = self._named((event.database, event.table))
         if action is DdlAction.UNKNOWN and lineage is not None:
@@ -257,7 +257,7 @@ class _Builder:
         lineage.begins_anew(ddl.event.commit_ts)
         lineage.is_whole = True
         self._note(lineage, ddl)
-        spread_by_create(lineage, ddl.beyond_schemas, self._named)
+        spread_by_create(lineage, ddl.statement, self._named)
 
     def _erase(self, ddl: RegisteredDdl) -> None:
         """End a table: by DROP, or as another is created by a text that is not understood."""
@@ -312,7 +312,7 @@ class _Builder:
         lineage.versions = {schema.version: schema}
         for note in ddl.notes:
             lineage.add_caveat(note, ddl.event)
-        spread_by_create(lineage, ddl.beyond_schemas, self._named)
+        spread_by_create(lineage, ddl.statement, self._named)
 
     @cached_property
     def _sent(self) -> dict[TableName, list[TableSchema]]:
@@ -343,7 +343,7 @@ class _Builder:
             self._unbind(lineage, event.commit_ts)
             self._bind(lineage, name, event.commit_ts)
         self._restructure(lineage, ddl)
-        for change in ddl.beyond_schemas.changes:
+        for change in ddl.statement.changes:
             if change.partition is not None:
                 repartition(lineage, change.partition, event, timezone=self._timezone)
 
@@ -362,7 +362,7 @@ class _Builder:
         TiCDC names both tables in the text. Of the schemas the Simple protocol sends, the one
         after is the partitioned table's and the one before is the other's.
         """
-        event, change = ddl.event, exchange_of(ddl.beyond_schemas)
+        event, change = ddl.event, exchange_of(ddl.statement)
         if change is None or change.other is None:
             self._ignore(f"{ddl.kind} without schema")
             return
@@ -445,7 +445,7 @@ class _Builder:
     def _recover(self, ddl: RegisteredDdl) -> None:
         event = ddl.event
         if event.schema is None:
-            self._ignore(str(ddl.beyond_schemas.action))
+            self._ignore(str(ddl.statement.action))
             return
         name = (event.schema.database, event.schema.table)
         ended = [item for item in self._lineages if not item.alive]
@@ -564,7 +564,7 @@ class _Builder:
         self, lineage: Lineage, ddl: RegisteredDdl, schemas: Sequence[TableSchema] = ()
     ) -> None:
         """Record a DDL's schemas, or the given ones, as the table's structure."""
-        event, statement = ddl.event, ddl.beyond_schemas
+        event, statement = ddl.event, ddl.statement
         for schema in schemas or (event.pre_schema, event.schema):
             if schema is not None:
                 lineage.versions.setdefault(schema.version, schema)

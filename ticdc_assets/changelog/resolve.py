@@ -37,7 +37,6 @@ existing rows fit.
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NotRequired, TypedDict
@@ -227,13 +226,14 @@ class RowResolver:
         if not self._key or self._keeps_lost:
             return None
         try:
-            carried = version.carry(version.readable(after, shape), commit_ts, "after")
+            row, _ = version.read(after, "after", shape, lenient=True)
+            carried = version.carry(row, commit_ts, "after")
             key = self.key_of(carried, "after")
         except ImageError:
             return None
         if old_key not in (None, key):
             return None
-        return _change(op, key, replace(carried, casts=()), fault=error, is_delete=False)
+        return _change(op, key, replace(carried, kept=()), fault=error, is_delete=False)
 
     def _lacked(self, row: CanonicalRow, *, partial: bool) -> tuple[str, ...]:
         if len(row) == len(self._columns):
@@ -267,7 +267,7 @@ class RowResolver:
     def takes_as_sent(self, shape: RowShape) -> bool:
         """Return whether rows of `shape` are undamaged and no value of them is respelled."""
         return not shape.damaged and not any(
-            self._version(number).respells(shape) for number in range(len(self._schema_versions))
+            self._version(number).respelling(shape) for number in range(len(self._schema_versions))
         )
 
     @property
@@ -298,7 +298,7 @@ class RowResolver:
         if not self._key:
             text = key_text([row.get(column.name) for column in self._columns], self._columns)
             # A value that does not survive still identifies the row, so that a delete finds it.
-            return text if carried.fault is None else f"{text}\0{carried.lost!r}"
+            return text if carried.fault is None else f"{text}\0{sorted(carried.texts.items())!r}"
         values: list[str] = []
         for name in self._key:
             value = row.get(name)
@@ -337,18 +337,26 @@ class SchemaReader:
         self._schema = schema
         self._names = frozenset(column.name for column in schema.columns)
 
-    def _respelling(self, shape: RowShape | None) -> dict[str, Respelling]:
+    def respelling(self, shape: RowShape | None) -> dict[str, Respelling]:
+        """Return how values of rows of `shape` are respelled, by column."""
         return {} if shape is None else respellings(shape, self._schema)
 
     def read(
-        self, image: Mapping[str, PhysicalValue], side: str, shape: RowShape | None
+        self,
+        image: Mapping[str, PhysicalValue],
+        side: str,
+        shape: RowShape | None,
+        *,
+        lenient: bool = False,
     ) -> tuple[CanonicalRow, tuple[str, ...]]:
         """Return the canonical row under this schema, and the columns the image lacks.
+
+        With `lenient` the row has the columns that can be read.
 
         Raises:
             ImageError: the image, which is called `side`, does not fit the schema.
         """
-        respelling = self._respelling(shape)
+        respelling = self.respelling(shape)
         row: CanonicalRow = {}
         missing: list[str] = []
         for name, convert in self._converters:
@@ -362,9 +370,11 @@ class SchemaReader:
                     value = respelling[name](value)
                 row[name] = convert(value)
             except ImageError as error:
+                if lenient:
+                    continue
                 place = f"{side}.{name}"
                 raise ImageError(error.reason, place, error.expected, error.got) from error
-        if len(row) != len(image):
+        if len(row) != len(image) and not lenient:
             extra = sorted(name for name in image if name not in self._names)
             expected = f"a column of schema version {self._schema.version}"
             raise ImageError("unknown_column", f"{side}.{extra[0]}", expected, shorten(extra))
@@ -381,17 +391,6 @@ class SchemaReader:
             expected = "the whole row, as no key of its table is known"
             got = f"an image without {shorten(lacking)}"
             raise ImageError("partial_image", f"before.{lacking[0]}", expected, got)
-
-    def readable(self, image: Mapping[str, PhysicalValue], shape: RowShape | None) -> CanonicalRow:
-        """Return the columns of an image that can be read under this schema."""
-        respelling = self._respelling(shape)
-        row: CanonicalRow = {}
-        for name, convert in self._converters:
-            if name in image:
-                with suppress(ImageError):
-                    value = image[name]
-                    row[name] = convert(respelling[name](value) if name in respelling else value)
-        return row
 
 
 class _Version(SchemaReader):
@@ -410,17 +409,14 @@ class _Version(SchemaReader):
         # By identity of the shape, which many rows of a log share; the value keeps it alive.
         self._respellings: dict[int, tuple[RowShape | None, dict[str, Respelling]]] = {}
 
-    def _respelling(self, shape: RowShape | None) -> dict[str, Respelling]:
+    def respelling(self, shape: RowShape | None) -> dict[str, Respelling]:
+        """Return the same as a reader, which is computed once for each shape."""
         found = self._respellings.get(id(shape))
         if found is None:
             if len(self._respellings) >= _MOST_SHAPES:
                 self._respellings.clear()
-            found = self._respellings[id(shape)] = (shape, super()._respelling(shape))
+            found = self._respellings[id(shape)] = (shape, super().respelling(shape))
         return found[1]
-
-    def respells(self, shape: RowShape) -> bool:
-        """Return whether values of rows of `shape` are respelled."""
-        return bool(self._respelling(shape))
 
     def carry(self, row: CanonicalRow, commit_ts: int, side: str) -> CarriedRow:
         """Return the row under the final schema."""

@@ -1,9 +1,9 @@
 """Which tables a topic carries, and since when none of them exists.
 
-In: the DDL history, with the topics each DDL was seen in, and the tables whose rows and bootstraps
-a topic had. Out: for each topic the tables that still exist and, if none does, the commit ts of the
-DDL that ended the last one. It is computed again each time, so the order of arrival leaves no
-trace.
+In: the completed history (`registry.catalog`), whose parts say of each DDL the table before and
+after it, with the topics each was seen in; and the tables whose rows and bootstraps a topic had.
+Out: for each topic the tables that still exist and, if none does, the commit ts of the DDL that
+ended the last one. It is computed again each time, so the order of arrival leaves no trace.
 
 TiCDC sends watermarks only to the topics of tables that exist: after a DROP, or a RENAME to a name
 of another topic, the old topic falls silent. A DDL goes to the topic of the table as it was before,
@@ -18,12 +18,10 @@ Names are compared without case, as upstream does.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import groupby
 
-from ticdc_assets.registry.ddl.parts import all_parts, name_in_text
+from ticdc_assets.registry.ddl.parts import name_in_text
 from ticdc_assets.registry.ddl.statement import DdlKind
-from ticdc_assets.registry.history import Name, RegisteredDdl, folded, of_one_partition
-from ticdc_assets.registry.renames import Rename, settle
+from ticdc_assets.registry.history import Name, RegisteredDdl, SchemaHistory, folded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,16 +62,12 @@ class _Seen:
     newest_ddl: int = 0
 
 
-def topic_tables(
-    ddls: Iterable[RegisteredDdl], rows: Iterable[TopicRows]
-) -> Mapping[str, TopicTables]:
+def topic_tables(history: SchemaHistory, rows: Iterable[TopicRows]) -> Mapping[str, TopicTables]:
     """Return the tables of each topic that had a row, a bootstrap or a DDL."""
-    ordered = sorted(ddls, key=lambda ddl: ddl.order)
-    history = [part for parts in all_parts(ordered) for part in parts]
     seen: dict[str, _Seen] = {}
-    oldest_row: dict[Name, int] = {}
     newest_row: dict[Name, int] = {}
-    renamed = {new for ddl in history for _, new in _renames(ddl)}
+    names = [_names(ddl) for ddl in history.ddls]
+    renamed = {after for before, after in names if before and before != after}
     # Bootstraps last: they count for tables without rows.
     for group in sorted(rows, key=lambda group: -group.max_ts):
         at = seen.setdefault(group.topic, _Seen())
@@ -83,15 +77,23 @@ def topic_tables(
         if group.max_ts == 0 and (name in renamed or newest_row.get(name)):
             continue
         at.names.add(name)
-        oldest_row[name] = min(oldest_row.get(name, group.min_ts), group.min_ts)
         newest_row[name] = max(newest_row.get(name, 0), group.max_ts)
-    for ddl in history:
+    for ddl, (before, after) in zip(history.ddls, names, strict=True):
         for topic in {topic for topic, _ in ddl.copies} or {ddl.coordinates.topic}:
             at = seen.setdefault(topic, _Seen())
-            at.names |= _concerned(ddl)
+            # It went to the topic of the table as it was before.
+            at.names |= {name for name in (before or after,) if name is not None}
             at.newest_ddl = max(at.newest_ddl, ddl.event.commit_ts)
     known = {name for at in seen.values() for name in at.names}
-    ended = _ended(history, known, oldest_row)
+    ended: dict[Name, int] = {}
+    for ddl, (before, after) in zip(history.ddls, names, strict=True):
+        if ddl.kind is DdlKind.DROP_DATABASE:
+            database = (ddl.statement.database or ddl.event.database).lower()
+            ended |= {name: ddl.event.commit_ts for name in known if name[0] == database}
+        elif before is not None and before != after:
+            ended[before] = ddl.event.commit_ts
+        if after is not None:
+            ended.pop(after, None)
     gone = {name: ts for name, ts in ended.items() if newest_row.get(name, 0) <= ts}
     return {
         topic: TopicTables(
@@ -107,37 +109,6 @@ def topic_tables(
     }
 
 
-def _ended(
-    history: list[RegisteredDdl], known: set[Name], oldest_row: Mapping[Name, int]
-) -> dict[Name, int]:
-    """Return the tables that have ended, with the commit ts of their end."""
-    ended: dict[Name, int] = {}
-    exists: dict[Name, bool] = {}
-    for commit_ts, together in groupby(history, key=lambda ddl: ddl.event.commit_ts):
-        # All DDL of one commit ts is one moment; across topics its order is not known.
-        ddls = list(together)
-        after = dict.fromkeys((name for ddl in ddls for name in _gone(ddl, known)), False)
-        after |= dict.fromkeys((name for ddl in ddls for name in _made(ddl)), True)
-        pairs = list(dict.fromkeys(Rename(*pair) for ddl in ddls for pair in sorted(_renames(ddl))))
-        names = {name for pair in pairs for name in (pair.old, pair.new)}
-        present = {
-            name: name
-            for name in names
-            if exists.get(name, name in oldest_row and oldest_row[name] <= commit_ts)
-        }
-        if pairs:
-            settled = settle(pairs, present, in_order=of_one_partition(ddls))
-            last = {settled.tables[number]: pairs[number].new for number in settled.order}
-            after |= {name: name in last.values() for name in names}
-        exists |= after
-        for name, there in after.items():
-            if there:
-                ended.pop(name, None)
-            else:
-                ended[name] = commit_ts
-    return ended
-
-
 _WITHOUT_TABLES = frozenset({DdlKind.OTHER, DdlKind.DROP_DATABASE, DdlKind.EXCHANGE})
 """Kinds of DDL that name no table whose topic they go to.
 
@@ -146,54 +117,19 @@ An EXCHANGE PARTITION is of two tables, both of which stay: it may go to the top
 _MAKING = frozenset({DdlKind.CREATE, DdlKind.RECOVER})
 
 
-def _concerned(ddl: RegisteredDdl) -> set[Name]:
-    """Return the tables by whose names a DDL was sent to its topic: as they were before it."""
+def _names(ddl: RegisteredDdl) -> tuple[Name | None, Name | None]:
+    """Return the names of the table of a part before and after it, None while it has none."""
     event = ddl.event
     if ddl.kind in _WITHOUT_TABLES:
-        return set()
-    if event.pre_schema is not None:
-        return {folded(event.pre_schema.name)}
-    if ddl.kind is DdlKind.RENAME and ddl.beyond_schemas.renames:
-        return {old for old, _ in _renames(ddl)}
-    if event.schema is not None:
-        return {folded(event.schema.name)}
-    return {folded((event.database, event.table))} if event.table else set()
-
-
-def _renames(ddl: RegisteredDdl) -> set[tuple[Name, Name]]:
-    event = ddl.event
-    if ddl.kind is not DdlKind.RENAME:
-        return set()
-    if event.pre_schema is not None and event.schema is not None:
-        return {(folded(event.pre_schema.name), folded(event.schema.name))}
-    return {
-        (
-            folded(name_in_text(rename.old, event.database)),
-            folded(name_in_text(rename.new, event.database)),
-        )
-        for rename in ddl.beyond_schemas.renames
-    }
-
-
-def _gone(ddl: RegisteredDdl, known: set[Name]) -> set[Name]:
-    statement = ddl.beyond_schemas
-    if ddl.kind is DdlKind.DROP_DATABASE and statement.database is not None:
-        database = statement.database.lower()
-        return {name for name in known if name[0] == database}
-    return _concerned(ddl) if ddl.kind is DdlKind.DROP else set()
-
-
-def _made(ddl: RegisteredDdl) -> set[Name]:
-    event, statement = ddl.event, ddl.beyond_schemas
-    if ddl.kind in _WITHOUT_TABLES or ddl.kind is DdlKind.DROP:
-        return set()
-    if event.schema is not None:
-        return {folded(event.schema.name)}
-    if ddl.kind not in _MAKING:
-        return set()
-    # FLASHBACK TABLE ... TO brings a table back under another name.
-    brought = {folded(name_in_text(item.new, event.database)) for item in statement.renames}
-    named = {folded((event.database, event.table))} if event.table else set[Name]()
-    return brought or named | {
-        folded(name_in_text(item, event.database)) for item in statement.tables
-    }
+        return None, None
+    said = folded((event.database, event.table)) if event.table else None
+    before = said if event.pre_schema is None else folded(event.pre_schema.name)
+    after = said if event.schema is None else folded(event.schema.name)
+    if ddl.kind in _MAKING:
+        return None, after
+    if ddl.kind is DdlKind.DROP:
+        return before, None
+    if ddl.kind is DdlKind.RENAME and event.pre_schema is None and ddl.statement.renames:
+        # A table that no message has shown.
+        before = folded(name_in_text(ddl.statement.renames[0].old, event.database))
+    return before, after

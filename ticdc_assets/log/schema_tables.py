@@ -340,7 +340,7 @@ def _name_ends(history: SchemaHistory) -> dict[tuple[str, str], list[int]]:
     names = {(version.schema.database, version.schema.table) for version in history.versions}
     for ddl in history.ddls:
         before, after = ddl.event.pre_schema, ddl.event.schema
-        statement = ddl.beyond_schemas
+        statement = ddl.statement
         if statement.action is DdlAction.DROP_DATABASE and statement.database is not None:
             database = statement.database.lower()
             for name in names:

@@ -37,7 +37,6 @@ from ticdc_assets.log.positions import (
 from ticdc_assets.log.watermark import read_watermark
 from ticdc_assets.source.capture import CaptureReader
 from ticdc_assets.source.kafka.administration import Administration, OffsetRange
-from ticdc_assets.storage.lake_paths import LakePaths
 
 Ranges = Mapping[TopicPartition, OffsetRange]
 
@@ -160,7 +159,7 @@ def compare(lake: Lake, position: Position, ranges: Ranges, ids: Mapping[str, st
         )
         for (topic, partition), offsets in sorted(shifted(ranges, position).items())
     ]
-    deleted = _deleted(lake.paths, {item.topic for item in partitions}, position)
+    deleted = _deleted(lake, {item.topic for item in partitions}, position)
     partitions = sorted((*partitions, *deleted), key=lambda item: item.place)
     return SourceState(
         partitions=tuple(partitions),
@@ -233,9 +232,7 @@ def _read(path: Path, *_unchanged: int) -> _Capture:
     )
 
 
-def _deleted(
-    paths: LakePaths, there: Collection[str], position: Position
-) -> list[PartitionOffsets]:
+def _deleted(lake: Lake, there: Collection[str], position: Position) -> list[PartitionOffsets]:
     """Return the partitions of completely landed topics that are no longer there.
 
     None of the topic's tables exists any more, and all of it was landed at the last check: TiCDC
@@ -244,8 +241,8 @@ def _deleted(
     missing = {topic for topic, _ in position.next_offsets if topic not in there}
     if not missing:
         return []
-    retired = {item.topic for item in read_watermark(paths).topics_in(TopicState.RETIRED)}
-    kept = [item for item in known_partitions(paths) if item.topic in missing & retired]
+    retired = {item.topic for item in read_watermark(lake).topics_in(TopicState.RETIRED)}
+    kept = [item for item in known_partitions(lake.paths) if item.topic in missing & retired]
     unsettled = {item.topic for item in kept if not item.settled}
     return [item for item in kept if item.topic not in unsettled]
 

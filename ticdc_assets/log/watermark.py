@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from ticdc_assets.changelog.progress import GlobalWatermark, TopicFacts, global_watermark
 from ticdc_assets.changelog.topics import TopicRows, TopicTables, topic_tables
+from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.opening import kept
 from ticdc_assets.log.change_statistics import ChangeStatistics, read_statistics
 from ticdc_assets.log.cuts import Cut, newest_cut
@@ -20,15 +21,15 @@ from ticdc_assets.log.positions import (
     newest_landing,
     partitions_of,
 )
-from ticdc_assets.log.schema_tables import read_ddls
+from ticdc_assets.log.schema_tables import completed_history
 from ticdc_assets.log.totals import NO_TOPIC
-from ticdc_assets.storage.lake_paths import LakePaths
 
 
 def read_watermark(
-    paths: LakePaths, *, statistics: ChangeStatistics | None = None, cut: Cut | None = None
+    lake: Lake, *, statistics: ChangeStatistics | None = None, cut: Cut | None = None
 ) -> GlobalWatermark:
     """Return the global watermark; the caller passes what it has already read."""
+    paths = lake.paths
     statistics = read_statistics(paths) if statistics is None else statistics
     cut = newest_cut(paths) if cut is None else cut
     published_ts = 0 if cut is None else cut.tso
@@ -36,7 +37,7 @@ def read_watermark(
     by_topic: dict[str, list[PartitionOffsets]] = {}
     for item in () if landing is None else partitions_of(landing):
         by_topic.setdefault(item.topic, []).append(item)
-    tables = _tables_by_topic(paths, statistics)
+    tables = _tables_by_topic(lake, statistics)
     decoded = {row["topic"] for row in statistics.rows} - {NO_TOPIC}
 
     def facts(topic: str) -> TopicFacts:
@@ -64,12 +65,12 @@ def read_watermark(
     return found
 
 
-def _tables_by_topic(paths: LakePaths, statistics: ChangeStatistics) -> Mapping[str, TopicTables]:
+def _tables_by_topic(lake: Lake, statistics: ChangeStatistics) -> Mapping[str, TopicTables]:
     return kept(
-        paths.ddl_history,
+        lake.paths.ddl_history,
         f"tables by topic of batch {statistics.batch}",
         lambda: topic_tables(
-            read_ddls(paths),
+            completed_history(lake.paths, statistics, lake.changefeed.timezone),
             (
                 TopicRows(
                     topic=row["topic"],

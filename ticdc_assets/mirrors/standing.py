@@ -73,7 +73,7 @@ def standing(
     """
     statistics = read_statistics(lake.paths)
     last = newest_cut(lake.paths)
-    watermark = read_watermark(lake.paths, statistics=statistics, cut=last)
+    watermark = read_watermark(lake, statistics=statistics, cut=last)
     tso = 0 if last is None else last.tso
     gaps = close_accepted(lake.paths, es_only=statistics.es_only)
     if last is not None:

@@ -56,7 +56,7 @@ def read_status(lake: Lake, now: datetime, *, source: SourceState | None = None)
         partitions = [replace(it, newest_ms=times.get(_state(it))) for it in source.present]
     landed_at = landing["landed_at"] if landing else None
     progress = statistics.progress()
-    watermark = read_watermark(lake.paths, statistics=statistics, cut=cut)
+    watermark = read_watermark(lake, statistics=statistics, cut=cut)
     faults = read_faults(lake.paths, lake.changefeed.tables)
     landed = landed_batch(lake.paths)
     decoded_batch = decoded_position(lake.paths)[1]

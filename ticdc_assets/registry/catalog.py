@@ -400,7 +400,7 @@ class Catalog:
         return done + unknown + of_views
 
     def _follow_views(self, part: RegisteredDdl) -> None:
-        statement = part.beyond_schemas
+        statement = part.statement
         names = {folded(name_in_text(item, part.event.database)) for item in statement.tables}
         if statement.action is DdlAction.CREATE_VIEW:
             self._views |= names

@@ -1,4 +1,4 @@
-"""What a schema change does to existing rows.
+"""What a schema change does to existing rows: where the values of the new columns come from.
 
 In: two consecutive schemas of one table and, where there is one, the DDL between them. Out: a
 `SchemaStep`: for each new column where its value comes from (an old column, cast if its type
@@ -14,8 +14,8 @@ Schemas carry no column ids and so do not show renames: they come from the DDL's
 `ddl_ts`.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeAlias
 
@@ -24,12 +24,8 @@ from ticdc_assets.model.mysql_types import Kind, kind_of, of_any_scale
 from ticdc_assets.model.schemas import ColumnSchema, TableSchema
 from ticdc_assets.model.tso import to_datetime
 from ticdc_assets.model.values import (
-    Cast,
-    TextCast,
     cast_is_identity,
-    cast_of,
     default_text,
-    lenient_cast_of,
 )
 from ticdc_assets.model.values.defaults import is_lossy
 from ticdc_assets.registry.ddl.statement import (
@@ -244,7 +240,7 @@ def key_names(steps: Sequence[SchemaStep], key: Collection[str]) -> list[frozens
     return found[::-1]
 
 
-def _added_value(item: ColumnStep, timezone: str, at: datetime | None) -> tuple[str | None, bool]:
+def added_value(item: ColumnStep, timezone: str, at: datetime | None) -> tuple[str | None, bool]:
     """Return the value of an added column in existing rows, and whether it is known, else NULL."""
     try:
         value = default_text(item.column, timezone, at=at)
@@ -258,7 +254,7 @@ def unknown_defaults(step: SchemaStep) -> list[str]:
     return [
         item.column.name
         for item in step.columns
-        if item.source is None and not _added_value(item, "UTC", step.at)[1]
+        if item.source is None and not added_value(item, "UTC", step.at)[1]
     ]
 
 
@@ -267,99 +263,3 @@ Casts: TypeAlias = tuple[tuple[str, int], ...]
 
 Origin: TypeAlias = tuple[str | None, str | None]
 """The earlier column whose values a column has as they are; or None, and the value of all rows."""
-
-
-def origins_through(later: Mapping[str, Origin], step: Mapping[str, Origin]) -> dict[str, Origin]:
-    """Return where columns come from before a step, by where they come from after it."""
-    return {name: item if item[0] is None else step[item[0]] for name, item in later.items()}
-
-
-LostValue: TypeAlias = tuple[str, str | None, CastError]
-"""Column, value in the old schema, and why the new column cannot hold it."""
-
-
-@dataclass(slots=True)
-class StepNotes:
-    """What a step did to values of a row that do not fit.
-
-    Attributes:
-        lost: values that the new columns cannot hold.
-        cast: columns whose value did not fit and was cast as in a lenient SQL mode of TiDB.
-    """
-
-    lost: list[LostValue] = field(default_factory=list[LostValue])
-    cast: list[str] = field(default_factory=list[str])
-
-
-class RowTransform:
-    """A step compiled into a function from a row of the old schema to one of the new.
-
-    A column that is absent in the row stays absent, and so does an added virtual one, which no row
-    has. Values that the new columns cannot hold are left out, and are in the notes.
-
-    Args:
-        exact: columns of the new schema that get no lenient casts: those of the key, as TiDB
-            refuses a DDL that would merge two rows.
-    """
-
-    def __init__(
-        self, step: SchemaStep, timezone: str, *, exact: Collection[str] = frozenset()
-    ) -> None:
-        self.to_version = step.to_version
-        self._renamed = step.renamed
-        self._ddl_ts = step.ddl_ts
-        self._kept: list[tuple[str, str]] = []
-        self._cast: list[tuple[str, str, Cast, TextCast | None]] = []
-        self._added: list[tuple[str, str | None]] = []
-        self._absent: list[str] = []
-        for item in step.columns:
-            column, source = item.column, item.source
-            if source is None and column.virtual:
-                self._absent.append(column.name)
-            elif source is None:
-                self._added.append((column.name, _added_value(item, timezone, step.at)[0]))
-            elif cast_is_identity(source, column):
-                self._kept.append((column.name, source.name))
-            else:
-                convert = cast_of(source, column, timezone)
-                lenient = None
-                if item.may_cast_leniently and column.name not in exact:
-                    lenient = lenient_cast_of(source, column)
-                self._cast.append((column.name, source.name, convert, lenient))
-
-    @property
-    def origins(self) -> dict[str, Origin] | None:
-        """Where each column of the new schema comes from; None if values are cast."""
-        if self._cast:
-            return None
-        kept: dict[str, Origin] = {name: (source, None) for name, source in self._kept}
-        added: dict[str, Origin] = {name: (None, value) for name, value in self._added}
-        return kept | added | dict.fromkeys(self._absent, (None, None))
-
-    def __call__(self, row: CanonicalRow, notes: StepNotes) -> CanonicalRow:
-        """Return the row under the new schema."""
-        result: CanonicalRow = {name: row[source] for name, source in self._kept if source in row}
-        for name, source, convert, lenient in self._cast:
-            if source not in row:
-                continue
-            text = row[source]
-            try:
-                result[name] = convert(text)
-            except CastError as error:
-                try:
-                    if lenient is None or text is None:
-                        raise
-                    result[name] = lenient(text)
-                    notes.cast.append(name)
-                except CastError:
-                    notes.lost.append((name, text, error))
-        for name, default in self._added:
-            result[name] = default
-        return result
-
-    def after(self, casts: Casts, notes: StepNotes) -> Casts:
-        """Return the casts of a row, under its names after the step, with those of the step."""
-        kept = [(self._renamed[name], ts) for name, ts in casts if name in self._renamed]
-        if self._ddl_ts is not None:
-            kept += [(name, self._ddl_ts) for name in notes.cast]
-        return tuple(kept)

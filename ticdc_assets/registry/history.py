@@ -166,11 +166,6 @@ class RegisteredDdl:
             return (DdlStatement(action=DdlAction.CREATE_TABLE),)
         return _parse(event.sql) or (_WITHOUT_TEXT,)
 
-    @cached_property
-    def beyond_schemas(self) -> DdlStatement:
-        """The first statement, without what the schemas sent with it say."""
-        return self.statements_beyond_schemas[0]
-
     @property
     def order(self) -> tuple[int, bool, int, Coordinates]:
         """Place in time: commit ts, the order of effect, the offset in the lowest partition.
@@ -329,13 +324,14 @@ class SchemaHistory:
         changed = present is None or entry != present
         self._ddls[identity] = entry
         self._in_order.clear()
-        if entry.beyond_schemas.action in _VIEW_ACTIONS:
+        statement = entry.statements_beyond_schemas[0]
+        if statement.action in _VIEW_ACTIONS:
             return changed
         own = SchemaSource.SNAPSHOT if is_snapshot(event) else SchemaSource.DDL
         for schema, source in (
-            (event.schema and named_by_text(event.schema, entry.beyond_schemas), own),
+            (event.schema and named_by_text(event.schema, statement), own),
             (event.pre_schema, SchemaSource.PRE_DDL),
-            (_exchanged(event, entry.beyond_schemas), SchemaSource.EXCHANGE),
+            (_exchanged(event, statement), SchemaSource.EXCHANGE),
         ):
             if schema is not None:
                 changed |= self.add_schema(SchemaVersion.of(event, schema, source, coordinates))

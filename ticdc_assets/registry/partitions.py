@@ -38,15 +38,18 @@ from ticdc_assets.model.mysql_types import (
     lacks_size,
 )
 from ticdc_assets.model.schemas import ColumnSchema, TableSchema
+from ticdc_assets.registry.ddl.definitions import take_literal
 from ticdc_assets.registry.ddl.statement import (
     BoundKind,
+    DefaultForm,
+    DefaultValue,
     PartitionAction,
     PartitionChange,
     PartitionDefinition,
     Partitioning,
     PartitionMethod,
 )
-from ticdc_assets.registry.ddl.tokens import HEX, Cursor
+from ticdc_assets.registry.ddl.tokens import Cursor
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.expressions.columns import find_column, parse_moment, read_by
 from ticdc_assets.registry.expressions.dates import is_repeated, literal_moment
@@ -410,14 +413,16 @@ def _reader(column: ColumnSchema) -> _Reader:
             raise PartitionError(f"partitioned by column {shorten(column.name)} of kind {kind}")
 
 
-def _literal_text(cursor: Cursor, column: ColumnSchema) -> str:
-    """Take a string literal, also one after DATE or TIMESTAMP."""
-    if cursor.word() in ("DATE", "TIMESTAMP") and cursor.is_string(1):
-        cursor.at += 1
-    text = cursor.take_string()
-    if text is None:
+def _literal(cursor: Cursor, column: ColumnSchema, *forms: DefaultForm) -> DefaultValue:
+    """Take a literal of one of these forms, a string also after DATE or TIMESTAMP."""
+    literal = take_literal(cursor)
+    if literal is None or literal.form not in forms:
         raise PartitionError(f"a bound of {shorten(column.name)} is no string")
-    return text
+    return literal
+
+
+def _literal_text(cursor: Cursor, column: ColumnSchema) -> str:
+    return _literal(cursor, column, DefaultForm.STRING).value or ""
 
 
 def _moments(column: ColumnSchema) -> _Reader:
@@ -462,14 +467,10 @@ def _bytes(column: ColumnSchema) -> _Reader:
         return value.rstrip(b"\0") if filled else value
 
     def of_literal(cursor: Cursor) -> _ColumnValue:
-        if cursor.raw().startswith("_") and cursor.kind(1) == HEX:
-            cursor.at += 1
-        if cursor.kind() != HEX:
-            return cut(_literal_text(cursor, column).encode())
-        raw = cursor.raw()
-        digits = raw[2:] if raw.startswith("0") else raw[2:-1]
-        cursor.at += 1
-        return cut(bytes.fromhex(digits.zfill((len(digits) + 1) // 2 * 2)))
+        literal = _literal(cursor, column, DefaultForm.STRING, DefaultForm.HEX)
+        value = literal.value or ""
+        is_hex = literal.form is DefaultForm.HEX
+        return cut(bytes.fromhex(value) if is_hex else value.encode())
 
     return _Reader(lambda text: cut(bytes.fromhex(text.removeprefix("0x"))), of_literal)
 

@@ -252,7 +252,7 @@ def test_a_value_that_does_not_go_over_is_a_fault() -> None:
     assert carried.row == {"id": "12"}
     assert carried.fault is not None
     assert carried.fault.position == "v"
-    assert [(name, value) for _, name, value in carried.lost] == [("v", "parts12")]
+    assert carried.texts == {"v": "parts12"}
     with pytest.raises(ImageError, match="unknown_partition"):
         part_carrier(part, plan, "UTC")({"v": "parts12"})
 

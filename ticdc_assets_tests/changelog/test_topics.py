@@ -1,5 +1,7 @@
 """Topics of a changefeed with many: which of them count, and that no cut comes before its rows."""
 
+from collections.abc import Mapping, Sequence
+
 import pytest
 
 from ticdc_assets.changelog.progress import (
@@ -10,10 +12,12 @@ from ticdc_assets.changelog.progress import (
     TopicState,
     global_watermark,
 )
-from ticdc_assets.changelog.topics import TopicRows, topic_tables
+from ticdc_assets.changelog.topics import TopicRows, TopicTables, topic_tables
 from ticdc_assets.demo.simulator.changefeed import FeedOptions
 from ticdc_assets.model.events import Bootstrap, DdlEvent, Event, RowChange, Watermark
+from ticdc_assets.model.schemas import RowShape, SentColumn
 from ticdc_assets.model.tso import MAX_TSO, from_physical_ms
+from ticdc_assets.registry.catalog import SeenShape, complete
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.wire import WireFormat, decode
@@ -27,6 +31,19 @@ A, B, DEFAULT = "cdc_shop_a", "cdc_shop_b", "default"
 
 def ddl(sql: str, commit_ts: int, *, table: str = "a") -> DdlEvent:
     return ddl_event(commit_ts, sql, ddl_type="QUERY", database="shop", table=table)
+
+
+ROW = RowShape(columns=(SentColumn("id", "int"),))
+
+
+def found_in(history: SchemaHistory, rows: Sequence[TopicRows]) -> Mapping[str, TopicTables]:
+    """Return the tables of each topic by the DDL and rows of a format without schemas."""
+    shapes = [
+        SeenShape(database=item.database, table=item.table, shape=ROW, min_ts=item.min_ts)
+        for item in rows
+        if item.database is not None and item.table is not None and item.max_ts
+    ]
+    return topic_tables(complete(history, shapes, "UTC"), rows)
 
 
 def history_of(*ddls: tuple[DdlEvent, str]) -> SchemaHistory:
@@ -46,14 +63,14 @@ def bootstraps(topic: str, table: str) -> TopicRows:
 
 def test_a_dropped_table_retires_its_topic_at_that_ddl() -> None:
     history = history_of((ddl("drop table shop.a", 20), A))
-    found = topic_tables(history.ddls, [rows(A, "a", 19), rows(B, "b", 19)])
+    found = found_in(history, [rows(A, "a", 19), rows(B, "b", 19)])
     assert (found[A].tables, found[A].retired_ts) == (0, 20)
     assert (found[B].tables, found[B].retired_ts) == (1, None)
 
 
 def test_a_topic_lives_while_one_of_its_tables_does() -> None:
     history = history_of((ddl("DROP TABLE `shop`.`A`", 20, table="A"), A))
-    found = topic_tables(history.ddls, [rows(A, "a", 19), rows(A, "c", 5)])
+    found = found_in(history, [rows(A, "a", 19), rows(A, "c", 5)])
     assert (found[A].tables, found[A].retired_ts) == (1, None)
 
 
@@ -63,13 +80,13 @@ def test_a_topic_lives_while_one_of_its_tables_does() -> None:
 def test_a_rename_retires_the_topic_of_the_old_name(sql: str) -> None:
     # Formats without schema name the table as it is after the rename.
     history = history_of((ddl(sql, 20, table="b"), A))
-    found = topic_tables(history.ddls, [rows(A, "a", 19)])
+    found = found_in(history, [rows(A, "a", 19)])
     assert found[A].retired_ts == 20
     # Back again: the DDL goes to the other topic, and the name has its old one.
     history = history_of(
         (ddl(sql, 20, table="b"), A), (ddl("rename table b to a", 30, table="a"), B)
     )
-    found = topic_tables(history.ddls, [rows(A, "a", 19), rows(B, "b", 25)])
+    found = found_in(history, [rows(A, "a", 19), rows(B, "b", 25)])
     assert found[A].retired_ts is None
     assert found[B].retired_ts == 30
 
@@ -80,19 +97,19 @@ def test_bootstraps_that_go_on_in_the_topic_of_the_old_name_do_not_keep_it(
 ) -> None:
     history = history_of((ddl("rename table shop.a to shop.b", 20, table="b"), A))
     groups = [rows(A, "a", 19), bootstraps(A, "a"), bootstraps(A, "b")]
-    found = topic_tables(history.ddls, [*groups, rows(B, "b", 25)] if is_read else groups)
+    found = found_in(history, [*groups, rows(B, "b", 25)] if is_read else groups)
     assert found[A].retired_ts == 20
 
 
 def test_a_table_with_bootstraps_alone_keeps_its_topic() -> None:
-    found = topic_tables([], [bootstraps(A, "a"), bootstraps(B, "a"), rows(B, "b", 9)])
+    found = found_in(SchemaHistory(), [bootstraps(A, "a"), bootstraps(B, "a"), rows(B, "b", 9)])
     assert [found[topic].retired_ts for topic in (A, B)] == [None, None]
 
 
 def test_names_that_are_swapped_stay() -> None:
     sql = "rename table shop.a to shop.x, shop.b to shop.a, shop.x to shop.b"
     events = [(ddl(sql, 20, table=name), topic) for name, topic in (("b", A), ("a", B))]
-    found = topic_tables(history_of(*events).ddls, [rows(A, "a", 9), rows(B, "b", 9)])
+    found = found_in(history_of(*events), [rows(A, "a", 9), rows(B, "b", 9)])
     assert [found[topic].retired_ts for topic in (A, B)] == [None, None]
 
 
@@ -101,7 +118,7 @@ def test_a_dropped_database_retires_the_topics_of_its_tables() -> None:
         (ddl("create database shop", 5, table=""), DEFAULT),
         (ddl("drop database `Shop`", 20, table=""), DEFAULT),
     )
-    found = topic_tables(history.ddls, [rows(A, "a", 9), rows(B, "b", 9, database="other")])
+    found = found_in(history, [rows(A, "a", 9), rows(B, "b", 9, database="other")])
     assert found[A].retired_ts == 20
     assert found[B].retired_ts is None
     # The default topic had no table of its own and gets no watermarks beside those of tables.
@@ -110,33 +127,33 @@ def test_a_dropped_database_retires_the_topics_of_its_tables() -> None:
 
 def test_a_topic_of_bootstraps_without_a_name_is_a_default_topic() -> None:
     nameless = TopicRows(topic=DEFAULT, database=None, table=None, min_ts=0, max_ts=0)
-    found = topic_tables([], [nameless, rows(A, "a", 19)])
+    found = found_in(SchemaHistory(), [nameless, rows(A, "a", 19)])
     assert (found[DEFAULT].tables, found[DEFAULT].retired_ts) == (0, 0)
     assert (found[A].tables, found[A].retired_ts) == (1, None)
     created = history_of((ddl("create table shop.a (id int primary key)", 5), DEFAULT))
-    found = topic_tables(created.ddls, [nameless])
+    found = found_in(created, [nameless])
     assert (found[DEFAULT].tables, found[DEFAULT].retired_ts) == (1, None)
 
 
 def test_a_table_that_is_made_again_brings_its_topic_back() -> None:
     drop, create = ddl("drop table a", 20), ddl("create table a (id int)", 30)
-    assert topic_tables(history_of((drop, A)).ddls, [rows(A, "a", 9)])[A].retired_ts == 20
-    again = topic_tables(history_of((drop, A), (create, A)).ddls, [rows(A, "a", 9)])
+    assert found_in(history_of((drop, A)), [rows(A, "a", 9)])[A].retired_ts == 20
+    again = found_in(history_of((drop, A), (create, A)), [rows(A, "a", 9)])
     assert again[A].retired_ts is None
     # Rows alone tell too, where the DDL is not known.
-    assert topic_tables(history_of((drop, A)).ddls, [rows(A, "a", 31)])[A].retired_ts is None
+    assert found_in(history_of((drop, A)), [rows(A, "a", 31)])[A].retired_ts is None
 
 
 def test_truncate_and_alter_end_nothing() -> None:
     history = history_of(
         (ddl("truncate table a", 20), A), (ddl("alter table a add column c int", 30), A)
     )
-    assert topic_tables(history.ddls, [rows(A, "a", 9)])[A].retired_ts is None
+    assert found_in(history, [rows(A, "a", 9)])[A].retired_ts is None
 
 
 def test_a_view_is_no_table() -> None:
     history = history_of((ddl("create view v as select 1", 20, table="v"), "cdc_shop_v"))
-    assert topic_tables(history.ddls, [])["cdc_shop_v"].tables == 0
+    assert found_in(history, [])["cdc_shop_v"].tables == 0
 
 
 # Which topics count ------------------------------------------------------------------------------
@@ -212,6 +229,7 @@ class Landed:
         self._history = SchemaHistory()
         self._progress: dict[tuple[str, int], PartitionProgress] = {}
         self._rows: dict[tuple[str, str, str], tuple[int, int]] = {}
+        self._shapes: dict[tuple[str, str, RowShape], int] = {}
         self.topics: set[str] = set()
 
     def take(self, record: CaptureRecord) -> list[Event]:
@@ -240,6 +258,9 @@ class Landed:
                     oldest, newest = self._rows.get(key, (MAX_TSO, 0))
                     span = (min(oldest, event.commit_ts), max(newest, event.commit_ts))
                     self._rows[key] = span
+                    if event.shape is not None:
+                        seen = (event.database, event.table, event.shape)
+                        self._shapes[seen] = min(event.commit_ts, self._shapes.get(seen, MAX_TSO))
         return events
 
     def watermark(self, published_ts: int) -> GlobalWatermark:
@@ -248,7 +269,11 @@ class Landed:
             TopicRows(topic=topic, database=database, table=table, min_ts=oldest, max_ts=newest)
             for (topic, database, table), (oldest, newest) in self._rows.items()
         ]
-        tables = topic_tables(self._history.ddls, rows)
+        shapes = [
+            SeenShape(database=database, table=table, shape=shape, min_ts=ts)
+            for (database, table, shape), ts in self._shapes.items()
+        ]
+        tables = topic_tables(complete(self._history, shapes, "UTC"), rows)
         topics = [
             TopicFacts(
                 topic=topic,

@@ -69,11 +69,11 @@ class Shop:
 
 
 def states(feed: Feed) -> dict[str, TopicState]:
-    return {topic.topic: topic.state for topic in read_watermark(feed.paths).topics}
+    return {topic.topic: topic.state for topic in read_watermark(feed.lake).topics}
 
 
 def topic_of(feed: Feed, name: str) -> TopicProgress:
-    (topic,) = (item for item in read_watermark(feed.paths).topics if item.topic == name)
+    (topic,) = (item for item in read_watermark(feed.lake).topics if item.topic == name)
     return topic
 
 
@@ -132,7 +132,7 @@ def test_a_silent_topic_of_a_table_that_is_there_holds_the_watermark(
     feed.write(record for record in shop.records() if record.topic != shop.topic(A))
     assert feed.sync().outcome is not Outcome.PUBLISHED
     assert feed.cut.tso == before
-    slowest = read_watermark(feed.paths).slowest
+    slowest = read_watermark(feed.lake).slowest
     assert slowest is not None
     assert slowest[0] == shop.topic(A)
 
@@ -273,7 +273,7 @@ def test_a_topic_without_watermarks_does_not_hold_the_others(
     assert states(feed)[shop.topic(A)] is TopicState.LIVE
     assert not topic_of(feed, shop.topic(A)).counts
     it.advance(A, B)
-    assert all(item.counts for item in read_watermark(feed.paths).topics if item.tables)
+    assert all(item.counts for item in read_watermark(feed.lake).topics if item.tables)
 
 
 @pytest.mark.kafka

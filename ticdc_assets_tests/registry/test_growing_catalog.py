@@ -89,13 +89,6 @@ def test_rows_prove_a_column_whose_ddl_is_missing(reader: Reader) -> None:
     assert reader.schema(24, ROW).column("x") is None
 
 
-def test_two_rows_of_one_moment_that_contradict_each_other_end(reader: Reader) -> None:
-    one, other = shape(id=KEY, x=INT), shape(id=KEY, x=ENUM)
-    for _ in range(3):
-        for of in (one, other):
-            assert reader.catalog.schema_of(*NAME, shape=of, commit_ts=20)
-
-
 def test_complete_gives_partial_rows_the_schema_of_the_rows_after_them() -> None:
     history = SchemaHistory()
     history.add_ddl(CREATE, Coordinates(topic="t", partition=0, offset=0, index=0))

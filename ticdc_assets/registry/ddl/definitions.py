@@ -80,10 +80,11 @@ def take_default(cursor: Cursor) -> DefaultValue | None:
 def _take_constant(cursor: Cursor) -> DefaultValue | None:
     if cursor.take("NULL"):
         return DefaultValue(DefaultForm.NULL)
-    return _take_literal(cursor)
+    return take_literal(cursor)
 
 
-def _take_literal(cursor: Cursor) -> DefaultValue | None:
+def take_literal(cursor: Cursor) -> DefaultValue | None:
+    """Take a string, a number, or bytes as hexadecimal or binary digits."""
     start = cursor.at
     form, value = DefaultForm.STRING, None
     if cursor.word() in ("DATE", "TIME", "TIMESTAMP") and cursor.is_string(1):
@@ -526,7 +527,7 @@ def _take_labels(cursor: Cursor, fields: _Fields) -> None:
         start = group.at
         label = group.take_string()
         if label is None and group.kind() in (HEX, BITS):
-            literal = _take_literal(group)
+            literal = take_literal(group)
             label = None if literal is None else _decoded(literal)
         if label is None or (not group.take_char(",") and not group.done):
             group.at = start

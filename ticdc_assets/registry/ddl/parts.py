@@ -14,9 +14,8 @@ It is a pure function, so replays and copies give the same parts.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
 from typing import Final
 
 from ticdc_assets.model.schemas import TableSchema
@@ -66,12 +65,6 @@ def parts_of(ddls: Sequence[RegisteredDdl]) -> list[RegisteredDdl]:
     return sorted(parts, key=lambda part: part.kind is not DdlKind.RENAME)
 
 
-def all_parts(ddls: Iterable[RegisteredDdl]) -> Iterator[list[RegisteredDdl]]:
-    """Yield the parts of the DDL of each commit ts, oldest first."""
-    for _, together in groupby(ddls, key=lambda ddl: ddl.event.commit_ts):
-        yield parts_of(list(together))
-
-
 def name_in_text(name: TableName, database: str) -> tuple[str, str]:
     """Return a name of a text; an unqualified name is in `database`."""
     return (database if name.database is None else name.database, name.table)
@@ -79,14 +72,14 @@ def name_in_text(name: TableName, database: str) -> tuple[str, str]:
 
 def recovered_name(ddl: RegisteredDdl) -> tuple[str, str] | None:
     """Return the old name of the table that a RECOVER or FLASHBACK brings back, if it says one."""
-    statement = ddl.beyond_schemas
+    statement = ddl.statement
     old = statement.renames[0].old if statement.renames else next(iter(statement.tables), None)
     return None if old is None else name_in_text(old, ddl.event.database)
 
 
 def _parts(ddl: RegisteredDdl) -> list[RegisteredDdl]:
     if is_snapshot(ddl.event):
-        return [replace(ddl, kind=DdlKind.SNAPSHOT, of_table=ddl.beyond_schemas)]
+        return [replace(ddl, kind=DdlKind.SNAPSHOT, of_table=ddl.statements_beyond_schemas[0])]
     of_tables = [
         item for statement in ddl.statements_beyond_schemas for item in _of_tables(statement)
     ]

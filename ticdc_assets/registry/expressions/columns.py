@@ -22,8 +22,8 @@ from ticdc_assets.model.values.moments import span_of_text, span_text
 from ticdc_assets.model.values.zones import changefeed_zone, to_utc
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.expressions.dates import EPOCH, MICROSECOND, repeats_times
+from ticdc_assets.registry.expressions.numbers import MAX_SCALE, rounded_quotient
 from ticdc_assets.registry.expressions.terms import (
-    MAX_SCALE,
     DoubleTerm,
     Evaluate,
     JsonTerm,
@@ -38,7 +38,6 @@ from ticdc_assets.registry.expressions.terms import (
     mapped,
     number_of,
     refused,
-    rounded_quotient,
 )
 from ticdc_assets.registry.expressions.texts import moment_text, number_text, text_term
 

@@ -11,10 +11,12 @@ from typing import Any, Final
 
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.expressions.dates import moment_of
+from ticdc_assets.registry.expressions.numbers import double_of, exact
 from ticdc_assets.registry.expressions.terms import (
     MANY,
     DoubleTerm,
     Evaluate,
+    Function,
     Functions,
     JsonTerm,
     MomentTerm,
@@ -23,8 +25,7 @@ from ticdc_assets.registry.expressions.terms import (
     Term,
     TextTerm,
     both_of,
-    double_of,
-    exact,
+    constant,
     mapped,
     number_of,
     refused,
@@ -74,7 +75,7 @@ def compared(left: Term, right: Term, what: str) -> Callable[[CanonicalRow], int
     """Return the function that gives -1, 0 or 1, `_UNEQUAL`, or None if one side is NULL."""
     sides = (left, right)
     if any(isinstance(side, NullLiteral) for side in sides):
-        return lambda _row: None
+        return constant(None)
     if all(isinstance(side, NumberTerm) for side in sides):
         numbers = [number_of(side, what).evaluate for side in sides]
         return both_of(numbers[0], numbers[1], _order)
@@ -188,10 +189,10 @@ def _null_if(name: str, arguments: Sequence[Term]) -> Term:
 
 
 CONDITION_FUNCTIONS: Final[Functions] = {
-    "IF": (3, 3, lambda name, items: chosen([truth_of(items[0], name)], items[1:], name)),
-    "IFNULL": (2, 2, _coalesce),
-    "COALESCE": (1, MANY, _coalesce),
-    "NULLIF": (2, 2, _null_if),
-    "ISNULL": (1, 1, lambda _name, arguments: is_null(arguments[0])),
+    "IF": Function(3, 3, lambda name, terms: chosen([truth_of(terms[0], name)], terms[1:], name)),
+    "IFNULL": Function(2, 2, _coalesce),
+    "COALESCE": Function(1, MANY, _coalesce),
+    "NULLIF": Function(2, 2, _null_if),
+    "ISNULL": Function(1, 1, lambda _name, terms: is_null(terms[0])),
 }
 """Functions that choose values."""

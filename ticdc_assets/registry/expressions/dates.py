@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from itertools import combinations
+from operator import attrgetter
 from typing import Final
 
 from ticdc_assets.base.errors import PartitionError
@@ -23,8 +24,8 @@ from ticdc_assets.model.values.moments import datetime_of_number, parse_datetime
 from ticdc_assets.model.values.zones import changefeed_zone, to_utc
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.expressions.terms import (
-    Build,
     Functions,
+    Integer,
     Moment,
     MomentTerm,
     NullLiteral,
@@ -34,6 +35,9 @@ from ticdc_assets.registry.expressions.terms import (
     TextTerm,
     TimestampTerm,
     both_of,
+    constant,
+    function,
+    integer_result,
     literal_integer,
     literal_text,
     mapped,
@@ -67,53 +71,63 @@ def _moment_of_datetime(value: datetime) -> Moment:
     return Moment(value.year, value.month, value.day, *clock)
 
 
-def moment_of(term: Term, what: str) -> Callable[[CanonicalRow], Moment | None]:
-    """Return the function of a date and time; PartitionError for another term."""
+def moment_term(term: Term, what: str) -> MomentTerm:
+    """Return a term as a date, maybe with its time of day; PartitionError for another term."""
     match term:
         case MomentTerm():
-            return term.evaluate
+            return term
         case TextTerm(literal=str(text)):
-            moment = literal_moment(text, what)
-            return lambda _row: moment
+            is_day = len(text.strip()) <= len("2024-01-01")
+            return MomentTerm(constant(literal_moment(text, what)), None if is_day else 0)
         case NumberTerm(literal=int(value)):
             date_time = datetime_of_number(value)
             if not isinstance(date_time, datetime):
                 raise PartitionError(f"the date {value} in {what} is not understood")
-            of_number = _moment_of_datetime(date_time)
-            return lambda _row: of_number
+            is_day = value < 10**8
+            return MomentTerm(constant(_moment_of_datetime(date_time)), None if is_day else 0)
         case NullLiteral():
-            return term.evaluate
+            return MomentTerm(term.evaluate)
         case TimestampTerm():
             raise PartitionError(f"{what} of a TIMESTAMP depends on the time zone of a session")
         case _:
             raise PartitionError(f"{what} of what is no date in an expression")
 
 
-def _of_moment(part: Callable[[Moment], int | None], argument: Term, what: str) -> NumberTerm:
-    return NumberTerm(mapped(moment_of(argument, what), part))
+def moment_of(term: Term, what: str) -> Callable[[CanonicalRow], Moment | None]:
+    """Return the function of a date and time; PartitionError for another term."""
+    return moment_term(term, what).evaluate
 
 
-def _part(part: Callable[[Moment], int | None]) -> tuple[int, int, Build]:
-    return 1, 1, lambda name, arguments: _of_moment(part, arguments[0], name)
+def _counted_moment(term: Term, what: str) -> Callable[[CanonicalRow], Moment | None]:
+    """Return the function of a date that days are counted of: NULL if its month or day is 0."""
+    return mapped(moment_of(term, what), lambda moment: None if moment.lacks_day else moment)
 
 
-def _calendar_part(part: Callable[[Moment], int | None]) -> tuple[int, int, Build]:
-    """Return a function of days that exist: NULL where the month or the day is 0."""
-    return _part(lambda moment: None if moment.lacks_day else part(moment))
+def _clock(term: Term, what: str) -> Callable[[CanonicalRow], int | None]:
+    """Return the function of the time of day, or of a TIME, in microseconds."""
+    match term:
+        case SpanTerm():
+            return term.evaluate
+        case MomentTerm():
+            return mapped(term.evaluate, attrgetter("clock_microseconds"))
+        case _:
+            raise PartitionError(f"{what} of neither a date nor a time")
 
 
-def _clock_part(part: Callable[[int], int]) -> tuple[int, int, Build]:
-    """Return a function of the time of day, or of a TIME, in microseconds."""
+def _calendar_day(term: Term, what: str) -> Callable[[CanonicalRow], Moment | None]:
+    """Return the function of a date; it refuses a row whose date is no day of the calendar."""
 
-    def build(name: str, arguments: Sequence[Term]) -> Term:
-        argument = arguments[0]
-        if not isinstance(argument, SpanTerm):
-            if not isinstance(argument, MomentTerm):
-                raise PartitionError(f"{name} of neither a date nor a time")
-            return _of_moment(lambda moment: part(moment.clock_microseconds), argument, name)
-        return NumberTerm(mapped(argument.evaluate, part))
+    def checked(moment: Moment) -> Moment:
+        _day(moment)
+        return moment
 
-    return 1, 1, build
+    return mapped(moment_of(term, what), checked)
+
+
+def _date_result(
+    evaluate: Callable[[CanonicalRow], Moment | None], _: Sequence[Term]
+) -> MomentTerm:
+    return MomentTerm(evaluate)
 
 
 # ------------------------------------------------------------------------------------- calendar
@@ -144,7 +158,7 @@ def _days_in_year(year: int) -> int:
     return 366 if leap else 365
 
 
-def _week_of(moment: Moment, mode: int) -> int:
+def _week_of(moment: Moment, mode: int = 0) -> int:
     """Return YEARWEEK by MySQL's week mode 0 to 7."""
     monday_first = bool(mode & 1)
     # Week 1 is the first with that first day, or else the first with four days of the year.
@@ -168,22 +182,11 @@ def _week_of(moment: Moment, mode: int) -> int:
     return week if week >= 0 else 2**32 - 1
 
 
-def _year_week(name: str, arguments: Sequence[Term]) -> Term:
-    mode = literal_integer(arguments[1], name) if len(arguments) == 2 else 0
+def _week_mode(term: Term, what: str) -> Integer:
+    mode = literal_integer(term, what)
     if not 0 <= mode <= 7:
-        raise PartitionError(f"YEARWEEK with mode {mode}")
-    _, _, build = _calendar_part(lambda moment: _week_of(moment, mode))
-    return build(name, arguments[:1])
-
-
-def _date_difference(name: str, arguments: Sequence[Term]) -> Term:
-    def days_between(later: Moment, earlier: Moment) -> int | None:
-        if later.lacks_day or earlier.lacks_day:
-            return None
-        return _day_number(later) - _day_number(earlier)
-
-    later, earlier = (moment_of(argument, name) for argument in arguments)
-    return NumberTerm(both_of(later, earlier, days_between))
+        raise PartitionError(f"{what} with mode {mode}")
+    return constant(mode)
 
 
 # ----------------------------------------------------------------------------- units of EXTRACT
@@ -223,7 +226,7 @@ def extract(unit: str, argument: Term) -> Term:
         raise PartitionError(f"EXTRACT of {unit[:40]} in an expression")
     if isinstance(argument, SpanTerm):
         raise PartitionError("EXTRACT from a TIME in an expression")
-    return _of_moment(part, argument, "EXTRACT")
+    return NumberTerm(mapped(moment_of(argument, "EXTRACT"), part))
 
 
 # ------------------------------------------------------------------------------------- time zones
@@ -237,8 +240,8 @@ def unix_timestamp(arguments: Sequence[Term], timezone: str) -> Term:
                 evaluate, fractional, repeats=repeats, scale=None if fractional else 0
             )
         case [TextTerm(literal=str(text))]:
-            seconds = _seconds(literal_moment(text, "UNIX_TIMESTAMP"), timezone)
-            return NumberTerm(lambda _row: seconds)
+            moment = literal_moment(text, "UNIX_TIMESTAMP")
+            return NumberTerm(constant(_seconds(moment, timezone)))
         case _:
             raise PartitionError("UNIX_TIMESTAMP of neither a TIMESTAMP column nor a literal")
 
@@ -307,40 +310,24 @@ def _day(moment: Moment) -> date:
         raise refused("a date that is no day of the calendar") from None
 
 
-def _moment_term(term: Term, what: str) -> MomentTerm:
-    if isinstance(term, MomentTerm):
-        return term
-    if isinstance(term, TextTerm) and term.literal is not None:
-        moment = literal_moment(term.literal, what)
-        is_day = len(term.literal.strip()) <= len("2024-01-01")
-        return MomentTerm(lambda _row: moment, None if is_day else 0)
-    raise refused(f"{what} of what is no date")
-
-
-def _date_format(name: str, arguments: Sequence[Term]) -> Term:
-    moment = _moment_term(arguments[0], name)
-    pieces: list[str] = re.findall(r"%.?|[^%]+", literal_text(arguments[1], name), re.DOTALL)
+def _format(term: Term, what: str) -> Callable[[CanonicalRow], Sequence[str] | None]:
+    """Return the pieces of a literal format: plain texts, and `%` with its letter."""
+    pieces: list[str] = re.findall(r"%.?|[^%]+", literal_text(term, what), re.DOTALL)
     if any(piece[0] == "%" and piece[1:] not in _FORMATS for piece in pieces):
-        raise refused(f"{name} with such a format")
-
-    def formatted(value: Moment) -> str:
-        _day(value)
-        return "".join(_FORMATS[piece[1:]](value) if piece[0] == "%" else piece for piece in pieces)
-
-    return TextTerm(mapped(moment.evaluate, formatted), "")
+        raise refused(f"{what} with such a format")
+    return constant(pieces)
 
 
-def _of_day(change: Callable[[date], date]) -> tuple[int, int, Build]:
-    """Return a function of a day of the calendar that gives a day."""
+def _formatted(moment: Moment, pieces: Sequence[str]) -> str:
+    return "".join(_FORMATS[piece[1:]](moment) if piece[0] == "%" else piece for piece in pieces)
 
-    def changed(moment: Moment) -> Moment:
-        day = change(_day(moment))
-        return Moment(day.year, day.month, day.day)
 
-    def build(name: str, arguments: Sequence[Term]) -> Term:
-        return MomentTerm(mapped(_moment_term(arguments[0], name).evaluate, changed))
+def _text_result(evaluate: Callable[[CanonicalRow], str | None], _: Sequence[Term]) -> TextTerm:
+    return TextTerm(evaluate)
 
-    return 1, 1, build
+
+def _last_day(moment: Moment) -> Moment:
+    return Moment(moment.year, moment.month, monthrange(moment.year, moment.month)[1])
 
 
 _MONTHS: Final = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
@@ -351,7 +338,7 @@ _DAYS: Final = {"DAY": 1, "WEEK": 7}
 def shifted(term: Term, count: Term, unit: str, *, back: bool) -> Term:
     """Return the term of a date plus or minus an interval."""
     what = "INTERVAL"
-    moment, number = _moment_term(term, what), number_of(count, what)
+    moment, number = moment_term(term, what), number_of(count, what)
     if number.fractional or unit not in _MONTHS | _SECONDS | _DAYS:
         raise refused(f"an interval of {unit[:40]}")
     if moment.digits is None and unit in _SECONDS:
@@ -380,28 +367,44 @@ def shifted(term: Term, count: Term, unit: str, *, back: bool) -> Term:
 
 
 DATE_FUNCTIONS: Final[Functions] = {
-    **{name: _part(_UNITS[name]) for name in ("DAY", "MONTH", "QUARTER", "YEAR")},
-    "DATEDIFF": (2, 2, _date_difference),
-    "DAYOFMONTH": _part(_UNITS["DAY"]),
-    "DAYOFWEEK": _calendar_part(lambda moment: (_weekday(moment) + 1) % 7 + 1),
-    "DAYOFYEAR": _calendar_part(
-        lambda moment: _day_number(moment) - _day_number_of(moment.year, 1, 1) + 1
+    **{
+        name: function(integer_result, _UNITS[name], moment_of)
+        for name in ("DAY", "MONTH", "QUARTER", "YEAR")
+    },
+    "DATEDIFF": function(
+        integer_result,
+        lambda later, earlier: _day_number(later) - _day_number(earlier),
+        _counted_moment,
+        _counted_moment,
     ),
-    "HOUR": _clock_part(lambda span: abs(span) // 3_600_000_000),
-    "MICROSECOND": _clock_part(lambda span: abs(span) % 1_000_000),
-    "MINUTE": _clock_part(lambda span: abs(span) // 60_000_000 % 60),
-    "SECOND": _clock_part(lambda span: abs(span) // 1_000_000 % 60),
-    "TIME_TO_SEC": _clock_part(
-        lambda span: span // 1_000_000 if span >= 0 else -(-span // 1_000_000)
+    "DAYOFMONTH": function(integer_result, _UNITS["DAY"], moment_of),
+    "DAYOFWEEK": function(
+        integer_result, lambda moment: (_weekday(moment) + 1) % 7 + 1, _counted_moment
     ),
-    "TO_DAYS": _calendar_part(_day_number),
-    "TO_SECONDS": _calendar_part(
-        lambda moment: _day_number(moment) * 86400 + moment.clock_microseconds // 1_000_000
+    "DAYOFYEAR": function(
+        integer_result,
+        lambda moment: _day_number(moment) - _day_number_of(moment.year, 1, 1) + 1,
+        _counted_moment,
     ),
-    "WEEKDAY": _calendar_part(_weekday),
-    "YEARWEEK": (1, 2, _year_week),
-    "DATE": _of_day(lambda day: day),
-    "DATE_FORMAT": (2, 2, _date_format),
-    "LAST_DAY": _of_day(lambda day: day.replace(day=monthrange(day.year, day.month)[1])),
+    "HOUR": function(integer_result, lambda span: abs(span) // 3_600_000_000, _clock),
+    "MICROSECOND": function(integer_result, lambda span: abs(span) % 1_000_000, _clock),
+    "MINUTE": function(integer_result, lambda span: abs(span) // 60_000_000 % 60, _clock),
+    "SECOND": function(integer_result, lambda span: abs(span) // 1_000_000 % 60, _clock),
+    "TIME_TO_SEC": function(
+        integer_result,
+        lambda span: span // 1_000_000 if span >= 0 else -(-span // 1_000_000),
+        _clock,
+    ),
+    "TO_DAYS": function(integer_result, _day_number, _counted_moment),
+    "TO_SECONDS": function(
+        integer_result,
+        lambda moment: _day_number(moment) * 86400 + moment.clock_microseconds // 1_000_000,
+        _counted_moment,
+    ),
+    "WEEKDAY": function(integer_result, _weekday, _counted_moment),
+    "YEARWEEK": function(integer_result, _week_of, _counted_moment, _week_mode, optional=1),
+    "DATE": function(_date_result, lambda moment: Moment(*moment[:3]), _calendar_day),
+    "DATE_FORMAT": function(_text_result, _formatted, _calendar_day, _format),
+    "LAST_DAY": function(_date_result, _last_day, _calendar_day),
 }
 """Functions of dates and times."""

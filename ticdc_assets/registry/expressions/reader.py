@@ -43,30 +43,31 @@ from ticdc_assets.registry.expressions.conditions import (
     truth_of,
 )
 from ticdc_assets.registry.expressions.dates import DATE_FUNCTIONS, extract, shifted, unix_timestamp
-from ticdc_assets.registry.expressions.terms import (
+from ticdc_assets.registry.expressions.numbers import (
     NUMBER_FUNCTIONS,
+    arithmetic,
+    quotient,
+    rest,
+    whole_quotient,
+)
+from ticdc_assets.registry.expressions.terms import (
     Functions,
     NullLiteral,
     NumberTerm,
     Term,
     TextTerm,
-    arithmetic,
     both_of,
+    constant,
     integer_literal,
     integer_of,
     mapped,
-    quotient,
     refused,
-    rest,
     text_literal,
-    whole_quotient,
 )
 from ticdc_assets.registry.expressions.texts import (
     DEFAULT_COLLATION,
     JSON_FUNCTIONS,
     TEXT_FUNCTIONS,
-    json_extract,
-    json_unquote,
     text_term,
 )
 
@@ -219,9 +220,10 @@ class _Reader:
         term = self._primary(cursor)
         while self._takes(cursor, "->"):
             unquotes = cursor.take_char(">")
-            term = json_extract("->", [term, text_literal(cursor.take_string() or "")])
+            path = text_literal(cursor.take_string() or "")
+            term = _FUNCTIONS["JSON_EXTRACT"].build("->", [term, path])
             if unquotes:
-                term = json_unquote("->>", [term])
+                term = _FUNCTIONS["JSON_UNQUOTE"].build("->>", [term])
         if cursor.word() == "COLLATE":
             raise refused("COLLATE")
         return term
@@ -312,10 +314,9 @@ class _Reader:
         function = _FUNCTIONS.get(name)
         if function is None:
             raise PartitionError(f"function {name[:40]} in an expression is not known")
-        fewest, most, build = function
-        if not fewest <= len(arguments) <= most:
+        if not function.fewest <= len(arguments) <= function.most:
             raise PartitionError(f"{name} with {len(arguments)} arguments in an expression")
-        return build(name, arguments)
+        return function.build(name, arguments)
 
     def _arguments(self, group: Cursor) -> list[Term]:
         """Take terms with commas between them that fill a group."""
@@ -354,7 +355,7 @@ class _Reader:
             raise PartitionError(f"the number {shorten(raw)} in an expression is not exact")
         cursor.at += 1
         value = Fraction(int(whole + fraction), 10 ** len(fraction))
-        return NumberTerm(lambda _row: value, fractional=bool(fraction), scale=len(fraction))
+        return NumberTerm(constant(value), fractional=bool(fraction), scale=len(fraction))
 
     def _names_column(self, cursor: Cursor) -> bool:
         ahead = Cursor(cursor.tokens, cursor.at, cursor.end)

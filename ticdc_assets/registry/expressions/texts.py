@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import itemgetter, methodcaller
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 from ticdc_assets.base.errors import shorten
 from ticdc_assets.model.values import shapes
@@ -19,9 +19,9 @@ from ticdc_assets.model.values.json_texts import read_json, write_json
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.expressions.terms import (
     MANY,
-    Build,
-    Evaluate,
+    Function,
     Functions,
+    Integer,
     JsonTerm,
     Moment,
     MomentTerm,
@@ -31,13 +31,15 @@ from ticdc_assets.registry.expressions.terms import (
     Term,
     TextTerm,
     all_of,
-    both_of,
-    exact,
+    constant,
+    function,
+    integer_of,
+    integer_result,
     is_constant,
     literal_integer,
     literal_text,
+    literal_value,
     mapped,
-    number_of,
     refused,
 )
 
@@ -95,32 +97,35 @@ def collation_of(terms: Sequence[Term]) -> str:
     return collations.pop() if len(collations) == 1 else ""
 
 
-def _function(kinds: str, change: Callable[..., str]) -> Build:
-    """Return a function that gives a text (`change` of its values): NULL if an argument is.
+_Text: TypeAlias = Callable[[CanonicalRow], str | None]
 
-    Of `kinds` each letter says what an argument is: `T` a text that decides the collation, `t`
-    another text, `n` a whole number, `l` the literal of one. The last is that of all further
-    arguments.
-    """
 
-    def value_of(kind: str, argument: Term, name: str) -> Evaluate:
-        if kind in "Tt":
-            return text_term(argument, name).evaluate
-        if kind == "l":
-            literal_integer(argument, name)
-        number = number_of(argument, name)
-        if number.fractional:
-            raise refused(f"{name} with a fraction")
-        return number.evaluate
+def text_value(term: Term, what: str) -> _Text:
+    """Return the function of a term's text; PartitionError if it is uncertain."""
+    return text_term(term, what).evaluate
 
-    def build(name: str, arguments: Sequence[Term]) -> Term:
-        kinds_of = kinds.ljust(len(arguments), kinds[-1])
-        pairs = list(zip(kinds_of, arguments, strict=False))
-        values = [value_of(kind, argument, name) for kind, argument in pairs]
-        deciding = [argument for kind, argument in pairs if kind == "T"]
-        return TextTerm(all_of(values, change), collation_of(deciding))
 
-    return build
+def _text(evaluate: _Text, terms: Sequence[Term]) -> TextTerm:
+    return TextTerm(evaluate, collation_of(terms))
+
+
+def _text_of_any_collation(evaluate: _Text, _: Sequence[Term]) -> TextTerm:
+    return TextTerm(evaluate)
+
+
+def _text_by_bytes(evaluate: _Text, _: Sequence[Term]) -> TextTerm:
+    return TextTerm(evaluate, DEFAULT_COLLATION)
+
+
+def _place(evaluate: Integer, terms: Sequence[Term]) -> NumberTerm:
+    if collation_of(terms) not in BINARY_COLLATIONS:
+        raise refused("a place in a text by its collation")
+    return NumberTerm(evaluate)
+
+
+def _concat(name: str, arguments: Sequence[Term]) -> Term:
+    texts = [text_value(argument, name) for argument in arguments]
+    return _text(all_of(texts, lambda *values: "".join(values)), arguments)
 
 
 def _concat_ws(name: str, arguments: Sequence[Term]) -> Term:
@@ -161,13 +166,6 @@ def _right(text: str, count: int) -> str:
     return text[-count:] if count > 0 else ""
 
 
-def _counted(count: Callable[[str], int]) -> Build:
-    def build(name: str, arguments: Sequence[Term]) -> Term:
-        return exact(mapped(text_term(arguments[0], name).evaluate, count), 0)
-
-    return build
-
-
 def _substring(text: str, begin: int, length: int | None = None) -> str:
     if begin < 0:
         begin += len(text)
@@ -189,14 +187,6 @@ def _padded(text: str, count: int, fill: str, *, left: bool) -> str:
     return more + text if left else text + more
 
 
-def _located(name: str, arguments: Sequence[Term]) -> Term:
-    text, piece = arguments if name == "INSTR" else (arguments[1], arguments[0])
-    if collation_of(arguments) not in BINARY_COLLATIONS:
-        raise refused(f"{name} of texts by their collation")
-    both = text_term(text, name).evaluate, text_term(piece, name).evaluate
-    return exact(both_of(*both, lambda whole, part: whole.find(part) + 1), 0)
-
-
 def _substring_index(text: str, between: str, count: int) -> str:
     if not between or not count:
         return ""
@@ -205,63 +195,63 @@ def _substring_index(text: str, between: str, count: int) -> str:
 
 
 def _hexadecimal(name: str, arguments: Sequence[Term]) -> Term:
-    if isinstance(arguments[0], NumberTerm):
-        number = number_of(arguments[0], name)
-        if number.fractional:
-            raise refused("HEX of a fraction")
-        return TextTerm(mapped(number.evaluate, lambda value: f"{int(value) % 2**64:X}"))
-    text_of = text_term(arguments[0], name).evaluate
-    return TextTerm(mapped(text_of, lambda text: text.encode().hex().upper()))
+    is_number = isinstance(arguments[0], NumberTerm)
+    return (_HEX_OF_NUMBER if is_number else _HEX_OF_TEXT).build(name, arguments)
 
 
-def _digest(name: str) -> Build:
-    def digest(text: str) -> str:
-        return hashlib.new(name, text.encode(), usedforsecurity=False).hexdigest()
+_HEX_OF_NUMBER: Final = function(
+    _text_of_any_collation, lambda value: f"{value % 2**64:X}", integer_of
+)
+_HEX_OF_TEXT: Final = function(
+    _text_of_any_collation, lambda text: text.encode().hex().upper(), text_value
+)
 
-    return lambda what, arguments: TextTerm(
-        mapped(text_term(arguments[0], what).evaluate, digest), ""
-    )
+
+def _digest(text: str, bits: int) -> str:
+    name = {128: "md5", 160: "sha1"}.get(bits, f"sha{bits}")
+    return hashlib.new(name, text.encode(), usedforsecurity=False).hexdigest()
 
 
-def _sha2(name: str, arguments: Sequence[Term]) -> Term:
-    bits = literal_integer(arguments[1], name) or 256
+def _sha2_bits(term: Term, what: str) -> Integer:
+    bits = literal_integer(term, what) or 256
     if bits not in (224, 256, 384, 512):
-        raise refused(f"SHA2 of {bits} bits")
-    return _digest(f"sha{bits}")(name, arguments[:1])
+        raise refused(f"{what} of {bits} bits")
+    return constant(bits)
 
+
+_upper: Final = function(_text, _cased(str.upper), text_value)
+_lower: Final = function(_text, _cased(str.lower), text_value)
+_length: Final = function(integer_result, lambda text: len(text.encode()), text_value)
+_char_length: Final = function(integer_result, len, text_value)
+_sub: Final = function(_text, _substring, text_value, integer_of, integer_of, optional=1)
+_sha1: Final = function(_text_of_any_collation, partial(_digest, bits=160), text_value)
 
 TEXT_FUNCTIONS: Final[Functions] = {
-    "CONCAT": (1, MANY, _function("T", lambda *texts: "".join(texts))),
-    "CONCAT_WS": (2, MANY, _concat_ws),
-    "UPPER": (1, 1, _function("T", _cased(str.upper))),
-    "UCASE": (1, 1, _function("T", _cased(str.upper))),
-    "LOWER": (1, 1, _function("T", _cased(str.lower))),
-    "LCASE": (1, 1, _function("T", _cased(str.lower))),
-    "TRIM": (1, 1, _function("T", methodcaller("strip", " "))),
-    "LTRIM": (1, 1, _function("T", methodcaller("lstrip", " "))),
-    "RTRIM": (1, 1, _function("T", methodcaller("rstrip", " "))),
-    "REVERSE": (1, 1, _function("T", itemgetter(slice(None, None, -1)))),
-    "REPLACE": (3, 3, _function("T", _replaced)),
-    "LENGTH": (1, 1, _counted(lambda text: len(text.encode()))),
-    "OCTET_LENGTH": (1, 1, _counted(lambda text: len(text.encode()))),
-    "CHAR_LENGTH": (1, 1, _counted(len)),
-    "CHARACTER_LENGTH": (1, 1, _counted(len)),
-    "CRC32": (1, 1, _counted(lambda text: zlib.crc32(text.encode()))),
-    "SUBSTRING": (2, 3, _function("Tn", _substring)),
-    "SUBSTR": (2, 3, _function("Tn", _substring)),
-    "MID": (3, 3, _function("Tn", _substring)),
-    "LEFT": (2, 2, _function("Tn", _left)),
-    "RIGHT": (2, 2, _function("Tn", _right)),
-    "LPAD": (3, 3, _function("Tnt", partial(_padded, left=True))),
-    "RPAD": (3, 3, _function("Tnt", partial(_padded, left=False))),
-    "SUBSTRING_INDEX": (3, 3, _function("Ttl", _substring_index)),
-    "INSTR": (2, 2, _located),
-    "LOCATE": (2, 2, _located),
-    "HEX": (1, 1, _hexadecimal),
-    "MD5": (1, 1, _digest("md5")),
-    "SHA": (1, 1, _digest("sha1")),
-    "SHA1": (1, 1, _digest("sha1")),
-    "SHA2": (2, 2, _sha2),
+    "CONCAT": Function(1, MANY, _concat),
+    "CONCAT_WS": Function(2, MANY, _concat_ws),
+    **dict.fromkeys(("UPPER", "UCASE"), _upper),
+    **dict.fromkeys(("LOWER", "LCASE"), _lower),
+    "TRIM": function(_text, methodcaller("strip", " "), text_value),
+    "LTRIM": function(_text, methodcaller("lstrip", " "), text_value),
+    "RTRIM": function(_text, methodcaller("rstrip", " "), text_value),
+    "REVERSE": function(_text, itemgetter(slice(None, None, -1)), text_value),
+    "REPLACE": function(_text, _replaced, text_value, text_value, text_value),
+    **dict.fromkeys(("LENGTH", "OCTET_LENGTH"), _length),
+    **dict.fromkeys(("CHAR_LENGTH", "CHARACTER_LENGTH"), _char_length),
+    "CRC32": function(integer_result, lambda text: zlib.crc32(text.encode()), text_value),
+    **dict.fromkeys(("SUBSTRING", "SUBSTR"), _sub),
+    "MID": function(_text, _substring, text_value, integer_of, integer_of),
+    "LEFT": function(_text, _left, text_value, integer_of),
+    "RIGHT": function(_text, _right, text_value, integer_of),
+    "LPAD": function(_text, partial(_padded, left=True), text_value, integer_of, text_value),
+    "RPAD": function(_text, partial(_padded, left=False), text_value, integer_of, text_value),
+    "SUBSTRING_INDEX": function(_text, _substring_index, text_value, text_value, literal_value),
+    "INSTR": function(_place, lambda text, piece: text.find(piece) + 1, text_value, text_value),
+    "LOCATE": function(_place, lambda piece, text: text.find(piece) + 1, text_value, text_value),
+    "HEX": Function(1, 1, _hexadecimal),
+    "MD5": function(_text_of_any_collation, partial(_digest, bits=128), text_value),
+    **dict.fromkeys(("SHA", "SHA1"), _sha1),
+    "SHA2": function(_text_of_any_collation, _digest, text_value, _sha2_bits),
 }
 """Functions of texts."""
 
@@ -271,7 +261,7 @@ _PATH: Final = re.compile(
 )
 
 
-def _path_of(term: Term, what: str) -> tuple[str | int, ...]:
+def _path(term: Term, what: str) -> Callable[[CanonicalRow], Sequence[str | int] | None]:
     """Return the steps of a path without wildcards, as `$.a[1]."b c"`."""
     text = literal_text(term, what).strip()
     if not text.startswith("$"):
@@ -285,7 +275,7 @@ def _path_of(term: Term, what: str) -> tuple[str | int, ...]:
         at = piece.end()
         name = piece[1] if piece[1] is not None else piece[2]
         steps.append(name if name is not None else int(piece[3]))
-    return tuple(steps)
+    return constant(steps)
 
 
 _NOTHING: Final = object()
@@ -307,56 +297,48 @@ def _read(text: str) -> Any:
         raise refused("such JSON") from None
 
 
-def _json_term(term: Term, what: str) -> JsonTerm:
-    if isinstance(term, JsonTerm):
-        return term
-    if isinstance(term, TextTerm) and term.literal is None:
-        # Text that is not JSON is an error in TiDB, and no such row was stored.
-        return JsonTerm(mapped(term.evaluate, lambda text: write_json(_read(text))))
+def _document(term: Term, what: str) -> _Text:
+    """Return the function of a JSON document's text."""
+    # Text that is not JSON is an error in TiDB, and no such row was stored.
+    if isinstance(term, JsonTerm) or (isinstance(term, TextTerm) and term.literal is None):
+        return term.evaluate
     raise refused(f"{what} of what is no JSON")
 
 
-def json_extract(name: str, arguments: Sequence[Term]) -> Term:
-    """Return the term of `JSON_EXTRACT(document, path)`: NULL where the path leads nowhere."""
-    document = _json_term(arguments[0], name).evaluate
-    steps = _path_of(arguments[1], name)
-
-    def extract(text: str) -> str | None:
-        value = _read(text)
-        for step in steps:
-            value = _step(value, step)
-            if value is _NOTHING:
-                return None
-        return write_json(value)
-
-    return JsonTerm(mapped(document, extract))
+def _json(evaluate: _Text, _: Sequence[Term]) -> JsonTerm:
+    return JsonTerm(evaluate)
 
 
-def json_unquote(name: str, arguments: Sequence[Term]) -> Term:
-    """Return the term of `JSON_UNQUOTE(value)`: a JSON text as it is, other JSON as printed."""
-    if not isinstance(arguments[0], JsonTerm):
-        raise refused(f"{name} of what is no JSON")
-
-    def unquote(text: str) -> str:
-        value = _read(text)
-        return value if isinstance(value, str) else shapes.spaced_json(text)
-
-    return TextTerm(mapped(arguments[0].evaluate, unquote), DEFAULT_COLLATION)
+def _extracted(document: str, steps: Sequence[str | int]) -> str | None:
+    value = _read(document)
+    for step in steps:
+        value = _step(value, step)
+        if value is _NOTHING:
+            return None
+    return write_json(value)
 
 
-def _json_length(name: str, arguments: Sequence[Term]) -> Term:
-    document = _json_term(arguments[0], name).evaluate
+def _length_of(document: str) -> int:
+    value = _read(document)
+    return len(cast("list[Any]", value)) if isinstance(value, dict | list) else 1
 
-    def length(text: str) -> int:
-        value = _read(text)
-        return len(cast("list[Any]", value)) if isinstance(value, dict | list) else 1
 
-    return exact(mapped(document, length), 0)
+def _json_only(term: Term, what: str) -> _Text:
+    if not isinstance(term, JsonTerm):
+        raise refused(f"{what} of what is no JSON")
+    return term.evaluate
+
+
+def _unquoted(document: str) -> str:
+    """Return a JSON text as it is, and other JSON as it is printed."""
+    value = _read(document)
+    return value if isinstance(value, str) else shapes.spaced_json(document)
 
 
 JSON_FUNCTIONS: Final[Functions] = {
-    "JSON_EXTRACT": (2, 2, json_extract),
-    "JSON_UNQUOTE": (1, 1, json_unquote),
-    "JSON_LENGTH": (1, 1, _json_length),
+    # NULL where the path leads nowhere.
+    "JSON_EXTRACT": function(_json, _extracted, _document, _path),
+    "JSON_UNQUOTE": function(_text_by_bytes, _unquoted, _json_only),
+    "JSON_LENGTH": function(integer_result, _length_of, _document),
 }
 """Functions of JSON."""

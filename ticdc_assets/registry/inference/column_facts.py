@@ -103,7 +103,7 @@ class ColumnFacts:
         after = ddl.event.schema
         if after is None:
             return
-        described = self._described(ddl.beyond_schemas, ddl.event.pre_schema, after)
+        described = self._described(ddl.statement, ddl.event.pre_schema, after)
         facts = _marked(after, described)
         name = folded(after.name)
         if is_snapshot(ddl.event):
