@@ -4,6 +4,9 @@ In: a table (a copy that may be changed) and an action. Out: the table with its 
 and rows after it, and the action's clause of the statement. Of every statement that is run here
 `ActionCode` has TiDB's number, which Open Protocol and Craft send, and the word of the others.
 
+This repeats what `registry.inference.schemas` and `registry.evolution` do, on purpose: mirrors are
+compared with what is done here, so a fault in one of the two shows.
+
 Not handled: changes of values of which TiDB's result is not known (`model.values.casts`).
 """
 

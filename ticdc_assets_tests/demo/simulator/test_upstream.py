@@ -31,6 +31,7 @@ def upstream_with_table(*, clustered: bool = True) -> OddUpstream:
     return upstream
 
 
+# A star marks the halves of an update that TiCDC has split.
 SIGNS = {Op.INSERT: "+", Op.UPDATE: "~", Op.DELETE: "-"}
 TRADE = (("1", {"id": "0"}), ("2", {"id": "1"}), ("0", {"id": "2"}))
 
@@ -42,9 +43,12 @@ TRADE = (("1", {"id": "0"}), ("2", {"id": "1"}), ("0", {"id": "2"}))
         (True, (("1", {"v": "a"}), ("1", {"v": "b"}), (None, {"id": "3"})), "~1 +3"),
         (True, (("1", {"id": "9"}),), "-1 +9"),
         # Any unique key that changes splits the update, one that may be NULL too.
-        (True, (("1", {"u": "5"}),), "-1 +1"),
+        (True, (("1", {"u": "5"}),), "-1* +1*"),
         (True, TRADE, "~2 ~1"),
-        (False, TRADE, "-1 -2 +1 +2"),
+        (False, TRADE, "-1* -2* +1* +2*"),
+        # What was inserted a moment ago is no update.
+        (False, ((None, {"id": "3"}), ("3", {"id": "4"})), "+4"),
+        (True, ((None, {"id": "3"}), ("3", {"u": "7"})), "+3"),
         # The key freed and taken again is of another row in TiKV.
         (True, (("1", None), (None, {"id": "1", "v": "new"})), "~1"),
         (False, (("1", None), (None, {"id": "1", "v": "new"})), "-1 +1"),
@@ -70,7 +74,7 @@ def test_a_transaction_commits_the_net_of_its_changes(
     ops: list[str] = []
     for commit in upstream.history[before:]:
         assert isinstance(commit, CommittedTransaction)
-        ops += [f"{SIGNS[row.op]}{row.key[0]}" for row in commit.rows]
+        ops += [f"{SIGNS[row.op]}{row.key[0]}{'*' * row.is_split}" for row in commit.rows]
     assert sorted(ops) == sorted(wanted.split())
     deletes = [op.startswith("-") for op in ops]
     assert deletes == sorted(deletes, reverse=True), "deletes come first"
@@ -131,11 +135,11 @@ def test_the_key_travels_as_an_index() -> None:
     assert [i.name for i in upstream.schema(T).indexes] == ["u", "primary"]
     execute(upstream, "CREATE TABLE d.p (a char(2) PRIMARY KEY, b int NOT NULL)")
     assert [i.name for i in upstream.schema(("d", "p")).indexes] == ["PRIMARY"]
-    execute(upstream, "CREATE TABLE d.k (a char(2), b int NOT NULL)")
+    execute(upstream, "CREATE TABLE d.k (a char(2), b int NOT NULL, UNIQUE KEY ua (a))")
     assert upstream.schema(("d", "k")).handle_key == ()
     upstream.create_index(("d", "k"), "ub", columns=("b",), unique=True)
     assert upstream.schema(("d", "k")).handle_key == ("b",)
-    assert [i.name for i in upstream.schema(("d", "k")).indexes] == ["ub", "primary"]
+    assert [i.name for i in upstream.schema(("d", "k")).indexes] == ["ua", "ub", "primary"]
     upstream.drop_index(("d", "k"), "ub")
     assert upstream.schema(("d", "k")).handle_key == ()
 
