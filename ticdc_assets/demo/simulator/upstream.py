@@ -582,10 +582,11 @@ class Upstream:
         self, code: ActionCode, sql: str, table: StoredTable, *, commit_ts: int | None = None
     ) -> int:
         """Commit a DDL of one table, which is new or takes the place of the one of its name."""
-        name = (table.schema.database, table.schema.table)
-        before = self._tables.get(name)
+        before = self._tables.get(table.name)
         events: list[DdlParts] = [(sql, table.schema, before.schema if before else None)]
-        return self._commit_ddl(code, events, {**self._tables, name: table}, commit_ts=commit_ts)
+        return self._commit_ddl(
+            code, events, {**self._tables, table.name: table}, commit_ts=commit_ts
+        )
 
     def _commit_ddl(
         self,
