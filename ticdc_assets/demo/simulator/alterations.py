@@ -4,6 +4,9 @@ In: a table (a copy that may be changed) and an action. Out: the table with its 
 and rows after it, and the action's clause of the statement. Of every statement that is run here
 `ActionCode` has TiDB's number, which Open Protocol and Craft send, and the word of the others.
 
+This repeats what `registry.inference.schemas` and `registry.evolution` do, on purpose: mirrors are
+compared with what is done here, so a fault in one of the two shows.
+
 Not handled: changes of values of which TiDB's result is not known (`model.values.casts`).
 """
 
@@ -102,7 +105,7 @@ class AddColumn(AlterAction):
     def _change(self, table: StoredTable, timezone: str, at: datetime) -> str:
         column = self.column
         if table.schema.column(column.name) is not None:
-            raise ValueError(f"{table.schema.table}: column {column.name!r} exists")
+            raise ValueError(f"{table.name}: column {column.name!r} exists")
         if column.default is None:
             # NULL, or the type's zero.
             value = default_text(column, timezone, at=None)
@@ -125,7 +128,7 @@ class DropColumn(AlterAction):
         existing_column(table, self.name)
         wider = [index.columns for index in table.secondary if len(index.columns) > 1]
         if any(self.name in columns for columns in (table.primary_key, *wider)):
-            raise ValueError(f"{table.schema.table}: {self.name!r} is part of a key")
+            raise ValueError(f"{table.name}: {self.name!r} is part of a key")
         table.secondary = tuple(i for i in table.secondary if i.columns != (self.name,))
         table.schema = replace(
             table.schema, columns=tuple(c for c in table.schema.columns if c.name != self.name)
@@ -174,7 +177,7 @@ class ModifyColumn(AlterAction):
         convert = modified_value(old, new, timezone)
         modified = {key: convert(row[old.name]) for key, row in table.rows.items()}
         if not new.nullable and None in modified.values():
-            raise ValueError(f"{table.schema.table}: {old.name!r} holds NULL")
+            raise ValueError(f"{table.name}: {old.name!r} holds NULL")
         replace_column(table, old.name, new)
         table.rows = {key: {**row, new.name: modified[key]} for key, row in table.rows.items()}
         if rewrites_rows(old, new):
@@ -210,7 +213,7 @@ def existing_column(table: StoredTable, name: str) -> ColumnSchema:
     """
     column = table.schema.column(name)
     if column is None:
-        raise ValueError(f"{table.schema.table}: no column {name!r}")
+        raise ValueError(f"{table.name}: no column {name!r}")
     return column
 
 
@@ -231,7 +234,7 @@ def _moved(table: StoredTable, name: str, action: AddColumn | ModifyColumn) -> s
 def replace_column(table: StoredTable, old: str, column: ColumnSchema) -> None:
     """Put `column` in the place of the column called `old`, with its values, in keys too."""
     if column.name != old and table.schema.column(column.name) is not None:
-        raise ValueError(f"{table.schema.table}: column {column.name!r} exists")
+        raise ValueError(f"{table.name}: column {column.name!r} exists")
     table.schema = replace(
         table.schema, columns=tuple(column if c.name == old else c for c in table.schema.columns)
     )

@@ -32,14 +32,14 @@ import json
 import random
 import zlib
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
 from ticdc_assets.demo.simulator.encoders import encode
 from ticdc_assets.demo.simulator.message_forms import MessageForm, MessageOptions
-from ticdc_assets.demo.simulator.stored_table import Row, TableName
+from ticdc_assets.demo.simulator.stored_table import TableName
 from ticdc_assets.demo.simulator.upstream import (
     Commit,
     CommittedDdl,
@@ -52,15 +52,10 @@ from ticdc_assets.demo.simulator.upstream import (
 from ticdc_assets.model import tso
 from ticdc_assets.model.events import (
     Bootstrap,
-    DdlEvent,
     Event,
-    Image,
-    PhysicalValue,
-    RowChange,
     Watermark,
 )
 from ticdc_assets.model.schemas import TableSchema
-from ticdc_assets.model.values import physical_of
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.record import Record
@@ -138,18 +133,13 @@ class StandInChangefeed:
         self.partitions = partitions
         self._wire_format = wire_format
         self._options = options or FeedOptions()
-        self._form = MessageForm(
-            wire_format, self._options.messages, table_order=upstream.table_order
-        )
+        self._form = MessageForm(wire_format, self._options.messages, upstream)
         self._rng = random.Random(seed)
         # Records in line, and after each batch the watermark then reached.
         self._waiting: deque[tuple[_Place, int, Record] | int] = deque()
         self._offsets: dict[_Place, int] = defaultdict(int)
         # What one process of TiCDC knows.
         self._described: dict[int, _Described] = {}
-        self._converters: dict[
-            tuple[int, int], Mapping[str, Callable[[str | None], PhysicalValue]]
-        ] = {}
         self._build_ms = 0
         self._position = 0
 
@@ -299,7 +289,7 @@ class StandInChangefeed:
         for place, dispatch_key in order:
             events: list[Event] = []
             for commit_ts, row in groups[place, dispatch_key]:
-                schema = self._form.schema(row)
+                schema = self._form.table(row.schema).schema
                 table_id = self._form.bootstrap_id(row)
                 topic = place[0]
                 if table_id in self._described:
@@ -309,27 +299,27 @@ class StandInChangefeed:
                     batch.add(place, events)
                     events = []
                     self._add_bootstrap(batch, schema, topic, build_ms)
-                events.append(self._row_change(row, commit_ts, build_ms))
+                events.append(self._form.row(row, commit_ts=commit_ts, build_ts_ms=build_ms))
             batch.add(place, events)
         return last_ts
 
     def _add_bootstrap(
         self, batch: "Batch", schema: TableSchema, topic: str, build_ms: int
     ) -> None:
-        event = Bootstrap(build_ts_ms=build_ms, schema=schema)
-        self._add_event(batch, event, self._places(topic))
+        batch.add_to_all(self._places(topic), Bootstrap(build_ts_ms=build_ms, schema=schema))
 
     def _add_ddl(self, batch: "Batch", ddl: CommittedDdl) -> None:
         build_ms = self._now_ms(ddl.commit_ts)
         doubled = self._options.ddl_watermarks
         if doubled and self._rng.random() < 0.7:
             self._add_watermark(batch, ddl.commit_ts)
-        for event, sent in zip(ddl.events, self._form.ddl_events(ddl), strict=True):
+        sent_events = self._form.ddl_events(ddl, build_ts_ms=build_ms)
+        for event, sent in zip(ddl.events, sent_events, strict=True):
             if ddl.of_view or event.schema is None or self._is_replicated(event.schema):
                 before = event.pre_schema or event.schema or event
                 places = self._places(self._topic_of((before.database, before.table)))
                 places = places if self._form.ddl_everywhere else places[:1]
-                self._add_event(batch, replace(sent, build_ts_ms=build_ms), places)
+                batch.add_to_all(places, sent)
         self._form.follow(ddl)
         self._position += 1
         if doubled and self._rng.random() < 0.7:
@@ -337,19 +327,11 @@ class StandInChangefeed:
 
     def _add_watermark(self, batch: "Batch", watermark_ts: int) -> None:
         batch.watermark_ts = watermark_ts
-        self._add_event(
-            batch,
-            Watermark(watermark_ts=watermark_ts, build_ts_ms=self._now_ms(watermark_ts)),
-            [place for topic in self._watermark_topics() for place in self._places(topic)],
-        )
-
-    def _add_event(
-        self, batch: "Batch", event: DdlEvent | Bootstrap | Watermark, places: Iterable[_Place]
-    ) -> None:
-        sent = self._form.event(event)
-        if sent is not None:
-            for place in places:
-                batch.add(place, [sent])
+        if not self._form.has_watermarks:
+            return
+        event = Watermark(watermark_ts=watermark_ts, build_ts_ms=self._now_ms(watermark_ts))
+        for topic in self._watermark_topics():
+            batch.add_to_all(self._places(topic), event)
 
     def _places(self, topic: str) -> list[_Place]:
         return [(topic, number) for number in range(self.partitions)]
@@ -391,34 +373,6 @@ class StandInChangefeed:
         place = (topic, zlib.crc32(dispatch_key.encode()) % self.partitions)
         return place, self._form.group(row, dispatch_key)
 
-    def _row_change(self, row: CommittedRow, commit_ts: int, build_ms: int) -> RowChange:
-        schema = self._form.schema(row)
-        change = RowChange(
-            op=row.op,
-            commit_ts=commit_ts,
-            build_ts_ms=build_ms,
-            database=schema.database,
-            table=schema.table,
-            table_id=row.physical_id,
-            schema_version=schema.version,
-            before=self._image(schema, row.before),
-            after=self._image(schema, row.after),
-        )
-        return self._form.row(change, schema)
-
-    def _image(self, schema: TableSchema, row: Row | None) -> Image | None:
-        if row is None:
-            return None
-        # Two tables of one id and version have the same columns, by name.
-        version = (schema.table_id, schema.version)
-        if version not in self._converters:
-            self._converters[version] = {
-                column.name: physical_of(column, self.upstream.timezone)
-                for column in schema.columns
-            }
-        converters = self._converters[version]
-        return {name: convert(row[name]) for name, convert in converters.items()}
-
     def _now_ms(self, ts: int = 0) -> int:
         """Return a build time at or after the TSO `ts` and every build time before."""
         seen = max(self.upstream.clock.physical_ms, tso.physical_ms(ts))
@@ -444,6 +398,11 @@ class Batch:
         """Add events of one group after all others of a partition."""
         if events:
             self.parts[place].append(events)
+
+    def add_to_all(self, places: Iterable[_Place], event: Event) -> None:
+        """Add one event to several partitions."""
+        for place in places:
+            self.add(place, [event])
 
 
 @dataclass(slots=True)

@@ -1,9 +1,8 @@
 """What each format makes of an event: the same change, as the old and the new TiCDC send it.
 
-In: events as the upstream knows them, with schemas and versions, as the Simple protocol sends them.
-Out: the events that a format and dialect can carry, None where it has no such message. The formats
-besides Simple know no schema versions, bootstraps and zones of timestamps, but say of each column
-what it is; Canal-JSON without the TiDB extension knows no commit ts and no watermark. The new TiCDC
+In: what the upstream committed. Out: events for the encoder of a format, with all that the upstream
+knows; an encoder leaves out what its format has no place for. The formats besides Simple have no
+bootstraps, and Canal-JSON without the TiDB extension has no watermarks. The new TiCDC
 (pingcap/ticdc), what changefeeds have since v8.5.4 with the new architecture, differs from the old
 one (pingcap/tiflow):
 
@@ -29,41 +28,26 @@ of all tables at a start, `old` repeating `data` in older TiCDC's deletes, and n
 backquote in RENAME, DROP and EXCHANGE, which the new TiCDC does not escape.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import Final
 
 from ticdc_assets.base.errors import ConfigError
 from ticdc_assets.demo.simulator.alterations import ActionCode
 from ticdc_assets.demo.simulator.columns import as_typed, path_sql
 from ticdc_assets.demo.simulator.shapes import canal_shape_of, shape_of
-from ticdc_assets.demo.simulator.stored_table import in_table_order
-from ticdc_assets.demo.simulator.upstream import CommittedDdl, CommittedRow
-from ticdc_assets.model.events import (
-    Bootstrap,
-    DdlEvent,
-    Event,
-    Image,
-    Op,
-    RowChange,
-    Watermark,
-    ZonedTimestamp,
-)
+from ticdc_assets.demo.simulator.stored_table import Row, in_table_order
+from ticdc_assets.demo.simulator.upstream import CommittedDdl, CommittedRow, Upstream
+from ticdc_assets.model.events import DdlEvent, Op, PhysicalValue, RowChange
 from ticdc_assets.model.schemas import NO_TABLE_ID, RowShape, TableSchema
-from ticdc_assets.model.tso import from_physical_ms, physical_ms
+from ticdc_assets.model.values import physical_of
 from ticdc_assets.wire import WireFormat
-
-TableOrder: TypeAlias = Callable[[TableSchema], tuple[str, ...]]
-"""Gives the names of a table's columns in the order of the table."""
 
 _WRITTEN_BY_TICDC: Final = frozenset(
     {ActionCode.DROP_TABLE, ActionCode.DROP_VIEW, ActionCode.RENAME_TABLE}
 )
 """Statements whose text is TiCDC's in both dialects."""
-
-_WITH_UPDATED_COLUMNS: Final = frozenset({WireFormat.OPEN_PROTOCOL, WireFormat.CANAL_JSON})
-_WITH_PARTITIONS: Final = frozenset({WireFormat.OPEN_PROTOCOL, WireFormat.CRAFT})
 
 
 class Dialect(StrEnum):
@@ -110,12 +94,28 @@ def dialect_of(wire_format: WireFormat, wanted: Dialect | None) -> Dialect:
     return wanted or Dialect.TICDC
 
 
+@dataclass(frozen=True, slots=True)
+class SentTable:
+    """A table as messages have it: its schema, the shape of its rows, and how values are sent."""
+
+    schema: TableSchema
+    shape: RowShape
+    values: Mapping[str, Callable[[str | None], PhysicalValue]]
+
+    def image(self, row: Row | None) -> dict[str, PhysicalValue] | None:
+        """Return a row as it is sent."""
+        if row is None:
+            return None
+        return {name: convert(row[name]) for name, convert in self.values.items()}
+
+
 class MessageForm:
-    """How one changefeed writes; `table_order` knows what a schema does not say.
+    """How one changefeed writes what `upstream` committed.
 
     Attributes:
         is_new: whether the new TiCDC writes.
-        has_bootstraps: whether the format has bootstraps.
+        has_bootstraps: whether the format has bootstraps, which only Simple has.
+        has_watermarks: whether it has watermarks.
         ddl_everywhere: whether a DDL goes to all partitions, not only to the first.
 
     Raises:
@@ -123,33 +123,41 @@ class MessageForm:
     """
 
     def __init__(
-        self, wire_format: WireFormat, options: MessageOptions, *, table_order: TableOrder
+        self, wire_format: WireFormat, options: MessageOptions, upstream: Upstream
     ) -> None:
         self._format = wire_format
         self._options = options
-        self._table_order = table_order
+        self._upstream = upstream
         self.is_new = dialect_of(wire_format, options.dialect) is Dialect.TICDC
         is_canal = wire_format is WireFormat.CANAL_JSON
         self.has_bootstraps = wire_format in (WireFormat.SIMPLE_JSON, WireFormat.SIMPLE_AVRO)
+        self.has_watermarks = options.tidb_extension or not is_canal
         self.ddl_everywhere = not is_canal
-        self._es_only = is_canal and not options.tidb_extension
-        self._shapes: dict[tuple[int, int, str, str], RowShape] = {}
-        self._schemas: dict[tuple[int, int, int | None, str, str], TableSchema] = {}
+        self._tables: dict[tuple[int, int, int | None, str, str], SentTable] = {}
         # The versions that rows of tables cite that were exchanged with a partition, by table id.
         self._exchanged: dict[int, int] = {}
 
-    def schema(self, row: CommittedRow) -> TableSchema:
-        """Return the schema of a row's table as messages have it."""
-        schema = row.schema
+    def table(self, schema: TableSchema) -> SentTable:
+        """Return the table of rows of a schema as messages have it."""
         version = self._exchanged.get(schema.table_id)
         key = (schema.table_id, schema.version, version, schema.database, schema.table)
-        if key not in self._schemas:
-            self._schemas[key] = self._cited(self._in_order(schema))
-        return self._schemas[key]
+        if key not in self._tables:
+            sent = self._cited(self._in_order(schema))
+            self._tables[key] = SentTable(
+                schema=sent,
+                shape=canal_shape_of(sent, full_types=self._options.content_compatible)
+                if self._format is WireFormat.CANAL_JSON
+                else shape_of(sent),
+                values={
+                    column.name: physical_of(column, self._upstream.timezone)
+                    for column in sent.columns
+                },
+            )
+        return self._tables[key]
 
     def _in_order(self, schema: TableSchema) -> TableSchema:
         if self.is_new or self._format is WireFormat.CANAL_JSON:
-            return in_table_order(schema, self._table_order(schema))
+            return in_table_order(schema, self._upstream.table_order(schema))
         return schema
 
     def _cited(self, schema: TableSchema) -> TableSchema:
@@ -189,21 +197,24 @@ class MessageForm:
         """Forget what a process of TiCDC keeps in memory."""
         self._exchanged.clear()
 
-    # DDL, bootstraps and watermarks
+    # DDL
 
-    def ddl_events(self, ddl: CommittedDdl) -> Sequence[DdlEvent]:
-        """Return the events of a DDL as they are in this dialect, for `event`."""
-        if not self.is_new:
-            return [
-                event
-                if event.action_code in _WRITTEN_BY_TICDC
-                else replace(event, sql=as_typed(event.sql))
-                for event in ddl.events
-            ]
-        return [self._ddl_event(ddl, number) for number in range(len(ddl.events))]
+    def ddl_events(self, ddl: CommittedDdl, *, build_ts_ms: int) -> list[DdlEvent]:
+        """Return the events of a DDL as they are sent."""
+        return [
+            replace(
+                self._ddl_event(ddl, number),
+                build_ts_ms=build_ts_ms,
+                es_only=not self.has_watermarks,
+            )
+            for number in range(len(ddl.events))
+        ]
 
     def _ddl_event(self, ddl: CommittedDdl, number: int) -> DdlEvent:
         event = ddl.events[number]
+        if not self.is_new:
+            is_typed = event.action_code not in _WRITTEN_BY_TICDC
+            return replace(event, sql=as_typed(event.sql)) if is_typed else event
         schema, before = event.schema, event.pre_schema
         ordered = None if schema is None else self._in_order(schema)
         event = replace(event, schema=ordered, pre_schema=None)
@@ -246,76 +257,33 @@ class MessageForm:
             if ddl.exchanged is not None and event.schema is not None:
                 self._exchanged[ddl.exchanged] = event.schema.version
 
-    def event(self, event: DdlEvent | Bootstrap | Watermark) -> Event | None:
-        """Return an event that is no row change as the format has it, None if it has none."""
-        canal = self._format is WireFormat.CANAL_JSON
-        match event:
-            case Bootstrap():
-                return event if self.has_bootstraps else None
-            case Watermark():
-                if self._es_only:
-                    return None
-                return event if self.has_bootstraps or canal else replace(event, build_ts_ms=None)
-            case DdlEvent() if self.has_bootstraps:
-                return replace(event, action_code=None)
-            case DdlEvent():
-                return replace(
-                    event,
-                    schema=None,
-                    pre_schema=None,
-                    action_code=None if canal else event.action_code,
-                    build_ts_ms=event.build_ts_ms if canal else None,
-                    commit_ts=self._sent_ts(event.commit_ts),
-                    es_only=self._es_only,
-                )
-
-    def _sent_ts(self, commit_ts: int) -> int:
-        return from_physical_ms(physical_ms(commit_ts)) if self._es_only else commit_ts
-
     # Rows
 
-    def row(self, row: RowChange, schema: TableSchema) -> RowChange:
-        """Return a row change as the format has it; `schema` is what `schema` returned."""
-        if self._format is WireFormat.SIMPLE_JSON:
-            return row
-        row = replace(row, shape=self._shape(schema))
-        if self._format is WireFormat.SIMPLE_AVRO:
-            return row
-        before, after = _without_zones(row.before), _without_zones(row.after)
-        options = self._options
-        key = schema.handle_key
-        if options.delete_only_handle_key and row.op is Op.DELETE and before is not None and key:
-            before = {name: value for name, value in before.items() if name in key}
-        only_updated = options.only_updated_columns or options.content_compatible
-        if only_updated and self._format in _WITH_UPDATED_COLUMNS and before and after:
-            before = {name: value for name, value in before.items() if after[name] != value}
-        is_partition = row.table_id != schema.table_id
-        return replace(
-            row,
-            table_id=row.table_id if is_partition and self._format in _WITH_PARTITIONS else None,
-            schema_version=None,
+    def row(self, row: CommittedRow, *, commit_ts: int, build_ts_ms: int) -> RowChange:
+        """Return the event of a row change, its images cut as the options say."""
+        table = self.table(row.schema)
+        schema, options = table.schema, self._options
+        before, after = table.image(row.before), table.image(row.after)
+        table_id: int | None = row.physical_id
+        if not self.has_bootstraps:
+            # Only the ids of partitions are sent.
+            table_id = table_id if table_id != schema.table_id else None
+            key = schema.handle_key
+            if options.delete_only_handle_key and row.op is Op.DELETE and before and key:
+                before = {name: value for name, value in before.items() if name in key}
+            only_updated = options.only_updated_columns or options.content_compatible
+            if only_updated and self._format is not WireFormat.CRAFT and before and after:
+                before = {name: value for name, value in before.items() if after[name] != value}
+        return RowChange(
+            op=row.op,
+            commit_ts=commit_ts,
+            build_ts_ms=build_ts_ms,
+            database=schema.database,
+            table=schema.table,
+            table_id=table_id,
+            schema_version=schema.version,
             before=before,
             after=after,
-            build_ts_ms=row.build_ts_ms if self._format is WireFormat.CANAL_JSON else None,
-            commit_ts=self._sent_ts(row.commit_ts),
-            es_only=self._es_only,
+            shape=table.shape,
+            es_only=not self.has_watermarks,
         )
-
-    def _shape(self, schema: TableSchema) -> RowShape:
-        key = (schema.table_id, schema.version, schema.database, schema.table)
-        if key not in self._shapes:
-            self._shapes[key] = (
-                canal_shape_of(schema, full_types=self._options.content_compatible)
-                if self._format is WireFormat.CANAL_JSON
-                else shape_of(schema)
-            )
-        return self._shapes[key]
-
-
-def _without_zones(image: Image | None) -> Image | None:
-    if image is None:
-        return None
-    return {
-        name: value.value if isinstance(value, ZonedTimestamp) else value
-        for name, value in image.items()
-    }

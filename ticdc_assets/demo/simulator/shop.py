@@ -346,7 +346,7 @@ TRADES: Final[Mapping[Callable[[ShopWriter, Transaction], None], int]] = {
 _Statement: TypeAlias = str | Callable[[], int]
 """SQL as a person types it, or a call of the upstream for what `statements` does not know."""
 
-STEPS_PER_DDL: Final = 12
+_STEPS_PER_DDL: Final = 12
 _CUSTOMERS, _PRODUCTS = 40, 20
 """How many there are before the first step."""
 
@@ -362,7 +362,7 @@ class ShopWorkload:
     """
 
     def __init__(
-        self, upstream: Upstream, seed: int = 0, *, steps_per_ddl: int = STEPS_PER_DDL
+        self, upstream: Upstream, seed: int = 0, *, steps_per_ddl: int = _STEPS_PER_DDL
     ) -> None:
         self.transactions = 0
         self.statements = 0

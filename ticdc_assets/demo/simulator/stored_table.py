@@ -46,6 +46,11 @@ class StoredTable:
     partitioning: Divided | None = None
 
     @property
+    def name(self) -> TableName:
+        """Its database and its own name."""
+        return self.schema.database, self.schema.table
+
+    @property
     def columns(self) -> tuple[ColumnSchema, ...]:
         """The columns in the order of the table, as SHOW CREATE TABLE lists them."""
         return in_table_order(self.schema, self.order).columns
@@ -70,6 +75,7 @@ def complete_row(schema: TableSchema, values: Row, *, timezone: str) -> Row:
     Raises:
         ValueError: a column is unknown, or NULL where it may not be.
     """
+    name = (schema.database, schema.table)
     row = {
         column.name: values[column.name]
         if column.name in values
@@ -78,10 +84,10 @@ def complete_row(schema: TableSchema, values: Row, *, timezone: str) -> Row:
     }
     unknown = values.keys() - row.keys()
     if unknown:
-        raise ValueError(f"{schema.table}: unknown columns {sorted(unknown)}")
+        raise ValueError(f"{name}: unknown columns {sorted(unknown)}")
     for column in schema.columns:
         if row[column.name] is None and not column.nullable:
-            raise ValueError(f"{schema.table}: {column.name!r} may not be NULL")
+            raise ValueError(f"{name}: {column.name!r} may not be NULL")
     return row
 
 
@@ -108,7 +114,7 @@ def rekeyed(table: StoredTable) -> dict[Key, Row]:
         ordered = {column.name: row[column.name] for column in table.schema.columns}
         rows[key_of(table.schema, ordered) or key] = ordered
     if len(rows) < len(table.rows):
-        raise ValueError(f"{table.schema.database}.{table.schema.table}: two rows of one key")
+        raise ValueError(f"{table.name}: two rows of one key")
     return rows
 
 

@@ -109,6 +109,9 @@ class CommittedDdl:
 
 Commit: TypeAlias = CommittedTransaction | CommittedDdl
 
+DdlParts: TypeAlias = tuple[str, TableSchema | None, TableSchema | None]
+"""The text of an event of a DDL, and the schemas of its table after and before it."""
+
 
 def is_in_cut(commit: Commit, at: int) -> bool:
     """Return whether a commit is in the cut at the TSO `at`: rows up to it, DDL below it."""
@@ -359,21 +362,19 @@ class Upstream:
             raise ValueError(f"database {database!r} exists")
         self._databases[database] = charset
         text = f"CREATE DATABASE {quoted(database)}{charset_sql(charset)}"
-        return self._commit_events(
-            ActionCode.CREATE_DATABASE, [(text, None, None)], previous={}, database=database
-        )
+        return self._commit_ddl(ActionCode.CREATE_DATABASE, [(text, None, None)], database=database)
 
     def drop_database(self, database: str, *, sql: str | None = None) -> int:
         """Run DROP DATABASE, its tables with it, and return its commit ts."""
         if database not in self._databases:
             raise ValueError(f"no database {database!r}")
         del self._databases[database]
-        previous = {name: table for name, table in self._tables.items() if name[0] == database}
-        for name in previous:
-            del self._tables[name]
         text = sql or f"DROP DATABASE {quoted(database)}"
-        return self._commit_events(
-            ActionCode.DROP_DATABASE, [(text, None, None)], previous=previous, database=database
+        return self._commit_ddl(
+            ActionCode.DROP_DATABASE,
+            [(text, None, None)],
+            {name: table for name, table in self._tables.items() if name[0] != database},
+            database=database,
         )
 
     # Tables
@@ -426,7 +427,7 @@ class Upstream:
             partitioning=partitioning and partitioning.with_new_ids(self._new_table_id),
         )
         table.schema = with_indexes(table)
-        return self._commit_table(ActionCode.CREATE_TABLE, sql, name=name, table=table)
+        return self._commit_table(ActionCode.CREATE_TABLE, sql, table)
 
     def create_table_like(self, name: TableName, source: TableName) -> int:
         """Run CREATE TABLE ... LIKE and return its commit ts."""
@@ -442,17 +443,16 @@ class Upstream:
         )
         path = self._path if name[0] == source[0] else path_sql
         text = f"CREATE TABLE {self._path(name)} LIKE {path(source)}"
-        return self._commit_table(ActionCode.CREATE_TABLE, text, name=name, table=table)
+        return self._commit_table(ActionCode.CREATE_TABLE, text, table)
 
     def drop_table(self, name: TableName) -> int:
         """Run DROP TABLE and return its commit ts."""
-        table = self._table(name)
-        del self._tables[name]
+        schema = self.schema(name)
         # The schema after is that of the dropped table, and the text is TiCDC's, not the user's.
-        return self._commit_events(
+        return self._commit_ddl(
             ActionCode.DROP_TABLE,
-            [(f"DROP TABLE {path_sql(name)}", table.schema, table.schema)],
-            previous={name: table},
+            [(f"DROP TABLE {path_sql(name)}", schema, schema)],
+            {other: table for other, table in self._tables.items() if other != name},
         )
 
     def truncate_table(self, name: TableName) -> int:
@@ -461,7 +461,7 @@ class Upstream:
         table = replace(full, rows={}, next_row_id=1, partitioning=self._divided_anew(full))
         table.schema = replace(table.schema, table_id=self._new_table_id())
         text = f"TRUNCATE TABLE {self._path(name)}"
-        return self._commit_table(ActionCode.TRUNCATE_TABLE, text, name=name, table=table)
+        return self._commit_table(ActionCode.TRUNCATE_TABLE, text, table)
 
     def rename_table(self, name: TableName, new_name: TableName) -> int:
         """Run RENAME TABLE for one table and return its commit ts."""
@@ -472,25 +472,17 @@ class Upstream:
 
         `a` to `tmp`, `b` to `a`, `tmp` to `b` swaps two tables. TiCDC sends one event for each.
         """
-        previous: dict[TableName, StoredTable | None] = {}
-        events: list[tuple[str, TableSchema | None, TableSchema | None]] = []
-        before = dict(self._tables)
-        try:
-            for name, new_name in renames:
-                table = self._table(name)
-                self._require_new(new_name)
-                previous.setdefault(name, table)
-                previous.setdefault(new_name, None)
-                renamed = replace(table, rows=dict(table.rows))
-                renamed.schema = replace(table.schema, database=new_name[0], table=new_name[1])
-                del self._tables[name]
-                self._tables[new_name] = renamed
-                text = f"RENAME TABLE {path_sql(name)} TO {path_sql(new_name)}"
-                events.append((text, renamed.schema, table.schema))
-        except ValueError:
-            self._tables = before
-            raise
-        return self._commit_events(ActionCode.RENAME_TABLE, events, previous=previous)
+        tables = dict(self._tables)
+        events: list[DdlParts] = []
+        for name, new_name in renames:
+            table = self._table(name, tables)
+            self._require_new(new_name, tables)
+            renamed = replace(tables.pop(name), rows=dict(table.rows))
+            renamed.schema = replace(table.schema, database=new_name[0], table=new_name[1])
+            tables[new_name] = renamed
+            text = f"RENAME TABLE {path_sql(name)} TO {path_sql(new_name)}"
+            events.append((text, renamed.schema, table.schema))
+        return self._commit_ddl(ActionCode.RENAME_TABLE, events, tables)
 
     def alter_table(self, name: TableName, *actions: AlterAction) -> int:
         """Run ALTER TABLE with one or more changes to columns and keys; return its commit ts."""
@@ -501,9 +493,7 @@ class Upstream:
         parts = [action(table, self.timezone, at) for action in actions]
         text = f"ALTER TABLE {self._path(name)} {', '.join(parts)}"
         code = actions[0].code if len(actions) == 1 else ActionCode.MULTI_CHANGE
-        return self._commit_altered(
-            code, text, name=name, table=table, version=version, commit_ts=commit_ts
-        )
+        return self._commit_altered(code, text, table, version=version, commit_ts=commit_ts)
 
     def create_index(
         self,
@@ -523,7 +513,7 @@ class Upstream:
         table.secondary = (*table.secondary, added)
         kind = "UNIQUE INDEX" if unique else "INDEX"
         text = f"CREATE {kind} {quoted(index)} ON {self._path(name)} ({names_sql(columns)})"
-        return self._commit_altered(ActionCode.ADD_INDEX, text, name=name, table=table)
+        return self._commit_altered(ActionCode.ADD_INDEX, text, table)
 
     def drop_index(self, name: TableName, index: str) -> int:
         """Run DROP INDEX and return its commit ts."""
@@ -532,18 +522,22 @@ class Upstream:
         if len(table.secondary) == len(self._table(name).secondary):
             raise ValueError(f"{name}: no index {index!r}")
         text = f"DROP INDEX {quoted(index)} ON {self._path(name)}"
-        return self._commit_altered(ActionCode.DROP_INDEX, text, name=name, table=table)
+        return self._commit_altered(ActionCode.DROP_INDEX, text, table)
 
-    def _table(self, name: TableName) -> StoredTable:
-        table = self._tables.get(name)
+    def _table(
+        self, name: TableName, tables: Mapping[TableName, StoredTable] | None = None
+    ) -> StoredTable:
+        table = (self._tables if tables is None else tables).get(name)
         if table is None:
             raise ValueError(f"no table {name}")
         return table
 
-    def _require_new(self, name: TableName) -> None:
+    def _require_new(
+        self, name: TableName, tables: Mapping[TableName, StoredTable] | None = None
+    ) -> None:
         if name[0] not in self._databases:
             raise ValueError(f"there is no database {name[0]}")
-        if name in self._tables:
+        if name in (self._tables if tables is None else tables):
             raise ValueError(f"there is a table {name}")
 
     def _copy(self, name: TableName) -> StoredTable:
@@ -573,9 +567,8 @@ class Upstream:
         self,
         code: ActionCode,
         sql: str,
-        *,
-        name: TableName,
         table: StoredTable,
+        *,
         version: int | None = None,
         commit_ts: int | None = None,
     ) -> int:
@@ -583,43 +576,37 @@ class Upstream:
             with_indexes(table), version=self._version() if version is None else version
         )
         table.rows = rekeyed(table)
-        return self._commit_table(code, sql, name=name, table=table, commit_ts=commit_ts)
+        return self._commit_table(code, sql, table, commit_ts=commit_ts)
 
     def _commit_table(
-        self,
-        code: ActionCode,
-        sql: str,
-        *,
-        name: TableName,
-        table: StoredTable,
-        commit_ts: int | None = None,
+        self, code: ActionCode, sql: str, table: StoredTable, *, commit_ts: int | None = None
     ) -> int:
-        previous = self._tables.get(name)
-        self._tables[name] = table
-        return self._commit_events(
-            code,
-            [(sql, table.schema, previous.schema if previous else None)],
-            previous={name: previous},
-            commit_ts=commit_ts,
+        """Commit a DDL of one table, which is new or takes the place of the one of its name."""
+        before = self._tables.get(table.name)
+        events: list[DdlParts] = [(sql, table.schema, before.schema if before else None)]
+        return self._commit_ddl(
+            code, events, {**self._tables, table.name: table}, commit_ts=commit_ts
         )
 
-    def _commit_events(
+    def _commit_ddl(
         self,
         code: ActionCode,
-        events: Iterable[tuple[str, TableSchema | None, TableSchema | None]],
+        events: Iterable[DdlParts],
+        tables: dict[TableName, StoredTable] | None = None,
         *,
-        previous: Mapping[TableName, StoredTable | None],
         commit_ts: int | None = None,
         database: str = "",
         of_view: bool = False,
         exchanged: int | None = None,
     ) -> int:
+        """Commit a DDL that leaves `tables`, None for those that there are."""
         if commit_ts is None:
             commit_ts = self._ddl_ts()
-        for name in previous:
-            table = self._tables.get(name)
-            if table is not None:
-                self._orders[table.schema.table_id, table.schema.version] = table.order
+        before, after = self._tables, self._tables if tables is None else tables
+        self._tables = after
+        changed = [name for name in before | after if before.get(name) is not after.get(name)]
+        for table in filter(None, map(after.get, changed)):
+            self._orders[table.schema.table_id, table.schema.version] = table.order
         self.history.append(
             CommittedDdl(
                 commit_ts=commit_ts,
@@ -637,7 +624,7 @@ class Upstream:
                     )
                     for sql, schema, pre_schema in events
                 ),
-                previous=previous,
+                previous={name: before.get(name) for name in changed},
                 of_view=of_view,
                 exchanged=exchanged,
             )

@@ -12,15 +12,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.clock import TsoClock
 from ticdc_assets.demo.simulator.columns import column
-from ticdc_assets.demo.simulator.shop import STEPS_PER_DDL, ShopWorkload
+from ticdc_assets.demo.simulator.shop import ShopWorkload
 from ticdc_assets.demo.simulator.stored_table import Row, TableName, index
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.source.capture import CaptureRecord, CaptureWriter
-from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.demo.simulator.random_values import random_value
 
 ODD_NAMES: Final[tuple[str, ...]] = (
@@ -253,19 +251,3 @@ def write_capture(path: Path, records: Iterable[CaptureRecord]) -> int:
             writer.append(record)
             count += 1
     return count
-
-
-def write_shop_capture(
-    path: Path,
-    *,
-    steps: int,
-    seed: int = 0,
-    timezone: str = "UTC",
-    wire_format: WireFormat = WireFormat.SIMPLE_JSON,
-    steps_per_ddl: int = STEPS_PER_DDL,
-) -> StandInChangefeed:
-    """Write a shop's life into a capture, repeatable by seed, and return its changefeed."""
-    upstream = shop_upstream(seed, steps=steps, steps_per_ddl=steps_per_ddl, timezone=timezone)
-    changefeed = StandInChangefeed(upstream, "shop", wire_format=wire_format, seed=seed)
-    write_capture(path, changefeed.tick())
-    return changefeed

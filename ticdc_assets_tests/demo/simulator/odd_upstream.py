@@ -3,6 +3,7 @@
 The demo's workloads need none of them; tests of the changefeed, of storms and of partitions do.
 """
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
@@ -54,9 +55,7 @@ class OddUpstream(Upstream):
             raise ValueError(f"no database {database!r}")
         self._databases[database] = charset
         text = f"ALTER DATABASE {quoted(database)}{charset_sql(charset)}"
-        return self._commit_events(
-            ActionCode.ALTER_DATABASE, [(text, None, None)], previous={}, database=database
-        )
+        return self._commit_ddl(ActionCode.ALTER_DATABASE, [(text, None, None)], database=database)
 
     def drop_database(self, database: str, *, sql: str | None = None) -> int:
         """Run DROP DATABASE, its tables and views with it, and return its commit ts."""
@@ -85,18 +84,18 @@ class OddUpstream(Upstream):
             f" VIEW {self._path(name)} AS"
             f" SELECT {','.join(quoted(column.name) for column in shown)} FROM {path_sql(source)}"
         )
-        return self._commit_events(
-            ActionCode.CREATE_VIEW, [(text, view, None)], previous={}, of_view=True
-        )
+        return self._commit_ddl(ActionCode.CREATE_VIEW, [(text, view, None)], of_view=True)
 
     def drop_view(self, name: TableName) -> int:
         """Run DROP VIEW and return its commit ts."""
         view = self._views.pop(name)
         event = (f"DROP VIEW {path_sql(name)}", view, view)
-        return self._commit_events(ActionCode.DROP_VIEW, [event], previous={}, of_view=True)
+        return self._commit_ddl(ActionCode.DROP_VIEW, [event], of_view=True)
 
-    def _require_new(self, name: TableName) -> None:
-        super()._require_new(name)
+    def _require_new(
+        self, name: TableName, tables: Mapping[TableName, StoredTable] | None = None
+    ) -> None:
+        super()._require_new(name, tables)
         if name in self._views:
             raise ValueError(f"there is a view {name}")
 
@@ -130,8 +129,7 @@ class OddUpstream(Upstream):
         text = f"RECOVER TABLE {self._path(name)}"
         if to is not None:
             text = f"FLASHBACK TABLE {self._path(name)} TO {quoted(to)}"
-        code = ActionCode.RECOVER_TABLE
-        return self._commit_table(code, text, name=new_name, table=table)
+        return self._commit_table(ActionCode.RECOVER_TABLE, text, table)
 
     def forget(self) -> None:
         """Let nothing be brought back of what was dropped or truncated so far."""
@@ -166,13 +164,13 @@ class OddUpstream(Upstream):
 
     def unsent(self) -> int:
         """Run a statement that TiCDC never sends (CREATE SEQUENCE); return its commit ts."""
-        return self._commit_events(ActionCode.MULTI_CHANGE, [], previous={})
+        return self._commit_ddl(ActionCode.MULTI_CHANGE, [])
 
     def unheard_of(self, name: TableName, clause: str) -> int:
         """Run an ALTER TABLE of a kind not known here; rows and columns stay as they are."""
         table = self._copy(name)
         text = f"ALTER TABLE {self._path(name)} {clause}"
-        return self._commit_altered(ActionCode.TABLE_COMMENT, text, name=name, table=table)
+        return self._commit_altered(ActionCode.TABLE_COMMENT, text, table)
 
     def alter_partitions(self, name: TableName, change: PartitionChange) -> int:
         """Run ALTER TABLE with a change of partitions and return its commit ts."""
@@ -182,7 +180,7 @@ class OddUpstream(Upstream):
         if not isinstance(change, TruncatePartitions):
             table.schema = replace(table.schema, version=self._version())
         text = f"ALTER TABLE {self._path(name)} {clause}"
-        return self._commit_table(change.code, text, name=name, table=table)
+        return self._commit_table(change.code, text, table)
 
     def exchange_partition(self, name: TableName, partition: str, other: TableName) -> int:
         """Run EXCHANGE PARTITION ... WITH TABLE `other` and return its commit ts.
@@ -190,17 +188,17 @@ class OddUpstream(Upstream):
         TiCDC sends one event, with the divided table's schema after it and the other's before it.
         The versions of both stay.
         """
-        divided, alone = self._table(name), self._table(other)
-        self._tables[name], self._tables[other] = exchange(divided, partition, alone)
+        alone = self._table(other)
+        after, alone_after = exchange(self._table(name), partition, alone)
         text = (
             f"ALTER TABLE {path_sql(name)} EXCHANGE PARTITION {quoted(partition)}"
             f" WITH TABLE {path_sql(other)}"
         )
-        return self._commit_events(
+        return self._commit_ddl(
             ActionCode.EXCHANGE_PARTITION,
-            [(text, self._tables[name].schema, alone.schema)],
-            previous={name: divided, other: alone},
-            exchanged=self._tables[other].schema.table_id,
+            [(text, after.schema, alone.schema)],
+            {**self._tables, name: after, other: alone_after},
+            exchanged=alone_after.schema.table_id,
         )
 
     def _version(self) -> int:

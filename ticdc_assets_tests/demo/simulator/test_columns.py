@@ -58,6 +58,7 @@ def test_a_timestamp_default_is_written_in_the_zone_of_the_session() -> None:
         ("enum('a','b')", "enum('a','b','c')", False),
         ("enum('a','b')", "enum('b','a')", True),
         ("int", "int unsigned", True),
+        ("text", "longtext", False),
     ],
 )
 def test_what_rewrites_rows(old: str, new: str, *, rewrites: bool) -> None:

@@ -2,7 +2,6 @@ import random
 import time
 from collections.abc import Callable
 from datetime import datetime
-from pathlib import Path
 
 import pytest
 
@@ -14,9 +13,8 @@ from ticdc_assets.demo.simulator.shop import ShopWorkload
 from ticdc_assets.demo.simulator.shop_values import plain_value
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.model.schemas import ColumnSchema
-from ticdc_assets.source.capture import CaptureReader, CaptureRecord
-from ticdc_assets_tests.demo.simulator.builders import write_capture, write_shop_capture
-from ticdc_assets_tests.demo.simulator.variants import PLAIN, SIMPLE, Variant, global_watermark
+from ticdc_assets.source.capture import CaptureRecord
+from ticdc_assets_tests.demo.simulator.variants import SIMPLE, global_watermark
 
 
 def live_run(
@@ -96,23 +94,3 @@ def test_a_live_changefeed_that_fails_says_so() -> None:
         assert said == ["no room for 4"]
         with pytest.raises(StatementError, match="the changefeed has ended: no room"):
             execute("DELETE FROM shop.orders")
-
-
-@pytest.mark.parametrize(
-    ("name", "variant"), [("shop.jsonl", SIMPLE), ("shop.jsonl.gz", PLAIN["craft"])]
-)
-def test_a_capture_of_a_shop(tmp_path: Path, name: str, variant: Variant) -> None:
-    path = tmp_path / name
-    changefeed = write_shop_capture(
-        path,
-        steps=60,
-        seed=2,
-        timezone="Asia/Shanghai",
-        wire_format=variant.wire_format,
-        steps_per_ddl=3,
-    )
-    records = list(CaptureReader(path))
-    variant.require_truth(changefeed, records)
-    # It goes on where it ended.
-    assert write_capture(path, changefeed.tick()) == 4
-    assert len(list(CaptureReader(path))) == len(records) + 4

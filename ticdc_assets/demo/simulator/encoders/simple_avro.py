@@ -156,28 +156,23 @@ _SIGNED: Final = frozenset(
 
 
 def _schema_fields(schema: TableSchema, *, ticdc: bool) -> dict[str, Any]:
-    columns = [_column_fields(column, ticdc=ticdc) for column in schema.columns]
-    return schema_to_json(schema) | {"database": schema.database, "columns": columns}
+    written = schema_to_json(schema)
+    for fields, column in zip(written["columns"], schema.columns, strict=True):
+        fields["dataType"] |= _kind_fields(column, ticdc=ticdc)
+        fields["default"] = _default_bytes(column)
+    return written | {"database": schema.database}
 
 
-def _column_fields(column: ColumnSchema, *, ticdc: bool) -> dict[str, Any]:
+def _kind_fields(column: ColumnSchema, *, ticdc: bool) -> dict[str, Any]:
+    """Return the fields that only some kinds of columns have, null for the others."""
     kind = kind_of(column)
     scaled = kind is ColumnKind.DECIMAL or (ticdc and kind is ColumnKind.TIMESTAMP)
     signed, labelled = kind in _SIGNED, kind in (ColumnKind.ENUM, ColumnKind.SET)
     return {
-        "name": column.name,
-        "dataType": {
-            "mysqlType": column.mysql_type,
-            "charset": column.charset,
-            "collate": column.collation,
-            "length": column.length,
-            "decimal": column.decimal if scaled else None,
-            "elements": column.elements if labelled else None,
-            "unsigned": column.unsigned if signed else None,
-            "zerofill": column.zerofill if signed else None,
-        },
-        "nullable": column.nullable,
-        "default": _default_bytes(column),
+        "decimal": column.decimal if scaled else None,
+        "elements": column.elements if labelled else None,
+        "unsigned": column.unsigned if signed else None,
+        "zerofill": column.zerofill if signed else None,
     }
 
 

@@ -1,8 +1,7 @@
 """The Simple protocol in JSON: one record an event; and the fields that its Avro has too.
 
 In: events. Out: records whose value is one JSON object, as `wire.simple.json_reference` reads it.
-The fields are in the order of TiCDC's struct, with the names of the JSON encoding and values as
-`wire.simple.message.FIELDS` has them.
+The fields are those of `wire.simple.message.FIELDS`, which has them in the order of TiCDC's struct.
 
 What Go's `omitempty` leaves out is left out, but for an empty image: TiCDC drops it, and such a
 message looks like a damaged one, so it is kept.
@@ -13,7 +12,6 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from ticdc_assets.demo.simulator.encoders import go_json
-from ticdc_assets.demo.simulator.encoders.go_json import without_empty
 from ticdc_assets.model.events import (
     Bootstrap,
     DdlEvent,
@@ -25,9 +23,12 @@ from ticdc_assets.model.events import (
 )
 from ticdc_assets.model.schemas import TableSchema, schema_to_json
 from ticdc_assets.wire.record import Record
-from ticdc_assets.wire.simple.message import OPS, VERSION, MessageType, message_type
+from ticdc_assets.wire.simple.message import FIELDS, OPS, VERSION, MessageType, message_type
 
 _TYPES_OF_OPS: Final = {op: kind for kind, op in OPS.items()}
+_NAMES: Final = ("database", "table", "tableID")
+_ALWAYS: Final = frozenset({"version", "type", "commitTs", "buildTs", "data", "old"})
+"""Fields that are written though they are empty."""
 
 
 def encode(events: Sequence[Event]) -> list[Record]:
@@ -37,47 +38,29 @@ def encode(events: Sequence[Event]) -> list[Record]:
 
 def fields_from_event(event: Event) -> dict[str, Any]:
     """Return the fields of the message of `event`, in TiCDC's order."""
+    kind = _type_of(event)
+    fields = {field.name: getattr(event, field.meaning) for field in FIELDS[kind]}
+    names = {name: fields.pop(name) for name in _NAMES if name in fields}
+    head = {"version": VERSION, **names, "type": kind.value}
+    if kind is MessageType.BOOTSTRAP:
+        head["commitTs"] = 0
+    return {
+        name: value
+        for name, value in {**head, **fields}.items()
+        if value or (name in _ALWAYS and value is not None)
+    }
+
+
+def _type_of(event: Event) -> MessageType:
     match event:
         case RowChange():
-            images: dict[str, Image | None] = {"data": event.after, "old": event.before}
-            return {
-                "version": VERSION,
-                **without_empty(database=event.database, table=event.table, tableID=event.table_id),
-                "type": _TYPES_OF_OPS[event.op].value,
-                "commitTs": event.commit_ts,
-                "buildTs": event.build_ts_ms,
-                **without_empty(
-                    schemaVersion=event.schema_version,
-                    claimCheckLocation=event.claim_check_location,
-                    handleKeyOnly=event.handle_key_only,
-                    checksum=event.checksum,
-                ),
-                **{name: image for name, image in images.items() if image is not None},
-            }
+            return _TYPES_OF_OPS[event.op]
         case DdlEvent():
-            return {
-                "version": VERSION,
-                "type": message_type(event.ddl_type).value,
-                **without_empty(sql=event.sql),
-                "commitTs": event.commit_ts,
-                "buildTs": event.build_ts_ms,
-                **without_empty(tableSchema=event.schema, preTableSchema=event.pre_schema),
-            }
+            return message_type(event.ddl_type)
         case Bootstrap():
-            return {
-                "version": VERSION,
-                "type": MessageType.BOOTSTRAP.value,
-                "commitTs": 0,
-                "buildTs": event.build_ts_ms,
-                "tableSchema": event.schema,
-            }
+            return MessageType.BOOTSTRAP
         case Watermark():
-            return {
-                "version": VERSION,
-                "type": MessageType.WATERMARK.value,
-                "commitTs": event.watermark_ts,
-                "buildTs": event.build_ts_ms,
-            }
+            return MessageType.WATERMARK
 
 
 def _written(event: Event) -> bytes:
