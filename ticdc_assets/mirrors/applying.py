@@ -58,6 +58,7 @@ from ticdc_assets.log.cuts import (
     Mode,
     choice_text,
     filter_text,
+    name_mirrors,
     publish,
     same_content,
 )
@@ -133,6 +134,7 @@ def apply_changes(
         # A cut has to record that the records landed since the older cut were checked again.
         and last.rewind is None
     ):
+        name_mirrors(lake.paths, last, batch=found.statistics.batch)
         return Applying(
             outcome=Outcome.UNCHANGED,
             reason=f"the mirrors are at {last.moment} and the landed records change nothing",
