@@ -12,7 +12,7 @@ Why running it again is safe: it writes only files of one run, which no commit n
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -20,23 +20,23 @@ import pyarrow.dataset as ds
 from ticdc_assets.changelog.carrying import VersionEvent
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, earlier_first
 from ticdc_assets.delta.files import FileLayout, WrittenFile
+from ticdc_assets.delta.row_schema import filled_batch
 from ticdc_assets.log.cuts import MirrorCut
 from ticdc_assets.mirrors.change_folding import ChangeFolding
 from ticdc_assets.mirrors.truncation_points import Base
 from ticdc_assets.mirrors.versions import mirror_rows, rows_as_stored
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.rows.bag_operations import of_no_change
-from ticdc_assets.rows.folding import with_origins, without_replays
+from ticdc_assets.rows.folding import with_origins
 from ticdc_assets.rows.history_layout import (
     HistoryLayout,
+    column_places,
     history_operation_schema,
-    typed_fields,
     version_schema,
 )
 from ticdc_assets.rows.history_operations import Passage, history_operations
 from ticdc_assets.rows.history_versions import fold_versions
 from ticdc_assets.rows.mirror_rows import ArrowMap, MirrorLayout
-from ticdc_assets.rows.row_operations import SEQUENCE_FIELDS, batch_of
 from ticdc_assets.rows.rows_of_work import (
     READ_ROWS,
     Rows,
@@ -237,12 +237,9 @@ class HistoryFolding:
         if runs_on.holds:
             folder = None
         buckets = buckets_for(count, size, runs_on.workers)
-        keyed = bool(schema.handle_key)
-        operation_schema = _operation_schema(schema)
-        versions = version_schema(schema)
-        fold = fold_versions(schema)
+        operation_schema, versions = _operation_schema(schema), version_schema(schema)
 
-        def of_changes(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        def of_changes(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
             for operations in convert(batches):
                 yield from in_buckets(operations, buckets)
 
@@ -255,7 +252,7 @@ class HistoryFolding:
                         yield buckets + number % buckets, ended
                         batch = batch.filter(batch.column("valid_to").is_null())
                     for operations in of_versions([batch]):
-                        own = operations if keyed else of_no_change(operations)
+                        own = operations if schema.handle_key else of_no_change(operations)
                         yield from in_buckets(own, buckets)
 
             return rows
@@ -264,18 +261,12 @@ class HistoryFolding:
             if bucket >= buckets:
                 rows = pa.Table.from_batches(batches, versions)
             else:
-                operations = pa.Table.from_batches(batches, operation_schema)
-                if not keyed:
-                    operations = without_replays(operations)
-                operations = operations.sort_by(
-                    [(name, "ascending") for name in _ORDER]
-                ).combine_chunks()
-                rows = pa.Table.from_batches(fold(operations.to_batches()), versions)
+                rows = fold_versions(pa.Table.from_batches(batches, operation_schema), schema)
             unread = rows["valid_from"].null_count
             begun = rows.num_rows - unread
             if table is not None:
                 rows = rows.filter(ds.field("valid_from").is_valid()).rename_columns(layout.names)
-            yield _Part(rows=kept(rows, folder, files), begun=begun, unread=unread)
+            yield _Part(kept(rows, folder, files), begun, unread)
 
         sources = [
             (changes, of_changes),
@@ -290,14 +281,12 @@ class HistoryFolding:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Part:
+class _Part(NamedTuple):
+    """What became of a bucket: its versions, how many, and how many changes could not be read."""
+
     rows: WrittenFile | pa.Table | None
     begun: int
     unread: int
-
-
-_ORDER = ("key", *SEQUENCE_FIELDS)
 
 
 def _operation_schema(schema: TableSchema) -> pa.Schema:
@@ -318,18 +307,17 @@ def _as_versions(schema: TableSchema) -> ArrowMap:
     """Return the function from the rows of a mirror to versions; how they came is unknown."""
     layout, target = MirrorLayout(schema=schema), version_schema(schema)
 
+    names = [column.name for column in schema.columns]
+
     def versions(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for rows in batches:
-            known: dict[str, pa.Array] = {
-                **{
-                    place: rows.column(column.name)
-                    for (place, _), column in zip(typed_fields(schema), schema.columns, strict=True)
-                },
+            columns = (rows.column(name) for name in names)
+            values = dict(zip(column_places(schema), columns, strict=True)) | {
                 "valid_from": rows.column(layout.commit_ts),
-                "op": pa.repeat(pa.scalar(str(VersionEvent.KEPT)), rows.num_rows),
+                "op": str(VersionEvent.KEPT),
                 "rescued": rows.column(layout.rescued),
             }
-            yield batch_of(known, rows.num_rows, target)
+            yield filled_batch(target, rows.num_rows, values)
 
     return versions
 

@@ -36,6 +36,7 @@ from ticdc_assets.changelog.carrying import RowCarrier
 from ticdc_assets.changelog.plan import MirrorPlan, Plan
 from ticdc_assets.delta.commits import newest_version, same_rows_at
 from ticdc_assets.delta.committing import undisturbed
+from ticdc_assets.delta.row_schema import filled
 from ticdc_assets.log.cuts import Cut, MirrorCut, Mode
 from ticdc_assets.mirrors.caveats import casts_listed
 from ticdc_assets.mirrors.change_folding import (
@@ -578,12 +579,6 @@ class _Changes:
         taken = pa.array(places)
         rows = self._keys.rows.take(taken)
         stamps = self._keys.flags["commit_ts"].take(taken)
-        columns: list[pa.Array | pa.ChunkedArray] = []
-        for item in self._layout.arrow:
-            if item.name == self._layout.commit_ts:
-                columns.append(stamps)
-            elif item.name in rows.column_names:
-                columns.append(rows[item.name])
-            else:
-                columns.append(pa.nulls(len(places), item.type))
-        return pa.table(columns, schema=self._layout.arrow)
+        values = dict(zip(rows.column_names, rows.columns, strict=True))
+        values[self._layout.commit_ts] = stamps
+        return filled(self._layout.arrow, len(places), values)

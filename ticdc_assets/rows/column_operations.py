@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from ticdc_assets.changelog.carrying import RowCarrier
 from ticdc_assets.changelog.resolve import DELETE_RANK, PUT_RANK, RowResolver
+from ticdc_assets.delta.row_schema import filled_batch
 from ticdc_assets.model.events import Op
 from ticdc_assets.model.mysql_types import arrow_type
 from ticdc_assets.model.schemas import TableSchema
@@ -28,7 +29,7 @@ from ticdc_assets.model.values.columns import Places, TypedColumn, typed_column
 from ticdc_assets.model.values.zones import CHANGEFEED_ZONE_NAMES
 from ticdc_assets.rows import mirror_rows
 from ticdc_assets.rows.mirror_rows import SHAPE, sources_of
-from ticdc_assets.rows.row_operations import SEQUENCE_TYPE, batch_of, operation_schema
+from ticdc_assets.rows.row_operations import SEQUENCE_TYPE, operation_schema
 from ticdc_assets.wire.image_reading import ImageReader, Images
 from ticdc_assets.wire.rows import shape_from_text
 
@@ -234,14 +235,14 @@ class ColumnOperations:
             "key": column(keys, is_key=True),
             "sequence": pa.StructArray.from_arrays(sequence, fields=list(SEQUENCE_TYPE)),
             "is_delete": pa.array(is_delete),
-            "is_partial": pa.array(np.zeros(size, np.bool_)),
+            "is_partial": False,
             "missing": column(self._missing(images, reading), is_key=False),
             **{
                 f"c{number}": column(item, is_key=number in self._key_set)
                 for number, item in enumerate(columns)
             },
         }
-        return batch_of(values, size, self._schema)
+        return filled_batch(self._schema, size, values)
 
     def _keys(
         self,

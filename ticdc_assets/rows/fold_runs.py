@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from ticdc_assets.delta.files import FileLayout, WrittenFile
+from ticdc_assets.delta.row_schema import filled_batch
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.rows.bag_operations import of_no_change
 from ticdc_assets.rows.folding import (
@@ -36,7 +37,7 @@ from ticdc_assets.rows.folding import (
     with_origins,
 )
 from ticdc_assets.rows.mirror_rows import ArrowMap, MirrorLayout, put_rows
-from ticdc_assets.rows.row_operations import batch_of, operation_schema
+from ticdc_assets.rows.row_operations import operation_schema
 from ticdc_assets.rows.rows_of_work import (
     READ_ROWS,
     Rows,
@@ -354,6 +355,6 @@ def faults_as_operations(schema: TableSchema) -> ArrowMap:
     def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             columns = {name: batch.column(name) for name in FAULT_COLUMNS}
-            yield batch_of(columns, batch.num_rows, target)
+            yield filled_batch(target, batch.num_rows, columns)
 
     return convert

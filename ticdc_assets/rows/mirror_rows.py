@@ -31,6 +31,7 @@ from ticdc_assets.changelog.resolve import (
     SentImages,
     rank_of,
 )
+from ticdc_assets.delta.row_schema import filled_batch
 from ticdc_assets.model.events import Op
 from ticdc_assets.model.mysql_types import Kind, arrow_type, kind_of
 from ticdc_assets.model.schemas import ColumnSchema, RowShape, TableSchema
@@ -40,7 +41,6 @@ from ticdc_assets.rows.row_operations import (
     RESCUED_TYPE,
     SEQUENCE_FIELDS,
     SEQUENCE_TYPE,
-    batch_of,
     operation_schema,
 )
 from ticdc_assets.spark.frames import sql_type_name
@@ -298,6 +298,12 @@ NOWHERE: dict[str, object] = {
 """Sequence of a row that comes from no change."""
 
 
+def nowhere(stamps: "pa.Array[Any]") -> "pa.Array[Any]":
+    """Return the sequences of rows that come from no change, with these commit ts."""
+    values = NOWHERE | {"commit_ts": stamps}
+    return filled_batch(pa.schema(SEQUENCE_TYPE), len(stamps), values).to_struct_array()
+
+
 def _counted(casts: Casts, *, is_delete: bool = False) -> list[tuple[str, int, int]] | None:
     return [(name, ddl_ts, -1 if is_delete else 1) for name, ddl_ts in casts] or None
 
@@ -529,20 +535,13 @@ def _kept_operations(
             for number, text in zip(key, render, strict=True)
         ]
         keys = ["=" + key_text(values, columns) for values in zip(*texts, strict=True)]
-        arrays["key"] = pa.array(keys, pa.string())
-        nowhere = NOWHERE | {"commit_ts": rows.column(layout.commit_ts)}
-        arrays["sequence"] = pa.StructArray.from_arrays(
-            [
-                nowhere[item.name]
-                if item.name == "commit_ts"
-                else pa.repeat(pa.scalar(nowhere[item.name], item.type), count)
-                for item in SEQUENCE_TYPE
-            ],
-            fields=list(SEQUENCE_TYPE),
-        )
-        for name in ("is_delete", "is_partial"):
-            arrays[name] = pa.repeat(False, count)
-        return batch_of(arrays, count, target), batch.filter(pc.invert(stays))
+        values = arrays | {
+            "key": pa.array(keys, pa.string()),
+            "sequence": nowhere(rows.column(layout.commit_ts)),
+            "is_delete": False,
+            "is_partial": False,
+        }
+        return filled_batch(target, count, values), batch.filter(pc.invert(stays))
 
     return operations
 
