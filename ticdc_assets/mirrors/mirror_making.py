@@ -96,10 +96,16 @@ class MirrorMaker:
             then = known.plan(last.tso)
             self._pasts = {item.mirror_id: item.past_digest for item in then.mirrors}
         self._histories = HistoryFolding(changes)
+        self._ready: dict[str, MirrorCut] = {}
 
-    def make(self, mirror: MirrorPlan, stale: bool, made: MirrorCut | None) -> MirrorCut:
-        """Make a mirror if it is not made yet, and its history if one is kept."""
-        entry = made or undisturbed(lambda: self._make_mirror(mirror, stale))
+    def is_ready(self, mirror: MirrorPlan) -> bool:
+        """Return whether `make_new` has made a mirror."""
+        return mirror.mirror_id in self._ready
+
+    def make(self, mirror: MirrorPlan, stale: bool) -> MirrorCut:
+        """Make a mirror unless it is ready, and its history if one is kept."""
+        ready = self._ready.pop(mirror.mirror_id, None)
+        entry = ready or undisturbed(lambda: self._make_mirror(mirror, stale))
         if not self._lake.changefeed.keeps_history(*mirror.name):
             return entry
         return undisturbed(lambda: self._make_history(mirror, stale, entry))
@@ -284,7 +290,7 @@ class MirrorMaker:
             watched={key for found in doubts.values() for key, _ in found},
         )
 
-    def make_new(self, plan: Plan) -> dict[str, MirrorCut]:
+    def make_new(self, plan: Plan) -> None:
         """Make the mirrors that have no table yet and many changes, all at once."""
         wanted: list[tuple[MirrorPlan, int, TableWriter]] = []
         for mirror in plan.mirrors:
@@ -298,7 +304,7 @@ class MirrorMaker:
             ):
                 wanted.append((mirror, rows, self._writer(MirrorLayout, mirror, None)))
         if not wanted:
-            return {}
+            return
         tell(
             f"folding {counted(sum(rows for _, rows, _ in wanted), 'change')} of "
             f"{counted(len(wanted), 'new table')}"
@@ -311,8 +317,7 @@ class MirrorMaker:
             f"folding {counted(len(wanted), 'new mirror')} at once",
         )
         if isinstance(found, Failure) or not found:
-            return {}  # then they are made one by one, which shows the one that fails
-        made: dict[str, MirrorCut] = {}
+            return  # then they are made one by one, which shows the one that fails
         for (mirror, _, writer), folded in zip(wanted, found, strict=True):
             result = attempted(
                 lambda mirror=mirror, writer=writer, folded=folded: self._written(
@@ -321,8 +326,7 @@ class MirrorMaker:
                 f"the mirror of {joined_name(*mirror.name)}",
             )
             if not isinstance(result, Failure):
-                made[mirror.mirror_id] = result
-        return made
+                self._ready[mirror.mirror_id] = result
 
     # Changed rows -------------------------------------------------------------------------------
 
