@@ -12,14 +12,14 @@ Why running it again is safe: it writes only files of one run, which no commit n
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
 from ticdc_assets.changelog.carrying import VersionEvent
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, earlier_first
-from ticdc_assets.delta.files import FileLayout, WrittenFile
+from ticdc_assets.delta.files import FileLayout
 from ticdc_assets.delta.row_schema import filled_batch
 from ticdc_assets.log.cuts import MirrorCut
 from ticdc_assets.mirrors.change_folding import ChangeFolding
@@ -44,7 +44,6 @@ from ticdc_assets.rows.rows_of_work import (
     buckets_for,
     in_buckets,
     kept,
-    kept_rows,
     reduced,
 )
 from ticdc_assets.spark.executing import executor
@@ -195,13 +194,14 @@ class HistoryFolding:
         )
         folder = None if runs_on.holds else self._changes.scratch.folder()
 
-        def step(parts: Iterable[Rows]) -> Iterator[WrittenFile | pa.Table | None]:
+        def step(parts: Iterable[Rows]) -> Iterator[Rows]:
             for part in parts:
                 for operations in convert(part.read()):
                     yield kept(pa.Table.from_batches([operations]), folder)
 
         parts = changes.parts()
-        return kept_rows(runs_on.run(step, parts, tasks=len(parts)), schema, folder)
+        found = runs_on.run(step, parts, tasks=len(parts))
+        return Rows.joined(found or [kept(schema.empty_table(), folder)])
 
     def after(
         self,
@@ -214,7 +214,7 @@ class HistoryFolding:
         # Many go to workers as operations do: in files.
         folder = None if operations.table is not None else self._changes.scratch.folder()
         some = (current.slice(at, READ_ROWS) for at in range(0, current.num_rows, READ_ROWS))
-        rows = kept_rows([kept(item, folder) for item in some], current.schema, folder)
+        rows = Rows.joined([kept(item, folder) for item in some] or [Rows.here(current)])
         return self._fold(schema, operations, _unchanged, [(rows, _unchanged, False)], table)
 
     # Folding ------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ class HistoryFolding:
 
             return rows
 
-        def folded(bucket: int, batches: Iterator[pa.RecordBatch]) -> Iterator[_Part]:
+        def folded(bucket: int, batches: Iterator[pa.RecordBatch]) -> Iterator[Versions]:
             if bucket >= buckets:
                 rows = pa.Table.from_batches(batches, versions)
             else:
@@ -266,27 +266,18 @@ class HistoryFolding:
             begun = rows.num_rows - unread
             if table is not None:
                 rows = rows.filter(ds.field("valid_from").is_valid()).rename_columns(layout.names)
-            yield _Part(kept(rows, folder, files), begun, unread)
+            yield Versions(rows=kept(rows, folder, files), begun=begun, unread=unread)
 
         sources = [
             (changes, of_changes),
             *((rows, of_earlier(of_versions, ended)) for rows, of_versions, ended in before),
         ]
-        found = reduced(runs_on, sources, folded, buckets=2 * buckets)
-        target = versions if table is None else layout.arrow
+        found = reduced(runs_on, sources, folded, buckets=2 * buckets) or [*folded(0, iter(()))]
         return Versions(
-            rows=kept_rows([part.rows for part in found], target, folder, files),
+            rows=Rows.joined([part.rows for part in found]),
             begun=sum(part.begun for part in found),
             unread=sum(part.unread for part in found),
         )
-
-
-class _Part(NamedTuple):
-    """What became of a bucket: its versions, how many, and how many changes could not be read."""
-
-    rows: WrittenFile | pa.Table | None
-    begun: int
-    unread: int
 
 
 def _operation_schema(schema: TableSchema) -> pa.Schema:

@@ -9,7 +9,7 @@ Why running it again is safe: see `files`; the folders belong to one run (`scrat
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 from operator import itemgetter
 from typing import TypeAlias, TypeVar
 from zlib import crc32
@@ -110,6 +110,20 @@ class Rows:
                 for _, footer in footers
                 for number in range(footer.num_row_groups)
             ),
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence["Rows"]) -> "Rows":
+        """Return the rows of parts that `kept` returned, at least one, in the same way."""
+        first, *_ = parts
+        if first.table is not None:
+            return cls.here(pa.concat_tables(part.table_here() for part in parts))
+        return replace(
+            first,
+            groups=tuple(chain.from_iterable(part.groups for part in parts)),
+            count=sum(part.count for part in parts),
+            size=sum(part.size for part in parts),
+            files=tuple(chain.from_iterable(part.files for part in parts)),
         )
 
     def read(self, most: int = READ_ROWS) -> Iterator[pa.RecordBatch]:
@@ -265,10 +279,8 @@ def by_name(rows: pa.RecordBatch) -> Iterator[tuple[tuple[str, str], pa.RecordBa
         yield (databases.dictionary[database].as_py(), tables.dictionary[table].as_py()), own
 
 
-def kept(
-    rows: pa.Table, folder: AnyPath | None, layout: FileLayout | None = None
-) -> WrittenFile | pa.Table | None:
-    """Return rows as they are, or the file that they were written to; None without rows.
+def kept(rows: pa.Table, folder: AnyPath | None, layout: FileLayout | None = None) -> Rows:
+    """Return rows as they are, or in the file that they were written to, if there are any.
 
     Args:
         rows: the rows.
@@ -277,13 +289,23 @@ def kept(
             numbered names in the file.
     """
     if folder is None:
-        return rows
-    if not rows.num_rows:
-        return None
+        return Rows.here(rows)
     layout = layout or _numbered(rows.schema)
-    writer = layout.writer(folder)
-    writer.write(layout.stored(rows))
-    return writer.close()
+    stored = tuple(layout.schema.names)
+    files: tuple[WrittenFile, ...] = ()
+    if rows.num_rows:
+        writer = layout.writer(folder)
+        writer.write(layout.stored(rows))
+        files = (writer.close(),)
+    return Rows(
+        schema=rows.schema,
+        groups=tuple((folder / file.path, (0,)) for file in files),
+        stored=stored,
+        large=texts_of(rows.schema, stored),
+        count=rows.num_rows,
+        size=sum(file.raw_size for file in files),
+        files=files,
+    )
 
 
 def _numbered(schema: pa.Schema) -> FileLayout:
@@ -296,26 +318,3 @@ def _numbered(schema: pa.Schema) -> FileLayout:
 def numbered_names(schema: pa.Schema) -> list[str]:
     """Return names of columns that any reader accepts, in order."""
     return [f"c{number}" for number in range(len(schema))]
-
-
-def kept_rows(
-    found: Sequence[WrittenFile | pa.Table | None],
-    schema: pa.Schema,
-    folder: AnyPath | None,
-    layout: FileLayout | None = None,
-) -> Rows:
-    """Return what `kept` returned for all buckets as one, with the same folder and layout."""
-    if folder is None:
-        tables = [item for item in found if isinstance(item, pa.Table)]
-        return Rows.here(pa.concat_tables([schema.empty_table(), *tables]))
-    files = tuple(item for item in found if isinstance(item, WrittenFile))
-    stored = (layout or _numbered(schema)).schema.names
-    return Rows(
-        schema=schema,
-        groups=tuple((folder / file.path, (0,)) for file in files),
-        stored=tuple(stored),
-        large=texts_of(schema, stored),
-        count=sum(file.rows for file in files),
-        size=sum(file.raw_size for file in files),
-        files=files,
-    )
