@@ -446,7 +446,7 @@ class MirrorMaker:
         operations = self._histories.operations(plan, above=base.tso, until=self._tso)
         changed, counts = _may_end(operations, schema)
         rows = changed.drop_columns("key")
-        keys = _keys_of(rows.rename_columns([*_wanted(schema), layout.rescued]), layout)
+        keys = _keys_of(rows.rename_columns([*schema.identity, layout.rescued]), layout)
         found = writer.find(keys, count=len(counts), current=layout.valid_to)
         # Of equal rows without a key the oldest end.
         found, rows, numbers = writer.first(found, counts, layout.valid_from)
@@ -475,14 +475,9 @@ def _rows_here(rows: Rows) -> Iterator[pa.Table]:
         yield rows.table
 
 
-def _wanted(schema: TableSchema) -> tuple[str, ...]:
-    """Return the columns that identify a row: all of them without a key."""
-    return schema.handle_key or tuple(column.name for column in schema.columns)
-
-
 def _keys_of(rows: pa.Table, layout: MirrorLayout | HistoryLayout) -> Keys:
     inexact = {column.name for column in layout.schema.columns if may_be_rescued(column)}
-    return keys_of(rows, _wanted(layout.schema), inexact, layout.rescued)
+    return keys_of(rows, layout.schema.identity, inexact, layout.rescued)
 
 
 def _may_end(operations: Rows, schema: TableSchema) -> tuple[pa.Table, np.ndarray]:
@@ -494,7 +489,7 @@ def _may_end(operations: Rows, schema: TableSchema) -> tuple[pa.Table, np.ndarra
         The key as text, the columns of the key and the rescued data; and counts.
     """
     names = [column.name for column in schema.columns]
-    places = [f"c{names.index(name)}" for name in _wanted(schema)]
+    places = [f"c{names.index(name)}" for name in schema.identity]
     rows = operations.select(["key", *places, "rescued", "is_delete"]).table_here()
     may_end = ds.field("key") != "!"
     rows = rows.filter(may_end if schema.handle_key else may_end & ds.field("is_delete"))

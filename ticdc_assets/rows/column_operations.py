@@ -23,7 +23,7 @@ from ticdc_assets.delta.row_schema import filled_batch
 from ticdc_assets.model.events import Op
 from ticdc_assets.model.mysql_types import arrow_type
 from ticdc_assets.model.schemas import TableSchema
-from ticdc_assets.model.values import key_text, text_of
+from ticdc_assets.model.values import key_text
 from ticdc_assets.model.values.column_loops import ABSENT, NULL, TEXT, ZONED
 from ticdc_assets.model.values.columns import Places, TypedColumn, typed_column
 from ticdc_assets.model.values.zones import CHANGEFEED_ZONE_NAMES
@@ -71,11 +71,9 @@ class ColumnOperations:
         self._table = schema
         names = [column.name for column in schema.columns]
         self._is_bag = not schema.handle_key
-        # Without a key the whole row identifies it.
-        self._key = [names.index(name) for name in schema.handle_key or names]
+        self._key = [names.index(name) for name in schema.identity]
         self._key_set = frozenset(self._key)
         self._key_columns = [schema.columns[number] for number in self._key]
-        self._key_texts = [text_of(column, timezone) for column in self._key_columns]
         self._readings: dict[int, _Reading | None] = {}
 
     def operations(self, batch: pa.RecordBatch) -> tuple[list[pa.RecordBatch], pa.RecordBatch]:
@@ -259,13 +257,13 @@ class ColumnOperations:
             keys = images.keys(sent, chosen)
         else:
             texts: list[list[str | None]] = []
-            for number, render in zip(self._key, self._key_texts, strict=True):
+            for number, column in zip(self._key, self._key_columns, strict=True):
                 source = reading.sources[number]
                 if source in sent and not (images.forms[source] == ZONED).any():
                     texts.append(_taken(images.column(source).strings()[0], chosen).to_pylist())
                 else:
-                    values = _taken(columns[number], chosen).to_pylist()
-                    texts.append([None if value is None else render(value) for value in values])
+                    values = _taken(columns[number], chosen)
+                    texts.append(mirror_rows.canonical_texts(values, column, self._timezone))
             keys = pa.array(
                 ["=" + key_text(values, self._key_columns) for values in zip(*texts, strict=True)],
                 pa.string(),

@@ -306,7 +306,7 @@ def _changed_keys(folded: pa.Table, schema: TableSchema) -> ChangedKeys:
     """Return the keys of folded operations that fit."""
     fits = folded.filter(ds.field("reason").is_null()).combine_chunks()
     names = [column.name for column in schema.columns]
-    wanted = schema.handle_key or names
+    wanted = schema.identity
     rows = pa.table(
         [*(fits[f"c{names.index(name)}"] for name in wanted), fits["rescued"]],
         names=[*wanted, MirrorLayout(schema=schema).rescued],

@@ -513,9 +513,8 @@ def _kept_operations(
     layout, target = MirrorLayout(schema=base), operation_schema(schema)
     above = carrier.kept_above()
     names = [column.name for column in schema.columns]
-    key = [names.index(name) for name in schema.handle_key or names]
+    key = [names.index(name) for name in schema.identity]
     columns = [schema.columns[number] for number in key]
-    render = [text_of(column, timezone) for column in columns]
 
     def operations(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         stamps = batch.column(layout.commit_ts)
@@ -531,8 +530,8 @@ def _kept_operations(
             for number, source in enumerate(sources)
         }
         texts = [
-            [None if value is None else text(value) for value in arrays[f"c{number}"].to_pylist()]
-            for number, text in zip(key, render, strict=True)
+            canonical_texts(arrays[f"c{number}"], schema.columns[number], timezone)
+            for number in key
         ]
         keys = ["=" + key_text(values, columns) for values in zip(*texts, strict=True)]
         values = arrays | {
@@ -546,14 +545,22 @@ def _kept_operations(
     return operations
 
 
+def canonical_texts(
+    values: "pa.Array[Any]", column: ColumnSchema, timezone: str
+) -> list[str | None]:
+    """Return the values of a column as canonical text."""
+    render = text_of(column, timezone)
+    return [None if value is None else render(value) for value in values.to_pylist()]
+
+
 def canonical_rows(
     batch: pa.RecordBatch, layout: MirrorLayout, timezone: str
 ) -> Iterator[CanonicalRow]:
     """Yield the rows of a mirror's batch as canonical text."""
-    texts: dict[str, list[str | None]] = {}
-    for column in layout.schema.columns:
-        render, values = text_of(column, timezone), batch.column(column.name).to_pylist()
-        texts[column.name] = [None if value is None else render(value) for value in values]
+    texts = {
+        column.name: canonical_texts(batch.column(column.name), column, timezone)
+        for column in layout.schema.columns
+    }
     for number, rescued in enumerate(batch.column(layout.rescued).to_pylist()):
         row: CanonicalRow = {name: column[number] for name, column in texts.items()}
         if rescued:
