@@ -92,24 +92,32 @@ class Rows:
         schema: pa.Schema,
         stored: Sequence[str] | None = None,
         deleted: Mapping[AnyPath, DeletionVector] | None = None,
+        *,
+        by_group: bool = False,
     ) -> "Rows":
-        """Return the rows of whole files but for those that are `deleted`."""
+        """Return the rows of whole files but for those that are `deleted`.
+
+        A part is a file, or one row group (`by_group`).
+        """
         footers = [(path, read_footer(path)) for path in paths]
         deleted = deleted or {}
         names = tuple(schema.names if stored is None else stored)
+        numbers = [(path, range(footer.num_row_groups)) for path, footer in footers]
+        groups = [
+            footer.row_group(n) for _, footer in footers for n in range(footer.num_row_groups)
+        ]
         return cls(
             schema=schema,
-            groups=tuple((path, tuple(range(item.num_row_groups))) for path, item in footers),
+            groups=tuple((path, (n,)) for path, own in numbers for n in own)
+            if by_group
+            else tuple((path, tuple(own)) for path, own in numbers),
             deleted=deleted,
             stored=names,
             large=texts_of(schema, names),
-            count=sum(footer.num_rows for _, footer in footers)
+            count=sum(group.num_rows for group in groups)
             - sum(item.cardinality for item in deleted.values()),
-            size=sum(
-                footer.row_group(number).total_byte_size
-                for _, footer in footers
-                for number in range(footer.num_row_groups)
-            ),
+            size=sum(group.total_byte_size for group in groups),
+            largest=max((it.total_byte_size // max(1, it.num_rows) for it in groups), default=0),
         )
 
     @classmethod
