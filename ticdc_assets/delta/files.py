@@ -379,7 +379,7 @@ def read_bounded(
     def wanted(batch: pa.RecordBatch) -> pa.Table:
         there = dict(zip(batch.schema.names, batch.columns, strict=True))
         values = {item.name: there.get(name) for name, item in zip(stored, schema, strict=True)}
-        found = pa.table(filled(schema, batch.num_rows, values), schema=schema)
+        found = filled(schema, batch.num_rows, values)
         return found if condition is None else found.filter(condition)
 
     for repeated, numbers in groupby(groups, repeated_in):

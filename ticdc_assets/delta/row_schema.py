@@ -26,8 +26,20 @@ def typed(kind: type, *names: str) -> "list[pa.Field[Any]]":
     return [pa.field(name, _TYPES[kind]) for name in names]
 
 
-def filled(schema: pa.Schema, size: int, values: Mapping[str, Any]) -> list[Any]:
-    """Return a column for each one of a schema: a value that is no array is that of all rows."""
+def filled(schema: pa.Schema, size: int, values: Mapping[str, Any]) -> pa.Table:
+    """Return a table of so many rows with the columns of a schema.
+
+    A value that is no array is that of all rows; a column without a value is NULL.
+    """
+    return pa.table(_columns(schema, size, values), schema=schema)
+
+
+def filled_batch(schema: pa.Schema, size: int, values: Mapping[str, Any]) -> pa.RecordBatch:
+    """Return the same as a batch."""
+    return pa.RecordBatch.from_arrays(_columns(schema, size, values), schema=schema)
+
+
+def _columns(schema: pa.Schema, size: int, values: Mapping[str, Any]) -> list[Any]:
     found: list[Any] = []
     for item in schema:
         value = values.get(item.name)

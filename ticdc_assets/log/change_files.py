@@ -29,7 +29,6 @@ from ticdc_assets.delta.files import (
     FileWriter,
     WrittenFile,
     gathered,
-    read_footer,
 )
 from ticdc_assets.delta.opening import open_table
 from ticdc_assets.log.quarantine import FAULT_SCHEMA, decode_faults
@@ -120,23 +119,9 @@ def rows_of(
         files, _ = _within(files, "offset", min(offsets), max(offsets))
         condition = _of_records(records)
     paths = [file_of(table, item) for item in files]
-    footers = [(path, read_footer(path)) for path in paths]
-    groups = [
-        (path, number, footer.row_group(number))
-        for path, footer in footers
-        for number in range(footer.num_row_groups)
-    ]
-    largest = (group.total_byte_size // max(1, group.num_rows) for *_, group in groups)
-    return Rows(
-        schema=pa.schema([opened.schema.field(name) for name in columns]),
-        groups=tuple((path, (number,)) for path, number, _ in groups),
-        stored=tuple(columns),
-        large=tuple(_PAYLOAD.intersection(columns)),
-        condition=condition,
-        count=sum(group.num_rows for *_, group in groups),
-        size=sum(group.total_byte_size for *_, group in groups),
-        largest=max(largest, default=0),
-    )
+    schema = pa.schema([opened.schema.field(name) for name in columns])
+    rows = Rows.of_files(paths, schema, by_group=True)
+    return replace(rows, large=tuple(_PAYLOAD.intersection(columns)), condition=condition)
 
 
 def _within(

@@ -8,7 +8,8 @@ table as a record, and no reader uses them.
 
 Publishing appends the row, which makes readers see the cut, and then writes `by_name.json` next to
 the changefeed's tables, for readers that do not know cuts: where each mirror's Delta table is, and
-at which version. A mirror's folder is named by an id, since a table may be renamed, or created
+at which version. It also has the newest batch of the change log that changes nothing in the cut
+(`name_mirrors`). A mirror's folder is named by an id, since a table may be renamed, or created
 again under its old name. No name from a message ever becomes part of a path.
 
 Why publishing again is safe: a run killed before the append has published nothing. The file is
@@ -23,7 +24,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from operator import attrgetter
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -633,10 +634,19 @@ def publish(paths: LakePaths, cut: Cut) -> None:
     name_mirrors(paths, cut)
 
 
-def name_mirrors(paths: LakePaths, cut: Cut) -> None:
-    """Write the mirrors of `cut`, the newest one, into the file, unless it already has them."""
-    if named_cut(paths) == cut.number:
-        return
+def name_mirrors(paths: LakePaths, cut: Cut, *, batch: int = 0) -> int:
+    """Write the mirrors of `cut`, the newest one, into the file, unless it already has them.
+
+    An apply that changes nothing publishes no cut. It passes the newest batch of the change log
+    that it read, so that the next one need not read this batch again.
+
+    Returns:
+        The newest batch that is known to change nothing in the cut.
+    """
+    batch = max(batch, cut.batch)
+    named = _named(paths)
+    if named.get("cut") == cut.number and named.get("batch", -1) >= batch:
+        return named["batch"]
     # A failed mirror has the rows of an older cut.
     older = {(item.database, item.table): item.tso for item in cut.failed}
     mirrors = [
@@ -651,16 +661,24 @@ def name_mirrors(paths: LakePaths, cut: Cut) -> None:
         for item in cut.mirrors
     ]
     head = {"changefeed": paths.changefeed, "cut": cut.number, "tso": cut.tso, "at": cut.moment}
+    text = json.dumps({**head, "batch": batch, "mirrors": mirrors}, indent=1)
     try:
-        write_at_once(paths.by_name, json.dumps({**head, "mirrors": mirrors}, indent=1))
+        write_at_once(paths.by_name, text)
     except OSError as error:
         # The mirrors are published, even if this file cannot be written.
         _LOGGER.warning("%s cannot be brought to cut %d: %s", paths.by_name, cut.number, error)
+    return batch
 
 
 def named_cut(paths: LakePaths) -> int | None:
     """Return the number of the cut in the file; None if there is none."""
+    return _named(paths).get("cut")
+
+
+def _named(paths: LakePaths) -> dict[str, Any]:
+    """Return what the file has; nothing if it cannot be read."""
     try:
-        return json.loads(paths.by_name.read_bytes())["cut"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        named = json.loads(paths.by_name.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return cast(dict[str, Any], named) if isinstance(named, dict) else {}

@@ -223,9 +223,7 @@ def write_columns(parts: Iterable[Columns], ranges: Ranges, batch: LandingBatch)
                 field.name: None if values is None else pa.array(values, field.type)
                 for field, values in columns
             }
-            yield pa.Table.from_arrays(
-                filled(RECORD_SCHEMA, len(offsets), arrays), schema=RECORD_SCHEMA
-            )
+            yield filled(RECORD_SCHEMA, len(offsets), arrays)
 
     def placed() -> Iterator[pa.Table]:
         for group in gathered(tables(), rows=_ROWS_PER_GROUP, size=GROUP_BYTES):
@@ -233,9 +231,7 @@ def write_columns(parts: Iterable[Columns], ranges: Ranges, batch: LandingBatch)
             group = group.sort_by(_PLACE)
             values = {name: group[name] for name in RECORD_SCHEMA.names}
             values |= {"batch": batch.number, "landed_at": batch.landed_at}
-            yield pa.Table.from_arrays(
-                filled(_FILE_SCHEMA, group.num_rows, values), schema=_FILE_SCHEMA
-            )
+            yield filled(_FILE_SCHEMA, group.num_rows, values)
 
     layout = FileLayout(
         schema=_FILE_SCHEMA,

@@ -126,7 +126,7 @@ _FINDING = ("reason", "position", "expected", "got")
 def _faults(size: int, values: Mapping[str, Any]) -> pa.Table:
     """Return faults with these values, which are open from now on."""
     values = {**values, "quarantined_at": datetime.now(UTC)}
-    return pa.table(filled(FAULT_SCHEMA, size, values), schema=FAULT_SCHEMA)
+    return filled(FAULT_SCHEMA, size, values)
 
 
 def place_of(row: Mapping[str, Any]) -> Place:

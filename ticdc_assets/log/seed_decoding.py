@@ -25,7 +25,7 @@ from ticdc_assets.base.progress import tell
 from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.delta.control import commit_metadata
 from ticdc_assets.delta.lake import Lake
-from ticdc_assets.delta.row_schema import filled
+from ticdc_assets.delta.row_schema import filled_batch
 from ticdc_assets.log.change_files import (
     CHANGE_LOG_SCHEMA,
     DECODED_SCHEMA,
@@ -210,8 +210,7 @@ def _decoded(
         "error_expected": found.expected,
         "error_got": found.got,
     }
-    columns = filled(DECODED_SCHEMA, size, values)
-    return pa.RecordBatch.from_arrays(columns, schema=DECODED_SCHEMA)
+    return filled_batch(DECODED_SCHEMA, size, values)
 
 
 # Tables -----------------------------------------------------------------------------------------

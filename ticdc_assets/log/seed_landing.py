@@ -147,8 +147,7 @@ def _landing(
             "table": seed.table,
             "tso": seed.tso,
         }
-        columns = filled(SNAPSHOT_SCHEMA, rows.num_rows, values)
-        return pa.Table.from_arrays(columns, schema=SNAPSHOT_SCHEMA)
+        return filled(SNAPSHOT_SCHEMA, rows.num_rows, values)
 
     def land(parts: Iterable[_Part]) -> Iterator[_Landed]:
         filesystem, root = opened_folder(folder)

@@ -58,6 +58,7 @@ from ticdc_assets.log.cuts import (
     Mode,
     choice_text,
     filter_text,
+    name_mirrors,
     publish,
     same_content,
 )
@@ -133,6 +134,7 @@ def apply_changes(
         # A cut has to record that the records landed since the older cut were checked again.
         and last.rewind is None
     ):
+        name_mirrors(lake.paths, last, batch=found.statistics.batch)
         return Applying(
             outcome=Outcome.UNCHANGED,
             reason=f"the mirrors are at {last.moment} and the landed records change nothing",
@@ -220,15 +222,14 @@ class _Run:
         if refold_quarantined:
             stale |= {item.mirror_id for item in plan.mirrors if misfits.has_open(item)}
         maker = MirrorMaker(self._changes, self._known, misfits, last=self._last, tso=self._tso)
-        first = maker.make_new(plan)
+        maker.make_new(plan)
         counted = Counted("applying", len(plan.mirrors))
 
         def attempt(mirror: MirrorPlan) -> MirrorCut | Failure:
             name = joined_name(*mirror.name)
             counted.begin(name)
-            ready = first.get(mirror.mirror_id)
             made = attempted(
-                lambda: self._made(maker, mirror, mirror.mirror_id in stale, ready),
+                lambda: self._made(maker, mirror, mirror.mirror_id in stale),
                 f"the mirror of {name}",
             )
             if isinstance(made, LakeDamagedError):
@@ -237,7 +238,7 @@ class _Run:
 
         results: dict[str, MirrorCut | Failure] = {}
         with pool_within(parallel_mirrors(self._lake.paths)) as pool:
-            for above, together in self._read_together(plan.mirrors, stale, first.keys()):
+            for above, together in self._read_together(plan.mirrors, stale, maker):
                 with self._changes.gather(together, above, self._tso):
                     found = pool.map(attempt, together)
                     results |= {
@@ -306,7 +307,7 @@ class _Run:
         )
 
     def _read_together(
-        self, mirrors: Iterable[MirrorPlan], stale: Collection[str], ready: Collection[str]
+        self, mirrors: Iterable[MirrorPlan], stale: Collection[str], maker: MirrorMaker
     ) -> Iterator[tuple[int | None, list[MirrorPlan]]]:
         """Yield groups of mirrors whose changes are read at once, and above which commit ts."""
         last_ts = 0 if self._last is None else self._last.tso
@@ -315,7 +316,7 @@ class _Run:
         changed: list[MirrorPlan] = []
         for mirror in mirrors:
             before = self._before.get(mirror.mirror_id)
-            if mirror.mirror_id in ready:
+            if maker.is_ready(mirror):
                 quiet.append(mirror)
             elif before is None or mirror.mirror_id in stale or before.floor_ts != mirror.floor_ts:
                 new.append(mirror)
@@ -338,7 +339,7 @@ class _Run:
         yield 0, together
 
     def _made(
-        self, maker: MirrorMaker, mirror: MirrorPlan, stale: bool, ready: MirrorCut | None
+        self, maker: MirrorMaker, mirror: MirrorPlan, stale: bool
     ) -> MirrorCut | LakeDamagedError:
         """Make a mirror; fold it if it is damaged, because the change log has all of it.
 
@@ -347,13 +348,13 @@ class _Run:
         """
         try:
             try:
-                return maker.make(mirror, stale, ready)
+                return maker.make(mirror, stale)
             except LakeDamagedError as error:
                 own = [folder / mirror.mirror_id for folder in self._lake.paths.row_folders]
                 if stale or error.path not in map(str, own):
                     raise
                 self.damages[mirror.mirror_id] = error
-            return maker.make(mirror, True, None)
+            return maker.make(mirror, True)
         except LakeDamagedError as error:
             if error.path.startswith(tuple(f"{item}/" for item in self._lake.paths.row_folders)):
                 raise

@@ -10,12 +10,15 @@ rows change everywhere would keep each file of more than `SMALL_ROWS`. Only larg
 a compaction.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import TypeVar
 
 from ticdc_assets.delta.delta_protocol import Action
 from ticdc_assets.rows.finding import SearchedFile
+
+F = TypeVar("F")
 
 SMALL_ROWS = 10_000
 """Rows of a file up to which it is written again if it loses some: a vector costs readers more."""
@@ -98,6 +101,19 @@ def about_as_large(files: Sequence[LiveRows], rows: int) -> list[LiveRows]:
     return chosen
 
 
+def packed(files: Iterable[F], size: Callable[[F], int], most: int) -> list[list[F]]:
+    """Return groups of files, in their order, of at most so many bytes if none is larger."""
+    groups: list[list[F]] = []
+    used = 0
+    for file in files:
+        if not groups or used + size(file) > most:
+            groups.append([])
+            used = 0
+        groups[-1].append(file)
+        used += size(file)
+    return groups
+
+
 def compacted_together(files: Sequence[LiveRows], few: int) -> list[list[LiveRows]]:
     """Return the files to write again in a compaction, with small ones together.
 
@@ -105,20 +121,12 @@ def compacted_together(files: Sequence[LiveRows], few: int) -> list[list[LiveRow
     """
     large = [file for file in files if file.size >= JOINED_BYTES]
     small = [file for file in files if file.size < JOINED_BYTES]
-    groups: list[list[LiveRows]] = [[]]
-    size = 0
-    for file in small:
-        groups[-1].append(file)
-        size += file.size
-        if size >= JOINED_BYTES:
-            groups.append([])
-            size = 0
     is_many = len(small) >= few
     return [
         *([file] for file in large if file.rows - file.left > _WORTH_WRITING * file.rows),
         *(
             group
-            for group in groups
+            for group in packed(small, lambda file: file.size, JOINED_BYTES)
             if (is_many and len(group) > 1) or any(file.rows > file.left for file in group)
         ),
     ]

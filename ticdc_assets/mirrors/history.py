@@ -19,24 +19,24 @@ import pyarrow.dataset as ds
 
 from ticdc_assets.changelog.carrying import VersionEvent
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, earlier_first
-from ticdc_assets.delta.files import FileLayout, WrittenFile
+from ticdc_assets.delta.files import FileLayout
+from ticdc_assets.delta.row_schema import filled_batch
 from ticdc_assets.log.cuts import MirrorCut
 from ticdc_assets.mirrors.change_folding import ChangeFolding
 from ticdc_assets.mirrors.truncation_points import Base
 from ticdc_assets.mirrors.versions import mirror_rows, rows_as_stored
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.rows.bag_operations import of_no_change
-from ticdc_assets.rows.folding import with_origins, without_replays
+from ticdc_assets.rows.folding import with_origins
 from ticdc_assets.rows.history_layout import (
     HistoryLayout,
+    column_places,
     history_operation_schema,
-    typed_fields,
     version_schema,
 )
 from ticdc_assets.rows.history_operations import Passage, history_operations
 from ticdc_assets.rows.history_versions import fold_versions
 from ticdc_assets.rows.mirror_rows import ArrowMap, MirrorLayout
-from ticdc_assets.rows.row_operations import SEQUENCE_FIELDS, batch_of
 from ticdc_assets.rows.rows_of_work import (
     READ_ROWS,
     Rows,
@@ -44,7 +44,6 @@ from ticdc_assets.rows.rows_of_work import (
     buckets_for,
     in_buckets,
     kept,
-    kept_rows,
     reduced,
 )
 from ticdc_assets.spark.executing import executor
@@ -195,13 +194,14 @@ class HistoryFolding:
         )
         folder = None if runs_on.holds else self._changes.scratch.folder()
 
-        def step(parts: Iterable[Rows]) -> Iterator[WrittenFile | pa.Table | None]:
+        def step(parts: Iterable[Rows]) -> Iterator[Rows]:
             for part in parts:
                 for operations in convert(part.read()):
                     yield kept(pa.Table.from_batches([operations]), folder)
 
         parts = changes.parts()
-        return kept_rows(runs_on.run(step, parts, tasks=len(parts)), schema, folder)
+        found = runs_on.run(step, parts, tasks=len(parts))
+        return Rows.joined(found or [kept(schema.empty_table(), folder)])
 
     def after(
         self,
@@ -214,7 +214,7 @@ class HistoryFolding:
         # Many go to workers as operations do: in files.
         folder = None if operations.table is not None else self._changes.scratch.folder()
         some = (current.slice(at, READ_ROWS) for at in range(0, current.num_rows, READ_ROWS))
-        rows = kept_rows([kept(item, folder) for item in some], current.schema, folder)
+        rows = Rows.joined([kept(item, folder) for item in some] or [Rows.here(current)])
         return self._fold(schema, operations, _unchanged, [(rows, _unchanged, False)], table)
 
     # Folding ------------------------------------------------------------------------------------
@@ -237,12 +237,9 @@ class HistoryFolding:
         if runs_on.holds:
             folder = None
         buckets = buckets_for(count, size, runs_on.workers)
-        keyed = bool(schema.handle_key)
-        operation_schema = _operation_schema(schema)
-        versions = version_schema(schema)
-        fold = fold_versions(schema)
+        operation_schema, versions = _operation_schema(schema), version_schema(schema)
 
-        def of_changes(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        def of_changes(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
             for operations in convert(batches):
                 yield from in_buckets(operations, buckets)
 
@@ -255,49 +252,32 @@ class HistoryFolding:
                         yield buckets + number % buckets, ended
                         batch = batch.filter(batch.column("valid_to").is_null())
                     for operations in of_versions([batch]):
-                        own = operations if keyed else of_no_change(operations)
+                        own = operations if schema.handle_key else of_no_change(operations)
                         yield from in_buckets(own, buckets)
 
             return rows
 
-        def folded(bucket: int, batches: Iterator[pa.RecordBatch]) -> Iterator[_Part]:
+        def folded(bucket: int, batches: Iterator[pa.RecordBatch]) -> Iterator[Versions]:
             if bucket >= buckets:
                 rows = pa.Table.from_batches(batches, versions)
             else:
-                operations = pa.Table.from_batches(batches, operation_schema)
-                if not keyed:
-                    operations = without_replays(operations)
-                operations = operations.sort_by(
-                    [(name, "ascending") for name in _ORDER]
-                ).combine_chunks()
-                rows = pa.Table.from_batches(fold(operations.to_batches()), versions)
+                rows = fold_versions(pa.Table.from_batches(batches, operation_schema), schema)
             unread = rows["valid_from"].null_count
             begun = rows.num_rows - unread
             if table is not None:
                 rows = rows.filter(ds.field("valid_from").is_valid()).rename_columns(layout.names)
-            yield _Part(rows=kept(rows, folder, files), begun=begun, unread=unread)
+            yield Versions(rows=kept(rows, folder, files), begun=begun, unread=unread)
 
         sources = [
             (changes, of_changes),
             *((rows, of_earlier(of_versions, ended)) for rows, of_versions, ended in before),
         ]
-        found = reduced(runs_on, sources, folded, buckets=2 * buckets)
-        target = versions if table is None else layout.arrow
+        found = reduced(runs_on, sources, folded, buckets=2 * buckets) or [*folded(0, iter(()))]
         return Versions(
-            rows=kept_rows([part.rows for part in found], target, folder, files),
+            rows=Rows.joined([part.rows for part in found]),
             begun=sum(part.begun for part in found),
             unread=sum(part.unread for part in found),
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Part:
-    rows: WrittenFile | pa.Table | None
-    begun: int
-    unread: int
-
-
-_ORDER = ("key", *SEQUENCE_FIELDS)
 
 
 def _operation_schema(schema: TableSchema) -> pa.Schema:
@@ -318,18 +298,17 @@ def _as_versions(schema: TableSchema) -> ArrowMap:
     """Return the function from the rows of a mirror to versions; how they came is unknown."""
     layout, target = MirrorLayout(schema=schema), version_schema(schema)
 
+    names = [column.name for column in schema.columns]
+
     def versions(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for rows in batches:
-            known: dict[str, pa.Array] = {
-                **{
-                    place: rows.column(column.name)
-                    for (place, _), column in zip(typed_fields(schema), schema.columns, strict=True)
-                },
+            columns = (rows.column(name) for name in names)
+            values = dict(zip(column_places(schema), columns, strict=True)) | {
                 "valid_from": rows.column(layout.commit_ts),
-                "op": pa.repeat(pa.scalar(str(VersionEvent.KEPT)), rows.num_rows),
+                "op": str(VersionEvent.KEPT),
                 "rescued": rows.column(layout.rescued),
             }
-            yield batch_of(known, rows.num_rows, target)
+            yield filled_batch(target, rows.num_rows, values)
 
     return versions
 

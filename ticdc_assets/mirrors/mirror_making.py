@@ -36,6 +36,7 @@ from ticdc_assets.changelog.carrying import RowCarrier
 from ticdc_assets.changelog.plan import MirrorPlan, Plan
 from ticdc_assets.delta.commits import newest_version, same_rows_at
 from ticdc_assets.delta.committing import undisturbed
+from ticdc_assets.delta.row_schema import filled
 from ticdc_assets.log.cuts import Cut, MirrorCut, Mode
 from ticdc_assets.mirrors.caveats import casts_listed
 from ticdc_assets.mirrors.change_folding import (
@@ -95,10 +96,16 @@ class MirrorMaker:
             then = known.plan(last.tso)
             self._pasts = {item.mirror_id: item.past_digest for item in then.mirrors}
         self._histories = HistoryFolding(changes)
+        self._ready: dict[str, MirrorCut] = {}
 
-    def make(self, mirror: MirrorPlan, stale: bool, made: MirrorCut | None) -> MirrorCut:
-        """Make a mirror if it is not made yet, and its history if one is kept."""
-        entry = made or undisturbed(lambda: self._make_mirror(mirror, stale))
+    def is_ready(self, mirror: MirrorPlan) -> bool:
+        """Return whether `make_new` has made a mirror."""
+        return mirror.mirror_id in self._ready
+
+    def make(self, mirror: MirrorPlan, stale: bool) -> MirrorCut:
+        """Make a mirror unless it is ready, and its history if one is kept."""
+        ready = self._ready.pop(mirror.mirror_id, None)
+        entry = ready or undisturbed(lambda: self._make_mirror(mirror, stale))
         if not self._lake.changefeed.keeps_history(*mirror.name):
             return entry
         return undisturbed(lambda: self._make_history(mirror, stale, entry))
@@ -283,7 +290,7 @@ class MirrorMaker:
             watched={key for found in doubts.values() for key, _ in found},
         )
 
-    def make_new(self, plan: Plan) -> dict[str, MirrorCut]:
+    def make_new(self, plan: Plan) -> None:
         """Make the mirrors that have no table yet and many changes, all at once."""
         wanted: list[tuple[MirrorPlan, int, TableWriter]] = []
         for mirror in plan.mirrors:
@@ -297,7 +304,7 @@ class MirrorMaker:
             ):
                 wanted.append((mirror, rows, self._writer(MirrorLayout, mirror, None)))
         if not wanted:
-            return {}
+            return
         tell(
             f"folding {counted(sum(rows for _, rows, _ in wanted), 'change')} of "
             f"{counted(len(wanted), 'new table')}"
@@ -310,8 +317,7 @@ class MirrorMaker:
             f"folding {counted(len(wanted), 'new mirror')} at once",
         )
         if isinstance(found, Failure) or not found:
-            return {}  # then they are made one by one, which shows the one that fails
-        made: dict[str, MirrorCut] = {}
+            return  # then they are made one by one, which shows the one that fails
         for (mirror, _, writer), folded in zip(wanted, found, strict=True):
             result = attempted(
                 lambda mirror=mirror, writer=writer, folded=folded: self._written(
@@ -320,8 +326,7 @@ class MirrorMaker:
                 f"the mirror of {joined_name(*mirror.name)}",
             )
             if not isinstance(result, Failure):
-                made[mirror.mirror_id] = result
-        return made
+                self._ready[mirror.mirror_id] = result
 
     # Changed rows -------------------------------------------------------------------------------
 
@@ -441,7 +446,7 @@ class MirrorMaker:
         operations = self._histories.operations(plan, above=base.tso, until=self._tso)
         changed, counts = _may_end(operations, schema)
         rows = changed.drop_columns("key")
-        keys = _keys_of(rows.rename_columns([*_wanted(schema), layout.rescued]), layout)
+        keys = _keys_of(rows.rename_columns([*schema.identity, layout.rescued]), layout)
         found = writer.find(keys, count=len(counts), current=layout.valid_to)
         # Of equal rows without a key the oldest end.
         found, rows, numbers = writer.first(found, counts, layout.valid_from)
@@ -470,14 +475,9 @@ def _rows_here(rows: Rows) -> Iterator[pa.Table]:
         yield rows.table
 
 
-def _wanted(schema: TableSchema) -> tuple[str, ...]:
-    """Return the columns that identify a row: all of them without a key."""
-    return schema.handle_key or tuple(column.name for column in schema.columns)
-
-
 def _keys_of(rows: pa.Table, layout: MirrorLayout | HistoryLayout) -> Keys:
     inexact = {column.name for column in layout.schema.columns if may_be_rescued(column)}
-    return keys_of(rows, _wanted(layout.schema), inexact, layout.rescued)
+    return keys_of(rows, layout.schema.identity, inexact, layout.rescued)
 
 
 def _may_end(operations: Rows, schema: TableSchema) -> tuple[pa.Table, np.ndarray]:
@@ -489,7 +489,7 @@ def _may_end(operations: Rows, schema: TableSchema) -> tuple[pa.Table, np.ndarra
         The key as text, the columns of the key and the rescued data; and counts.
     """
     names = [column.name for column in schema.columns]
-    places = [f"c{names.index(name)}" for name in _wanted(schema)]
+    places = [f"c{names.index(name)}" for name in schema.identity]
     rows = operations.select(["key", *places, "rescued", "is_delete"]).table_here()
     may_end = ds.field("key") != "!"
     rows = rows.filter(may_end if schema.handle_key else may_end & ds.field("is_delete"))
@@ -578,12 +578,6 @@ class _Changes:
         taken = pa.array(places)
         rows = self._keys.rows.take(taken)
         stamps = self._keys.flags["commit_ts"].take(taken)
-        columns: list[pa.Array | pa.ChunkedArray] = []
-        for item in self._layout.arrow:
-            if item.name == self._layout.commit_ts:
-                columns.append(stamps)
-            elif item.name in rows.column_names:
-                columns.append(rows[item.name])
-            else:
-                columns.append(pa.nulls(len(places), item.type))
-        return pa.table(columns, schema=self._layout.arrow)
+        values = dict(zip(rows.column_names, rows.columns, strict=True))
+        values[self._layout.commit_ts] = stamps
+        return filled(self._layout.arrow, len(places), values)

@@ -76,9 +76,8 @@ def standing(
     watermark = read_watermark(lake, statistics=statistics, cut=last)
     tso = 0 if last is None else last.tso
     gaps = close_accepted(lake.paths, es_only=statistics.es_only)
-    if last is not None:
-        # A run may have been killed after its cut.
-        name_mirrors(lake.paths, last)
+    # A run may have been killed after its cut.
+    applied = 0 if last is None else name_mirrors(lake.paths, last)
 
     def position(outcome: Outcome | None, reason: str = "") -> Standing:
         ended = None
@@ -123,7 +122,7 @@ def standing(
         )
     if (
         last is not None
-        and (tso, statistics.batch) == (last.tso, last.batch)
+        and (tso, statistics.batch) == (last.tso, applied)
         and not refold
         and not last.failed
         and not any(gap.accepted_at > last.made_at for gap in gaps)

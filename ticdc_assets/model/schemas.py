@@ -168,6 +168,11 @@ class TableSchema:
         return False
 
     @property
+    def identity(self) -> tuple[str, ...]:
+        """Columns that identify a row: the handle key, or all columns without one."""
+        return self.handle_key or tuple(column.name for column in self.columns)
+
+    @property
     def handle_key(self) -> tuple[str, ...]:
         """Columns that identify a row: the primary key, else a NOT NULL unique key, else ().
 

@@ -36,6 +36,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from operator import itemgetter
 
 from ticdc_assets.base.errors import BusyError, LakeDamagedError
 from ticdc_assets.base.isolation import Failure, Failures
@@ -54,6 +55,7 @@ from ticdc_assets.delta.opening import open_table
 from ticdc_assets.log.cuts import Cut, MirrorCut, newest_cut, publish, read_entries, read_heads
 from ticdc_assets.log.damage import require_ends, require_whole
 from ticdc_assets.log.decoding import finish_decoding
+from ticdc_assets.mirrors.file_fates import packed
 from ticdc_assets.mirrors.table_writing import TableWriter, table_writer
 from ticdc_assets.repair.making import remove_unpublished
 from ticdc_assets.repair.retention import Retaining, retain
@@ -261,16 +263,9 @@ def _small_together(
         day = partition_of(action).get("landed_day", "")
         if action["size"] < small and (before_day is None or day < before_day):
             days.setdefault(day, []).append(action)
-    groups: list[list[Action]] = []
-    for own in days.values():
-        size = _JOINED_BYTES
-        # In the order of writing, so that rows that landed together stay together.
-        for action in sorted(own, key=lambda action: action["modificationTime"]):
-            if size + action["size"] > _JOINED_BYTES:
-                groups.append([])
-                size = 0
-            groups[-1].append(action)
-            size += action["size"]
+    # In the order of writing, so that rows that landed together stay together.
+    ordered = (sorted(own, key=itemgetter("modificationTime")) for own in days.values())
+    groups = (group for own in ordered for group in packed(own, itemgetter("size"), _JOINED_BYTES))
     return [group for group in groups if len(group) > 1]
 
 

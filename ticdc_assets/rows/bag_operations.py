@@ -6,7 +6,7 @@ over batches, so it runs in this process and in Spark's workers. It handles oper
 and on histories in the same way.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -100,13 +100,13 @@ def bag_operations(convert: ArrowMap, watermarks: Watermarks) -> ArrowMap:
                 said = zip(*(batch.column(name).to_pylist() for name in _IDENTITY), strict=True)
                 covered = watermarks.covering(batch).tolist()
                 origins.clear()
-                for place, row, offset in zip(_places(batch), said, covered, strict=True):
+                for place, row, offset in zip(_places(batch.column), said, covered, strict=True):
                     origins[place] = _identity(*row), offset
                 yield batch
 
         for operations in convert(noted()):
             # A change that a history cannot read is only at its own place.
-            own = [origins[place] for place in _places(operations)]
+            own = [origins[place] for place in _places(operations.column("sequence").field)]
             yield _with(operations, [item for item, _ in own], [item for _, item in own])
 
     return converted
@@ -126,13 +126,9 @@ def _with(
     )
 
 
-def _places(operations: pa.RecordBatch) -> Iterator[tuple[object, ...]]:
-    if "sequence" in operations.schema.names:
-        sequence = operations.column("sequence")
-        columns = [sequence.field(name).to_pylist() for name in PLACE]
-    else:
-        columns = [operations.column(name).to_pylist() for name in PLACE]
-    return zip(*columns, strict=True)
+def _places(column: Callable[[str], pa.Array]) -> Iterator[tuple[object, ...]]:
+    """Return the places of changes or operations, by the function that returns a column."""
+    return zip(*(column(name).to_pylist() for name in PLACE), strict=True)
 
 
 def _identity(

@@ -19,16 +19,17 @@ import pyarrow.compute as pc
 
 from ticdc_assets.changelog.carrying import RowCarrier
 from ticdc_assets.changelog.resolve import DELETE_RANK, PUT_RANK, RowResolver
+from ticdc_assets.delta.row_schema import filled_batch
 from ticdc_assets.model.events import Op
 from ticdc_assets.model.mysql_types import arrow_type
 from ticdc_assets.model.schemas import TableSchema
-from ticdc_assets.model.values import key_text, text_of
+from ticdc_assets.model.values import key_text
 from ticdc_assets.model.values.column_loops import ABSENT, NULL, TEXT, ZONED
 from ticdc_assets.model.values.columns import Places, TypedColumn, typed_column
 from ticdc_assets.model.values.zones import CHANGEFEED_ZONE_NAMES
 from ticdc_assets.rows import mirror_rows
 from ticdc_assets.rows.mirror_rows import SHAPE, sources_of
-from ticdc_assets.rows.row_operations import SEQUENCE_TYPE, batch_of, operation_schema
+from ticdc_assets.rows.row_operations import SEQUENCE_TYPE, operation_schema
 from ticdc_assets.wire.image_reading import ImageReader, Images
 from ticdc_assets.wire.rows import shape_from_text
 
@@ -70,11 +71,9 @@ class ColumnOperations:
         self._table = schema
         names = [column.name for column in schema.columns]
         self._is_bag = not schema.handle_key
-        # Without a key the whole row identifies it.
-        self._key = [names.index(name) for name in schema.handle_key or names]
+        self._key = [names.index(name) for name in schema.identity]
         self._key_set = frozenset(self._key)
         self._key_columns = [schema.columns[number] for number in self._key]
-        self._key_texts = [text_of(column, timezone) for column in self._key_columns]
         self._readings: dict[int, _Reading | None] = {}
 
     def operations(self, batch: pa.RecordBatch) -> tuple[list[pa.RecordBatch], pa.RecordBatch]:
@@ -234,14 +233,14 @@ class ColumnOperations:
             "key": column(keys, is_key=True),
             "sequence": pa.StructArray.from_arrays(sequence, fields=list(SEQUENCE_TYPE)),
             "is_delete": pa.array(is_delete),
-            "is_partial": pa.array(np.zeros(size, np.bool_)),
+            "is_partial": False,
             "missing": column(self._missing(images, reading), is_key=False),
             **{
                 f"c{number}": column(item, is_key=number in self._key_set)
                 for number, item in enumerate(columns)
             },
         }
-        return batch_of(values, size, self._schema)
+        return filled_batch(self._schema, size, values)
 
     def _keys(
         self,
@@ -258,13 +257,13 @@ class ColumnOperations:
             keys = images.keys(sent, chosen)
         else:
             texts: list[list[str | None]] = []
-            for number, render in zip(self._key, self._key_texts, strict=True):
+            for number, column in zip(self._key, self._key_columns, strict=True):
                 source = reading.sources[number]
                 if source in sent and not (images.forms[source] == ZONED).any():
                     texts.append(_taken(images.column(source).strings()[0], chosen).to_pylist())
                 else:
-                    values = _taken(columns[number], chosen).to_pylist()
-                    texts.append([None if value is None else render(value) for value in values])
+                    values = _taken(columns[number], chosen)
+                    texts.append(mirror_rows.canonical_texts(values, column, self._timezone))
             keys = pa.array(
                 ["=" + key_text(values, self._key_columns) for values in zip(*texts, strict=True)],
                 pa.string(),

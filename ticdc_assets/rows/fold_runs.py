@@ -16,14 +16,14 @@ Why running it again is safe: see `files`; a folder of `scratch` belongs to one 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
-from typing import NamedTuple
+from itertools import accumulate, chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from ticdc_assets.delta.files import FileLayout, WrittenFile
+from ticdc_assets.delta.files import FileLayout
+from ticdc_assets.delta.row_schema import filled_batch
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.rows.bag_operations import of_no_change
 from ticdc_assets.rows.folding import (
@@ -36,7 +36,7 @@ from ticdc_assets.rows.folding import (
     with_origins,
 )
 from ticdc_assets.rows.mirror_rows import ArrowMap, MirrorLayout, put_rows
-from ticdc_assets.rows.row_operations import batch_of, operation_schema
+from ticdc_assets.rows.row_operations import operation_schema
 from ticdc_assets.rows.rows_of_work import (
     READ_ROWS,
     Rows,
@@ -45,7 +45,6 @@ from ticdc_assets.rows.rows_of_work import (
     by_name,
     in_buckets,
     kept,
-    kept_rows,
     reduced,
 )
 from ticdc_assets.spark.executing import Executor
@@ -152,7 +151,7 @@ class Folded:
 
     Attributes:
         counts: the counts of the fold.
-        never_sent: columns that every image of the put rows lacked.
+        missing: as in `folding.FoldedRows`.
         newest: commit ts of the last whole change that fits, for the watched keys that have one.
         rows: the rows after the fold.
         faults: the changes that did not fit (`FAULT_COLUMNS`).
@@ -161,24 +160,17 @@ class Folded:
     """
 
     counts: FoldCounts
-    never_sent: frozenset[str]
+    missing: frozenset[tuple[str, ...]]
     newest: Mapping[str, int]
     rows: Rows
     faults: Rows
     before: KnownColumns = field(default_factory=KnownColumns)
     keys: ChangedKeys | None = None
 
-
-class _Part(NamedTuple):
-    """What is left of a bucket, and the number of its mirror."""
-
-    mirror: int
-    counts: FoldCounts
-    missing: frozenset[tuple[str, ...]]
-    newest: Mapping[str, int]
-    rows: WrittenFile | pa.Table | None
-    faults: WrittenFile | pa.Table | None
-    keys: ChangedKeys | None
+    @property
+    def never_sent(self) -> frozenset[str]:
+        """The columns that every image of the put rows lacked."""
+        return never_sent(self.missing)
 
 
 FAULT_COLUMNS = (
@@ -223,17 +215,20 @@ def run_folds(executor: Executor, log: Rows, mirrors: Sequence[MirrorFold]) -> l
 
         return rows
 
-    def fold(bucket: int, batches: Iterator[pa.RecordBatch]) -> Iterator[_Part]:
+    def fold(bucket: int, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Folded]]:
         number = bisect_right(firsts, bucket) - 1
-        yield _part(number, mirrors[number], batches)
+        yield number, _folded(mirrors[number], batches)
 
     sources: list[tuple[Rows, Sort]] = [(log, of_changes)] if mirrors else []
     for number, mirror in enumerate(mirrors):
         sources += ((rows, of_earlier(number, convert)) for rows, convert in mirror.before)
     found = reduced(executor, sources, fold, buckets=total)
+    parts: list[list[Folded]] = [[] for _ in mirrors]
+    for number, part in found:
+        parts[number].append(part)
     return [
-        _joined(mirror, [part for part in found if part.mirror == number])
-        for number, mirror in enumerate(mirrors)
+        _joined(own) if own else _folded(mirror, ())
+        for mirror, own in zip(mirrors, parts, strict=True)
     ]
 
 
@@ -275,7 +270,7 @@ def _divided(
     yield from (taken(number) for number, count in enumerate(counts) if count)
 
 
-def _part(number: int, mirror: MirrorFold, batches: Iterable[pa.RecordBatch]) -> _Part:
+def _folded(mirror: MirrorFold, batches: Iterable[pa.RecordBatch]) -> Folded:
     """Fold the operations of a bucket, and keep or write what is left of them."""
     held: list[pa.RecordBatch] = []
     size, most = 0, _HELD_BYTES
@@ -297,8 +292,7 @@ def _part(number: int, mirror: MirrorFold, batches: Iterable[pa.RecordBatch]) ->
         stamps = pc.struct_field(watched["sequence"], "commit_ts")
         newest.update(zip(watched["key"].to_pylist(), stamps.to_pylist(), strict=True))
     faults = folded.rows.filter(ds.field("reason").is_valid()).select(list(FAULT_COLUMNS))
-    return _Part(
-        mirror=number,
+    return Folded(
         counts=folded.counts,
         missing=folded.missing,
         newest=newest,
@@ -312,7 +306,7 @@ def _changed_keys(folded: pa.Table, schema: TableSchema) -> ChangedKeys:
     """Return the keys of folded operations that fit."""
     fits = folded.filter(ds.field("reason").is_null()).combine_chunks()
     names = [column.name for column in schema.columns]
-    wanted = schema.handle_key or names
+    wanted = schema.identity
     rows = pa.table(
         [*(fits[f"c{names.index(name)}"] for name in wanted), fits["rescued"]],
         names=[*wanted, MirrorLayout(schema=schema).rescued],
@@ -323,24 +317,18 @@ def _changed_keys(folded: pa.Table, schema: TableSchema) -> ChangedKeys:
     return ChangedKeys(rows=rows, flags=flags.append_column("commit_ts", stamps))
 
 
-def _joined(mirror: MirrorFold, parts: Sequence[_Part]) -> Folded:
-    output = mirror.output
-    schema = mirror.schema
-    target = MirrorLayout(schema=schema).arrow
-    missing = frozenset[tuple[str, ...]]().union(*(part.missing for part in parts))
+def _joined(parts: Sequence[Folded]) -> Folded:
+    """Return the result of a fold from those of its buckets, at least one."""
     keys = [part.keys for part in parts if part.keys is not None]
-    if output.with_keys and not keys:
-        nothing = fold_operations(mirror.operations.empty_table(), keyed=mirror.keyed)
-        keys = [_changed_keys(nothing.rows, schema)]
     return Folded(
         counts=joined_counts(part.counts for part in parts),
-        never_sent=never_sent(missing),
+        missing=frozenset(chain.from_iterable(part.missing for part in parts)),
         newest={key: ts for part in parts for key, ts in part.newest.items()},
-        rows=kept_rows([part.rows for part in parts], target, output.folder, output.layout),
-        faults=kept_rows([part.faults for part in parts], fault_schema(schema), output.faults),
+        rows=Rows.joined([part.rows for part in parts]),
+        faults=Rows.joined([part.faults for part in parts]),
         keys=ChangedKeys(
-            rows=pa.concat_tables([item.rows for item in keys]).combine_chunks(),
-            flags=pa.concat_tables([item.flags for item in keys]).combine_chunks(),
+            rows=pa.concat_tables(item.rows for item in keys).combine_chunks(),
+            flags=pa.concat_tables(item.flags for item in keys).combine_chunks(),
         )
         if keys
         else None,
@@ -354,6 +342,6 @@ def faults_as_operations(schema: TableSchema) -> ArrowMap:
     def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             columns = {name: batch.column(name) for name in FAULT_COLUMNS}
-            yield batch_of(columns, batch.num_rows, target)
+            yield filled_batch(target, batch.num_rows, columns)
 
     return convert

@@ -182,6 +182,14 @@ def _with_columns(rows: pa.Table, **values: npt.NDArray[Any] | Sequence[int]) ->
     return rows
 
 
+def in_order(operations: pa.Table) -> Numbers:
+    """Return the places of operations by key, within each key in the order of sequence.
+
+    The table has one chunk and at least one row.
+    """
+    return _order(operations, _codes(operations))
+
+
 def _codes(operations: pa.Table) -> Numbers:
     """Return a number for each operation, the same for operations of one key."""
     return operations.column("key").chunk(0).dictionary_encode().indices.to_numpy().astype(np.int64)

@@ -113,7 +113,7 @@ def history_operation_schema(schema: TableSchema) -> pa.Schema:
     return pa.schema(
         [
             ("key", pa.string()),
-            *SEQUENCE_TYPE,
+            ("sequence", SEQUENCE_TYPE),
             ("op", pa.string()),
             ("is_delete", pa.bool_()),
             ("is_partial", pa.bool_()),

@@ -25,6 +25,7 @@ from ticdc_assets.changelog.carrying import (
 )
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
 from ticdc_assets.changelog.resolve import RowResolver, rank_of
+from ticdc_assets.delta.row_schema import filled
 from ticdc_assets.model.events import Op
 from ticdc_assets.model.mysql_types import arrow_type
 from ticdc_assets.model.schemas import TableSchema
@@ -43,6 +44,7 @@ from ticdc_assets.rows.mirror_rows import (
     MirrorLayout,
     canonical_rows,
     light,
+    nowhere,
     operation_batch,
     row_place,
     sent_images,
@@ -82,9 +84,9 @@ def _operations_of(resolver: RowResolver, row: dict[str, Any]) -> list[dict[str,
         return [_unread(place)]
     return [
         {
-            **place,
             "key": "=" + change.key,
-            "rank": rank_of(is_delete=change.is_delete, es_only=bool(row["es_only"])),
+            "sequence": place
+            | {"rank": rank_of(is_delete=change.is_delete, es_only=bool(row["es_only"]))},
             "op": change.op,
             "is_delete": change.is_delete,
             "is_partial": change.partial,
@@ -109,7 +111,7 @@ def _kept_items(kept: tuple[KeptText, ...]) -> list[dict[str, Any]] | None:
 
 def _unread(place: dict[str, Any]) -> dict[str, Any]:
     """Return the operation for a change or version that does not fit."""
-    return {**place, "key": "!", "rank": 0, "is_delete": False, "values": {}}
+    return {"key": "!", "sequence": {"rank": 0, **place}, "is_delete": False, "values": {}}
 
 
 def current_operations(versions: pa.Table, keys: pa.Array, schema: TableSchema) -> pa.Table:
@@ -120,14 +122,11 @@ def current_operations(versions: pa.Table, keys: pa.Array, schema: TableSchema) 
         keys: the key of each, as operations have it.
         schema: the table's schema.
     """
-    count, target = versions.num_rows, history_operation_schema(schema)
-    columns = dict(zip(versions.column_names, versions.columns, strict=True)) | {
-        "key": keys,
-        "commit_ts": versions["valid_from"],
-        "is_delete": pa.repeat(pa.scalar(False), count),
-    }
-    arrays = [columns.get(item.name, pa.nulls(count, item.type)) for item in target]
-    return pa.table(arrays, schema=target)
+    target = history_operation_schema(schema)
+    sequence = nowhere(versions["valid_from"].combine_chunks())
+    values = dict(zip(versions.column_names, versions.columns, strict=True))
+    values |= {"key": keys, "sequence": sequence, "is_delete": False}
+    return filled(target, versions.num_rows, values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,10 +221,9 @@ class Passage:
             }
             carried = carrier.carry(row, lost, ended=valid_to is not None)
             return {
-                **NOWHERE,
                 # A version that has ended gets no more changes.
                 "key": "" if valid_to is not None else "=" + resolver.key_of(carried),
-                "commit_ts": valid_from,
+                "sequence": NOWHERE | {"commit_ts": valid_from},
                 "op": op,
                 "is_delete": False,
                 "valid_to": valid_to,

@@ -31,6 +31,7 @@ from ticdc_assets.changelog.resolve import (
     SentImages,
     rank_of,
 )
+from ticdc_assets.delta.row_schema import filled_batch
 from ticdc_assets.model.events import Op
 from ticdc_assets.model.mysql_types import Kind, arrow_type, kind_of
 from ticdc_assets.model.schemas import ColumnSchema, RowShape, TableSchema
@@ -40,7 +41,6 @@ from ticdc_assets.rows.row_operations import (
     RESCUED_TYPE,
     SEQUENCE_FIELDS,
     SEQUENCE_TYPE,
-    batch_of,
     operation_schema,
 )
 from ticdc_assets.spark.frames import sql_type_name
@@ -298,6 +298,12 @@ NOWHERE: dict[str, object] = {
 """Sequence of a row that comes from no change."""
 
 
+def nowhere(stamps: "pa.Array[Any]") -> "pa.Array[Any]":
+    """Return the sequences of rows that come from no change, with these commit ts."""
+    values = NOWHERE | {"commit_ts": stamps}
+    return filled_batch(pa.schema(SEQUENCE_TYPE), len(stamps), values).to_struct_array()
+
+
 def _counted(casts: Casts, *, is_delete: bool = False) -> list[tuple[str, int, int]] | None:
     return [(name, ddl_ts, -1 if is_delete else 1) for name, ddl_ts in casts] or None
 
@@ -507,9 +513,8 @@ def _kept_operations(
     layout, target = MirrorLayout(schema=base), operation_schema(schema)
     above = carrier.kept_above()
     names = [column.name for column in schema.columns]
-    key = [names.index(name) for name in schema.handle_key or names]
+    key = [names.index(name) for name in schema.identity]
     columns = [schema.columns[number] for number in key]
-    render = [text_of(column, timezone) for column in columns]
 
     def operations(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         stamps = batch.column(layout.commit_ts)
@@ -525,36 +530,37 @@ def _kept_operations(
             for number, source in enumerate(sources)
         }
         texts = [
-            [None if value is None else text(value) for value in arrays[f"c{number}"].to_pylist()]
-            for number, text in zip(key, render, strict=True)
+            canonical_texts(arrays[f"c{number}"], schema.columns[number], timezone)
+            for number in key
         ]
         keys = ["=" + key_text(values, columns) for values in zip(*texts, strict=True)]
-        arrays["key"] = pa.array(keys, pa.string())
-        nowhere = NOWHERE | {"commit_ts": rows.column(layout.commit_ts)}
-        arrays["sequence"] = pa.StructArray.from_arrays(
-            [
-                nowhere[item.name]
-                if item.name == "commit_ts"
-                else pa.repeat(pa.scalar(nowhere[item.name], item.type), count)
-                for item in SEQUENCE_TYPE
-            ],
-            fields=list(SEQUENCE_TYPE),
-        )
-        for name in ("is_delete", "is_partial"):
-            arrays[name] = pa.repeat(False, count)
-        return batch_of(arrays, count, target), batch.filter(pc.invert(stays))
+        values = arrays | {
+            "key": pa.array(keys, pa.string()),
+            "sequence": nowhere(rows.column(layout.commit_ts)),
+            "is_delete": False,
+            "is_partial": False,
+        }
+        return filled_batch(target, count, values), batch.filter(pc.invert(stays))
 
     return operations
+
+
+def canonical_texts(
+    values: "pa.Array[Any]", column: ColumnSchema, timezone: str
+) -> list[str | None]:
+    """Return the values of a column as canonical text."""
+    render = text_of(column, timezone)
+    return [None if value is None else render(value) for value in values.to_pylist()]
 
 
 def canonical_rows(
     batch: pa.RecordBatch, layout: MirrorLayout, timezone: str
 ) -> Iterator[CanonicalRow]:
     """Yield the rows of a mirror's batch as canonical text."""
-    texts: dict[str, list[str | None]] = {}
-    for column in layout.schema.columns:
-        render, values = text_of(column, timezone), batch.column(column.name).to_pylist()
-        texts[column.name] = [None if value is None else render(value) for value in values]
+    texts = {
+        column.name: canonical_texts(batch.column(column.name), column, timezone)
+        for column in layout.schema.columns
+    }
     for number, rescued in enumerate(batch.column(layout.rescued).to_pylist()):
         row: CanonicalRow = {name: column[number] for name, column in texts.items()}
         if rescued:

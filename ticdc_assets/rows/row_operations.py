@@ -3,9 +3,6 @@
 `mirror_rows` builds them from rows of the change log and of mirrors; `folding` folds them.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 import pyarrow as pa
 
 from ticdc_assets.model.mysql_types import arrow_type
@@ -33,19 +30,6 @@ CASTS_TYPE = pa.list_(
     pa.struct([("column", pa.string()), ("ddl_ts", pa.int64()), ("rows", pa.int32())])
 )
 """Arrow type of the values that were cast as in a lenient SQL mode: column, DDL, and how many."""
-
-
-def batch_of(
-    columns: "Mapping[str, pa.Array[Any]]", rows: int, target: pa.Schema
-) -> pa.RecordBatch:
-    """Return columns as a batch of so many rows; those of `target` that are not given are NULL."""
-    return pa.RecordBatch.from_arrays(
-        [
-            columns[item.name] if item.name in columns else pa.nulls(rows, item.type)
-            for item in target
-        ],
-        schema=target,
-    )
 
 
 def operation_schema(schema: TableSchema) -> pa.Schema:

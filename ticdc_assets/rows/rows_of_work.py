@@ -9,7 +9,7 @@ Why running it again is safe: see `files`; the folders belong to one run (`scrat
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 from operator import itemgetter
 from typing import TypeAlias, TypeVar
 from zlib import crc32
@@ -92,24 +92,46 @@ class Rows:
         schema: pa.Schema,
         stored: Sequence[str] | None = None,
         deleted: Mapping[AnyPath, DeletionVector] | None = None,
+        *,
+        by_group: bool = False,
     ) -> "Rows":
-        """Return the rows of whole files but for those that are `deleted`."""
+        """Return the rows of whole files but for those that are `deleted`.
+
+        A part is a file, or one row group (`by_group`).
+        """
         footers = [(path, read_footer(path)) for path in paths]
         deleted = deleted or {}
         names = tuple(schema.names if stored is None else stored)
+        numbers = [(path, range(footer.num_row_groups)) for path, footer in footers]
+        groups = [
+            footer.row_group(n) for _, footer in footers for n in range(footer.num_row_groups)
+        ]
         return cls(
             schema=schema,
-            groups=tuple((path, tuple(range(item.num_row_groups))) for path, item in footers),
+            groups=tuple((path, (n,)) for path, own in numbers for n in own)
+            if by_group
+            else tuple((path, tuple(own)) for path, own in numbers),
             deleted=deleted,
             stored=names,
             large=texts_of(schema, names),
-            count=sum(footer.num_rows for _, footer in footers)
+            count=sum(group.num_rows for group in groups)
             - sum(item.cardinality for item in deleted.values()),
-            size=sum(
-                footer.row_group(number).total_byte_size
-                for _, footer in footers
-                for number in range(footer.num_row_groups)
-            ),
+            size=sum(group.total_byte_size for group in groups),
+            largest=max((it.total_byte_size // max(1, it.num_rows) for it in groups), default=0),
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence["Rows"]) -> "Rows":
+        """Return the rows of parts that `kept` returned, at least one, in the same way."""
+        first, *_ = parts
+        if first.table is not None:
+            return cls.here(pa.concat_tables(part.table_here() for part in parts))
+        return replace(
+            first,
+            groups=tuple(chain.from_iterable(part.groups for part in parts)),
+            count=sum(part.count for part in parts),
+            size=sum(part.size for part in parts),
+            files=tuple(chain.from_iterable(part.files for part in parts)),
         )
 
     def read(self, most: int = READ_ROWS) -> Iterator[pa.RecordBatch]:
@@ -265,10 +287,8 @@ def by_name(rows: pa.RecordBatch) -> Iterator[tuple[tuple[str, str], pa.RecordBa
         yield (databases.dictionary[database].as_py(), tables.dictionary[table].as_py()), own
 
 
-def kept(
-    rows: pa.Table, folder: AnyPath | None, layout: FileLayout | None = None
-) -> WrittenFile | pa.Table | None:
-    """Return rows as they are, or the file that they were written to; None without rows.
+def kept(rows: pa.Table, folder: AnyPath | None, layout: FileLayout | None = None) -> Rows:
+    """Return rows as they are, or in the file that they were written to, if there are any.
 
     Args:
         rows: the rows.
@@ -277,13 +297,23 @@ def kept(
             numbered names in the file.
     """
     if folder is None:
-        return rows
-    if not rows.num_rows:
-        return None
+        return Rows.here(rows)
     layout = layout or _numbered(rows.schema)
-    writer = layout.writer(folder)
-    writer.write(layout.stored(rows))
-    return writer.close()
+    stored = tuple(layout.schema.names)
+    files: tuple[WrittenFile, ...] = ()
+    if rows.num_rows:
+        writer = layout.writer(folder)
+        writer.write(layout.stored(rows))
+        files = (writer.close(),)
+    return Rows(
+        schema=rows.schema,
+        groups=tuple((folder / file.path, (0,)) for file in files),
+        stored=stored,
+        large=texts_of(rows.schema, stored),
+        count=rows.num_rows,
+        size=sum(file.raw_size for file in files),
+        files=files,
+    )
 
 
 def _numbered(schema: pa.Schema) -> FileLayout:
@@ -296,26 +326,3 @@ def _numbered(schema: pa.Schema) -> FileLayout:
 def numbered_names(schema: pa.Schema) -> list[str]:
     """Return names of columns that any reader accepts, in order."""
     return [f"c{number}" for number in range(len(schema))]
-
-
-def kept_rows(
-    found: Sequence[WrittenFile | pa.Table | None],
-    schema: pa.Schema,
-    folder: AnyPath | None,
-    layout: FileLayout | None = None,
-) -> Rows:
-    """Return what `kept` returned for all buckets as one, with the same folder and layout."""
-    if folder is None:
-        tables = [item for item in found if isinstance(item, pa.Table)]
-        return Rows.here(pa.concat_tables([schema.empty_table(), *tables]))
-    files = tuple(item for item in found if isinstance(item, WrittenFile))
-    stored = (layout or _numbered(schema)).schema.names
-    return Rows(
-        schema=schema,
-        groups=tuple((folder / file.path, (0,)) for file in files),
-        stored=tuple(stored),
-        large=texts_of(schema, stored),
-        count=sum(file.rows for file in files),
-        size=sum(file.raw_size for file in files),
-        files=files,
-    )

@@ -11,6 +11,7 @@ from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log import cuts
+from ticdc_assets.mirrors.standing import Outcome, standing
 from ticdc_assets.spark.session import LazySession
 from ticdc_assets_tests.demo.simulator.builders import fill, upstream_of
 from ticdc_assets_tests.lake.feeds import Feed
@@ -40,6 +41,29 @@ def test_the_file_follows_the_cuts(tmp_path: Path) -> None:
         assert (found["database"], found["table"], found["tso"]) == (*T, feed.cut.tso)
         table = DeltaTable(str(feed.paths.by_name.parent / found["path"]), found["version"])
         assert table.to_pyarrow_table().num_rows == found["rows"] == feed.cut.mirrors[0].rows
+
+
+def test_records_that_change_nothing_are_applied_once(tmp_path: Path) -> None:
+    feed, upstream, changefeed = started(tmp_path)
+    fill(upstream, T, rows=5)
+    feed.write(changefeed.tick())
+    feed.sync()
+    cut = feed.cut
+    fill(upstream, T, rows=5, seed=1)
+    records = list(changefeed.tick())
+    marks = [item for item in records if b'"WATERMARK"' in (item.value or b"")]
+    feed.write([item for item in records if item not in marks])
+    applying = feed.sync()
+    assert applying.outcome is Outcome.UNCHANGED
+    assert "the landed records change nothing" in applying.reason
+    # Whatever process asks: it goes over no mirror.
+    ended = standing(feed.lake).ended
+    assert ended is not None
+    assert (ended.outcome, feed.cut) == (Outcome.UNCHANGED, cut)
+    assert ended.reason.endswith("nothing new was landed")
+    feed.write(marks)
+    assert feed.sync().outcome is Outcome.PUBLISHED
+    assert feed.cut.mirrors[0].rows == len(upstream.rows(T))
 
 
 def test_a_cut_is_published_though_the_file_cannot_be(

@@ -3,6 +3,7 @@
 import pyarrow as pa
 import pytest
 
+from ticdc_assets.delta.row_schema import filled_batch
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.rows.history_layout import version_schema
@@ -15,17 +16,10 @@ def gone_on(versions: pa.RecordBatch, old: TableSchema, *later: TableSchema) -> 
     passage = Passage(schema=old, plan=plan_of(old, *later), timezone="UTC")
     (operations,) = passage.operations()([versions])
     schema = version_schema(later[-1])
-    names = set(operations.schema.names)
-    return pa.RecordBatch.from_arrays(
-        [
-            # An operation has the first cut of its version as its commit ts.
-            operations["commit_ts" if name == "valid_from" else name]
-            if name in names | {"valid_from"}
-            else pa.nulls(operations.num_rows, schema.field(name).type)
-            for name in schema.names
-        ],
-        schema=schema,
-    )
+    values = dict(zip(operations.schema.names, operations.columns, strict=True))
+    # An operation has the first cut of its version as its commit ts.
+    values["valid_from"] = operations["sequence"].field("commit_ts")
+    return filled_batch(schema, operations.num_rows, values)
 
 
 @pytest.mark.parametrize(
