@@ -76,6 +76,11 @@ class Written:
         """The last watermark."""
         return self.simulator.changefeed.watermark_ts
 
+    @property
+    def lake(self) -> Lake:
+        """The lake of its mirrors."""
+        return Lake(changefeed=self.feed, paths=self.paths)
+
 
 @click.command()
 @click.option("--minutes", default=15.0, show_default=True, help="How long changes are written.")
@@ -261,7 +266,7 @@ def retired_topic(written: list[Written]) -> str | None:
     """
     for item in written:
         settled = {place.topic for place in known_partitions(item.paths) if place.settled}
-        for topic in read_watermark(item.paths).topics_in(TopicState.RETIRED):
+        for topic in read_watermark(item.lake).topics_in(TopicState.RETIRED):
             if topic.topic in settled and any(word in topic.topic for word in _NAMED_ONCE):
                 return topic.topic
     return None
@@ -290,7 +295,7 @@ def compare(item: Written) -> bool:
         return False
     found: Counter[tuple[str, str, str]] = Counter()
     published = (
-        published_table(Lake(changefeed=item.feed, paths=item.paths), mirror)
+        published_table(item.lake, mirror)
         for mirror in cut.mirrors
     )
     for database, table, row in iterate_rows(published, item.feed.timezone):
@@ -298,7 +303,7 @@ def compare(item: Written) -> bool:
     truth = item.simulator.changefeed.truth()
     wanted = Counter(_row(*table, row) for table, rows in truth.items() for row in rows.values())
     same = found == wanted and cut.tso == item.final_ts
-    topics = read_watermark(item.paths).topics
+    topics = read_watermark(item.lake).topics
     states = Counter(str(topic.state) for topic in topics)
     shop = item.simulator.workload
     click.echo(
