@@ -294,10 +294,7 @@ def compare(item: Written) -> bool:
         click.echo(f"{name}: no cut was published")
         return False
     found: Counter[tuple[str, str, str]] = Counter()
-    published = (
-        published_table(item.lake, mirror)
-        for mirror in cut.mirrors
-    )
+    published = (published_table(item.lake, mirror) for mirror in cut.mirrors)
     for database, table, row in iterate_rows(published, item.feed.timezone):
         found[_row(database, table, json.loads(row))] += 1
     truth = item.simulator.changefeed.truth()
