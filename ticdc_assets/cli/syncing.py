@@ -24,7 +24,7 @@ from ticdc_assets.cli.interrupted import ignore_the_next, sentence
 from ticdc_assets.cli.printing import backlog_text
 from ticdc_assets.cli.waiting import end_progress_lines
 from ticdc_assets.config import KafkaSource, Settings, load_settings
-from ticdc_assets.model.tso import cut_of
+from ticdc_assets.model.tso import cut_of, moment_text
 from ticdc_assets.observe.wording import listed
 
 if TYPE_CHECKING:
@@ -134,6 +134,7 @@ def _sync_one(settings: Settings, name: str, until: str | None, max_records: int
         # A wrong word is an error before anything is landed.
         wanted = cut_of(until, es_only=cut is not None and cut.es_only)
         if cut is not None and cut.tso > wanted:
+            until = moment_text(wanted, es_only=cut.es_only)
             click.echo(
                 f"{name}: the mirrors are at {cut.moment}, after {until}; nothing was changed"
             )

@@ -211,6 +211,7 @@ def deleted_lines(
         NotFoundError: there is no such table, no history of it is kept, or the history lacks rows
             as of then.
         LakeDamagedError: the history is broken.
+        QueryError: the engine cannot answer, for example because the disk is full.
     """
     mirror = require_history(lake.paths, cut, *name)
     if as_of is not None:
@@ -218,21 +219,24 @@ def deleted_lines(
     schema, hidden = mirror.table_schema, frozenset(mirror.hidden)
     layout = HistoryLayout(schema=schema)
     own = [layout.deleted_at, layout.ended_by]
-    with (
-        tempfile.TemporaryDirectory(prefix="ticdc-sql-") as folder,
-        _connection(folder) as engine,
-        damage_told(lake.paths),
-        _files_read(lake.paths),
-    ):
-        source = _stored(engine, Path(folder), *mirror.history_at(lake.paths))
-        text = with_deleted_sql(schema, frozenset(), source, as_of=as_of, dialect=DUCKDB)
-        found = engine.sql(text if limit is None else f"{text} LIMIT {limit}")
-        for batch in _batches(found.to_arrow_reader(_ROWS_AT_ONCE)):
-            rows = shown_rows(batch, schema, hidden, lake.changefeed.timezone)
-            for row, ended in zip(rows, batch.select(own).to_pylist(), strict=True):
-                at, by = ended.values()
-                more = {layout.deleted_at: None if at is None else str(at), layout.ended_by: by}
-                yield orjson.dumps(row | more).decode()
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="ticdc-sql-") as folder,
+            _connection(folder) as engine,
+            damage_told(lake.paths),
+            _files_read(lake.paths),
+        ):
+            source = _stored(engine, Path(folder), *mirror.history_at(lake.paths))
+            text = with_deleted_sql(schema, frozenset(), source, as_of=as_of, dialect=DUCKDB)
+            found = engine.sql(text if limit is None else f"{text} LIMIT {limit}")
+            for batch in _batches(found.to_arrow_reader(_ROWS_AT_ONCE)):
+                rows = shown_rows(batch, schema, hidden, lake.changefeed.timezone)
+                for row, ended in zip(rows, batch.select(own).to_pylist(), strict=True):
+                    at, by = ended.values()
+                    more = {layout.deleted_at: None if at is None else str(at), layout.ended_by: by}
+                    yield orjson.dumps(row | more).decode()
+    except duckdb.Error as error:
+        raise QueryError(f"{joined_name(*name)}: {_said(error)}") from None
 
 
 # Tables -----------------------------------------------------------------------------------------
@@ -335,5 +339,5 @@ _UNKNOWN = re.compile(
 
 def _said(error: duckdb.Error) -> str:
     """Return what the engine says, without its guesses and the drawing of where in the text."""
-    text = str(error).split("\n\nLINE ")[0].split("\nDid you mean")[0]
+    text = re.split("\n\nLINE |\nDid you mean|\n\nPossible solutions", str(error))[0]
     return " ".join(text.split())

@@ -11,11 +11,15 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import LakeDamagedError, MirrorCaveatWarning, NotFoundError
 from ticdc_assets.config import TableChoice
-from ticdc_assets.reading import views
+from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
+from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.reading import embedded, views
 from ticdc_assets.reading.as_of import AsOf
-from ticdc_assets.reading.embedded import query
+from ticdc_assets.reading.embedded import deleted_lines, query
 from ticdc_assets.reading.mirrors import read_mirror
 from ticdc_assets.reading.views import QueryError
+from ticdc_assets.spark.session import LazySession
+from ticdc_assets_tests.demo.simulator.builders import upstream_of
 from ticdc_assets_tests.golden import Scenario
 from ticdc_assets_tests.lake.feeds import Feed, keep_files_apart, small_up_to
 from ticdc_assets_tests.lake.golden_lakes import GoldenLakes
@@ -181,6 +185,20 @@ def test_an_error_after_the_first_rows_is_a_sentence(whole: Feed) -> None:
     text = "SELECT CAST(x AS INT) FROM (SELECT if(i < 9000, '1', 'x') AS x FROM range(9999) t(i))"
     with pytest.raises(QueryError, match="Conversion Error: Could not convert string 'x'"):
         answer(whole, text)
+
+
+def test_deleted_rows_that_the_engine_cannot_sort_are_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here memory is short; a full disk is said in the same way."""
+    feed = Feed.of(LazySession(), tmp_path).having(history=TableChoice(("*.*",)))
+    columns = (column("id", "int", nullable=False),)
+    upstream = upstream_of(("d", "t"), columns, primary_key=("id",), rows=3)
+    feed.follow(StandInChangefeed(upstream, "shop", partitions=1))
+    assert len(list(deleted_lines(feed.lake, feed.cut, ("d", "t")))) > 0
+    monkeypatch.setattr(embedded, "_SETTINGS", (*embedded._SETTINGS, "memory_limit = '1KB'"))
+    with pytest.raises(QueryError, match=r"^d\.t: Out of Memory Error: failed .* used\)$"):
+        list(deleted_lines(feed.lake, feed.cut, ("d", "t")))
 
 
 def test_a_broken_table_is_told(copied: Feed) -> None:

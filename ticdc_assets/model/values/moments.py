@@ -199,23 +199,27 @@ def clock_prefix(text: str) -> tuple[int | None, int] | None:
 
 
 def parse_span_text(text: str, places: int) -> int | None:
-    """Read a string as TiDB reads one for a TIME column; microseconds, or None."""
+    """Read a string as TiDB reads one for a TIME column; microseconds, or None.
+
+    A moment counts by its clock, in digits too, if the text is no clock itself (`ParseDuration` in
+    pkg/types/time.go of pingcap/tidb).
+    """
     text = text.strip()
     negative = text.startswith("-")
     rest = text[1:].lstrip() if negative else text
     clock = clock_prefix(rest)
     fraction = None if clock is None else FRACTION.fullmatch(rest, clock[1])
-    if clock is None or fraction is None:
-        moment = None
-        if not negative and _DELIMITED.fullmatch(rest) and (" " in rest or "T" in rest):
-            moment = parse_datetime_text(rest, places)
-        return span_of_text(f"{moment:%H:%M:%S.%f}") if isinstance(moment, datetime) else None
-    if clock[0] is None or (clock[1] >= 12 and rest[: clock[1]].isdigit()):
+    if clock is not None and clock[0] is not None and fraction is not None:
+        span = clock[0] * 10**6 + round_fraction(fraction[1] or "", places)
+        if span <= MAX_SPAN:
+            return -span if negative else span
+    is_moment = _DELIMITED.fullmatch(rest) is not None and (" " in rest or "T" in rest)
+    if negative or not (is_moment or re.match(r"(?:[0-9]{12}|[0-9]{14})(?![0-9])", rest)):
         return None
-    span = clock[0] * 10**6 + round_fraction(fraction[1] or "", places)
-    if span > MAX_SPAN:
-        return None
-    return -span if negative else span
+    moment = parse_datetime_text(rest, 6)
+    if isinstance(moment, datetime):
+        return round_span(span_of_text(f"{moment:%H:%M:%S.%f}"), places)
+    return 0 if moment == ZERO_DATETIME else None
 
 
 def span_of_text(text: str) -> int:

@@ -496,21 +496,23 @@ def values(
     begins: Places,
     ends: Places,
     forms: Bytes,
-    quote: Bytes,
+    quote_size: int,
     content: Bytes,
     offsets: Places,
 ) -> None:
     """Write the values of one column, without the escapes of its file, into `content`.
 
     That is as long as all fields are. `offsets` receives where each value begins, and where the
-    last one ends.
+    last one ends. The quote of a text is the `quote_size` bytes before it: SQL has two quotes.
     """
     to = 0
     for row in range(len(begins)):
         offsets[row] = to
         if forms[row] == NULL:
             continue
-        to = _value(data, begins[row], ends[row], forms[row], quote, content, to)
+        first = begins[row]
+        quote = data[first - quote_size : first]
+        to = _value(data, first, ends[row], forms[row], quote, content, to)
     offsets[len(begins)] = to
 
 

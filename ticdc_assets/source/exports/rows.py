@@ -454,7 +454,7 @@ class Fields:
     faults: Bytes
     _data: Bytes
     _fields: loops.Fields
-    _quote: Bytes
+    _quote_size: int
 
     def values(self, number: int) -> tuple["pa.Array[Any]", npt.NDArray[np.bool_]]:
         """Return the values of a column as bytes, and which are digits of a hexadecimal literal.
@@ -466,7 +466,7 @@ class Fields:
         is_null = forms == loops.NULL
         size = int(np.where(is_null, 0, ends - begins).sum())
         content, offsets = np.empty(size, np.uint8), np.empty(len(begins) + 1, np.int64)
-        loops.values(self._data, begins, ends, forms, self._quote, content, offsets)
+        loops.values(self._data, begins, ends, forms, self._quote_size, content, offsets)
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(content)]
         every = pa.Array.from_buffers(pa.large_binary(), len(begins), buffers)
         if is_null.any():
@@ -508,9 +508,9 @@ def _found(
     faults, style = np.zeros(len(places) - 1, np.uint8), _style(dialect)
     if is_csv:
         loops.csv_fields(data, places, style, fields, faults)
-        return Fields(faults, data, fields, style.quote)
+        return Fields(faults, data, fields, len(style.quote))
     loops.sql_fields(data, places, dialect.backslash, fields, faults)
-    return Fields(faults, data, fields, np.frombuffer(b"'", np.uint8))
+    return Fields(faults, data, fields, 1)
 
 
 def _places(width: int, size: int) -> loops.Fields:

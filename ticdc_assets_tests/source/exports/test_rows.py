@@ -313,6 +313,14 @@ def test_labels_that_differ_by_case_are_two_labels() -> None:
     assert found == [*good, "invalid_enum"]
 
 
+def test_sql_has_two_quotes() -> None:
+    """Each is doubled in texts of its own sort alone; mydumper writes double ones."""
+    own = schema("CREATE TABLE `t` (`a` text, `b` text)")
+    rows = [b"""('it''s ""', "say ""hi"";")""", b"""('''', "'' ")"""]
+    found = made(own, rows, form="sql")
+    assert found == [{"a": 'it\'s ""', "b": 'say "hi";'}, {"a": "'", "b": "'' "}]
+
+
 def test_what_is_wrong_with_rows_is_told(tmp_path: Path) -> None:
     dialect = CsvDialect()
     content = (
