@@ -305,6 +305,7 @@ class Cut:
         number: 1, 2, 3, ... in the order of publishing.
         tso: the cut has every row with commit ts <= tso and every DDL with commit ts < tso.
         batch: newest batch of the change log that it was made from.
+        landed: newest landed batch in that batch; None in cuts of versions that did not record it.
         generation: the generation that its mirrors and that change log are in.
         mirrors: by (database, table).
         quarantined: records that could not be decoded and are not redriven.
@@ -345,6 +346,7 @@ class Cut:
     repeats_at: datetime | None = None
     start_ts: int | None = None
     complete_tables: str | None = None
+    landed: int | None = None
 
     @property
     def made_at(self) -> datetime:

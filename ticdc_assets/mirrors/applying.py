@@ -61,6 +61,7 @@ from ticdc_assets.log.cuts import (
     publish,
     same_content,
 )
+from ticdc_assets.log.positions import decoded_position
 from ticdc_assets.log.quarantine import count_open, place_of, read_counted, unread_exports
 from ticdc_assets.mirrors.accounts import account_changes, count_held, late_rows
 from ticdc_assets.mirrors.caveats import (
@@ -288,6 +289,7 @@ class _Run:
             tso=self._tso,
             published_at=datetime.now(UTC),
             batch=self._statistics.batch,
+            landed=decoded_position(self._lake.paths)[1],
             generation=self._lake.paths.generation,
             mirrors=tuple(mirrors),
             held=tuple(held),

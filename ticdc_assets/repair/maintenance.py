@@ -31,8 +31,7 @@ Not handled: Z-ORDER and clustering.
 """
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -46,7 +45,7 @@ from ticdc_assets.delta.committing import undisturbed
 from ticdc_assets.delta.control import commit_metadata
 from ticdc_assets.delta.damage import reading
 from ticdc_assets.delta.delta_files import removable
-from ticdc_assets.delta.delta_protocol import Action, LogState, partition_of
+from ticdc_assets.delta.delta_protocol import Action, partition_of
 from ticdc_assets.delta.fencing import require_lease
 from ticdc_assets.delta.lake import GENERATION, Lake
 from ticdc_assets.delta.log_reading import existing_state
@@ -75,12 +74,17 @@ _SMALL_BYTES = 64 << 20
 _JOINED_BYTES = 256 << 20
 """The most bytes of files that are joined into one."""
 
-
 _MANY_FILES = 50
 """How many small files of a day are joined by the sync that adds the last one."""
 
 _STEPS = (256 << 10, 4 << 20)
-"""Bytes below which files are small, one step after the other: so no row is copied often."""
+"""Bytes below which files are small for a sync, one step after the other.
+
+So no row is copied often.
+"""
+
+_REMOVED_KEPT = timedelta(days=7)
+"""How long removed files of shared tables are kept for readers of older versions, as in Delta."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,10 +180,7 @@ def maintain(
         today = (now or datetime.now(UTC)).date().isoformat()
         cut = optimize_mirrors(lake, failures)
         for path in lake.paths.tables:
-            table = open_table(path)
-            if table is not None and len(table.files) > 1:
-                tell(f"compacting {path.name}")
-                _join_files(lake, path, small=_SMALL_BYTES, before_day=today)
+            _join_files(lake, path, small=_SMALL_BYTES, many=2, before_day=today)
         vacuum(lake.paths, failures, margin=margin)
         _remove_unnamed_mirrors(lake.paths)
         _remove_generations(lake)
@@ -213,10 +214,17 @@ def maintain(
 # Compaction -------------------------------------------------------------------------------------
 
 
-def _join_files(lake: Lake, table: AnyPath, *, small: int, before_day: str | None = None) -> None:
-    """Join the files of a table that are smaller than a size, by default of any day."""
-    writer = Rewriter(spark=lake.spark, table=table, does=f"joining files of {table.name}")
-    writer.join(partial(_small_together, small=small, before_day=before_day))
+def _join_files(
+    lake: Lake, table: AnyPath, *, small: int, many: int, before_day: str | None = None
+) -> bool:
+    """Join the small files of a table, if any (`small_together`); return whether there were."""
+    together = partial(small_together, small=small, many=many, before_day=before_day)
+    opened = open_table(table)
+    if opened is None or not together(opened.files):
+        return False
+    tell(f"compacting {table.name}")
+    Rewriter(spark=lake.spark, table=table, does=f"joining files of {table.name}").join(together)
+    return True
 
 
 def join_new_files(lake: Lake) -> None:
@@ -225,36 +233,30 @@ def join_new_files(lake: Lake) -> None:
     A sync opens these tables several times, and each time reads what the log says of each file.
     The caller holds the writer lock.
     """
-    paths, joined = lake.paths, False
+    paths = lake.paths
     often = (paths.raw_messages, paths.change_log, paths.landings, paths.cuts)
-    for table in (*often, paths.checksums, paths.quarantine):
-        opened = open_table(table)
-        small = None if opened is None else _crowded_below(opened)
-        if small is not None:
-            _join_files(lake, table, small=small)
-            joined = True
-    if joined:
+    tables = (*often, paths.checksums, paths.quarantine)
+    joined = [
+        any(_join_files(lake, table, small=small, many=_MANY_FILES) for small in _STEPS)
+        for table in tables
+    ]
+    if any(joined):
         clean_shared_logs(paths)
 
 
-def _crowded_below(table: LogState) -> int | None:
-    """Return the size below which a table has many files, in one day if it is divided by days."""
-    for small in _STEPS:
-        counts = Counter(
-            partition_of(item).get("landed_day") for item in table.files if item["size"] < small
-        )
-        if max(counts.values(), default=0) >= _MANY_FILES:
-            return small
-    return None
-
-
-def _small_together(
-    files: Iterable[Action], *, small: int, before_day: str | None
+def small_together(
+    files: Iterable[Action], *, small: int, many: int, before_day: str | None = None
 ) -> list[list[Action]]:
-    """Return groups of small files of a day, by default of any, that become one file each.
+    """Return groups of files of a day that become one file each.
 
     Large files stay: a day's compaction must not write all of it again. Files of tables that are
     not divided by days are as those of one past day.
+
+    Args:
+        files: the files of a table.
+        small: the size below which a file is small.
+        many: how many small files a day has at least if they are joined.
+        before_day: the day before which days are chosen (ISO 8601); any day if None.
     """
     days: dict[str, list[Action]] = {}
     for action in files:
@@ -263,6 +265,8 @@ def _small_together(
             days.setdefault(day, []).append(action)
     groups: list[list[Action]] = []
     for own in days.values():
+        if len(own) < many:
+            continue
         size = _JOINED_BYTES
         # In the order of writing, so that rows that landed together stay together.
         for action in sorted(own, key=lambda action: action["modificationTime"]):
@@ -323,10 +327,8 @@ def _compacted(writer: TableWriter, version: int) -> int:
 def vacuum(paths: LakePaths, failures: Failures, *, margin: timedelta = MARGIN) -> None:
     """Remove the files that neither the newest versions nor kept cuts need."""
     for table in paths.tables:
-        opened = open_table(table)
-        kept = None if opened is None else _kept_for(opened.configuration)
-        if kept is not None:
-            _remove_unused(table, table.name, datetime.now(UTC) - kept)
+        if open_table(table) is not None:
+            _remove_unused(table, table.name, datetime.now(UTC) - _REMOVED_KEPT)
     cuts = read_heads(paths)
     if not cuts:
         return
@@ -343,23 +345,6 @@ def vacuum(paths: LakePaths, failures: Failures, *, margin: timedelta = MARGIN) 
             partial(vacuumed, path, *versions),
             names.get(path.name, f"{path.parent.name}/{path.name}"),
         )
-
-
-_RETENTION = "delta.deletedFileRetentionDuration"
-_DEFAULT_RETENTION = timedelta(days=7)
-"""How long Delta keeps removed files of a table without the property."""
-
-
-_INTERVAL = re.compile(r"(?:interval )?(\d+) (second|minute|hour|day|week)s?", re.IGNORECASE)
-
-
-def _kept_for(properties: Mapping[str, str | None]) -> timedelta | None:
-    """Return how long a table keeps removed files by its properties; None if unknown."""
-    text = properties.get(_RETENTION)
-    if text is None:
-        return _DEFAULT_RETENTION
-    found = _INTERVAL.fullmatch(text.strip())
-    return None if found is None else timedelta(**{f"{found[2].lower()}s": int(found[1])})
 
 
 def _remove_unused(
@@ -411,11 +396,8 @@ def _remove_generations(lake: Lake) -> None:
 
 # Logs -------------------------------------------------------------------------------------------
 
-LOG_KEPT = timedelta(days=30)
-"""The shortest time that log entries of the change log are kept: Delta's default."""
-
 _READ_KEPT = timedelta(hours=1)
-"""How long those of other tables are kept, for readers that have listed them."""
+"""How long log entries of shared tables are kept, for readers that have listed them."""
 
 STAGED_KEPT = timedelta(days=1)
 """How long an unnamed commit is kept: its writer was killed, or is stalled."""
@@ -429,7 +411,7 @@ _LOG_FILE = re.compile(
 )
 
 
-def clean_logs(paths: LakePaths, failures: Failures, *, kept: timedelta = LOG_KEPT) -> int:
+def clean_logs(paths: LakePaths, failures: Failures, *, kept: timedelta = _READ_KEPT) -> int:
     """Remove log entries that no readable version needs; return how many files.
 
     `failures` receives the mirrors and histories whose logs stay, because they are damaged.
@@ -445,10 +427,7 @@ def clean_logs(paths: LakePaths, failures: Failures, *, kept: timedelta = LOG_KE
             names.get(path.name, f"{path.parent.name}/{path.name}"),
         )
         removed += 0 if isinstance(found, Failure) else found
-    # The change log's own log has the landed batches of each kept cut.
-    published = (cut.published_at for cut in read_heads(paths))
-    moment = min([datetime.now(UTC) - kept, *published])
-    return removed + _clean_until(paths.change_log, moment) + clean_shared_logs(paths)
+    return removed + clean_shared_logs(paths, kept=kept)
 
 
 def clean_shared_logs(paths: LakePaths, *, kept: timedelta = _READ_KEPT) -> int:
@@ -459,7 +438,7 @@ def clean_shared_logs(paths: LakePaths, *, kept: timedelta = _READ_KEPT) -> int:
     """
     moment, removed = datetime.now(UTC) - kept, 0
     for table in paths.tables:
-        newest = -1 if table == paths.change_log else newest_version(table)
+        newest = newest_version(table)
         # After a commit of another program, an older one has the writer's progress.
         if newest >= 0 and read_commit(table, newest).commit_id is not None:
             removed += _clean_until(table, moment)

@@ -70,7 +70,6 @@ from ticdc_assets.log.decoding import (
     Clocks,
     accepted_clocks,
     append_changes,
-    landed_up_to,
     record_decoder,
 )
 from ticdc_assets.log.positions import landed_batch, read_position
@@ -451,18 +450,13 @@ class Making:
 
     def _landed(self) -> int:
         """Return the landed batch up to which the cut was made."""
-        landed = self._known.if_whole(lambda: landed_up_to(self.lake.paths, self.cut.batch), None)
-        if landed is None and self.to_stay:
-            # The change log is broken: it also has records landed since, above the cut.
-            landed = landed_batch(self.lake.paths)
-        if landed is None or latest_version(self.lake.paths.raw_messages) is None:
+        if latest_version(self.lake.paths.raw_messages) is None:
             raise NotFoundError(
                 f"cut {self.cut.number} of changefeed {self.lake.paths.changefeed!r} cannot be "
-                "made again: the landed records that it was made from are no longer known, "
-                f"because the history of {self.lake.paths.change_log} does not reach back to "
-                f"batch {self.cut.batch}"
+                "made again: there are no landed records"
             )
-        return landed
+        # If it does not say so, the records landed since count too: most of them are above it.
+        return landed_batch(self.lake.paths) if self.cut.landed is None else self.cut.landed
 
     def _is_truncated_meanwhile(self) -> bool:
         """Return whether retention, which no lock excludes, removed records; read its base.

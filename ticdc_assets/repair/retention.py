@@ -45,7 +45,6 @@ from ticdc_assets.delta.log_reading import log_state
 from ticdc_assets.delta.opening import open_table
 from ticdc_assets.log.change_statistics import ChangeStatistics, read_groups, read_statistics
 from ticdc_assets.log.cuts import Cut, CutHead, read_cuts, read_heads, voided
-from ticdc_assets.log.decoding import landed_up_to
 from ticdc_assets.log.positions import decoded_position, landed_batch
 from ticdc_assets.log.quarantine import read_quarantine
 from ticdc_assets.log.seeds import decoded_seed, landed_seed, read_seeds
@@ -300,9 +299,12 @@ class _Retention:
         """Remove the landing days that are completely at or below the base."""
         tell("removing old records from raw_messages")
         paths = self._lake.paths
-        landed = landed_up_to(paths, base.batch)
+        landed = base.landed
         if landed is None:
-            self.note("raw_messages is not truncated: its batches are no longer known")
+            self.note(
+                f"raw_messages is not truncated: cut {base.number}, by an earlier version, does "
+                "not say which records it was made from"
+            )
             return
         files: dict[date, list[Action]] = {}
         for action in log_state(paths.raw_messages).files:

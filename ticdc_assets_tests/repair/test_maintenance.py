@@ -341,7 +341,7 @@ def test_a_reader_of_one_row_of_a_joined_table_reads_few_rows(tmp_path: Path) ->
         rows = pa.table({"number": pa.array(range(begin, begin + 300), pa.int64())})
         write_table(table, rows, overwrite=False, metadata={"number": begin + 299})
     joining = Rewriter(spark=LazySession(), table=table, does="joining files")
-    joining.join(partial(maintenance._small_together, small=1 << 20, before_day=None))
+    joining.join(partial(maintenance.small_together, small=1 << 20, many=2))
     joined = open_table(table)
     assert joined is not None
     (file,) = joined.files
