@@ -26,6 +26,7 @@ original order.
 """
 
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -41,9 +42,9 @@ from ticdc_assets.base.errors import LakeDamagedError, NotFoundError
 from ticdc_assets.base.machine import require_space
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import tell
-from ticdc_assets.changelog.plan import Plan, TableName
+from ticdc_assets.changelog.plan import Plan, SeededTable, TableName
 from ticdc_assets.delta.appending import append_files
-from ticdc_assets.delta.control import read_rows, read_table
+from ticdc_assets.delta.control import read_table
 from ticdc_assets.delta.damage import require_answer
 from ticdc_assets.delta.fencing import require_lease
 from ticdc_assets.delta.files import WrittenFile, open_parquet
@@ -85,7 +86,7 @@ from ticdc_assets.log.quarantine import (
 )
 from ticdc_assets.log.schema_tables import read_history, register_new, up_to, write_history
 from ticdc_assets.log.seed_decoding import close_former, decoded_files
-from ticdc_assets.log.seeds import APPLICATION, decoded_seed, read_seeds
+from ticdc_assets.log.seeds import APPLICATION, read_seeds
 from ticdc_assets.log.totals import Totals, joined_totals
 from ticdc_assets.mirrors.applying import apply_changes
 from ticdc_assets.mirrors.truncation_points import (
@@ -95,11 +96,10 @@ from ticdc_assets.mirrors.truncation_points import (
     read_raw_truncation_point,
 )
 from ticdc_assets.mirrors.validity import Knowledge
-from ticdc_assets.model.events import SNAPSHOT_DDL
 from ticdc_assets.repair.rewriting import Rewriter
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import names_in, remove_tree
-from ticdc_assets.wire.rows import COORDINATES, DDL, ERROR, PLACE, ROW
+from ticdc_assets.wire.rows import COORDINATES, ERROR, PLACE, ROW, SNAPSHOT
 
 _Value = TypeVar("_Value")
 
@@ -398,8 +398,6 @@ class Making:
     to_stay: bool = False
     _left_out: LeftOut = field(default_factory=LeftOut, init=False)
     _point: TruncationPoint = field(default_factory=TruncationPoint, init=False)
-    _last_seed: int = field(default=0, init=False)
-    _lost_seeds: set[int] = field(default_factory=set[int], init=False)
     _late_seeds: set[int] = field(default_factory=set[int], init=False)
 
     @cached_property
@@ -442,7 +440,7 @@ class Making:
             proof_from=self._point.tso or None,
             refused=(
                 *(self._known.refused(self.place, found) if found.errors else ()),
-                *(self._lost_exports() if self._lost_seeds else ()),
+                *self._lost_exports(),
             ),
             decodable=found.left_out,
             unproven=self._unproven(made),
@@ -507,9 +505,19 @@ class Making:
     def _decode_seeds(self, landed: int) -> list[Totals]:
         """Append the exported rows that the cut was made from to the new change log."""
         totals: list[Totals] = []
-        landed_seeds = {item.seed for item in read_seeds(self.lake.paths)}
-        numbers = self._known.if_whole(self._seeds_of_cut, landed_seeds)
-        self._lost_seeds = numbers - landed_seeds
+        known = read_seeds(self.lake.paths)
+        newest = max((item.seed for item in known), default=0)
+        if self.cut.seed is not None:
+            # Numbers of seeds that are lost are given again.
+            newest = min(newest, self.cut.seed)
+        base = self._point.cut
+        above = self._point.tso
+        seeds = {item.seed: item.tso for item in known if item.seed <= newest}
+        if base is not None and base.seed is not None:
+            # Seeds that came after the base, at or below its TSO, cannot be placed.
+            self._late_seeds = {
+                seed for seed, tso in seeds.items() if seed > base.seed and tso <= above
+            }
 
         def append(number: int, files: Sequence[WrittenFile]) -> None:
             append_files(
@@ -521,46 +529,27 @@ class Making:
                 metadata={"batch": landed, "landed": landed},
             )
 
-        for number in sorted(numbers & landed_seeds):
+        for number in sorted(seed for seed, tso in seeds.items() if tso > above):
             found = decoded_files(self.lake, number, batch=landed, into=self.place)
             append(number, found.changes)
             totals.append(found.totals)
             if self.to_stay:
                 append_fault_files(self.place, found.faults, app_id=APPLICATION, version=number)
                 close_former(self.place, number)
-        # The base has the rows of the others: no sync may decode them again. Numbers of seeds that
-        # are lost are given again.
-        if last := min(self._last_seed, max(landed_seeds, default=0)):
-            append(last, [])
+        if newest:
+            # The base has the rows of the others: no sync may decode them again.
+            append(newest, [])
         return totals
 
-    def _seeds_of_cut(self) -> set[int]:
-        """Return the numbers of the seeds that the cut was made from and its base was not.
-
-        A seed that came after the base, at or below its TSO, cannot be placed: it is late.
-        """
-        seeds = read_rows(
-            self.lake.paths.change_log,
-            (ds.field("kind") == DDL) & (ds.field("ddl_type") == SNAPSHOT_DDL),
-        )
-        later = [row["partition"] for row in seeds if row["batch"] > self.cut.batch]
-        self._last_seed = min([decoded_seed(self.lake.paths) + 1, *later]) - 1
-        seeds = [row for row in seeds if row["batch"] <= self.cut.batch]
-        base = self._point.cut
-        if base is None:
-            return {row["partition"] for row in seeds}
-        is_older = base.generation != self.lake.paths.generation
-        self._late_seeds = {
-            row["partition"]
-            for row in seeds
-            if row["commit_ts"] <= base.tso and (is_older or row["batch"] > base.batch)
-        }
-        return {row["partition"] for row in seeds if row["commit_ts"] > base.tso}
-
     def _lost_exports(self) -> Iterator[RefusedRecords]:
-        rows = self._known.if_whole(lambda: read_statistics(self.lake.paths).exported_rows(), {})
-        for (database, table, seed), count in sorted(rows.items()):
-            if seed in self._lost_seeds:
+        """Yield the exports that the published change log has, and whose rows are lost."""
+        known = {(*item.name, item.seed) for item in read_seeds(self.lake.paths)}
+        counts = Counter[SeededTable]()
+        for row in self._known.if_whole(lambda: read_statistics(self.lake.paths).rows, ()):
+            if row["kind"] == SNAPSHOT and row["max_ts"] > self._point.tso:
+                counts[row["database"], row["table"], row["partition"]] += row["rows"]
+        for (database, table, seed), count in sorted(counts.items()):
+            if (database, table, seed) not in known:
                 yield RefusedRecords(
                     database=database,
                     table=table,
