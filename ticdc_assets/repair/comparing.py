@@ -260,19 +260,29 @@ def differences(lake: Lake, mirror: Compared, rebuilt: Compared) -> Differences:
     return row_differences(lake, mirror, rebuilt)
 
 
-def column_differences(mirror: pa.Schema, rebuilt: pa.Schema) -> list[str]:
-    """Return how the columns of two tables differ, one clause each."""
-    ours, theirs = _types(mirror), _types(rebuilt)
+def column_differences(
+    mirror: pa.Schema,
+    other: pa.Schema,
+    *,
+    noun: str = "rebuild",
+    verb: str = "rebuilt",
+    ordered: bool = True,
+) -> list[str]:
+    """Return how the columns of two tables differ, one clause each, in these words.
+
+    Their order counts if `ordered`.
+    """
+    ours, theirs = _types(mirror), _types(other)
     found = [
-        *(f"column {name!r} is not in the rebuild" for name in ours if name not in theirs),
-        *(f"column {name!r} is only in the rebuild" for name in theirs if name not in ours),
+        *(f"column {name!r} is not in the {noun}" for name in ours if name not in theirs),
+        *(f"column {name!r} is only in the {noun}" for name in theirs if name not in ours),
         *(
-            f"column {name!r} is {ours[name]}, rebuilt {theirs[name]}"
+            f"column {name!r} is {ours[name]}, {verb} {theirs[name]}"
             for name in ours
             if name in theirs and ours[name] != theirs[name]
         ),
     ]
-    if not found and list(ours) != list(theirs):
+    if ordered and not found and list(ours) != list(theirs):
         found.append("the columns are in another order")
     return found
 

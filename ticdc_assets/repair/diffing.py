@@ -255,11 +255,8 @@ def _compared_table(
         blank=blank,
     )
     unread = seeded.quarantined + exported.quarantined
-    findings = [
-        item.replace("the rebuild", "the export").replace("rebuilt", "exported")
-        for item in column_differences(ours.rows.schema, theirs.rows.schema)
-        if item != "the columns are in another order"
-    ]
+    schemas = ours.rows.schema, theirs.rows.schema
+    findings = column_differences(*schemas, noun="export", verb="exported", ordered=False)
     found = Differences() if findings else differences(side, ours, theirs)
     return DiffedTable(
         database=mirror.database,

@@ -43,7 +43,7 @@ from ticdc_assets.base.machine import require_space
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import tell
 from ticdc_assets.changelog.plan import Plan, SeededTable, TableName
-from ticdc_assets.delta.appending import append_files
+from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.delta.control import read_table
 from ticdc_assets.delta.damage import require_answer
 from ticdc_assets.delta.fencing import require_lease
@@ -96,7 +96,6 @@ from ticdc_assets.mirrors.truncation_points import (
     read_raw_truncation_point,
 )
 from ticdc_assets.mirrors.validity import Knowledge
-from ticdc_assets.repair.rewriting import Rewriter
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import names_in, remove_tree
 from ticdc_assets.wire.rows import COORDINATES, ERROR, PLACE, ROW, SNAPSHOT
@@ -425,7 +424,6 @@ class Making:
             replace(side, changefeed=as_then),
             until=self.cut.tso,
             only=self.table,
-            truncation_point=self._point,
             complete_ts=self.cut.tso,
         )
         if self.to_stay:
@@ -476,6 +474,11 @@ class Making:
         """Write the new change log and its totals; return the result of decoding."""
         tell(f"decoding {counted(landed, 'landed batch', 'landed batches')} again")
         side = self.place
+        if self._point.cut is not None:
+            # The new change log begins at the base.
+            begins = {**BY_LANDING_DAY.configuration, **properties_of(self._point)}
+            layout = replace(BY_LANDING_DAY, configuration=begins)
+            append_files(side.change_log, [], CHANGE_LOG_SCHEMA, layout=layout)
         clocks: Clocks = self._known.if_whole(lambda: accepted_clocks(self.lake.paths), {})
         found = decode_into_files(
             self.lake.spark,
@@ -487,13 +490,6 @@ class Making:
         )
         append_changes(side, found, batch=landed, landed=landed)
         if self.to_stay:
-            if self._point.cut is not None:
-                Rewriter(
-                    spark=self.lake.spark,
-                    table=side.change_log,
-                    does="setting where the new change log begins",
-                    properties=properties_of(self._point),
-                ).remove_files(())
             append_fault_files(side, found.faults, app_id="decode", version=landed)
             if rows := self._known.quarantine(self._left_out, landed):
                 known = pa.Table.from_pylist(rows, schema=FAULT_SCHEMA)
