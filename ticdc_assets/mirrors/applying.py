@@ -61,9 +61,7 @@ from ticdc_assets.log.cuts import (
     publish,
     same_content,
 )
-from ticdc_assets.log.positions import decoded_position
 from ticdc_assets.log.quarantine import count_open, place_of, read_counted, unread_exports
-from ticdc_assets.log.seeds import decoded_seed
 from ticdc_assets.mirrors.accounts import account_changes, count_held, late_rows
 from ticdc_assets.mirrors.caveats import (
     cast_caveats,
@@ -286,8 +284,8 @@ class _Run:
             tso=self._tso,
             published_at=datetime.now(UTC),
             batch=self._statistics.batch,
-            landed=decoded_position(self._lake.paths)[1],
-            seed=decoded_seed(self._lake.paths),
+            landed=self._statistics.landed,
+            seed=self._statistics.seed,
             generation=self._lake.paths.generation,
             mirrors=tuple(mirrors),
             held=tuple(held),

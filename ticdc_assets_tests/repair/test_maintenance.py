@@ -140,19 +140,24 @@ def test_a_log_stays_that_a_broken_checkpoint_would_stand_for(
     assert sorted(log.glob("*.json")) == before
 
 
-def test_logs_of_control_tables_stay_short_unless_another_program_wrote(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["landings", "change_log"])
+def test_logs_of_shared_tables_stay_short_unless_another_program_wrote(
+    name: str, tmp_path: Path
+) -> None:
+    """A run that follows commits to them every few seconds."""
     paths = LakePaths(root=tmp_path, changefeed="feed")
-    log = paths.landings / "_delta_log"
+    table = named_table(paths, name)
+    log = table / "_delta_log"
     rows = pa.table({"number": pa.array([1], pa.int64())})
     for number in range(25):
-        write_table(paths.landings, rows, overwrite=True, metadata={"number": number})
-    write_deltalake(str(paths.landings), rows, mode="append")
+        write_table(table, rows, overwrite=True, metadata={"number": number})
+    write_deltalake(str(table), rows, mode="append")
     assert clean_shared_logs(paths, kept=timedelta()) == 0
-    write_table(paths.landings, rows, overwrite=True, metadata={"number": 25})
+    write_table(table, rows, overwrite=True, metadata={"number": 25})
     assert clean_shared_logs(paths) == 0
     assert clean_shared_logs(paths, kept=timedelta()) == 20
     assert min(log.glob("*.json")).name == f"{20:020}.json"
-    assert commit_metadata(paths.landings) == {"number": 25}
+    assert commit_metadata(table) == {"number": 25}
 
 
 def test_logs_are_cleaned_before_there_is_a_cut(tmp_path: Path) -> None:
