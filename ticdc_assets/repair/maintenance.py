@@ -31,10 +31,11 @@ Not handled: Z-ORDER and clustering.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import TypeVar
 
 from ticdc_assets.base.errors import BusyError, LakeDamagedError
 from ticdc_assets.base.isolation import Failure, Failures
@@ -61,6 +62,8 @@ from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.storage.lake_paths import HISTORIES, MIRRORS, LakePaths
 from ticdc_assets.storage.paths import LOG, AnyPath, ListedFile, files_below, names_in, remove_tree
+
+T = TypeVar("T")
 
 FEW_FILES = 8
 """How many small files of a mirror or a history are joined, if they have no vectors."""
@@ -333,18 +336,31 @@ def vacuum(paths: LakePaths, failures: Failures, *, margin: timedelta = MARGIN) 
     if not cuts:
         return
     before = min(cut.published_at for cut in cuts) - margin
-    names = upstream_names(paths)
 
-    def vacuumed(path: AnyPath, first: int, last: int) -> None:
+    def vacuumed(path: AnyPath, name: str, first: int, last: int) -> None:
         require_whole(path, last)
         # A cut names an old version if a mirror failed, or if others wrote after it.
-        _remove_unused(path, names.get(path.name, path.name), before, oldest=first)
+        _remove_unused(path, name, before, oldest=first)
 
+    _of_mirrors(paths, failures, vacuumed)
+
+
+def _of_mirrors(
+    paths: LakePaths, failures: Failures, work: Callable[[AnyPath, str, int, int], T]
+) -> list[T]:
+    """Work on each mirror and history that cuts name, except those that fail.
+
+    The work gets a table, its name for people, and the oldest and the newest version that a cut
+    names.
+    """
+    names = upstream_names(paths)
+    done: list[T] = []
     for path, versions in sorted(named_versions(paths).items()):
-        failures.attempted(
-            partial(vacuumed, path, *versions),
-            names.get(path.name, f"{path.parent.name}/{path.name}"),
-        )
+        name = names.get(path.name, f"{path.parent.name}/{path.name}")
+        found = failures.attempted(partial(work, path, name, *versions), name)
+        if not isinstance(found, Failure):
+            done.append(found)
+    return done
 
 
 def _remove_unused(
@@ -419,15 +435,8 @@ def clean_logs(paths: LakePaths, failures: Failures, *, kept: timedelta = _READ_
     Raises:
         LakeDamagedError: another table is damaged.
     """
-    names = upstream_names(paths)
-    removed = 0
-    for path, (version, _) in named_versions(paths).items():
-        found = failures.attempted(
-            partial(_clean_log, path, version),
-            names.get(path.name, f"{path.parent.name}/{path.name}"),
-        )
-        removed += 0 if isinstance(found, Failure) else found
-    return removed + clean_shared_logs(paths, kept=kept)
+    removed = _of_mirrors(paths, failures, lambda path, _, version, __: _clean_log(path, version))
+    return sum(removed) + clean_shared_logs(paths, kept=kept)
 
 
 def clean_shared_logs(paths: LakePaths, *, kept: timedelta = _READ_KEPT) -> int:
