@@ -7,7 +7,7 @@ ignored. Nothing is written.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from datetime import date
 from functools import lru_cache
 from typing import Any
@@ -32,27 +32,19 @@ LOG_RETENTION = "interval 3650 days"
 def commit_metadata(path: AnyPath) -> dict[str, Any]:
     """Return the JSON object of the newest commit that carries one, or {}."""
     # A state that begins with a checkpoint has no objects of commits: these are searched.
-    found = kept(path, "metadata of its commits", lambda: find_commit_metadata(path, bool))
-    return dict(found or {})
+    return dict(kept(path, "metadata of its commits", lambda: _newest_metadata(path)))
 
 
-def find_commit_metadata(
-    path: AnyPath, wanted: Callable[[dict[str, Any]], bool]
-) -> dict[str, Any] | None:
-    """Return the JSON object of the newest commit that carries `wanted` as its object, or None."""
+def _newest_metadata(path: AnyPath) -> Mapping[str, Any]:
     table = open_table(path)
-    if table is None:
-        return None
-    newest = dict(table.memory)
-    if newest and wanted(newest):
-        return newest
+    if table is None or table.memory:
+        return {} if table is None else table.memory
     with reading(path):
         for version in reversed(versions_of(path)):
             for action in commit_actions(path, version):
-                memory = memory_of(action.get("commitInfo", {}))
-                if memory and wanted(memory):
+                if memory := memory_of(action.get("commitInfo", {})):
                     return memory
-    return None
+    return {}
 
 
 def partition_days(path: AnyPath, column: str) -> list[date]:

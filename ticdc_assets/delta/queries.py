@@ -1,19 +1,16 @@
-"""Internal queries over rows in this process or in files of this run.
+"""Internal queries over rows in this process.
 
 DuckDB runs them, because it joins and groups more rows than fit into memory. No text of a message
 is ever part of a query. Only rows that do not fit into memory are written, to a folder that is
 removed afterwards, so running a query again is safe.
 """
 
-import glob
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import pyarrow.dataset as ds
-
-from ticdc_assets.storage.paths import AnyPath, RemotePath, located
+from ticdc_assets.storage.paths import AnyPath, RemotePath
 
 if TYPE_CHECKING:
     import duckdb
@@ -40,19 +37,3 @@ def asking(folder: AnyPath | None = None) -> "Iterator[duckdb.DuckDBPyConnection
         config["temp_directory"] = str(spilled)
     with duckdb.connect(":memory:", config=config) as connection:
         yield connection
-
-
-def view_files(
-    connection: "duckdb.DuckDBPyConnection", name: str, files: Sequence[AnyPath]
-) -> None:
-    """Give a connection the view `name` of one or more Parquet files of one lake."""
-    if isinstance(files[0], RemotePath):
-        # Arrow reads them: DuckDB would need an extension, and the credentials again.
-        places = [located(path)[0] for path in files]
-        connection.register(
-            name, ds.dataset(places, format="parquet", filesystem=located(files[0])[1])
-        )
-    else:
-        # DuckDB takes names for patterns.
-        literal = [glob.escape(str(path)) for path in files]
-        connection.read_parquet(literal).create_view(name)

@@ -26,6 +26,8 @@ from ticdc_assets.delta.control import commit_metadata, read_table
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.opening import kept
 from ticdc_assets.log.change_files import totals_in_files
+from ticdc_assets.log.positions import decoded_position
+from ticdc_assets.log.seeds import decoded_seed
 from ticdc_assets.log.totals import GROUP_KEY, GROUPS_SCHEMA, NO_TOPIC, Totals, joined_groups
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.wire.rows import SNAPSHOT, counted_as, shape_from_text
@@ -86,12 +88,16 @@ class ChangeStatistics:
 
     Attributes:
         batch: newest batch included.
+        landed: newest landed batch included; None if no commit records it.
+        seed: newest seed included; None likewise.
         rows: one dict for each group, with the fields of `change_groups` except the landing day:
             groups of several days are joined.
         corrections: from decoding records again, at most one for each kind and table.
     """
 
     batch: int
+    landed: int | None = None
+    seed: int | None = None
     rows: tuple[dict[str, Any], ...]
     corrections: tuple[Correction, ...] = ()
 
@@ -201,6 +207,8 @@ def _read_statistics(paths: LakePaths) -> ChangeStatistics:
     metadata = commit_metadata(paths.change_groups)
     return ChangeStatistics(
         batch=metadata.get("batch", 0),
+        landed=metadata.get("landed"),
+        seed=metadata.get("seed"),
         rows=tuple(joined_groups(read_groups(paths), GROUP_KEY[1:]).to_pylist()),
         corrections=_corrections(metadata),
     )
@@ -278,14 +286,11 @@ def replace_day(lake: Lake) -> None:
     new = totals_in_files(lake.spark, paths.change_log, day=day)
     groups = _with_steps_back(new, before=there.filter(ds.field("landed_day") < day))
     others = there.filter(ds.field("landed_day") != day)
-    write_table(
-        paths.change_groups,
+    _write_groups(
+        paths,
         pa.concat_tables([others, groups]),
-        overwrite=True,
-        metadata={
-            "batch": metadata["batch"],
-            "corrections": [asdict(item) for item in corrections.values()],
-        },
+        metadata["batch"],
+        corrections=[asdict(item) for item in corrections.values()],
     )
 
 
@@ -316,11 +321,9 @@ def add_statistics_below(paths: LakePaths, known: pa.Table, tso: int) -> None:
     _write_groups(paths, table, read_statistics(paths).batch)
 
 
-def _write_groups(paths: LakePaths, groups: pa.Table, batch: int) -> None:
-    write_table(
-        paths.change_groups,
-        groups,
-        overwrite=True,
-        # Corrections are carried on.
-        metadata=commit_metadata(paths.change_groups) | {"batch": batch},
-    )
+def _write_groups(paths: LakePaths, groups: pa.Table, batch: int, **more: object) -> None:
+    """Write the groups of the change log up to its newest batch."""
+    position = {"batch": batch, "landed": decoded_position(paths)[1], "seed": decoded_seed(paths)}
+    # Corrections are carried on.
+    metadata = commit_metadata(paths.change_groups) | position | more
+    write_table(paths.change_groups, groups, overwrite=True, metadata=metadata)

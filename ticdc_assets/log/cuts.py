@@ -306,6 +306,9 @@ class Cut:
         number: 1, 2, 3, ... in the order of publishing.
         tso: the cut has every row with commit ts <= tso and every DDL with commit ts < tso.
         batch: newest batch of the change log that it was made from.
+        landed: newest landed batch that it was made from; None in cuts of versions that did not
+            record it.
+        seed: newest seed that it was made from; None likewise.
         generation: the generation that its mirrors and that change log are in.
         mirrors: by (database, table).
         quarantined: records that could not be decoded and are not redriven.
@@ -346,6 +349,8 @@ class Cut:
     repeats_at: datetime | None = None
     start_ts: int | None = None
     complete_tables: str | None = None
+    landed: int | None = None
+    seed: int | None = None
 
     @property
     def made_at(self) -> datetime:

@@ -29,7 +29,7 @@ from ticdc_assets.base.names import counted
 from ticdc_assets.base.progress import tell
 from ticdc_assets.config import Changefeed
 from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
-from ticdc_assets.delta.control import commit_metadata, find_commit_metadata, read_rows
+from ticdc_assets.delta.control import commit_metadata, read_rows
 from ticdc_assets.delta.files import WrittenFile
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.ahead import TS_AHEAD, refuse_ahead
@@ -138,14 +138,6 @@ def append_changes(paths: LakePaths, found: DecodedFiles, *, batch: int, landed:
         metadata={"batch": batch, "landed": landed, "faults": faults},
         layout=BY_LANDING_DAY,
     )
-
-
-def landed_up_to(paths: LakePaths, batch: int) -> int | None:
-    """Return the newest landed batch in the change log up to a batch; None if no commit says so."""
-    found = find_commit_metadata(
-        paths.change_log, lambda metadata: metadata.get("batch", batch + 1) <= batch
-    )
-    return None if found is None else found["landed"]
 
 
 Clocks: TypeAlias = Mapping[Coordinates, datetime]

@@ -74,7 +74,7 @@ from ticdc_assets.mirrors.change_reading import GATHERED_ROWS
 from ticdc_assets.mirrors.mirror_making import MirrorMaker
 from ticdc_assets.mirrors.misfits import Misfits
 from ticdc_assets.mirrors.standing import Applying, Outcome, Standing, standing
-from ticdc_assets.mirrors.truncation_points import TruncationPoint, caveats_below
+from ticdc_assets.mirrors.truncation_points import caveats_below
 from ticdc_assets.mirrors.validity import Knowledge
 from ticdc_assets.spark.scratch import WRITING, Scratch, remove_forgotten
 from ticdc_assets.storage.lake_paths import LakePaths
@@ -96,7 +96,6 @@ def apply_changes(
     refold: Collection[tuple[str, str]] = (),
     refold_quarantined: bool = False,
     only: tuple[str, str] | None = None,
-    truncation_point: TruncationPoint | None = None,
     complete_ts: int | None = None,
 ) -> Applying:
     """Cut every mirror at min(until, global watermark) and publish the cut.
@@ -107,7 +106,6 @@ def apply_changes(
         refold: (database, table) of mirrors to fold again from the change log in any case.
         refold_quarantined: whether to fold every mirror again that has row changes in quarantine.
         only: (database, table) of the cut's one mirror, in a separate place.
-        truncation_point: up to where the change log was truncated; read from its table if None.
         complete_ts: TSO up to which the records are complete whatever the watermarks say: that of a
             cut published from the same records.
     """
@@ -118,9 +116,7 @@ def apply_changes(
     last = found.last
     remove_forgotten(lake.paths)
     scratch = Scratch(lake.paths, WRITING)
-    changes = ChangeFolding(
-        lake, batch=found.statistics.batch, scratch=scratch, truncation_point=truncation_point
-    )
+    changes = ChangeFolding(lake, batch=found.statistics.batch, scratch=scratch)
     run = _Run(changes, found)
     try:
         cut = run.make(frozenset(refold), only, refold_quarantined=refold_quarantined)
@@ -289,6 +285,8 @@ class _Run:
             tso=self._tso,
             published_at=datetime.now(UTC),
             batch=self._statistics.batch,
+            landed=self._statistics.landed,
+            seed=self._statistics.seed,
             generation=self._lake.paths.generation,
             mirrors=tuple(mirrors),
             held=tuple(held),

@@ -27,7 +27,7 @@ from ticdc_assets.delta.damage import reading
 from ticdc_assets.delta.files import row_groups
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.opening import open_table
-from ticdc_assets.mirrors.truncation_points import Base, TruncationPoint, cites, truncation_point_of
+from ticdc_assets.mirrors.truncation_points import Base, cites, truncation_point_of
 from ticdc_assets.rows.bag_operations import Watermarks, watermarks_of
 from ticdc_assets.rows.mirror_rows import CHANGE_COLUMNS, IMAGES, SHAPE
 from ticdc_assets.rows.rows_of_work import Rows, by_name
@@ -69,20 +69,12 @@ class ChangeReader:
         lake: the changefeed's lake.
         batch: newest batch of the change log to read.
         scratch: where files without a commit are written.
-        truncation_point: up to where the change log was truncated; read from its table if None.
 
     The change log is read at its current version until the end: readers have no lock, and retention
     may remove rows at the same time.
     """
 
-    def __init__(
-        self,
-        lake: Lake,
-        *,
-        batch: int,
-        scratch: Scratch,
-        truncation_point: TruncationPoint | None = None,
-    ) -> None:
+    def __init__(self, lake: Lake, *, batch: int, scratch: Scratch) -> None:
         self.lake = lake
         self.batch = batch
         self.scratch = scratch
@@ -91,11 +83,7 @@ class ChangeReader:
         self._log = open_table(lake.paths.change_log)
         self._opened: ds.Dataset | None = None
         self._gathered: _Gathered | None = None
-        self.truncation_point = (
-            truncation_point_of(lake.paths, self._log)
-            if truncation_point is None
-            else truncation_point
-        )
+        self.truncation_point = truncation_point_of(lake.paths, self._log)
 
     def start(self, mirror: MirrorPlan) -> Base | None:
         """Return what replaces the mirror's removed changes: its rows in its base cut.

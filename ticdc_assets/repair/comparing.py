@@ -23,36 +23,38 @@ has which commit ts (decision 0012).
 Of a history the beginnings and the ends of versions are compared, each with the row
 (`ComparedHistory`), as far back as both have all of them. A version that has both is two rows.
 
-Why running it again is safe: only hashes of rows are written, to a folder of the run.
+Why running it again is safe: nothing is written.
 """
 
 import hashlib
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property, reduce
 from operator import itemgetter, xor
 from typing import Any, TypeAlias
-from uuid import uuid4
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ticdc_assets.base.errors import InputError
-from ticdc_assets.delta.files import FileLayout, write_rows
 from ticdc_assets.delta.lake import Lake
-from ticdc_assets.delta.queries import asking, view_files
+from ticdc_assets.delta.queries import asking
 from ticdc_assets.log.cuts import MirrorCut
 from ticdc_assets.mirrors.versions import rows_as_stored
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import PARTIAL, MirrorLayout, canonical_rows
-from ticdc_assets.rows.rows_of_work import Rows
+from ticdc_assets.rows.rows_of_work import Rows, Sort, buckets_for, reduced, shared_out
 from ticdc_assets.spark.executing import Executor, executor
 from ticdc_assets.storage.lake_paths import LakePaths
-from ticdc_assets.storage.paths import AnyPath
+
+_Key: TypeAlias = tuple[int, ...]
+"""The two hashes of a row's key."""
 
 EXAMPLES = 10
 """How many differing rows of a table are shown at most."""
@@ -161,9 +163,9 @@ class Compared:
         """The columns that name a row in an example."""
         return self.layout.schema.handle_key or self.layout.names[:-2]
 
-    def read(self, part: Rows) -> Iterator[pa.RecordBatch]:
-        """Yield rows of a part, with these columns."""
-        for batch in part.read():
+    def seen(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield what is compared of some of its rows."""
+        for batch in rows:
             yield _without(batch.select(list(self.names)), self.blank)
 
 
@@ -195,13 +197,13 @@ class ComparedHistory(Compared):
         own = self.history
         return (*super().shown, own.valid_from, own.op, own.valid_to, own.ended_by)
 
-    def read(self, part: Rows) -> Iterator[pa.RecordBatch]:
+    def seen(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the beginnings of versions, without their ends, and the ends without beginnings.
 
         A version that is current has an end without a TSO.
         """
         own, since = self.history, self.since
-        for batch in super().read(part):
+        for batch in super().seen(rows):
             begins = pc.greater(batch.column(own.valid_from), since)
             ends = pc.fill_null(pc.greater(batch.column(own.valid_to), since), True)
             yield _without(batch.filter(begins), (own.valid_to, own.ended_by))
@@ -231,55 +233,56 @@ def compared_mirror(paths: LakePaths, mirror: MirrorCut) -> Compared:
     return Compared(rows=rows, layout=layout, names=tuple(rows.schema.names))
 
 
-def new_folder(side: LakePaths) -> AnyPath:
-    """Return a new folder for files of this run, in an unpublished generation."""
-    folder = side.base / f"compared-{uuid4().hex}"
-    folder.mkdir(parents=True)
-    return folder
-
-
-def content_of(lake: Lake, table: Compared, folder: AnyPath) -> Content:
+def content_of(lake: Lake, table: Compared) -> Content:
     """Return the content of a table, in one pass."""
 
     def summed(parts: Iterable[Rows]) -> Iterator[tuple[int, ...]]:
-        for rows, hashing in _hashed(table, parts):
+        for rows, hashing in _hashed(table, _read(parts)):
             yield hashing.sums(rows)
 
     parts = table.rows.parts()
-    runs_on = _executor(lake, table, folder, "adding up rows")
+    runs_on = _executor(lake, "adding up rows", table)
     found = [item for item in runs_on.run(summed, parts, tasks=len(parts)) if item[0]]
     rows, first, second = (sum(item[number] for item in found) for number in range(3))
     text = f"{rows}/{first}/{second}/{reduce(xor, (item[3] for item in found), 0)}"
     return Content(rows=rows, content_hash=hashlib.sha256(text.encode()).hexdigest()[:32])
 
 
-def _executor(lake: Lake, table: Compared, folder: AnyPath, does: str) -> Executor:
-    return executor(lake.spark, folder, does, rows=table.rows.count, size=table.rows.size)
+def _executor(lake: Lake, does: str, *tables: Compared) -> Executor:
+    rows, size = (sum(getattr(item.rows, name) for item in tables) for name in ("count", "size"))
+    return executor(lake.spark, lake.paths.base, does, rows=rows, size=size)
 
 
-def differences(lake: Lake, mirror: Compared, rebuilt: Compared, folder: AnyPath) -> Differences:
-    """Return how the rows of two tables differ, by their contents first, which is cheaper.
-
-    The arguments are those of `row_differences`.
-    """
-    if content_of(lake, mirror, folder) == content_of(lake, rebuilt, folder):
+def differences(lake: Lake, mirror: Compared, rebuilt: Compared) -> Differences:
+    """Return how the rows of two tables differ, by their contents first, which is cheaper."""
+    if content_of(lake, mirror) == content_of(lake, rebuilt):
         return Differences()
-    return row_differences(lake, mirror, rebuilt, folder)
+    return row_differences(lake, mirror, rebuilt)
 
 
-def column_differences(mirror: pa.Schema, rebuilt: pa.Schema) -> list[str]:
-    """Return how the columns of two tables differ, one clause each."""
-    ours, theirs = _types(mirror), _types(rebuilt)
+def column_differences(
+    mirror: pa.Schema,
+    other: pa.Schema,
+    *,
+    noun: str = "rebuild",
+    verb: str = "rebuilt",
+    ordered: bool = True,
+) -> list[str]:
+    """Return how the columns of two tables differ, one clause each, in these words.
+
+    Their order counts if `ordered`.
+    """
+    ours, theirs = _types(mirror), _types(other)
     found = [
-        *(f"column {name!r} is not in the rebuild" for name in ours if name not in theirs),
-        *(f"column {name!r} is only in the rebuild" for name in theirs if name not in ours),
+        *(f"column {name!r} is not in the {noun}" for name in ours if name not in theirs),
+        *(f"column {name!r} is only in the {noun}" for name in theirs if name not in ours),
         *(
-            f"column {name!r} is {ours[name]}, rebuilt {theirs[name]}"
+            f"column {name!r} is {ours[name]}, {verb} {theirs[name]}"
             for name in ours
             if name in theirs and ours[name] != theirs[name]
         ),
     ]
-    if not found and list(ours) != list(theirs):
+    if ordered and not found and list(ours) != list(theirs):
         found.append("the columns are in another order")
     return found
 
@@ -289,109 +292,124 @@ def _types(schema: pa.Schema) -> dict[str, str]:
     return {field.name: field.dataType.simpleString() for field in fields}
 
 
-def row_differences(
-    lake: Lake, mirror: Compared, rebuilt: Compared, folder: AnyPath
-) -> Differences:
-    """Return how the rows of two tables with the same columns differ.
-
-    `folder` is for files of this run.
-    """
-    with asking(folder) as engine:
-        for name, table in (("ours", mirror), ("theirs", rebuilt)):
-            files = _hash_files(lake, table, folder)
-            if files:
-                view_files(engine, name, files)
-            else:
-                engine.register(name, _HASHED.empty_table())
-        engine.execute(_BY_KEY)
-        (numbers,) = engine.execute(_COUNTS).fetchall()
-        counts = RowCounts(changed=numbers[0], missing=numbers[1], too_many=numbers[2])
-        keys = [(key, other) for key, other in engine.execute(_CHOSEN, [EXAMPLES]).fetchall()]
-    ours, theirs = (
-        _rows_of(lake, table, keys, folder) if keys else {} for table in (mirror, rebuilt)
-    )
+def row_differences(lake: Lake, mirror: Compared, rebuilt: Compared) -> Differences:
+    """Return how the rows of two tables with the same columns differ."""
+    numbers, keys = _keys_of(lake, _DIFFERING, EXAMPLES, mirror, rebuilt)
+    ours, theirs = (_rows_of(lake, table, keys) if keys else {} for table in (mirror, rebuilt))
     found = (
         item
         for key in keys
         for item in _differences_of(rebuilt, ours.get(key, []), theirs.get(key, []))
     )
     examples = sorted(found, key=lambda item: _json(item.key))
-    return Differences(counts=counts, examples=tuple(examples))
+    return Differences(counts=RowCounts(**numbers), examples=tuple(examples))
 
 
-_BY_KEY = """
-    CREATE TABLE by_key AS
+_DIFFERING = """
     SELECT
         key,
         other_key,
-        sum(greatest(surplus, 0)) AS too_many,
-        sum(greatest(-surplus, 0)) AS missing,
+        least(more, fewer) AS changed,
+        fewer - changed AS missing,
+        more - changed AS too_many,
     FROM (
-        SELECT key, other_key, first, second, sum(surplus) AS surplus
+        SELECT
+            key,
+            other_key,
+            sum(greatest(surplus, 0))::BIGINT AS more,
+            sum(greatest(-surplus, 0))::BIGINT AS fewer,
         FROM (
-            SELECT *, 1 AS surplus FROM ours UNION ALL SELECT *, -1 AS surplus FROM theirs
+            SELECT key, other_key, sum(surplus) AS surplus FROM hashed
+            GROUP BY key, other_key, first, second
+            HAVING sum(surplus) <> 0
         )
-        GROUP BY key, other_key, first, second
-        HAVING sum(surplus) <> 0
+        GROUP BY key, other_key
     )
-    GROUP BY key, other_key
+    ORDER BY key, other_key
 """
 """For each key, how many of its rows are in one table more often than in the other."""
 
-_COUNTS = """
-    SELECT
-        coalesce(sum(least(too_many, missing)), 0)::BIGINT,
-        coalesce(sum(missing - least(too_many, missing)), 0)::BIGINT,
-        coalesce(sum(too_many - least(too_many, missing)), 0)::BIGINT,
-    FROM by_key
-"""
-
-_CHOSEN = "SELECT key, other_key FROM by_key ORDER BY key, other_key LIMIT ?"
-
 
 def repeated_keys(
-    lake: Lake, table: Compared, folder: AnyPath, *, examples: int
+    lake: Lake, table: Compared, *, examples: int
 ) -> tuple[int, list[tuple[Mapping[str, str | None], int]]]:
     """Return how many keys of a table are in several rows, and some of them, each with its rows."""
     wanted = (*table.layout.schema.handle_key, table.layout.rescued)
     names = tuple(name for name in table.names if name in wanted)
     keys_alone = replace(table, rows=table.rows.select(names), names=names)
-    with asking(folder) as engine:
-        files = _hash_files(lake, keys_alone, folder)
-        if not files:
-            return 0, []
-        view_files(engine, "keys", files)
-        engine.execute(_REPEATED)
-        ((count,),) = engine.execute("SELECT count(*) FROM by_key").fetchall()
-        keys = [(key, other) for key, other in engine.execute(_CHOSEN, [examples]).fetchall()]
-    rows = _rows_of(lake, table, keys, folder) if keys else {}
+    numbers, keys = _keys_of(lake, _REPEATED, examples, keys_alone)
+    rows = _rows_of(lake, table, keys) if keys else {}
     repeated = [(_key_of(table, own[0]), sum(row.copies for row in own)) for own in rows.values()]
-    return count, sorted(repeated, key=lambda item: _json(item[0]))
+    return numbers.get("repeated", 0), sorted(repeated, key=lambda item: _json(item[0]))
 
 
 _REPEATED = """
-    CREATE TABLE by_key AS
-    SELECT key, other_key FROM keys GROUP BY key, other_key HAVING count(*) > 1
+    SELECT key, other_key, 1 AS repeated FROM hashed
+    GROUP BY key, other_key
+    HAVING count(*) > 1
+    ORDER BY key, other_key
 """
 
 
-def _hash_files(lake: Lake, table: Compared, folder: AnyPath) -> list[AnyPath]:
-    """Write the hashes of the rows of a table, and of their keys, into files."""
+def _keys_of(
+    lake: Lake, query: str, most: int, *tables: Compared
+) -> tuple[Mapping[str, int], list[_Key]]:
+    """Return the keys that a query finds among the rows of one or two tables.
 
-    def written(parts: Iterable[Rows]) -> Iterator[str]:
-        hashes = (hashing.hashes(rows) for rows, hashing in _hashed(table, parts))
-        for file in write_rows(folder, FileLayout(schema=_HASHED), hashes):
-            yield file.path
+    Args:
+        lake: the lake.
+        query: gives keys with numbers, in the order of the keys, from the hashes of all rows of
+            some keys. `surplus` is 1 in rows of the first table and -1 in those of the second.
+        most: how many keys are returned at most.
+        tables: the tables.
 
-    runs_on = _executor(lake, table, folder, "hashing rows")
-    found = runs_on.run(written, table.rows.parts(), tasks=runs_on.workers)
-    return [folder / path for path in found]
+    Returns:
+        The sums of each of its numbers, and the first keys.
+    """
+    runs_on = _executor(lake, "comparing rows", *tables)
+    rows = sum(table.rows.count for table in tables)
+    buckets = buckets_for(rows, rows * _HASHED_BYTES, runs_on.workers)
+
+    def sorting(table: Compared, surplus: int) -> Sort:
+        def sort(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+            for some, hashing in _hashed(table, batches):
+                hashes = hashing.hashes(some)
+                signs = pa.array([surplus] * hashes.num_rows, pa.int8())
+                for batch in hashes.append_column("surplus", signs).to_batches():
+                    numbers = batch.column("key").to_numpy() % buckets
+                    yield from shared_out(batch, numbers.astype(np.int64), buckets)
+
+        return sort
+
+    def found(
+        _: int, batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[tuple[Counter[str], list[_Key]]]:
+        with asking() as engine:
+            engine.register("hashed", pa.Table.from_batches(batches))
+            keys = engine.sql(query).to_arrow_table()
+        first, second, *names = keys.column_names
+        numbers = Counter({name: pc.sum(keys[name]).as_py() or 0 for name in names})
+        head = keys.slice(0, most)
+        yield numbers, list(zip(head[first].to_pylist(), head[second].to_pylist(), strict=True))
+
+    sources = [
+        (table.rows, sorting(table, surplus))
+        for table, surplus in zip(tables, (1, -1), strict=False)
+    ]
+    numbers, keys = Counter[str](), list[_Key]()
+    for own_numbers, own_keys in reduced(runs_on, sources, found, buckets=buckets):
+        numbers.update(own_numbers)
+        keys += own_keys
+    return numbers, sorted(keys)[:most]
 
 
 # Hashes -----------------------------------------------------------------------------------------
 
 _HASHED = pa.schema([(name, pa.uint64()) for name in ("key", "other_key", "first", "second")])
 """The hashes of a row: two of its key, and two of all its compared values."""
+
+_HASHED_BYTES = 40
+"""About how many bytes the hashes of a row have."""
 
 
 class _Hashing:
@@ -451,13 +469,19 @@ class _Hashing:
         return pc.if_else(partial, pa.scalar(None, stamps.type), stamps)
 
 
-def _hashed(table: Compared, parts: Iterable[Rows]) -> Iterator[tuple[pa.RecordBatch, _Hashing]]:
-    """Yield the rows of parts with what hashes them, which one worker uses for all."""
+def _read(parts: Iterable[Rows]) -> Iterator[pa.RecordBatch]:
+    for part in parts:
+        yield from part.read()
+
+
+def _hashed(
+    table: Compared, batches: Iterable[pa.RecordBatch]
+) -> Iterator[tuple[pa.RecordBatch, _Hashing]]:
+    """Yield what is compared of rows with what hashes them, which one worker uses for all."""
     with asking() as engine:
         hashing = _Hashing(engine, table)
-        for part in parts:
-            for rows in table.read(part):
-                yield rows, hashing
+        for rows in table.seen(batches):
+            yield rows, hashing
 
 
 def _bits(column: pa.Array) -> pa.Array:
@@ -471,8 +495,6 @@ def _bits(column: pa.Array) -> pa.Array:
 
 # Examples ---------------------------------------------------------------------------------------
 
-_Key: TypeAlias = tuple[int, ...]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
@@ -484,9 +506,7 @@ class _Row:
     copies: int
 
 
-def _rows_of(
-    lake: Lake, table: Compared, keys: Sequence[_Key], folder: AnyPath
-) -> dict[_Key, list[_Row]]:
+def _rows_of(lake: Lake, table: Compared, keys: Sequence[_Key]) -> dict[_Key, list[_Row]]:
     """Return the rows with one of `keys`; equal ones once, with their number."""
     wanted = frozenset(keys)
     # One hash finds a row; the other one excludes rows that have the same hash by chance.
@@ -494,7 +514,7 @@ def _rows_of(
 
     def chosen(parts: Iterable[Rows]) -> Iterator[_Found]:
         found: _Found = {}
-        for rows, hashing in _hashed(table, parts):
+        for rows, hashing in _hashed(table, _read(parts)):
             hashes = hashing.hashes(rows)
             places = pc.indices_nonzero(pc.is_in(hashes["key"], first_hashes))
             columns = (hashes[name].take(places).to_pylist() for name in _HASHED.names)
@@ -507,7 +527,7 @@ def _rows_of(
                 found[own] = (copies + 1, row)
         yield found
 
-    runs_on = _executor(lake, table, folder, "reading rows that differ")
+    runs_on = _executor(lake, "reading rows that differ", table)
     rows: _Found = {}
     for part in runs_on.run(chosen, table.rows.parts(), tasks=runs_on.workers):
         for hashes, (copies, row) in part.items():

@@ -37,7 +37,6 @@ from ticdc_assets.repair.comparing import (
     RowDifference,
     column_differences,
     differences,
-    new_folder,
 )
 from ticdc_assets.repair.making import place_apart, require_own
 from ticdc_assets.repair.seeding import SeededRows, Seeding, require_past, seed
@@ -256,12 +255,9 @@ def _compared_table(
         blank=blank,
     )
     unread = seeded.quarantined + exported.quarantined
-    findings = [
-        item.replace("the rebuild", "the export").replace("rebuilt", "exported")
-        for item in column_differences(ours.rows.schema, theirs.rows.schema)
-        if item != "the columns are in another order"
-    ]
-    found = Differences() if findings else differences(side, ours, theirs, new_folder(side.paths))
+    schemas = ours.rows.schema, theirs.rows.schema
+    findings = column_differences(*schemas, noun="export", verb="exported", ordered=False)
+    found = Differences() if findings else differences(side, ours, theirs)
     return DiffedTable(
         database=mirror.database,
         table=mirror.table,

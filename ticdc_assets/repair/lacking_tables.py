@@ -158,13 +158,7 @@ class BaseCuts:
             return f"it has {counted(was.held, 'held row change')}"
         if was is not None and was.quarantined:
             return f"it has {counted(was.quarantined, 'quarantined row change')}"
-        if any(
-            source.meets(rows.name, rows.min_ts, rows.max_ts)
-            for source in mirror.sources()
-            for rows in late
-        ):
-            return f"row changes came late to cut {cut.number}"
-        flaw = self._known.flaw(mirror, was, cut, ())
+        flaw = self._known.flaw(mirror, was, cut, late)
         if flaw is not None:
             return f"at cut {cut.number}, {flaw}"
         if quarantined_rows(mirror, self._unread) is not None:

@@ -31,12 +31,12 @@ Not handled: Z-ORDER and clustering.
 """
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from operator import itemgetter
+from typing import TypeVar
 
 from ticdc_assets.base.errors import BusyError, LakeDamagedError
 from ticdc_assets.base.isolation import Failure, Failures
@@ -47,7 +47,7 @@ from ticdc_assets.delta.committing import undisturbed
 from ticdc_assets.delta.control import commit_metadata
 from ticdc_assets.delta.damage import reading
 from ticdc_assets.delta.delta_files import removable
-from ticdc_assets.delta.delta_protocol import Action, LogState, partition_of
+from ticdc_assets.delta.delta_protocol import Action, partition_of
 from ticdc_assets.delta.fencing import require_lease
 from ticdc_assets.delta.lake import GENERATION, Lake
 from ticdc_assets.delta.log_reading import existing_state
@@ -65,6 +65,8 @@ from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.storage.lake_paths import HISTORIES, MIRRORS, LakePaths
 from ticdc_assets.storage.paths import LOG, AnyPath, ListedFile, files_below, names_in, remove_tree
 
+T = TypeVar("T")
+
 FEW_FILES = 8
 """How many small files of a mirror or a history are joined, if they have no vectors."""
 
@@ -77,12 +79,17 @@ _SMALL_BYTES = 64 << 20
 _JOINED_BYTES = 256 << 20
 """The most bytes of files that are joined into one."""
 
-
 _MANY_FILES = 50
 """How many small files of a day are joined by the sync that adds the last one."""
 
 _STEPS = (256 << 10, 4 << 20)
-"""Bytes below which files are small, one step after the other: so no row is copied often."""
+"""Bytes below which files are small for a sync, one step after the other.
+
+So no row is copied often.
+"""
+
+_REMOVED_KEPT = timedelta(days=7)
+"""How long removed files of shared tables are kept for readers of older versions, as in Delta."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,10 +185,7 @@ def maintain(
         today = (now or datetime.now(UTC)).date().isoformat()
         cut = optimize_mirrors(lake, failures)
         for path in lake.paths.tables:
-            table = open_table(path)
-            if table is not None and len(table.files) > 1:
-                tell(f"compacting {path.name}")
-                _join_files(lake, path, small=_SMALL_BYTES, before_day=today)
+            _join_files(lake, path, small=_SMALL_BYTES, many=2, before_day=today)
         vacuum(lake.paths, failures, margin=margin)
         _remove_unnamed_mirrors(lake.paths)
         _remove_generations(lake)
@@ -215,10 +219,17 @@ def maintain(
 # Compaction -------------------------------------------------------------------------------------
 
 
-def _join_files(lake: Lake, table: AnyPath, *, small: int, before_day: str | None = None) -> None:
-    """Join the files of a table that are smaller than a size, by default of any day."""
-    writer = Rewriter(spark=lake.spark, table=table, does=f"joining files of {table.name}")
-    writer.join(partial(_small_together, small=small, before_day=before_day))
+def _join_files(
+    lake: Lake, table: AnyPath, *, small: int, many: int, before_day: str | None = None
+) -> bool:
+    """Join the small files of a table, if any (`small_together`); return whether there were."""
+    together = partial(small_together, small=small, many=many, before_day=before_day)
+    opened = open_table(table)
+    if opened is None or not together(opened.files):
+        return False
+    tell(f"compacting {table.name}")
+    Rewriter(spark=lake.spark, table=table, does=f"joining files of {table.name}").join(together)
+    return True
 
 
 def join_new_files(lake: Lake) -> None:
@@ -227,36 +238,30 @@ def join_new_files(lake: Lake) -> None:
     A sync opens these tables several times, and each time reads what the log says of each file.
     The caller holds the writer lock.
     """
-    paths, joined = lake.paths, False
+    paths = lake.paths
     often = (paths.raw_messages, paths.change_log, paths.landings, paths.cuts)
-    for table in (*often, paths.checksums, paths.quarantine):
-        opened = open_table(table)
-        small = None if opened is None else _crowded_below(opened)
-        if small is not None:
-            _join_files(lake, table, small=small)
-            joined = True
-    if joined:
+    tables = (*often, paths.checksums, paths.quarantine)
+    joined = [
+        any(_join_files(lake, table, small=small, many=_MANY_FILES) for small in _STEPS)
+        for table in tables
+    ]
+    if any(joined):
         clean_shared_logs(paths)
 
 
-def _crowded_below(table: LogState) -> int | None:
-    """Return the size below which a table has many files, in one day if it is divided by days."""
-    for small in _STEPS:
-        counts = Counter(
-            partition_of(item).get("landed_day") for item in table.files if item["size"] < small
-        )
-        if max(counts.values(), default=0) >= _MANY_FILES:
-            return small
-    return None
-
-
-def _small_together(
-    files: Iterable[Action], *, small: int, before_day: str | None
+def small_together(
+    files: Iterable[Action], *, small: int, many: int, before_day: str | None = None
 ) -> list[list[Action]]:
-    """Return groups of small files of a day, by default of any, that become one file each.
+    """Return groups of files of a day that become one file each.
 
     Large files stay: a day's compaction must not write all of it again. Files of tables that are
     not divided by days are as those of one past day.
+
+    Args:
+        files: the files of a table.
+        small: the size below which a file is small.
+        many: how many small files a day has at least if they are joined.
+        before_day: the day before which days are chosen (ISO 8601); any day if None.
     """
     days: dict[str, list[Action]] = {}
     for action in files:
@@ -264,7 +269,9 @@ def _small_together(
         if action["size"] < small and (before_day is None or day < before_day):
             days.setdefault(day, []).append(action)
     # In the order of writing, so that rows that landed together stay together.
-    ordered = (sorted(own, key=itemgetter("modificationTime")) for own in days.values())
+    ordered = (
+        sorted(own, key=itemgetter("modificationTime")) for own in days.values() if len(own) >= many
+    )
     groups = (group for own in ordered for group in packed(own, itemgetter("size"), _JOINED_BYTES))
     return [group for group in groups if len(group) > 1]
 
@@ -318,43 +325,37 @@ def _compacted(writer: TableWriter, version: int) -> int:
 def vacuum(paths: LakePaths, failures: Failures, *, margin: timedelta = MARGIN) -> None:
     """Remove the files that neither the newest versions nor kept cuts need."""
     for table in paths.tables:
-        opened = open_table(table)
-        kept = None if opened is None else _kept_for(opened.configuration)
-        if kept is not None:
-            _remove_unused(table, table.name, datetime.now(UTC) - kept)
+        if open_table(table) is not None:
+            _remove_unused(table, table.name, datetime.now(UTC) - _REMOVED_KEPT)
     cuts = read_heads(paths)
     if not cuts:
         return
     before = min(cut.published_at for cut in cuts) - margin
-    names = upstream_names(paths)
 
-    def vacuumed(path: AnyPath, first: int, last: int) -> None:
+    def vacuumed(path: AnyPath, name: str, first: int, last: int) -> None:
         require_whole(path, last)
         # A cut names an old version if a mirror failed, or if others wrote after it.
-        _remove_unused(path, names.get(path.name, path.name), before, oldest=first)
+        _remove_unused(path, name, before, oldest=first)
 
+    _of_mirrors(paths, failures, vacuumed)
+
+
+def _of_mirrors(
+    paths: LakePaths, failures: Failures, work: Callable[[AnyPath, str, int, int], T]
+) -> list[T]:
+    """Work on each mirror and history that cuts name, except those that fail.
+
+    The work gets a table, its name for people, and the oldest and the newest version that a cut
+    names.
+    """
+    names = upstream_names(paths)
+    done: list[T] = []
     for path, versions in sorted(named_versions(paths).items()):
-        failures.attempted(
-            partial(vacuumed, path, *versions),
-            names.get(path.name, f"{path.parent.name}/{path.name}"),
-        )
-
-
-_RETENTION = "delta.deletedFileRetentionDuration"
-_DEFAULT_RETENTION = timedelta(days=7)
-"""How long Delta keeps removed files of a table without the property."""
-
-
-_INTERVAL = re.compile(r"(?:interval )?(\d+) (second|minute|hour|day|week)s?", re.IGNORECASE)
-
-
-def _kept_for(properties: Mapping[str, str | None]) -> timedelta | None:
-    """Return how long a table keeps removed files by its properties; None if unknown."""
-    text = properties.get(_RETENTION)
-    if text is None:
-        return _DEFAULT_RETENTION
-    found = _INTERVAL.fullmatch(text.strip())
-    return None if found is None else timedelta(**{f"{found[2].lower()}s": int(found[1])})
+        name = names.get(path.name, f"{path.parent.name}/{path.name}")
+        found = failures.attempted(partial(work, path, name, *versions), name)
+        if not isinstance(found, Failure):
+            done.append(found)
+    return done
 
 
 def _remove_unused(
@@ -406,11 +407,8 @@ def _remove_generations(lake: Lake) -> None:
 
 # Logs -------------------------------------------------------------------------------------------
 
-LOG_KEPT = timedelta(days=30)
-"""The shortest time that log entries of the change log are kept: Delta's default."""
-
 _READ_KEPT = timedelta(hours=1)
-"""How long those of other tables are kept, for readers that have listed them."""
+"""How long log entries of shared tables are kept, for readers that have listed them."""
 
 STAGED_KEPT = timedelta(days=1)
 """How long an unnamed commit is kept: its writer was killed, or is stalled."""
@@ -424,7 +422,7 @@ _LOG_FILE = re.compile(
 )
 
 
-def clean_logs(paths: LakePaths, failures: Failures, *, kept: timedelta = LOG_KEPT) -> int:
+def clean_logs(paths: LakePaths, failures: Failures, *, kept: timedelta = _READ_KEPT) -> int:
     """Remove log entries that no readable version needs; return how many files.
 
     `failures` receives the mirrors and histories whose logs stay, because they are damaged.
@@ -432,18 +430,8 @@ def clean_logs(paths: LakePaths, failures: Failures, *, kept: timedelta = LOG_KE
     Raises:
         LakeDamagedError: another table is damaged.
     """
-    names = upstream_names(paths)
-    removed = 0
-    for path, (version, _) in named_versions(paths).items():
-        found = failures.attempted(
-            partial(_clean_log, path, version),
-            names.get(path.name, f"{path.parent.name}/{path.name}"),
-        )
-        removed += 0 if isinstance(found, Failure) else found
-    # The change log's own log has the landed batches of each kept cut.
-    published = (cut.published_at for cut in read_heads(paths))
-    moment = min([datetime.now(UTC) - kept, *published])
-    return removed + _clean_until(paths.change_log, moment) + clean_shared_logs(paths)
+    removed = _of_mirrors(paths, failures, lambda path, _, version, __: _clean_log(path, version))
+    return sum(removed) + clean_shared_logs(paths, kept=kept)
 
 
 def clean_shared_logs(paths: LakePaths, *, kept: timedelta = _READ_KEPT) -> int:
@@ -454,7 +442,7 @@ def clean_shared_logs(paths: LakePaths, *, kept: timedelta = _READ_KEPT) -> int:
     """
     moment, removed = datetime.now(UTC) - kept, 0
     for table in paths.tables:
-        newest = -1 if table == paths.change_log else newest_version(table)
+        newest = newest_version(table)
         # After a commit of another program, an older one has the writer's progress.
         if newest >= 0 and read_commit(table, newest).commit_id is not None:
             removed += _clean_until(table, moment)

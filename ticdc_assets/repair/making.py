@@ -26,6 +26,7 @@ original order.
 """
 
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -41,9 +42,9 @@ from ticdc_assets.base.errors import LakeDamagedError, NotFoundError
 from ticdc_assets.base.machine import require_space
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import tell
-from ticdc_assets.changelog.plan import Plan, TableName
-from ticdc_assets.delta.appending import append_files
-from ticdc_assets.delta.control import read_rows, read_table
+from ticdc_assets.changelog.plan import Plan, SeededTable, TableName
+from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
+from ticdc_assets.delta.control import read_table
 from ticdc_assets.delta.damage import require_answer
 from ticdc_assets.delta.fencing import require_lease
 from ticdc_assets.delta.files import WrittenFile, open_parquet
@@ -70,7 +71,6 @@ from ticdc_assets.log.decoding import (
     Clocks,
     accepted_clocks,
     append_changes,
-    landed_up_to,
     record_decoder,
 )
 from ticdc_assets.log.positions import landed_batch, read_position
@@ -86,7 +86,7 @@ from ticdc_assets.log.quarantine import (
 )
 from ticdc_assets.log.schema_tables import read_history, register_new, up_to, write_history
 from ticdc_assets.log.seed_decoding import close_former, decoded_files
-from ticdc_assets.log.seeds import APPLICATION, decoded_seed, read_seeds
+from ticdc_assets.log.seeds import APPLICATION, read_seeds
 from ticdc_assets.log.totals import Totals, joined_totals
 from ticdc_assets.mirrors.applying import apply_changes
 from ticdc_assets.mirrors.truncation_points import (
@@ -96,11 +96,9 @@ from ticdc_assets.mirrors.truncation_points import (
     read_raw_truncation_point,
 )
 from ticdc_assets.mirrors.validity import Knowledge
-from ticdc_assets.model.events import SNAPSHOT_DDL
-from ticdc_assets.repair.rewriting import Rewriter
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import names_in, remove_tree
-from ticdc_assets.wire.rows import COORDINATES, DDL, ERROR, PLACE, ROW
+from ticdc_assets.wire.rows import COORDINATES, ERROR, PLACE, ROW, SNAPSHOT
 
 _Value = TypeVar("_Value")
 
@@ -399,8 +397,6 @@ class Making:
     to_stay: bool = False
     _left_out: LeftOut = field(default_factory=LeftOut, init=False)
     _point: TruncationPoint = field(default_factory=TruncationPoint, init=False)
-    _last_seed: int = field(default=0, init=False)
-    _lost_seeds: set[int] = field(default_factory=set[int], init=False)
     _late_seeds: set[int] = field(default_factory=set[int], init=False)
 
     @cached_property
@@ -428,7 +424,6 @@ class Making:
             replace(side, changefeed=as_then),
             until=self.cut.tso,
             only=self.table,
-            truncation_point=self._point,
             complete_ts=self.cut.tso,
         )
         if self.to_stay:
@@ -443,7 +438,7 @@ class Making:
             proof_from=self._point.tso or None,
             refused=(
                 *(self._known.refused(self.place, found) if found.errors else ()),
-                *(self._lost_exports() if self._lost_seeds else ()),
+                *self._lost_exports(),
             ),
             decodable=found.left_out,
             unproven=self._unproven(made),
@@ -451,18 +446,13 @@ class Making:
 
     def _landed(self) -> int:
         """Return the landed batch up to which the cut was made."""
-        landed = self._known.if_whole(lambda: landed_up_to(self.lake.paths, self.cut.batch), None)
-        if landed is None and self.to_stay:
-            # The change log is broken: it also has records landed since, above the cut.
-            landed = landed_batch(self.lake.paths)
-        if landed is None or latest_version(self.lake.paths.raw_messages) is None:
+        if latest_version(self.lake.paths.raw_messages) is None:
             raise NotFoundError(
                 f"cut {self.cut.number} of changefeed {self.lake.paths.changefeed!r} cannot be "
-                "made again: the landed records that it was made from are no longer known, "
-                f"because the history of {self.lake.paths.change_log} does not reach back to "
-                f"batch {self.cut.batch}"
+                "made again: there are no landed records"
             )
-        return landed
+        # If it does not say so, the records landed since count too: most of them are above it.
+        return landed_batch(self.lake.paths) if self.cut.landed is None else self.cut.landed
 
     def _is_truncated_meanwhile(self) -> bool:
         """Return whether retention, which no lock excludes, removed records; read its base.
@@ -484,6 +474,11 @@ class Making:
         """Write the new change log and its totals; return the result of decoding."""
         tell(f"decoding {counted(landed, 'landed batch', 'landed batches')} again")
         side = self.place
+        if self._point.cut is not None:
+            # The new change log begins at the base.
+            begins = {**BY_LANDING_DAY.configuration, **properties_of(self._point)}
+            layout = replace(BY_LANDING_DAY, configuration=begins)
+            append_files(side.change_log, [], CHANGE_LOG_SCHEMA, layout=layout)
         clocks: Clocks = self._known.if_whole(lambda: accepted_clocks(self.lake.paths), {})
         found = decode_into_files(
             self.lake.spark,
@@ -495,13 +490,6 @@ class Making:
         )
         append_changes(side, found, batch=landed, landed=landed)
         if self.to_stay:
-            if self._point.cut is not None:
-                Rewriter(
-                    spark=self.lake.spark,
-                    table=side.change_log,
-                    does="setting where the new change log begins",
-                    properties=properties_of(self._point),
-                ).remove_files(())
             append_fault_files(side, found.faults, app_id="decode", version=landed)
             if rows := self._known.quarantine(self._left_out, landed):
                 known = pa.Table.from_pylist(rows, schema=FAULT_SCHEMA)
@@ -513,9 +501,19 @@ class Making:
     def _decode_seeds(self, landed: int) -> list[Totals]:
         """Append the exported rows that the cut was made from to the new change log."""
         totals: list[Totals] = []
-        landed_seeds = {item.seed for item in read_seeds(self.lake.paths)}
-        numbers = self._known.if_whole(self._seeds_of_cut, landed_seeds)
-        self._lost_seeds = numbers - landed_seeds
+        known = read_seeds(self.lake.paths)
+        newest = max((item.seed for item in known), default=0)
+        if self.cut.seed is not None:
+            # Numbers of seeds that are lost are given again.
+            newest = min(newest, self.cut.seed)
+        base = self._point.cut
+        above = self._point.tso
+        seeds = {item.seed: item.tso for item in known if item.seed <= newest}
+        if base is not None and base.seed is not None:
+            # Seeds that came after the base, at or below its TSO, cannot be placed.
+            self._late_seeds = {
+                seed for seed, tso in seeds.items() if seed > base.seed and tso <= above
+            }
 
         def append(number: int, files: Sequence[WrittenFile]) -> None:
             append_files(
@@ -527,46 +525,27 @@ class Making:
                 metadata={"batch": landed, "landed": landed},
             )
 
-        for number in sorted(numbers & landed_seeds):
+        for number in sorted(seed for seed, tso in seeds.items() if tso > above):
             found = decoded_files(self.lake, number, batch=landed, into=self.place)
             append(number, found.changes)
             totals.append(found.totals)
             if self.to_stay:
                 append_fault_files(self.place, found.faults, app_id=APPLICATION, version=number)
                 close_former(self.place, number)
-        # The base has the rows of the others: no sync may decode them again. Numbers of seeds that
-        # are lost are given again.
-        if last := min(self._last_seed, max(landed_seeds, default=0)):
-            append(last, [])
+        if newest:
+            # The base has the rows of the others: no sync may decode them again.
+            append(newest, [])
         return totals
 
-    def _seeds_of_cut(self) -> set[int]:
-        """Return the numbers of the seeds that the cut was made from and its base was not.
-
-        A seed that came after the base, at or below its TSO, cannot be placed: it is late.
-        """
-        seeds = read_rows(
-            self.lake.paths.change_log,
-            (ds.field("kind") == DDL) & (ds.field("ddl_type") == SNAPSHOT_DDL),
-        )
-        later = [row["partition"] for row in seeds if row["batch"] > self.cut.batch]
-        self._last_seed = min([decoded_seed(self.lake.paths) + 1, *later]) - 1
-        seeds = [row for row in seeds if row["batch"] <= self.cut.batch]
-        base = self._point.cut
-        if base is None:
-            return {row["partition"] for row in seeds}
-        is_older = base.generation != self.lake.paths.generation
-        self._late_seeds = {
-            row["partition"]
-            for row in seeds
-            if row["commit_ts"] <= base.tso and (is_older or row["batch"] > base.batch)
-        }
-        return {row["partition"] for row in seeds if row["commit_ts"] > base.tso}
-
     def _lost_exports(self) -> Iterator[RefusedRecords]:
-        rows = self._known.if_whole(lambda: read_statistics(self.lake.paths).exported_rows(), {})
-        for (database, table, seed), count in sorted(rows.items()):
-            if seed in self._lost_seeds:
+        """Yield the exports that the published change log has, and whose rows are lost."""
+        known = {(*item.name, item.seed) for item in read_seeds(self.lake.paths)}
+        counts = Counter[SeededTable]()
+        for row in self._known.if_whole(lambda: read_statistics(self.lake.paths).rows, ()):
+            if row["kind"] == SNAPSHOT and row["max_ts"] > self._point.tso:
+                counts[row["database"], row["table"], row["partition"]] += row["rows"]
+        for (database, table, seed), count in sorted(counts.items()):
+            if (database, table, seed) not in known:
                 yield RefusedRecords(
                     database=database,
                     table=table,

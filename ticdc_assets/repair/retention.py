@@ -27,7 +27,7 @@ so a changefeed that publishes none keeps everything.
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import reduce
 from operator import or_
@@ -45,7 +45,6 @@ from ticdc_assets.delta.log_reading import log_state
 from ticdc_assets.delta.opening import open_table
 from ticdc_assets.log.change_statistics import ChangeStatistics, read_groups, read_statistics
 from ticdc_assets.log.cuts import Cut, CutHead, read_cuts, read_heads, voided
-from ticdc_assets.log.decoding import landed_up_to
 from ticdc_assets.log.positions import decoded_position, landed_batch
 from ticdc_assets.log.quarantine import read_quarantine
 from ticdc_assets.log.seeds import decoded_seed, landed_seed, read_seeds
@@ -110,7 +109,7 @@ class Retaining:
     records: int = 0
     cuts: int = 0
     landings: int = 0
-    tables: Mapping[str, int] | None = None
+    tables: Mapping[str, int] = field(default_factory=dict[str, int])
     days: tuple[LandingDay, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -124,7 +123,7 @@ class Retaining:
                 yield f"{name}: truncated below cut {point.number} at {point.cut.moment}"
             else:
                 yield f"{name}: nothing was ever truncated"
-        for table, rows in sorted((self.tables or {}).items()):
+        for table, rows in sorted(self.tables.items()):
             yield f"change_log: {table}: {counted(rows, 'row')} to remove"
         yield from (f"raw_messages: {item.clause}" for item in self.days)
         yield from (item.sentence for item in self.truncation_point.kept)
@@ -209,28 +208,14 @@ class _Retention:
             self.note(f"{table} is not truncated further: {flaws[0]}")
         return None
 
-    def _remove(
-        self,
-        table: AnyPath,
-        gone: ds.Expression,
-        columns: Sequence[str],
-        *,
-        may_go: ds.Expression | None = None,
-        point: TruncationPoint | None = None,
-    ) -> tuple[int, pa.Table | None]:
-        """Remove the rows that meet a condition on some columns; see `Rewriter.remove`.
-
-        Returns:
-            How many, and in a dry run these columns of them.
-        """
+    def _remove(self, table: AnyPath, gone: ds.Expression, columns: Sequence[str]) -> int:
+        """Remove the rows that meet a condition on some columns; return how many."""
         if open_table(table) is None:
-            return 0, None
-        may_go = gone if may_go is None else may_go
-        removing = self._removing(table, point)
+            return 0
+        removing = self._removing(table, None)
         if self._dry_run:
-            found = removing.going(may_go, gone, columns)
-            return found.num_rows, found
-        return removing.remove(may_go, gone, columns), None
+            return sum(batch.num_rows for batch in removing.going(gone, gone, columns))
+        return removing.remove(gone, gone, columns)
 
     def _removing(self, table: AnyPath, point: TruncationPoint | None) -> Rewriter:
         """Return what removes a table's rows in one commit, which sets its truncation point."""
@@ -262,8 +247,13 @@ class _Retention:
             gone &= ~batch.isin(waiting)
         # No row above the base is removed, except bootstraps.
         may_go = (at <= base.tso) | bootstraps
-        changes, found = self._remove(paths.change_log, gone, _DECIDING, may_go=may_go, point=point)
-        tables = None if found is None else _rows_of_tables(found)
+        removing, tables = self._removing(paths.change_log, point), Counter[str]()
+        if self._dry_run:
+            for batch in removing.going(may_go, gone, _DECIDING):
+                tables.update(_rows_of_tables(batch))
+            changes = tables.total()
+        else:
+            changes = removing.remove(may_go, gone, _DECIDING)
         self.done = replace(self.done, truncation_point=point, changes=changes, tables=tables)
 
     def _moved(self, base: Cut, lacking: Iterable[LackingTable]) -> TruncationPoint:
@@ -300,9 +290,12 @@ class _Retention:
         """Remove the landing days that are completely at or below the base."""
         tell("removing old records from raw_messages")
         paths = self._lake.paths
-        landed = landed_up_to(paths, base.batch)
+        landed = base.landed
         if landed is None:
-            self.note("raw_messages is not truncated: its batches are no longer known")
+            self.note(
+                f"raw_messages is not truncated: cut {base.number}, by an earlier version, does "
+                "not say which records it was made from"
+            )
             return
         files: dict[date, list[Action]] = {}
         for action in log_state(paths.raw_messages).files:
@@ -340,7 +333,7 @@ class _Retention:
             if row["database"] is not None and row["commit_ts"] in (None, *seeds.values())
         }
         if gone := sorted(seeds.keys() - waiting):
-            rows, _ = self._remove(paths.snapshot_rows, ds.field("batch").isin(gone), ("batch",))
+            rows = self._remove(paths.snapshot_rows, ds.field("batch").isin(gone), ("batch",))
             self.done = replace(self.done, records=self.done.records + rows)
 
     # Cuts -------------------------------------------------------------------------------------
@@ -353,7 +346,7 @@ class _Retention:
         # Void cuts go with the cut of the rewind: without it, nothing says that they are void.
         void = voided(paths)
         gone = gone.union(*(void.get(number, ()) for number in gone))
-        removed, _ = self._remove(paths.cuts, ds.field("number").isin(sorted(gone)), ("number",))
+        removed = self._remove(paths.cuts, ds.field("number").isin(sorted(gone)), ("number",))
         self.done = replace(self.done, cuts=removed)
 
     def remove_landings(self) -> None:
@@ -363,12 +356,13 @@ class _Retention:
             number, at = ds.field("number"), ds.field("landed_at")
             newest = commit_metadata(landings).get("number", 0)
             gone = (number < newest) & (at < pa.scalar(self._now - age))
-            removed, _ = self._remove(landings, gone, ("number", "landed_at"))
+            removed = self._remove(landings, gone, ("number", "landed_at"))
             self.done = replace(self.done, landings=removed)
 
 
-def _rows_of_tables(rows: pa.Table) -> Mapping[str, int]:
-    groups = rows.group_by(["kind", "database", "table"]).aggregate([([], "count_all")])
+def _rows_of_tables(rows: pa.RecordBatch) -> Mapping[str, int]:
+    keys = ["kind", "database", "table"]
+    groups = pa.Table.from_batches([rows]).group_by(keys).aggregate([([], "count_all")])
     tables = Counter[str]()
     for row in groups.to_pylist():
         is_row = row["kind"] in OF_MIRRORS

@@ -90,10 +90,14 @@ class Rewriter:
 
         undisturbed(join)
 
-    def going(self, may_go: ds.Expression, gone: ds.Expression, columns: Sequence[str]) -> pa.Table:
-        """Return columns of the rows to remove; see `remove`."""
+    def going(
+        self, may_go: ds.Expression, gone: ds.Expression, columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield columns of the rows to remove, which may be very many; see `remove`."""
         found = dataset_of(log_state(self.table), self.table)
-        return found.to_table(columns=list(columns), filter=may_go).filter(surely(gone))
+        yield from found.to_batches(
+            columns=list(columns), filter=may_go & surely(gone), batch_readahead=2
+        )
 
     def remove(self, may_go: ds.Expression, gone: ds.Expression, columns: Sequence[str]) -> int:
         """Remove rows, possibly none, and set the properties; return how many.

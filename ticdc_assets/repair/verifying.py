@@ -24,7 +24,6 @@ collations and count as two here. Tables without a key may repeat rows, and are 
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -53,14 +52,11 @@ from ticdc_assets.repair.comparing import (
     compared_mirror,
     content_of,
     differences,
-    new_folder,
     repeated_keys,
     row_differences,
 )
 from ticdc_assets.repair.making import Made, Making, RefusedRecords, place_apart, require_own
-from ticdc_assets.spark.scratch import READING, Scratch
 from ticdc_assets.storage.lake_paths import LakePaths
-from ticdc_assets.storage.paths import AnyPath
 
 
 class Finding(StrEnum):
@@ -352,17 +348,17 @@ def _verified(
 
     def compare() -> None:
         nonlocal result
-        folder, rebuild = new_folder(made.paths), None
+        rebuild = None
         if theirs is not None:
             rebuild = compared_mirror(made.paths, theirs)
-            result = replace(result, rebuilt=content_of(lake, rebuild, folder))
+            result = replace(result, rebuilt=content_of(lake, rebuild))
         if ours is None:
             result = replace(result, finding=Finding.NOT_IN_CUT)
             return
         check_files(lake.paths, ours, footers=True)
         result = replace(result, foreign=tuple(_foreign_commits(lake.paths, ours)))
         there = compared_mirror(lake.paths, ours)
-        found = content_of(lake, there, folder)
+        found = content_of(lake, there)
         if theirs is None or rebuild is None:
             result = replace(result, mirror=found, finding=Finding.NOT_REBUILT)
             return
@@ -372,7 +368,7 @@ def _verified(
         # Rows of tables with different columns cannot be compared.
         if not columns:
             if found != result.rebuilt:
-                rows = row_differences(lake, there, rebuild, folder)
+                rows = row_differences(lake, there, rebuild)
             # The configuration may have switched the history on or off since.
             if None not in (ours.history_version, theirs.history_version) and (
                 ours.table_schema == theirs.table_schema
@@ -384,7 +380,6 @@ def _verified(
                     lake,
                     compared_history(lake.paths, ours, since),
                     compared_history(made.paths, theirs, since),
-                    folder,
                 )
         finding, not_proven = Finding.DIFFERENT, None
         if found == result.rebuilt and not others and not history.counts.total:
@@ -476,15 +471,14 @@ def count_keys(lake: Lake, cut: Cut) -> KeyCounts:
     keyed = [item for item in cut.mirrors if item.table_schema.handle_key]
     repeated: list[RepeatedKeys] = []
     failures = Failures(f"looking for repeated keys in cut {cut.number}")
-    with closing(Scratch(lake.paths, READING)) as scratch:
-        for mirror in keyed:
-            # One row has one key, and an empty table none.
-            if mirror.rows < 2:
-                continue
-            work = partial(_repeated, lake, mirror, scratch.folder())
-            result = failures.attempted(work, joined_name(mirror.database, mirror.table))
-            if not isinstance(result, Failure) and result.keys:
-                repeated.append(result)
+    for mirror in keyed:
+        # One row has one key, and an empty table none.
+        if mirror.rows < 2:
+            continue
+        work = partial(_repeated, lake, mirror)
+        result = failures.attempted(work, joined_name(mirror.database, mirror.table))
+        if not isinstance(result, Failure) and result.keys:
+            repeated.append(result)
     if failures.reasons:
         for item in repeated:
             failures.add(
@@ -502,7 +496,7 @@ def count_keys(lake: Lake, cut: Cut) -> KeyCounts:
     )
 
 
-def _repeated(lake: Lake, mirror: MirrorCut, folder: AnyPath) -> RepeatedKeys:
+def _repeated(lake: Lake, mirror: MirrorCut) -> RepeatedKeys:
     rows = compared_mirror(lake.paths, mirror)
-    count, examples = repeated_keys(lake, rows, folder, examples=MAX_KEYS)
+    count, examples = repeated_keys(lake, rows, examples=MAX_KEYS)
     return RepeatedKeys(database=mirror.database, table=mirror.table, keys=count, examples=examples)

@@ -26,7 +26,7 @@ from ticdc_assets.delta import committing
 from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files, write_table
 from ticdc_assets.delta.commits import foreign_changes, newest_version, read_commit, same_rows_at
 from ticdc_assets.delta.committing import NotThereError, require_there
-from ticdc_assets.delta.control import commit_metadata, find_commit_metadata, read_rows
+from ticdc_assets.delta.control import commit_metadata, read_rows
 from ticdc_assets.delta.delta_files import UNNAMED_KEPT, removable
 from ticdc_assets.delta.files import FileLayout, WrittenFile
 from ticdc_assets.delta.log_reading import log_state, versions_after
@@ -271,7 +271,6 @@ def test_what_others_write_into_their_commits_is_no_memory_of_ours(tmp_path: Pat
         foreign(text)
     own_append(table, {})
     assert commit_metadata(table) == {"batch": 8, "landed": 7}
-    assert find_commit_metadata(table, lambda item: item["batch"] < 8) == {"batch": 7, "landed": 6}
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]\n", '{"add": {"path": 1}}\n', '{"remove": 7}\n'])

@@ -42,6 +42,7 @@ from ticdc_assets.repair.maintenance import (
     join_new_files,
     maintain,
     optimize_mirrors,
+    small_together,
 )
 from ticdc_assets.repair.rewriting import Rewriter
 from ticdc_assets.repair.verifying import count_keys
@@ -140,19 +141,24 @@ def test_a_log_stays_that_a_broken_checkpoint_would_stand_for(
     assert sorted(log.glob("*.json")) == before
 
 
-def test_logs_of_control_tables_stay_short_unless_another_program_wrote(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["landings", "change_log"])
+def test_logs_of_shared_tables_stay_short_unless_another_program_wrote(
+    name: str, tmp_path: Path
+) -> None:
+    """A run that follows commits to them every few seconds."""
     paths = LakePaths(root=tmp_path, changefeed="feed")
-    log = paths.landings / "_delta_log"
+    table = named_table(paths, name)
+    log = table / "_delta_log"
     rows = pa.table({"number": pa.array([1], pa.int64())})
     for number in range(25):
-        write_table(paths.landings, rows, overwrite=True, metadata={"number": number})
-    write_deltalake(str(paths.landings), rows, mode="append")
+        write_table(table, rows, overwrite=True, metadata={"number": number})
+    write_deltalake(str(table), rows, mode="append")
     assert clean_shared_logs(paths, kept=timedelta()) == 0
-    write_table(paths.landings, rows, overwrite=True, metadata={"number": 25})
+    write_table(table, rows, overwrite=True, metadata={"number": 25})
     assert clean_shared_logs(paths) == 0
     assert clean_shared_logs(paths, kept=timedelta()) == 20
     assert min(log.glob("*.json")).name == f"{20:020}.json"
-    assert commit_metadata(paths.landings) == {"number": 25}
+    assert commit_metadata(table) == {"number": 25}
 
 
 def test_logs_are_cleaned_before_there_is_a_cut(tmp_path: Path) -> None:
@@ -341,11 +347,41 @@ def test_a_reader_of_one_row_of_a_joined_table_reads_few_rows(tmp_path: Path) ->
         rows = pa.table({"number": pa.array(range(begin, begin + 300), pa.int64())})
         write_table(table, rows, overwrite=False, metadata={"number": begin + 299})
     joining = Rewriter(spark=LazySession(), table=table, does="joining files")
-    joining.join(partial(maintenance._small_together, small=1 << 20, before_day=None))
+    joining.join(partial(small_together, small=1 << 20, many=2))
     joined = open_table(table)
     assert joined is not None
     (file,) = joined.files
     assert pq.read_metadata(file_of(table, file)).num_row_groups == 5
+
+
+def test_only_crowded_days_are_joined() -> None:
+    def file(day: str, size: int, time: int) -> dict[str, object]:
+        partition = {"landed_day": day}
+        return {
+            "path": f"{day}/{time}",
+            "size": size,
+            "modificationTime": time,
+            "partitionValues": partition,
+        }
+
+    files = [
+        *(file("2025-01-01", 10, time) for time in (3, 1, 2)),
+        file("2025-01-01", 5_000, 4),
+        *(file("2025-01-02", 10, time) for time in (5, 6)),
+        *(file("2025-01-03", 10, time) for time in (7, 8, 9)),
+    ]
+
+    def joined(many: int, before_day: str | None = None) -> list[list[str]]:
+        groups = small_together(files, small=1_000, many=many, before_day=before_day)
+        return [[item["path"] for item in group] for group in groups]
+
+    first, last = (
+        [f"{day}/{time}" for time in times]
+        for day, times in (("2025-01-01", (1, 2, 3)), ("2025-01-03", (7, 8, 9)))
+    )
+    assert joined(3) == [first, last]
+    assert joined(4) == []
+    assert joined(2, "2025-01-03") == [first, ["2025-01-02/5", "2025-01-02/6"]]
 
 
 def test_a_full_file_is_too_large_to_be_joined_again(

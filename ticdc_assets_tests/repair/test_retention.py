@@ -511,7 +511,7 @@ def test_a_table_to_which_rows_came_late_rests_on_an_older_cut(feed: Feed) -> No
     newer = synced(feed, changefeed.tick())
     assert newer.late == 1
     between = newer.published_at - older.published_at
-    reason = f"row changes came late to cut {older.number}"
+    reason = f"at cut {older.number}, row changes came late"
 
     # The change log is truncated at the older cut first.
     feed = feed.having(retention=Retention(change_log=DAY, raw_messages=DAY))
@@ -560,7 +560,7 @@ def test_a_table_is_not_truncated_below_rows_that_no_cut_has(how: str, feed: Fee
         assert (done.changes, reasons(done)) == (0, {})
         assert done.notes == ("nothing is truncated: a sync must first finish a killed run",)
     else:
-        assert reasons(done) == {"keyed": f"row changes came late to cut {feed.cut.number}"}
+        assert reasons(done) == {"keyed": f"at cut {feed.cut.number}, row changes came late"}
     feed.sync()
     assert feed.rows() == truth_rows(changefeed.truth())
 

@@ -17,7 +17,6 @@ from ticdc_assets.delta.control import read_rows
 from ticdc_assets.delta.delta_files import broken, removable
 from ticdc_assets.delta.files import FileLayout, WrittenFile, write_rows
 from ticdc_assets.delta.opening import open_table
-from ticdc_assets.delta.queries import asking, view_files
 from ticdc_assets.delta.renewing import renew_if_lost
 from ticdc_assets.log.cuts import require_cut
 from ticdc_assets.log.damage import check_files
@@ -250,12 +249,6 @@ def test_files_that_no_commit_names_go(table: RemotePath) -> None:
     assert removable(table, long_ago) == []
     time.sleep(1.1)
     assert removable(table, long_ago, unnamed=timedelta(0)) == [table / left.path]
-
-
-def test_files_are_queried(table: RemotePath) -> None:
-    with asking(table) as engine:
-        view_files(engine, "rows", [table / written(table).path for _ in range(2)])
-        assert engine.sql("SELECT sum(a) FROM rows").fetchall() == [(6,)]
 
 
 def test_a_table_that_is_open_is_brought_to_what_was_committed(table: RemotePath) -> None:
