@@ -35,8 +35,8 @@ from ticdc_assets.log.quarantine import FAULT_SCHEMA, decode_faults
 from ticdc_assets.log.totals import TOTALS_COLUMNS, Totals, joined_totals, totals_of
 from ticdc_assets.rows.mirror_rows import IMAGES
 from ticdc_assets.rows.rows_of_work import Rows
+from ticdc_assets.spark.driver import Session
 from ticdc_assets.spark.executing import executor
-from ticdc_assets.spark.session import Session
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire.rows import CHANGE_SCHEMA, COORDINATES, ERROR

@@ -29,8 +29,8 @@ from ticdc_assets.model.events import Op, RowChange
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.model.values.checksums import checksum_agrees
 from ticdc_assets.rows.rows_of_work import Rows
+from ticdc_assets.spark.driver import Session
 from ticdc_assets.spark.executing import executor
-from ticdc_assets.spark.session import Session
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire.rows import PLACE_SCHEMA, checksum_from_json, image_from_json

@@ -23,14 +23,11 @@ from ticdc_assets.delta.opening import open_table
 from ticdc_assets.log.cuts import MirrorCut, named_cut, newest_cut
 from ticdc_assets.log.positions import landed_batch
 from ticdc_assets.log.seeds import decoded_seed, landed_seed
-from ticdc_assets.spark.session import SPARK_ERRORS
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath, RemotePath
 
 _READERS = 16
 """How many tables of a lake in a store are checked at a time: each waits for the store."""
-
-_OF_LIBRARIES = (pa.ArrowException, *SPARK_ERRORS, OSError)
 
 
 def find_damage(paths: LakePaths) -> list[LakeDamagedError]:
@@ -142,7 +139,14 @@ def damage_told(*changefeeds: LakePaths) -> Iterator[None]:
         yield
     except BrokenPipeError:
         raise  # the reader of what a command prints has gone
-    except _OF_LIBRARIES as error:
+    except _errors_of_libraries() as error:
         for damage in (damage for paths in changefeeds for damage in find_damage(paths)):
             raise damage from error
         raise
+
+
+def _errors_of_libraries() -> tuple[type[Exception], ...]:
+    # Only after an error, because pyspark takes a while to import.
+    from ticdc_assets.spark.session import SPARK_ERRORS
+
+    return (pa.ArrowException, *SPARK_ERRORS, OSError)

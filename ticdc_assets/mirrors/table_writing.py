@@ -75,8 +75,8 @@ from ticdc_assets.rows.finding import FoundRows, Keys, Numbers, SearchedFile, fi
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.rows.rows_of_work import Rows
+from ticdc_assets.spark.driver import Session
 from ticdc_assets.spark.executing import executor
-from ticdc_assets.spark.session import Session
 from ticdc_assets.storage.paths import AnyPath
 
 _LOGGER = logging.getLogger(__name__)

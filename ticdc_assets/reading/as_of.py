@@ -17,9 +17,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from ticdc_assets.base.errors import NotFoundError
 from ticdc_assets.base.names import joined_name
@@ -52,11 +52,13 @@ from ticdc_assets.model.tso import moment_text, time_with_tso
 from ticdc_assets.observe.wording import listed
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.rows.rows_of_work import Rows
-from ticdc_assets.spark.executing import INLINE_ROWS
 from ticdc_assets.spark.frames import delta_frame
 from ticdc_assets.spark.scratch import READING, Scratch
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
+
+if TYPE_CHECKING:  # importing pyspark takes a while
+    from pyspark.sql import DataFrame
 
 
 def notes_on(database: str, table: str, caveats: Iterable[str]) -> tuple[str, ...]:
@@ -91,7 +93,7 @@ class TableRows:
     unknown: tuple[str, ...] = ()
 
     @cached_property
-    def frame(self) -> DataFrame:
+    def frame(self) -> "DataFrame":
         """The rows in Spark, with the columns of `MirrorLayout`."""
         spark, source = self.lake.spark, self.source
         return source.frame(spark) if isinstance(source, Rows) else delta_frame(spark, *source)
@@ -109,11 +111,6 @@ class TableRows:
     def notes(self) -> tuple[str, ...]:
         """The warnings for people: each a sentence that names the table."""
         return notes_on(self.database, self.table, self.warnings)
-
-    def few(self) -> Rows | None:
-        """Return the rows for this process; None if they are many."""
-        rows = self.stored()
-        return rows if rows.count <= INLINE_ROWS else None
 
 
 def require_changes(paths: LakePaths, cut: Cut, statistics: ChangeStatistics, tso: int) -> None:

@@ -10,11 +10,10 @@ import csv
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.base.errors import ConfigError, ImageError, NotFoundError
 from ticdc_assets.base.names import joined_name
@@ -40,15 +39,18 @@ from ticdc_assets.spark.frames import delta_frame, quoted
 from ticdc_assets.spark.scratch import READING, Scratch
 from ticdc_assets.storage.lake_paths import LakePaths
 
+if TYPE_CHECKING:  # importing pyspark takes a while
+    from pyspark.sql import DataFrame, SparkSession
+
 
 def read_history(
-    spark: SparkSession,
+    spark: "SparkSession",
     changefeed: str,
     database: str,
     table: str,
     *,
     settings: Settings | None = None,
-) -> DataFrame:
+) -> "DataFrame":
     """Return every version of a table's rows, with the time from which to which it was current.
 
     The rows of any TSO are those with `_ticdc_valid_from <= tso` whose `_ticdc_valid_to` is NULL or

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import chain, islice
-from typing import Literal, overload
+from typing import TYPE_CHECKING, Literal, overload
 
 import orjson
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow.compute as pc
 
 from ticdc_assets.base.errors import MirrorCaveatWarning, NotFoundError
 from ticdc_assets.base.names import joined_name
@@ -32,9 +32,17 @@ from ticdc_assets.observe.wording import listed
 from ticdc_assets.reading.as_of import AsOf, TableRows, notes_on
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.rows.mirror_rows import MirrorLayout, canonical_rows, spark_type_name
+from ticdc_assets.rows.rows_of_work import Rows
+from ticdc_assets.spark.executing import INLINE_ROWS
 from ticdc_assets.spark.frames import map_batches, quoted
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
+
+if TYPE_CHECKING:  # importing pyspark takes a while
+    from pyspark.sql import DataFrame, SparkSession
+
+_READ_HERE = 10_000_000
+"""Rows up to which this process finds the first ones: Spark would take as long to start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,7 +244,7 @@ def locate_mirror(
 
 @overload
 def read_mirror(
-    spark: SparkSession,
+    spark: "SparkSession",
     changefeed: str,
     database: str,
     table: str,
@@ -244,12 +252,12 @@ def read_mirror(
     as_of: int | str | datetime | None = None,
     settings: Settings | None = None,
     engine: Literal["spark"] = "spark",
-) -> DataFrame: ...
+) -> "DataFrame": ...
 
 
 @overload
 def read_mirror(
-    spark: SparkSession | None,
+    spark: "SparkSession | None",
     changefeed: str,
     database: str,
     table: str,
@@ -261,7 +269,7 @@ def read_mirror(
 
 
 def read_mirror(
-    spark: SparkSession | None,
+    spark: "SparkSession | None",
     changefeed: str,
     database: str,
     table: str,
@@ -269,7 +277,7 @@ def read_mirror(
     as_of: int | str | datetime | None = None,
     settings: Settings | None = None,
     engine: Literal["spark", "arrow"] = "spark",
-) -> DataFrame | pa.Table:
+) -> "DataFrame | pa.Table":
     """Return a table at one moment: typed columns, the rescued data and the commit ts.
 
     Virtual generated columns, which TiCDC never sends, are left out. A `MirrorCaveatWarning` says
@@ -312,23 +320,34 @@ def iterate_rows(
     """Yield (database, table, row) of tables, `row` a JSON object in canonical text.
 
     With `by_key` the rows of a table come in the order of its key, with numbers in numeric order.
-    Few rows are read in this process; of many, workers make the texts, a partition at a time.
+    Few rows are read in this process, and the first few of more; of many, workers make the texts, a
+    partition at a time.
     """
     for table in tables:
-        few = table.few()
+        stored = table.stored()
         key = list(table.schema.handle_key) if by_key else []
         texts = partial(_texts, schema=table.schema, hidden=table.hidden, timezone=timezone)
-        if few is not None:
+        few = stored.count if limit is None else min(limit, stored.count)
+        if few <= INLINE_ROWS and stored.count <= _READ_HERE:
             # Arrow orders no vectors.
-            types = {name: few.schema.field(name).type for name in key}
+            types = {name: stored.schema.field(name).type for name in key}
             order = [(name, "ascending") for name in key if not pa.types.is_nested(types[name])]
-            batches = few.table_here().sort_by(order).to_batches() if order else few.read()
-            found = islice(chain.from_iterable(map(texts, batches)), limit)
+            batches = _first(stored, order, few).to_batches() if order else stored.read()
+            found = islice(chain.from_iterable(map(texts, batches)), few)
         else:
             rows = table.frame.orderBy(*map(quoted, key)) if key else table.frame
             found = _text_lines(rows if limit is None else rows.limit(limit), texts)
         for text in found:
             yield table.database, table.table, text
+
+
+def _first(rows: Rows, order: list[tuple[str, str]], limit: int) -> pa.Table:
+    """Return the first rows in an order; no more than these and a batch are held."""
+    first = rows.schema.empty_table()
+    for batch in rows.read():
+        both = pa.concat_tables([first, pa.Table.from_batches([batch])])
+        first = both.take(pc.sort_indices(both, sort_keys=order)[:limit])
+    return first
 
 
 def sample_rows(
@@ -357,7 +376,9 @@ def _texts(
         yield orjson.dumps(row).decode()
 
 
-def _text_lines(rows: DataFrame, texts: Callable[[pa.RecordBatch], Iterator[str]]) -> Iterator[str]:
+def _text_lines(
+    rows: "DataFrame", texts: Callable[[pa.RecordBatch], Iterator[str]]
+) -> Iterator[str]:
     """Yield the texts that workers make of the batches of some rows."""
 
     def render(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

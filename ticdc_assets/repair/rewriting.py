@@ -29,8 +29,8 @@ from ticdc_assets.delta.delta_protocol import Action, LogState, partition_of
 from ticdc_assets.delta.files import FileLayout, WrittenFile, row_groups, write_rows
 from ticdc_assets.delta.log_reading import log_state
 from ticdc_assets.rows.rows_of_work import Rows
+from ticdc_assets.spark.driver import Session
 from ticdc_assets.spark.executing import executor
-from ticdc_assets.spark.session import Session
 from ticdc_assets.storage.paths import AnyPath
 
 _LARGE = frozenset({"raw_messages", "change_log", "snapshot_rows"})

@@ -27,9 +27,9 @@ from ticdc_assets.delta.files import (
     read_footer,
     texts_of,
 )
+from ticdc_assets.spark.driver import Session
 from ticdc_assets.spark.executing import INLINE_BYTES, INLINE_ROWS, Executor, Reducing
 from ticdc_assets.spark.frames import Frame, frame_of, parquet_frame
-from ticdc_assets.spark.session import Session
 from ticdc_assets.storage.paths import AnyPath
 
 R = TypeVar("R")

@@ -27,11 +27,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any
-
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Any
 
 from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.base.isolation import first_sentence
@@ -51,6 +47,9 @@ from ticdc_assets.spark.driver import (
 from ticdc_assets.spark.scratch import BEGUN, READING
 from ticdc_assets.spark.shipping import LIBRARIES, package_version
 from ticdc_assets.storage.paths import AnyPath, RemotePath, remove_tree
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ANSWER_SECONDS = 300.0
 """How long to wait for executors; a cluster may have to start machines first."""
@@ -89,7 +88,7 @@ class Answer:
     wrote: str
 
 
-def require_cluster(spark: SparkSession, folder: AnyPath) -> tuple[Answer, ...]:
+def require_cluster(spark: "SparkSession", folder: AnyPath) -> tuple[Answer, ...]:
     """Check that every executor can work on a folder of the lake; a local session needs no check.
 
     The folder's neighbours are equally reachable.
@@ -110,7 +109,7 @@ def require_cluster(spark: SparkSession, folder: AnyPath) -> tuple[Answer, ...]:
         return answers
 
 
-def require_before_landing(spark: SparkSession, folder: AnyPath) -> None:
+def require_before_landing(spark: "SparkSession", folder: AnyPath) -> None:
     """Check a configured cluster, unless it passed within a day; only then the session starts.
 
     Raises:
@@ -138,11 +137,11 @@ def require_before_landing(spark: SparkSession, folder: AnyPath) -> None:
 # Calls to executors -----------------------------------------------------------------------------
 
 
-def _key(spark: SparkSession, base: AnyPath) -> tuple[str, str, frozenset[str]]:
+def _key(spark: "SparkSession", base: AnyPath) -> tuple[str, str, frozenset[str]]:
     return application_of(spark), str(base), executors_of(spark)
 
 
-def _checked_answers(spark: SparkSession, base: AnyPath) -> tuple[Answer, ...]:
+def _checked_answers(spark: "SparkSession", base: AnyPath) -> tuple[Answer, ...]:
     place = base / f"{READING}{uuid.uuid4().hex}"
     try:
         place.mkdir(parents=True)
@@ -161,7 +160,7 @@ def _checked_answers(spark: SparkSession, base: AnyPath) -> tuple[Answer, ...]:
     return answers
 
 
-def _answers(spark: SparkSession, place: AnyPath) -> tuple[Answer, ...]:
+def _answers(spark: "SparkSession", place: AnyPath) -> tuple[Answer, ...]:
     """Return what each executor answers; one that is busy all the while does not answer."""
     answers: dict[str, Answer] = {}
     for number in range(_ROUNDS):
@@ -229,14 +228,16 @@ def _answering(place: AnyPath, pause: float) -> Any:
     return answer
 
 
-def _collected(spark: SparkSession, step: Any, tasks: int) -> list[tuple[str, Any]]:
+def _collected(spark: "SparkSession", step: Any, tasks: int) -> list[tuple[str, Any]]:
     """Return the results of a step, or raise the error that explains why there are none."""
+    from ticdc_assets.spark.session import SPARK_ERRORS
+
     started = time.monotonic()
     try:
         with limited(spark, ANSWER_SECONDS):
             rows = spark.range(0, tasks, 1, tasks).mapInArrow(step, "data binary")
             return [pickle.loads(row["data"]) for row in rows.collect()]
-    except (Py4JError, PySparkException) as error:
+    except SPARK_ERRORS as error:
         if time.monotonic() - started >= ANSWER_SECONDS:
             raise ClusterError(
                 f"no executor of Spark at {master_of(spark)} has answered within "

@@ -4,6 +4,8 @@ In: a session. Out: what a DataFrame does not say: how many tasks run at a time,
 there are, what the Spark UI shows of a job. This is the only module that uses Spark's JVM or
 `sparkContext`; a Connect session has neither, and each function says what it does there.
 
+Importing this module imports no pyspark, which takes a while: most work needs no session.
+
 Nothing in the lake changes here, so each call may be repeated.
 """
 
@@ -11,34 +13,39 @@ import uuid
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from threading import Timer
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pyspark import SparkConf, SparkContext
-from pyspark.sql import SparkSession, is_remote
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Session: TypeAlias = "SparkSession"
+"""The type of a session that other modules pass on; the functions of `spark` use it."""
 
 
 def is_connected() -> bool:
     """Return whether the sessions of this process are Spark Connect's."""
+    from pyspark.sql import is_remote
+
     return is_remote()
 
 
-def master_of(spark: SparkSession) -> str:
+def master_of(spark: "SparkSession") -> str:
     """Return the master that a session's work goes to, like local[2]."""
     return spark.conf.get("spark.master") or ""
 
 
-def place_of(spark: SparkSession) -> str:
+def place_of(spark: "SparkSession") -> str:
     """Return where the work of a session runs, for messages."""
     kind = "Spark Connect" if is_connected() else "Spark"
     return f"on {kind}, {master_of(spark)}"
 
 
-def application_of(spark: SparkSession) -> str:
+def application_of(spark: "SparkSession") -> str:
     """Return the identifier of a session's application."""
     return spark.conf.get("spark.app.id") or ""
 
 
-def workers_of(spark: SparkSession) -> int:
+def workers_of(spark: "SparkSession") -> int:
     """Return how many tasks run at a time."""
     if not is_connected():
         return spark.sparkContext.defaultParallelism
@@ -47,7 +54,7 @@ def workers_of(spark: SparkSession) -> int:
 
 
 @contextmanager
-def described(spark: SparkSession, text: str) -> Generator[None]:
+def described(spark: "SparkSession", text: str) -> Generator[None]:
     """Make the Spark UI show a text for the jobs of this thread, within this block.
 
     A Connect server describes jobs by their plan and shows the text as a tag.
@@ -70,7 +77,7 @@ def described(spark: SparkSession, text: str) -> Generator[None]:
 
 
 @contextmanager
-def limited(spark: SparkSession, seconds: float) -> Generator[None]:
+def limited(spark: "SparkSession", seconds: float) -> Generator[None]:
     """Cancel this thread's jobs of this block after a time."""
     tag = f"ticdc-{uuid.uuid4().hex}"
     if is_connected():
@@ -90,7 +97,7 @@ def limited(spark: SparkSession, seconds: float) -> Generator[None]:
         remove(tag)
 
 
-def executors_of(spark: SparkSession) -> frozenset[str]:
+def executors_of(spark: "SparkSession") -> frozenset[str]:
     """Return the addresses of the executors, including the driver's; none over Connect."""
     if is_connected():
         return frozenset()
@@ -99,7 +106,7 @@ def executors_of(spark: SparkSession) -> frozenset[str]:
     return frozenset(f"{item.host()}:{item.port()}" for item in infos)
 
 
-def give_file(spark: SparkSession, path: str) -> None:
+def give_file(spark: "SparkSession", path: str) -> None:
     """Let the workers of a session import from a zip file; does nothing if they already do."""
     if is_connected():
         # The server stores artifacts by session and name, so a second copy is not sent.
@@ -111,7 +118,7 @@ def give_file(spark: SparkSession, path: str) -> None:
         context.addPyFile(path)
 
 
-def is_stopped(spark: SparkSession) -> bool:
+def is_stopped(spark: "SparkSession") -> bool:
     """Return whether a session has ended."""
     if is_connected():
         client: Any = spark
@@ -121,17 +128,21 @@ def is_stopped(spark: SparkSession) -> bool:
 
 def has_jvm() -> bool:
     """Return whether Spark's JVM runs for this process."""
+    from pyspark import SparkContext
+
     return SparkContext._gateway is not None
 
 
 def start_jvm(conf: Mapping[str, str]) -> None:
     """Start Spark's JVM with a configuration, every word of which other users can read."""
+    from pyspark import SparkConf, SparkContext
+
     public = SparkConf(loadDefaults=False)
     public.setAll([*conf.items()])
     SparkContext._ensure_initialized(conf=public)
 
 
-def running() -> SparkSession | None:
+def running() -> "SparkSession | None":
     """Return the session that this process already runs; None if it runs none.
 
     It belongs to the process, not the thread: the session that one thread used last does not
@@ -142,13 +153,16 @@ def running() -> SparkSession | None:
 
         session: Any = ConnectSession._default_session
         return None if session is None or session.is_stopped else session
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
     if SparkContext._active_spark_context is None:
         return None
     # Without settings it changes no setting of the session.
     return SparkSession.builder.getOrCreate()
 
 
-def plan_of(spark: SparkSession, text: str) -> str | None:
+def plan_of(spark: "SparkSession", text: str) -> str | None:
     """Return the plan of a query as JSON, from Spark's parser; None over Connect.
 
     Raises:
@@ -163,7 +177,7 @@ def plan_of(spark: SparkSession, text: str) -> str | None:
     return parser.parsePlan(text).toJSON()
 
 
-def set_hadoop(spark: SparkSession, secrets: Mapping[str, str]) -> None:
+def set_hadoop(spark: "SparkSession", secrets: Mapping[str, str]) -> None:
     """Give Hadoop settings that no command line may show; a Connect server has its own."""
     if not secrets or is_connected():
         return

@@ -21,11 +21,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.config import Compute, lake_path, load_compute
@@ -34,6 +33,9 @@ from ticdc_assets.spark.compute import HERE, report
 from ticdc_assets.spark.driver import described, place_of, workers_of
 from ticdc_assets.spark.worker_costs import settle
 from ticdc_assets.storage.paths import AnyPath
+
+if TYPE_CHECKING:  # importing pyspark takes a while
+    from pyspark.sql import DataFrame, SparkSession
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -146,7 +148,7 @@ class OnSpark:
 
     holds = False
 
-    def __init__(self, spark: SparkSession, folder: AnyPath, does: str = "") -> None:
+    def __init__(self, spark: "SparkSession", folder: AnyPath, does: str = "") -> None:
         require_cluster(spark, folder)
         self._spark = spark
         lake, below = str(lake_path()), str(folder)
@@ -196,7 +198,7 @@ class OnSpark:
         own = sorted_rows.repartitionById(buckets, "number")
         return self._results(own.mapInArrow(reduced, _RESULT))
 
-    def _tasks(self, parts: Sequence[P], tasks: int) -> DataFrame:
+    def _tasks(self, parts: Sequence[P], tasks: int) -> "DataFrame":
         """Return the parts as rows, one for each task, each in its own partition."""
         tasks = max(1, min(tasks, len(parts)))
         bounds = [number * len(parts) // tasks for number in range(tasks + 1)]
@@ -206,7 +208,7 @@ class OnSpark:
         # Spark gives each of so few rows its own partition.
         return frame if tasks <= self.workers else frame.repartitionById(tasks, "number")
 
-    def _results(self, rows: DataFrame) -> list[Any]:
+    def _results(self, rows: "DataFrame") -> list[Any]:
         with described(self._spark, self._does):
             table = rows.toArrow()
         numbers = table["number"].to_numpy()
@@ -269,7 +271,7 @@ def _unpacked(blob: "pa.Buffer | pa.NativeFile") -> Iterator[pa.RecordBatch]:
 
 
 def executor(
-    spark: SparkSession, folder: AnyPath, does: str, *, rows: int, size: int, lightness: int = 1
+    spark: "SparkSession", folder: AnyPath, does: str, *, rows: int, size: int, lightness: int = 1
 ) -> Executor:
     """Return the executor for this much work, by the setting `compute`.
 
@@ -287,7 +289,7 @@ def executor(
     return Inline(holds=size <= INLINE_BYTES)
 
 
-def on_spark(spark: SparkSession, folder: AnyPath, does: str, *, rows: int) -> OnSpark:
+def on_spark(spark: "SparkSession", folder: AnyPath, does: str, *, rows: int) -> OnSpark:
     """Return the executor that runs steps on Spark, whatever their size; see `executor`."""
     runs_on = OnSpark(spark, folder, does)
     report(place_of(spark), does, rows)

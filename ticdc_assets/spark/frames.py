@@ -1,8 +1,8 @@
 """Spark's frames: read from tables and files, or made from Arrow tables.
 
 In: a Delta table, Parquet files or an Arrow table. Out: a frame, which the caller merges, queries
-or returns to a reader. The layers between the engine and the readers get frames here, so that only
-modules that build a MERGE import pyspark themselves.
+or returns to a reader. The layers between the engine and the readers get frames here and import no
+pyspark themselves; work without frames imports none at all.
 
 Names of columns are data: they may have dots, blanks or backticks, which Spark takes for syntax in
 some places. The functions here work for every name.
@@ -11,16 +11,17 @@ Nothing is written.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import types as T
-from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 
 from ticdc_assets.storage.paths import AnyPath
 
-Frame: TypeAlias = DataFrame
+if TYPE_CHECKING:  # importing pyspark takes a while
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import types as T
+
+Frame: TypeAlias = "DataFrame"
 """Rows that Spark has, or will read."""
 
 
@@ -31,13 +32,13 @@ Source: Spark's DataSource.GLOB_PATHS_KEY.
 """
 
 
-def delta_frame(spark: SparkSession, table: AnyPath, version: int) -> Frame:
+def delta_frame(spark: "SparkSession", table: AnyPath, version: int) -> Frame:
     """Return the rows of a version of a Delta table."""
     return spark.read.format("delta").option("versionAsOf", version).load(str(table))
 
 
 def parquet_frame(
-    spark: SparkSession, files: Sequence[AnyPath], stored: pa.Schema, names: Sequence[str]
+    spark: "SparkSession", files: Sequence[AnyPath], stored: pa.Schema, names: Sequence[str]
 ) -> Frame:
     """Return the rows of Parquet files.
 
@@ -47,12 +48,16 @@ def parquet_frame(
         stored: the columns in the files. Spark takes no name with a blank in it from a file.
         names: the columns' names in the frame.
     """
+    from pyspark.sql.pandas.types import from_arrow_schema
+
     read = spark.read.schema(from_arrow_schema(stored, prefer_timestamp_ntz=True))
     return read.option(*_LITERAL).parquet(*map(str, files)).toDF(*names)
 
 
-def frame_of(spark: SparkSession, rows: pa.Table) -> Frame:
+def frame_of(spark: "SparkSession", rows: pa.Table) -> Frame:
     """Return rows of this process as a frame."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
     schema = from_arrow_schema(rows.schema, prefer_timestamp_ntz=True)
     if not rows.num_rows:
         return spark.createDataFrame([], schema=schema)
@@ -63,7 +68,7 @@ def frame_of(spark: SparkSession, rows: pa.Table) -> Frame:
 def map_batches(
     frame: Frame,
     function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
-    schema: T.StructType | str,
+    schema: "T.StructType | str",
 ) -> Frame:
     """Return a function's results for the batches of a frame, whatever its columns' names.
 
@@ -85,4 +90,6 @@ def quoted(name: str) -> str:
 
 def sql_type_name(arrow: pa.DataType) -> str:
     """Return Spark SQL's name of a type."""
+    from pyspark.sql.pandas.types import from_arrow_type
+
     return from_arrow_type(arrow, prefer_timestamp_ntz=True).simpleString()

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import RLock
-from typing import Any, TypeAlias
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, PySparkRuntimeError
@@ -49,9 +49,6 @@ from ticdc_assets.spark.jars import lake_jars, spark_home
 from ticdc_assets.spark.preflight import require_java
 from ticdc_assets.spark.shipping import ship
 from ticdc_assets.storage.paths import RemotePath
-
-Session: TypeAlias = SparkSession
-"""The type of a session that other modules pass on; the functions of `spark` use it."""
 
 SPARK_ERRORS = (Py4JError, PySparkException)
 """The errors that calls to Spark raise."""

@@ -17,13 +17,15 @@ import tempfile
 import zipfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from ticdc_assets.base.errors import PrerequisiteError
 from ticdc_assets.base.own_files import PACKAGE, digest_of, own_digest, own_files
 from ticdc_assets.base.user_cache import UnsafeFolderError, stored, user_folder
 from ticdc_assets.spark.driver import give_file
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _MOMENT = (1980, 1, 1, 0, 0, 0)
 """The earliest time in a zip; the files' times would make the zips of the same files differ."""
@@ -85,7 +87,7 @@ def _write(path: Path) -> None:
                 packed.writestr(entry, content)
 
 
-def ship(spark: SparkSession) -> None:
+def ship(spark: "SparkSession") -> None:
     """Give the package to every worker of a session, once."""
     before = [*sys.path]
     give_file(spark, str(package_zip()))

@@ -20,7 +20,8 @@ from ticdc_assets.log.damage import find_damage
 from ticdc_assets.mirrors.standing import Outcome
 from ticdc_assets.mirrors.versions import rows_as_stored
 from ticdc_assets.spark import executing
-from ticdc_assets.spark.session import LazySession, Session
+from ticdc_assets.spark.driver import Session
+from ticdc_assets.spark.session import LazySession
 from ticdc_assets.storage.lake_paths import MIRRORS
 from ticdc_assets_tests.demo.simulator.builders import fill, plain_upstream
 from ticdc_assets_tests.lake.feeds import Feed, keep_files_apart, small_up_to, truth_rows
