@@ -3,19 +3,16 @@
 Sensors, cheap checks and the loading of definitions never use it, so they need no JVM. All steps
 that a process runs use the same session. The key is `ticdc_spark`, because a user's project may
 have a resource `spark` of its own.
-
-It is not dagster-pyspark's resource, which starts a session without the lake's settings: importing
-that module describes all settings of Spark to Dagster, which takes a fifteenth of a small sync.
 """
 
-import dagster as dg
-from pydantic import Field, PrivateAttr
+from dagster_pyspark import LazyPySparkResource
+from pydantic import Field
 from pyspark.sql import SparkSession
 
 from ticdc_assets.spark.session import LazySession
 
 
-class LakeSpark(dg.ConfigurableResource[SparkSession]):
+class LakeSpark(LazyPySparkResource):
     """The Spark session that a changefeed's steps work with.
 
     Use it by annotation, as any resource:
@@ -32,12 +29,13 @@ class LakeSpark(dg.ConfigurableResource[SparkSession]):
         description="Spark settings that override those of `ticdc_assets.spark.session`.",
     )
 
-    _session: SparkSession | None = PrivateAttr(default=None)
+    def _init_session(self) -> None:
+        if self._spark_session is None:
+            # A running session keeps its settings: only a new one gets these.
+            self._spark_session = LazySession(self.spark_config)
 
     @property
     def spark_session(self) -> SparkSession:
         """The session, which starts at its first use."""
-        if self._session is None:
-            # A running session keeps its settings: only a new one gets these.
-            self._session = LazySession(self.spark_config)
-        return self._session
+        self._init_session()
+        return self._spark_session
