@@ -39,7 +39,7 @@ from ticdc_assets.mirrors import (
 )
 from ticdc_assets.mirrors.applying import Applying, apply_changes
 from ticdc_assets.observe.status_reading import read_status
-from ticdc_assets.reading import as_of
+from ticdc_assets.reading import mirrors
 from ticdc_assets.reading.as_of import AsOf, TableRows
 from ticdc_assets.reading.mirrors import (
     MirrorListing,
@@ -84,7 +84,7 @@ def treat_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for module in (change_folding, history, table_writing):
         monkeypatch.setattr(module, "executor", always)
-    for module in (as_of, change_reading, mirror_making, rows_of_work):
+    for module in (change_reading, mirror_making, mirrors, rows_of_work):
         monkeypatch.setattr(module, "INLINE_ROWS", -1)
     small_up_to(monkeypatch, 0)
 
